@@ -1,0 +1,66 @@
+# `make demo` trains CartPole, `make test` checks everything; both set up .venv on their own.
+PYTHON ?= python3
+CASES ?=
+PIP_FLAGS ?=
+CONFIG ?= examples/cartpole_ppo.yaml
+RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CONFORMANCE_READY := $(VENV)/.ready-conformance
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e
+
+export MPLBACKEND ?= Agg
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format types unit examples conformance dist-check clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## create .venv with everything the other targets need
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) '.[dev]'
+	touch $@
+
+$(CONFORMANCE_READY): $(READY)
+	$(INSTALL) '.[dev,conformance]'
+	touch $@
+
+demo: $(READY) ## train CartPole with PPO into a new folder under runs/
+	$(BIN)/epibatch train $(CONFIG) --run $(RUN)
+
+test: lint types unit ## lint, types and tests
+
+lint: $(READY) ## ruff, rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(READY) ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(READY) ## mypy --strict on the package
+	$(BIN)/mypy
+
+unit: $(READY) ## the tests alone
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+examples: $(READY) ## run every example in full
+	set -e; for example in examples/*.py; do echo "== $$example"; OMP_NUM_THREADS=1 $(BIN)/python "$$example"; done
+
+conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n sets how many random cases)
+	OMP_NUM_THREADS=1 $(if $(CASES),EPIBATCH_CASES=$(CASES)) $(BIN)/python -m pytest tests/conformance
+
+dist-check: $(READY) ## build the wheel through the sdist and check what is in it
+	rm -rf build dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python .ci/check_wheel.py dist
+
+clean: ## remove .venv, runs, builds and caches
+	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

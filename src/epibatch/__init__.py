@@ -1,0 +1,52 @@
+"""Episodes into batches: connector pipelines, episodes, runners and learners for reinforcement learning.
+
+Names load when they are first used, so `import epibatch` loads neither torch nor the parts.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from epibatch.algorithms.algorithm import Algorithm
+    from epibatch.algorithms.ppo import PPOConfig
+    from epibatch.connectors import ConnectorPipelineV2, ConnectorV2
+    from epibatch.core.columns import Columns
+    from epibatch.core.registry import register
+    from epibatch.episodes import SingleAgentEpisode, VectorEpisodes
+
+__all__ = [
+    "Algorithm",
+    "Columns",
+    "ConnectorPipelineV2",
+    "ConnectorV2",
+    "PPOConfig",
+    "SingleAgentEpisode",
+    "VectorEpisodes",
+    "__version__",
+    "register",
+]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Algorithm": "epibatch.algorithms.algorithm",
+    "Columns": "epibatch.core.columns",
+    "ConnectorPipelineV2": "epibatch.connectors",
+    "ConnectorV2": "epibatch.connectors",
+    "PPOConfig": "epibatch.algorithms.ppo",
+    "SingleAgentEpisode": "epibatch.episodes",
+    "VectorEpisodes": "epibatch.episodes",
+    "register": "epibatch.core.registry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

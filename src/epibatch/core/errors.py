@@ -1,0 +1,139 @@
+"""Every error class of epibatch, each inheriting the builtin that fits it.
+
+Messages have one form: where it happened, what was expected, what was found, what to do.
+`explain` builds that form; `nearest` adds the closest known name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "BatchLayoutError",
+    "CheckpointError",
+    "ColumnError",
+    "ConfigError",
+    "EpisodeError",
+    "EpisodeIndexError",
+    "EpisodeStateError",
+    "EpibatchError",
+    "LookbackError",
+    "MissingExtraError",
+    "NotAvailableError",
+    "PieceError",
+    "PieceOutputError",
+    "PipelineError",
+    "RegistryError",
+    "RunnerArgumentError",
+    "RunnerError",
+    "SpaceError",
+    "UnknownNameError",
+    "add_context",
+    "explain",
+    "nearest",
+]
+
+
+class EpibatchError(Exception):
+    """Base of every error that epibatch raises on purpose."""
+
+    def __str__(self) -> str:  # KeyError would print the repr of its message
+        return "\n".join(str(part) for part in self.args)
+
+
+class EpisodeError(EpibatchError, ValueError):
+    """An episode was given data that does not fit it."""
+
+
+class EpisodeStateError(EpisodeError, AssertionError):
+    """An operation the episode's state forbids: step before reset, step after done, a second reset.
+
+    Also an AssertionError, so that code written against RLlib's episodes catches it.
+    """
+
+
+class EpisodeIndexError(EpibatchError, IndexError):
+    """An index outside an episode's rows, or new data of another length than its indices."""
+
+
+class LookbackError(EpibatchError, IndexError):
+    """A piece asked for history that its chunk does not carry although the episode has it."""
+
+
+class SpaceError(EpibatchError, ValueError):
+    """Data or a module does not match its Gymnasium space."""
+
+
+class ColumnError(EpibatchError, ValueError):
+    """A column has the wrong rows, shape or type, or is missing."""
+
+
+class BatchLayoutError(EpibatchError, ValueError):
+    """A batch is in another layout than the operation takes."""
+
+
+class PipelineError(EpibatchError, ValueError):
+    """A pipeline cannot work as it was put together."""
+
+
+class PieceError(EpibatchError, TypeError):
+    """Something in a pipeline is not a connector piece, or was built with wrong arguments."""
+
+
+class PieceOutputError(EpibatchError, ValueError):
+    """A piece returned something other than a batch dict."""
+
+
+class UnknownNameError(EpibatchError, KeyError, ValueError):
+    """A name that is not known here; the message lists the nearest and all known names."""
+
+
+class RegistryError(EpibatchError, ValueError):
+    """A name is taken already, or a registered object cannot be loaded."""
+
+
+class ConfigError(EpibatchError, ValueError):
+    """A configuration has wrong keys or values; the message lists all of them with their paths."""
+
+
+class CheckpointError(EpibatchError, ValueError):
+    """A checkpoint is incomplete, damaged, or does not fit what it is loaded into."""
+
+
+class RunnerError(EpibatchError, RuntimeError):
+    """An environment runner was used wrongly or its environment broke its contract."""
+
+
+class RunnerArgumentError(RunnerError, ValueError, AssertionError):
+    """`sample` was called with arguments that contradict each other.
+
+    Also an AssertionError, so that code written against RLlib's runners catches it.
+    """
+
+
+class MissingExtraError(EpibatchError, ImportError):
+    """An optional dependency is not installed; the message holds the pip command."""
+
+
+class NotAvailableError(EpibatchError, NotImplementedError):
+    """A capability this release does not have; the message says what to use instead."""
+
+
+def explain(where: str, *, expected: object, found: object, do: str) -> str:
+    """Format one message: where, what was expected, what was found, what to do."""
+    return f"{where}\n  expected: {expected}\n  found:    {found}\n  do:       {do}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say which known name is closest to `name`, then list all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Known: {', '.join(names) if names else 'none'}"
+
+
+def add_context(error: BaseException, context: str) -> None:
+    """Prepend `context` to an error's message, keeping its class and traceback."""
+    first = str(error) if isinstance(error, EpibatchError) else str(error.args[0] if error.args else "")
+    error.args = (f"{context}\n{first}" if first else context, *error.args[1:])

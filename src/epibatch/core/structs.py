@@ -1,0 +1,123 @@
+"""Nested structures of arrays: dicts and tuples whose leaves are anything else.
+
+A structure is described by its *form*: `None` for a leaf, `("dict", keys, forms)` or
+`("tuple", (), forms)`. Flattening once and working on the list of leaves is what keeps the
+hot paths free of recursion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from epibatch.core.errors import ColumnError, explain
+
+__all__ = ["Form", "flatten", "flatten_like", "form_of", "is_leaf", "map_struct", "stack_rows", "unflatten"]
+
+Form: TypeAlias = "tuple[str, tuple[Any, ...], tuple[Form, ...]] | None"
+
+
+def is_leaf(struct: Any) -> bool:
+    """Whether `struct` is a leaf, that is neither a dict nor a tuple."""
+    return not isinstance(struct, (dict, tuple))
+
+
+def form_of(struct: Any) -> Form:
+    """The form of a structure; two structures of one form have leaves in the same order."""
+    if isinstance(struct, dict):
+        return ("dict", tuple(struct), tuple(form_of(value) for value in struct.values()))
+    if isinstance(struct, tuple):
+        return ("tuple", (), tuple(form_of(value) for value in struct))
+    return None
+
+
+def flatten(struct: Any) -> tuple[list[Any], Form]:
+    """Split a structure into its leaves, in order, and its form."""
+    if is_leaf(struct):
+        return [struct], None
+    return list(_leaves(struct)), form_of(struct)
+
+
+def _leaves(struct: Any) -> Iterator[Any]:
+    if isinstance(struct, dict):
+        for value in struct.values():
+            yield from _leaves(value)
+    elif isinstance(struct, tuple):
+        for value in struct:
+            yield from _leaves(value)
+    else:
+        yield struct
+
+
+def flatten_like(form: Form, struct: Any) -> list[Any]:
+    """The leaves of `struct` in the order of `form`; dict keys may come in any order.
+
+    Raises:
+        ColumnError: the structure has other keys or another length than `form`.
+    """
+    if form is None:
+        if is_leaf(struct):
+            return [struct]
+    elif form[0] == "dict" and isinstance(struct, dict) and len(struct) == len(form[1]):
+        if all(key in struct for key in form[1]):
+            return [leaf for key, sub in zip(form[1], form[2]) for leaf in flatten_like(sub, struct[key])]
+    elif form[0] == "tuple" and isinstance(struct, tuple) and len(struct) == len(form[2]):
+        return [leaf for value, sub in zip(struct, form[2]) for leaf in flatten_like(sub, value)]
+    raise ColumnError(
+        explain(
+            "nested structure",
+            expected=_spell(form),
+            found=_spell(form_of(struct)),
+            do="give every step of a column the same keys and nesting",
+        )
+    )
+
+
+def _spell(form: Form) -> str:
+    if form is None:
+        return "leaf"
+    if form[0] == "dict":
+        return "{" + ", ".join(f"{key}: {_spell(sub)}" for key, sub in zip(form[1], form[2])) + "}"
+    return "(" + ", ".join(_spell(sub) for sub in form[2]) + ")"
+
+
+def unflatten(form: Form, leaves: Sequence[Any]) -> Any:
+    """Rebuild the structure of `form` from `leaves`."""
+    if form is None:
+        return leaves[0]
+    remaining = iter(leaves)
+    return _build(form, remaining)
+
+
+def _build(form: Form, leaves: Iterator[Any]) -> Any:
+    if form is None:
+        return next(leaves)
+    if form[0] == "dict":
+        return {key: _build(sub, leaves) for key, sub in zip(form[1], form[2])}
+    return tuple(_build(sub, leaves) for sub in form[2])
+
+
+def map_struct(function: Callable[..., Any], struct: Any, *others: Any) -> Any:
+    """Apply `function` to every leaf of `struct` (and the matching leaves of `others`)."""
+    if isinstance(struct, dict):
+        return {key: map_struct(function, value, *(o[key] for o in others)) for key, value in struct.items()}
+    if isinstance(struct, tuple):
+        return tuple(map_struct(function, value, *(o[i] for o in others)) for i, value in enumerate(struct))
+    return function(struct, *others)
+
+
+def stack_rows(rows: Sequence[Any]) -> Any:
+    """Stack equally nested rows into one structure whose leaves have a new first axis.
+
+    Raises:
+        ColumnError: there are no rows, or the rows differ in nesting.
+    """
+    if not rows:
+        raise ColumnError(explain("stacking rows", expected="at least one row", found="none", do="skip empty columns"))
+    first, form = flatten(rows[0])
+    if form is None:
+        return np.stack([np.asarray(row) for row in rows])
+    columns = zip(first, *(flatten_like(form, row) for row in rows[1:]))
+    return unflatten(form, [np.stack([np.asarray(leaf) for leaf in column]) for column in columns])

@@ -1,0 +1,165 @@
+"""Short files, short functions, no asserts for users, documented names, a test beside every module."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+LONGEST_FILE = 400
+LONGEST_FUNCTION = 40
+UNFINISHED = re.compile("|".join(rf"\b{word}\b" for word in ("TO" + "DO", "FIX" + "ME", "XX" + "X")))
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+TESTED_ROOMS = ["algorithms", "connectors", "core", "env_runner", "episodes", "learner"]
+
+
+def body_length(function):
+    """Lines of a function's body, its docstring not counted."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+def style_faults(source):
+    """What breaks the rules in one module's source, as (line, sentence)."""
+    tree = ast.parse(source)
+    count = len(source.splitlines())
+    if count > LONGEST_FILE:
+        yield 1, f"{count} lines, at most {LONGEST_FILE}: a room is missing"
+    for number, line in enumerate(source.splitlines(), 1):
+        if UNFINISHED.search(line):
+            yield number, "unfinished work"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert):
+            yield node.lineno, "an assert in the package: raise a named error"
+        elif isinstance(node, FUNCTIONS) and body_length(node) > LONGEST_FUNCTION:
+            yield node.lineno, f"{node.name} has {body_length(node)} lines, at most {LONGEST_FUNCTION}"
+
+
+def name_of(expression):
+    """The last name of a base class or decorator: `typing.Generic[T]` -> `Generic`."""
+    if isinstance(expression, (ast.Subscript, ast.Call)):
+        return name_of(expression.value if isinstance(expression, ast.Subscript) else expression.func)
+    return expression.attr if isinstance(expression, ast.Attribute) else getattr(expression, "id", "")
+
+
+def classes_in(trees):
+    """Class name -> class node, over all modules."""
+    return {node.name: node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+
+def inherits_docstring(cls, method, classes):
+    """Whether an ancestor documents the method, or is not ours and so documents itself."""
+    for base in map(name_of, cls.bases):
+        if base in ("object", "ABC", "Generic", "Protocol"):
+            continue
+        if base not in classes:
+            return True
+        own = [node for node in classes[base].body if isinstance(node, FUNCTIONS) and node.name == method]
+        if any(ast.get_docstring(node) for node in own) or inherits_docstring(classes[base], method, classes):
+            return True
+    return False
+
+
+def undocumented(tree, classes):
+    """Public classes, functions and methods without a docstring, as (line, name)."""
+    for node in tree.body:
+        if not isinstance(node, (*FUNCTIONS, ast.ClassDef)) or node.name.startswith("_"):
+            continue
+        if ast.get_docstring(node) is None and not is_repeated(node):
+            yield node.lineno, node.name
+        if isinstance(node, ast.ClassDef):
+            for method in (m for m in node.body if isinstance(m, FUNCTIONS) and not m.name.startswith("_")):
+                documented = ast.get_docstring(method) is not None or is_repeated(method)
+                if not documented and not inherits_docstring(node, method.name, classes):
+                    yield method.lineno, f"{node.name}.{method.name}"
+
+
+def is_repeated(node):
+    """Whether a definition belongs to one documented elsewhere: an overload, a setter, a deleter."""
+    return any(name_of(decorator) in ("overload", "setter", "deleter") for decorator in node.decorator_list)
+
+
+def test_modules_are_in_style(modules):
+    faults = [
+        f"{name}:{line}: {fault}"
+        for name, path in modules.items()
+        for line, fault in style_faults(path.read_text(encoding="utf-8"))
+    ]
+    assert faults == []
+
+
+def test_public_names_are_documented(modules):
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules.items()}
+    classes = classes_in(trees.values())
+    missing = [f"{name}:{line}: {what}" for name, tree in trees.items() for line, what in undocumented(tree, classes)]
+    assert missing == []
+
+
+def test_modules_say_what_they_are(modules):
+    bare = [
+        name for name, path in modules.items() if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert bare == []
+
+
+@pytest.mark.parametrize("room", TESTED_ROOMS)
+def test_test_files_are_named_after_a_module(room, modules, repository):
+    prefix = f"epibatch.{room}"
+    stems = {part for name in modules if f"{name}.".startswith(f"{prefix}.") for part in name.split(".")[1:]}
+    tests = (repository / "tests" / room).rglob("test_*.py")
+    strays = sorted(str(path.relative_to(repository)) for path in tests if path.stem.removeprefix("test_") not in stems)
+    assert strays == [], f"name each after a module of {prefix}"
+
+
+def test_tests_have_no_packages(repository):
+    assert list((repository / "tests").rglob("__init__.py")) == []
+
+
+def lines(count):
+    return "\n".join(f"    x = {i}" for i in range(count))
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("x = 1\n" * (LONGEST_FILE + 1), "401 lines, at most 400"),
+        (f"def long():\n{lines(41)}", "long has 41 lines, at most 40"),
+        (f"class C:\n  def long(self):\n{lines(41)}", "long has 41 lines"),
+        ("def f(x):\n    assert x", "an assert in the package"),
+        ("x = 1  # TO" + "DO later", "unfinished work"),
+    ],
+)
+def test_faults_are_seen(source, fault):
+    ((_, found),) = style_faults(source)
+    assert fault in found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x = 1\n" * LONGEST_FILE,
+        f"def fits():\n{lines(40)}",
+        f'def documented():\n    """One.\n\n    Two.\n    """\n{lines(40)}',
+    ],
+)
+def test_good_sources_have_no_faults(source):
+    assert list(style_faults(source)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "missing"),
+    [
+        ("def f(): pass", ["f"]),
+        ("def _f(): pass", []),
+        ("class C: pass", ["C"]),
+        ('class C:\n    "Doc."\n    def m(self): pass\n    def _p(self): pass\n    def __len__(self): pass', ["C.m"]),
+        ('class B:\n    "Doc."\n    def m(self): "Doc."\nclass C(B):\n    "Doc."\n    def m(self): pass', []),
+        ('class B:\n    "Doc."\nclass C(B):\n    "Doc."\n    def m(self): pass', ["C.m"]),
+        ('class C(torch.nn.Module):\n    "Doc."\n    def forward(self): pass', []),
+        ('class C:\n    "Doc."\n    @m.setter\n    def m(self, value): pass', []),
+    ],
+)
+def test_missing_docstrings_are_seen(source, missing):
+    tree = ast.parse(source)
+    assert [what for _, what in undocumented(tree, classes_in([tree]))] == missing
