@@ -1,0 +1,61 @@
+"""Which module a single-agent batch is for, and whether it is recurrent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
+
+__all__ = ["acting_module", "is_multi", "is_stateful", "max_seq_len"]
+
+
+def is_multi(rl_module: Any) -> bool:
+    """Whether this is a module of modules."""
+    return hasattr(rl_module, "foreach_module")
+
+
+def acting_module(rl_module: Any) -> Any:
+    """The module itself, or the default one of a MultiRLModule.
+
+    Raises:
+        UnknownNameError: a MultiRLModule without default module.
+    """
+    if not is_multi(rl_module):
+        return rl_module
+    if DEFAULT_MODULE_ID not in rl_module:
+        raise UnknownNameError(
+            explain(
+                "single-agent episodes",
+                expected=f"a module {DEFAULT_MODULE_ID!r}",
+                found=f"modules {sorted(rl_module.keys())}",
+                do=nearest(DEFAULT_MODULE_ID, rl_module.keys()),
+            )
+        )
+    return rl_module[DEFAULT_MODULE_ID]
+
+
+def is_stateful(rl_module: Any) -> bool:
+    """Whether the batch's module is recurrent; without a module it is not."""
+    return rl_module is not None and bool(acting_module(rl_module).is_stateful())
+
+
+def max_seq_len(rl_module: Any) -> int:
+    """Rows per sequence in a train batch of a recurrent module.
+
+    Raises:
+        ConfigError: the module's model_config does not say.
+    """
+    config = acting_module(rl_module).model_config
+    found = config.get("max_seq_len") if isinstance(config, Mapping) else getattr(config, "max_seq_len", None)
+    if not isinstance(found, int) or found < 1:
+        raise ConfigError(
+            explain(
+                f"model_config of {type(acting_module(rl_module)).__name__}",
+                expected="max_seq_len, an int of at least 1 (the module is recurrent)",
+                found=repr(found),
+                do='add model_config={"max_seq_len": 20}',
+            )
+        )
+    return found

@@ -1,0 +1,191 @@
+"""What one call of a pipeline is about: its episodes, their keys, and who may read what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from ..episodes.vector_episodes import VectorEpisodes
+from .chunk_keys import chunk_keys
+from .lengthened import lengthened
+
+__all__ = ["ADDED_LOSS_MASK", "Call", "running_call", "within"]
+
+ADDED_LOSS_MASK = "_added_loss_mask_for_valid_episode_ts"
+
+
+class Call:
+    """The circumstances of one pipeline call, made once and handed to every columnar piece.
+
+    Args:
+        rl_module: The module that the batch is for, or that made it; may be None.
+        episodes: A list of episodes, or a VectorEpisodes.
+        explore: Whether actions are to explore.
+        shared_data: A dict that pieces of several pipelines share.
+        metrics: A metrics logger, or None.
+        training: Whether the batch is for training (one row per step) or for acting (one per
+            episode); None where a piece runs by itself.
+        plus_one: Whether every chunk has one virtual bootstrap row at its end.
+        kwargs: Whatever else the caller passed.
+    """
+
+    __slots__ = (
+        "_keys",
+        "_lengthened",
+        "_lengths",
+        "_plain",
+        "_positions",
+        "episodes",
+        "explore",
+        "kwargs",
+        "metrics",
+        "plus_one",
+        "rl_module",
+        "rows",
+        "shared_data",
+        "training",
+    )
+
+    def __init__(
+        self,
+        *,
+        rl_module: Any,
+        episodes: Sequence[Any],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        training: bool | None = None,
+        plus_one: bool = False,
+        kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        self.rl_module = rl_module
+        self.episodes = episodes
+        self.explore = explore
+        self.shared_data: dict[str, Any] = {} if shared_data is None else shared_data
+        self.metrics = metrics
+        self.plus_one = plus_one
+        self.kwargs = kwargs or {}
+        self.training = training
+        self.rows: np.ndarray[Any, np.dtype[np.int64]] | None = None
+        self._keys: list[tuple[Any, ...]] | None = None
+        self._lengths: np.ndarray[Any, np.dtype[np.int64]] | None = None
+        self._plain: list[Any] | None = None
+        self._lengthened: list[Any] | None = None
+        self._positions: dict[int, int] | None = None
+
+    @property
+    def vector(self) -> VectorEpisodes | None:
+        """The episodes, if whole columns can be read from a block."""
+        episodes = self.episodes
+        if self._lengthened is not None or not isinstance(episodes, VectorEpisodes) or not episodes.columnar:
+            return None
+        return episodes
+
+    @property
+    def recording(self) -> VectorEpisodes | None:
+        """The episodes, if they are the ones that a recorder is adding to."""
+        episodes = self.episodes
+        return episodes if isinstance(episodes, VectorEpisodes) and episodes.recording else None
+
+    def is_terminated(self, chunk: int) -> bool:
+        """Whether a chunk's episode was terminated at its end."""
+        episodes = self.vector
+        return bool(self.episodes[chunk].is_terminated if episodes is None else episodes.chunks[chunk].terminated)
+
+    def is_truncated(self, chunk: int) -> bool:
+        """Whether a chunk's episode was truncated at its end."""
+        episodes = self.vector
+        return bool(self.episodes[chunk].is_truncated if episodes is None else episodes.chunks[chunk].truncated)
+
+    def history(self, chunk: int) -> tuple[int, int]:
+        """Step at which a chunk starts, and how many steps before that it holds."""
+        episodes = self.vector
+        if episodes is not None:
+            own = episodes.chunks[chunk]
+            return own.t_started, own.start - own.low
+        episode = self.episodes[chunk]
+        return episode.t_started, episode.rewards.lookback
+
+    @property
+    def keys(self) -> list[tuple[Any, ...]]:
+        """One key per chunk, in the order of `episodes`."""
+        if self._keys is None:
+            self._keys = chunk_keys(self.episodes)
+        return self._keys
+
+    @property
+    def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Steps of each chunk: int64, shape [number of chunks]."""
+        if self._lengths is None:
+            episodes = self.episodes
+            self._lengths = (
+                episodes.lengths()
+                if isinstance(episodes, VectorEpisodes)
+                else np.fromiter((len(episode) for episode in episodes), np.int64, len(episodes))
+            )
+        return self._lengths
+
+    @property
+    def counts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Rows that each chunk has in a train batch: its steps, and the bootstrap row if there is one."""
+        return self.lengths + 1 if self.plus_one else self.lengths
+
+    @property
+    def expected_rows(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Rows that each chunk has in every column: sequences after padding, steps before, 1 when acting."""
+        if self.rows is not None:
+            return self.rows
+        return np.ones(len(self.episodes), np.int64) if self.training is False else self.counts
+
+    def plain_episodes(self) -> list[Any]:
+        """The episodes as a plain list, for pieces that do not declare to be columnar."""
+        if self._plain is None:
+            self._plain = self.episodes if type(self.episodes) is list else list(self.episodes)
+        return self._plain
+
+    def lengthen(self) -> None:
+        """Show plain pieces episodes that have the bootstrap row as a step, and read columns from those.
+
+        What a plain piece writes to them reaches the batch; the episodes that were given stay as they are.
+        """
+        if self._lengthened is None:
+            self._lengthened = self._plain = [lengthened(episode) for episode in self.episodes]
+            self._positions = None
+
+    @property
+    def lengthened(self) -> list[Any] | None:
+        """The episodes with the bootstrap row as a step, if a plain piece was shown them."""
+        return self._lengthened
+
+    def key_of(self, episode: Any) -> tuple[Any, ...] | None:
+        """The key of an episode object of this call; None for a stranger."""
+        if self._positions is None:
+            self._positions = {id(one): i for i, one in enumerate(self.plain_episodes())}
+        position = self._positions.get(id(episode))
+        return None if position is None else self.keys[position]
+
+    def describe(self, chunk: int) -> str:
+        """Name a chunk for an error message."""
+        return f"episode {self.keys[chunk][0]!r} (chunk {chunk} of {len(self.episodes)})"
+
+
+_RUNNING: ContextVar[Call | None] = ContextVar("epibatch_call", default=None)
+
+
+def running_call() -> Call | None:
+    """The call that is running in this context, if any."""
+    return _RUNNING.get()
+
+
+@contextmanager
+def within(call: Call) -> Iterator[Call]:
+    """Make `call` the running one."""
+    token = _RUNNING.set(call)
+    try:
+        yield call
+    finally:
+        _RUNNING.reset(token)

@@ -1,0 +1,75 @@
+"""Pieces that work on whole columns instead of items."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from epibatch.core.errors import ColumnError, explain, nearest
+
+from .call import ADDED_LOSS_MASK, Call, within
+from .connector_v2 import ConnectorV2
+from .layouts import to_columns, to_plain
+
+__all__ = ["ColumnarPiece"]
+
+
+class ColumnarPiece(ConnectorV2):
+    """A piece that takes and gives `EpisodeColumn`s, and may be handed a `VectorEpisodes`.
+
+    Subclasses write `run`. Called directly, outside a pipeline, such a piece takes and gives the
+    plain layouts like any other.
+    """
+
+    columnar: ClassVar[bool] = True
+
+    @abstractmethod
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Change the batch.
+
+        Args:
+            batch: Columns; per-episode ones are `EpisodeColumn`s.
+            call: The episodes and everything else the call is about.
+        """
+
+    def __call__(
+        self,
+        *,
+        rl_module: Any = None,
+        batch: dict[str, Any],
+        episodes: Sequence[Any],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Run the piece by itself, on plain layouts."""
+        call = Call(
+            rl_module=rl_module,
+            episodes=episodes,
+            explore=explore,
+            shared_data=shared_data,
+            metrics=metrics,
+            plus_one=bool(shared_data and shared_data.get(ADDED_LOSS_MASK)),
+            kwargs=kwargs,
+        )
+        with within(call):
+            return to_plain(self.run(to_columns(batch, call), call), call)
+
+    def need(self, batch: dict[str, Any], name: str, do: str) -> Any:
+        """The column `name` of the batch.
+
+        Raises:
+            ColumnError: the batch has none.
+        """
+        if name not in batch:
+            raise ColumnError(
+                explain(
+                    type(self).__name__,
+                    expected=f"a column {name!r}",
+                    found=f"columns {sorted(map(str, batch))}",
+                    do=do or nearest(name, map(str, batch)),
+                )
+            )
+        return batch[name]

@@ -1,0 +1,45 @@
+"""Pieces that serve on more than one side."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
+    from .add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
+    from .add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
+    from .batch_individual_items import BatchIndividualItems
+    from .frame_stacking import FrameStacking
+    from .numpy_to_tensor import NumpyToTensor
+    from .tensor_to_numpy import TensorToNumpy
+
+_MODULES = {
+    "AddObservationsFromEpisodesToBatch": "add_observations_from_episodes_to_batch",
+    "AddStatesFromEpisodesToBatch": "add_states_from_episodes_to_batch",
+    "AddTimeDimToBatchAndZeroPad": "add_time_dim_to_batch_and_zero_pad",
+    "BatchIndividualItems": "batch_individual_items",
+    "FrameStacking": "frame_stacking",
+    "NumpyToTensor": "numpy_to_tensor",
+    "TensorToNumpy": "tensor_to_numpy",
+}
+
+__all__ = [
+    "AddObservationsFromEpisodesToBatch",
+    "AddStatesFromEpisodesToBatch",
+    "AddTimeDimToBatchAndZeroPad",
+    "BatchIndividualItems",
+    "FrameStacking",
+    "NumpyToTensor",
+    "TensorToNumpy",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,60 @@
+"""Adds the episodes' observations to the batch."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+
+from epibatch.core.columns import Columns
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+from ..gather import gather, latest_observations
+
+__all__ = ["AddObservationsFromEpisodesToBatch"]
+
+
+class AddObservationsFromEpisodesToBatch(ColumnarPiece):
+    """Adds column `obs`: the newest observation of each episode, or in training one per step.
+
+    A batch that has the column already is left alone.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        as_learner_connector: Whether the batch is for training.
+
+    Example:
+        >>> import numpy as np
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> episode = SingleAgentEpisode(id_="e", observations=[np.zeros(2), np.ones(2)], actions=[0], rewards=[1.0])
+        >>> AddObservationsFromEpisodesToBatch()(batch={}, episodes=[episode])
+        {'obs': {('e',): [array([1., 1.])]}}
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        as_learner_connector: bool = False,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        self._as_learner_connector = as_learner_connector
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the column."""
+        if Columns.OBS in batch or not len(call.episodes):
+            return batch
+        if self._as_learner_connector:
+            data = gather(call, Columns.OBS, plus_one=call.plus_one)
+            batch[Columns.OBS] = EpisodeColumn(data, call.counts)
+        else:
+            batch[Columns.OBS] = EpisodeColumn(latest_observations(call))
+        return batch

@@ -1,0 +1,145 @@
+"""Turns per-episode columns into batched arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, explain
+from epibatch.core.structs import flatten, stack_rows
+
+from ..acting_module import is_multi
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+
+__all__ = ["BatchIndividualItems", "RowMap"]
+
+
+class RowMap(Sequence[Any]):
+    """Which episode each row of a batch belongs to, spelled out only when somebody looks.
+
+    Args:
+        call: The call that made the batch.
+        counts: Rows per chunk; None: one each.
+    """
+
+    def __init__(self, call: Call, counts: Any) -> None:
+        self._call = call
+        self._counts = counts
+        self._ids: list[Any] | None = None
+
+    def _spelled(self) -> list[Any]:
+        if self._ids is None:
+            keys = [key[0] for key in self._call.keys]
+            counts = [1] * len(keys) if self._counts is None else self._counts.tolist()
+            self._ids = [key for key, count in zip(keys, counts) for _ in range(count)]
+        return self._ids
+
+    def __len__(self) -> int:
+        return len(self._call.episodes) if self._counts is None else int(self._counts.sum())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._spelled()[index]
+
+
+class BatchIndividualItems(ColumnarPiece):
+    """Makes each column one array (or nested arrays) with the batch axis first.
+
+    Infos and other Python objects stay lists. For a MultiRLModule the columns end up under
+    `default_policy`.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+
+    Raises:
+        ColumnError: a column with another number of rows than the others have for an episode.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    gives: ClassVar[str] = "arrays"
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Batch all columns."""
+        self._check_rows(batch, call)
+        obs = batch.get(Columns.OBS)
+        if isinstance(obs, EpisodeColumn):
+            call.shared_data["memorized_map_structure"] = RowMap(call, obs.counts)
+        out = {name: _batched(column) for name, column in batch.items()}
+        if is_multi(call.rl_module) and not any(name in call.rl_module for name in out):
+            return {DEFAULT_MODULE_ID: out} if out else {}
+        return out
+
+    def _check_rows(self, batch: dict[str, Any], call: Call) -> None:
+        columns = {
+            name: column
+            for name, column in batch.items()
+            if isinstance(column, EpisodeColumn) and not isinstance(column.data, list)
+        }
+        expected = _longest(columns) if call.training is None else call.expected_rows
+        if expected is None:
+            return
+        total = int(expected.sum())
+        for name, column in batch.items():
+            if isinstance(column, list) and name != Columns.INFOS and column and len(column) != total:
+                raise ColumnError(
+                    explain(
+                        f"column {name!r}, added without an episode",
+                        expected=f"{total} rows, as the other columns have",
+                        found=f"{len(column)} rows",
+                        do="add one item per row of the batch, or say which episode each belongs to",
+                    )
+                )
+        for name, column in columns.items():
+            found = np.ones(len(call.episodes), np.int64) if column.counts is None else column.counts
+            if found is not expected and not np.array_equal(found, expected):
+                raise _wrong_rows(name, found, expected, call)
+
+
+def _longest(columns: dict[str, EpisodeColumn]) -> Any:
+    """Outside a learner pipeline: the rows of a column that has more than one per chunk, if any has."""
+    return next((column.counts for column in columns.values() if column.counts is not None), None)
+
+
+def _wrong_rows(name: str, found: Any, expected: Any, call: Call) -> ColumnError:
+    chunk = int(np.flatnonzero(found != expected)[0])
+    by_kind = {True: "one per step", False: "one per episode", None: "as others have"}
+    unit = "one per sequence" if call.rows is not None else by_kind[call.training]
+    if call.training and call.rows is None and call.plus_one:
+        unit += " and one for the bootstrap"
+    return ColumnError(
+        explain(
+            f"column {name!r}, {call.describe(chunk)}",
+            expected=f"{expected[chunk]} rows, {unit}",
+            found=f"{found[chunk]} rows",
+            do="let the piece that writes it add as many: "
+            f"add_n_batch_items(batch, {name!r}, rows, len(rows), episode)",
+        )
+    )
+
+
+def _batched(column: Any) -> Any:
+    if isinstance(column, EpisodeColumn):
+        return column.data
+    if isinstance(column, list) and column and _stackable(column[0]):
+        return stack_rows(column)
+    return column
+
+
+def _stackable(item: Any) -> bool:
+    leaves = flatten(item)[0]
+    return bool(leaves) and all(np.asarray(leaf).dtype.kind in "biufc" for leaf in leaves)

@@ -1,0 +1,72 @@
+"""Turns batched arrays into torch tensors."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import BatchLayoutError, explain
+from epibatch.core.tensors import convert_to_torch_tensor
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+
+__all__ = ["NumpyToTensor"]
+
+
+class NumpyToTensor(ColumnarPiece):
+    """Makes tensors of all arrays, sharing memory where types allow.
+
+    float64 becomes float32; other types stay. Infos, text and other objects stay as they are.
+    Without a module nothing is changed.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        as_learner_connector: Whether the batch is for training (kept for ported code; no effect).
+        pin_memory: Whether to move arrays into page-locked memory first.
+        device: Where the tensors go; default: the CPU.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("arrays",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    gives: ClassVar[str] = "tensors"
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        as_learner_connector: bool = False,
+        pin_memory: bool = False,
+        device: Any = None,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        self._pin_memory = pin_memory
+        self._device = device
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Convert all columns."""
+        module = call.rl_module
+        if module is None:
+            return batch
+        if getattr(module, "framework", "torch") != "torch":
+            raise BatchLayoutError(
+                explain(
+                    "NumpyToTensor",
+                    expected="a module of framework 'torch'",
+                    found=repr(module.framework),
+                    do="take NumpyToTensor out of the pipeline",
+                )
+            )
+        return {name: self._converted(name, value) for name, value in batch.items()}
+
+    def _converted(self, name: str, value: Any) -> Any:
+        if name == Columns.INFOS or isinstance(value, (list, EpisodeColumn)):
+            return value
+        if isinstance(value, dict):
+            return {key: self._converted(key, own) for key, own in value.items()}
+        return convert_to_torch_tensor(value, device=self._device, pin_memory=self._pin_memory)

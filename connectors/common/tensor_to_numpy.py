@@ -1,0 +1,49 @@
+"""Turns a module's output tensors into arrays."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from epibatch.core.structs import map_struct
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+
+__all__ = ["TensorToNumpy"]
+
+
+class TensorToNumpy(ColumnarPiece):
+    """Makes arrays of all tensors; floats become float32, integers keep their type.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("tensors",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    gives: ClassVar[str] = "arrays"
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Convert all columns."""
+        return {name: _array(v) if type(v) is torch.Tensor else map_struct(_array, v) for name, v in batch.items()}
+
+
+def _array(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        leaf = leaf.detach()
+        leaf = (leaf if leaf.device.type == "cpu" else leaf.cpu()).numpy()
+    if isinstance(leaf, np.ndarray) and leaf.dtype == np.float64:
+        return leaf.astype(np.float32)
+    return leaf

@@ -1,0 +1,381 @@
+"""An ordered list of pieces that is itself a piece."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, ClassVar
+
+import gymnasium as gym
+
+from epibatch.core.errors import (
+    PieceOutputError,
+    PipelineError,
+    UnknownNameError,
+    add_context,
+    explain,
+    nearest,
+)
+from epibatch.core.piece_names import snake_case
+
+from ..episodes.indexing import HistoryWatch, watch_history
+from .call import Call, running_call, within
+from .connector_v2 import ConnectorV2
+from .layouts import to_columns, to_plain
+from .plan import Plan, Step, check_connector, make_plan
+
+__all__ = ["ConnectorPipelineV2"]
+
+
+class ConnectorPipelineV2(ConnectorV2):
+    """Runs pieces in order, each on what the one before it left.
+
+    The pipeline checks its order when it is built and after every edit. Each piece has a stable
+    name, its class in snake_case with a number behind it from the second one on, by which state is
+    kept and pieces are found.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        connectors: Pieces, or `(class, args, kwargs)` triples, or piece specs such as
+            `{"piece": "frame_stacking", "num_frames": 4}`.
+
+    Raises:
+        PieceError: something is no connector piece.
+        PipelineError: the order cannot work.
+    """
+
+    start_layout: ClassVar[str] = "episodes"
+    start_columns: ClassVar[tuple[str, ...] | None] = ()
+    training: ClassVar[bool | None] = None
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        connectors: Sequence[Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+        self.connectors: list[Any] = [self._built(item, i) for i, item in enumerate(connectors or ())]
+        self._plan: Plan | None = None
+        self.history: HistoryWatch = HistoryWatch(type(self).__name__)
+        self.plan()
+
+    def _built(self, item: Any, position: int) -> ConnectorV2:
+        if isinstance(item, tuple) and len(item) == 3 and isinstance(item[0], type):
+            item = item[0](*item[1], **item[2])
+        elif isinstance(item, (str, dict)):
+            from epibatch.core.registry import build_piece
+
+            item = build_piece(item)
+        return check_connector(type(self).__name__, position, item)
+
+    def plan(self) -> Plan:
+        """The checked order of pieces; made anew when the list has changed."""
+        if self._plan is None or self._plan.connectors != self.pieces():
+            self._plan = make_plan(type(self).__name__, self.pieces(), self.start_layout, self.start_columns)
+            self._wire_spaces()
+        return self._plan
+
+    def pieces(self) -> tuple[ConnectorV2, ...]:
+        """All pieces in the order they run, those of nested pipelines among them."""
+        out: list[ConnectorV2] = []
+        for piece in self.connectors:
+            out.extend(piece.pieces() if isinstance(piece, ConnectorPipelineV2) else (piece,))
+        return tuple(out)
+
+    # -- editing and looking up ------------------------------------------------------------------
+
+    @property
+    def names(self) -> list[str]:
+        """Stable names of the pieces, in order."""
+        seen: Counter[str] = Counter()
+        names = []
+        for piece in self.connectors:
+            name = snake_case(type(piece).__name__)
+            names.append(f"{name}_{seen[name]}" if seen[name] else name)
+            seen[name] += 1
+        return names
+
+    def _index(self, name_or_class: Any) -> int:
+        for i, (name, piece) in enumerate(zip(self.names, self.connectors)):
+            if name_or_class in (name, type(piece).__name__, type(piece)) or name_or_class is piece:
+                return i
+        wanted = getattr(name_or_class, "__name__", str(name_or_class))
+        raise UnknownNameError(
+            explain(
+                type(self).__name__,
+                expected="the name or class of one of its pieces",
+                found=repr(wanted),
+                do=nearest(wanted, [type(piece).__name__ for piece in self.connectors]),
+            )
+        )
+
+    def _edit(self, position: int, connector: Any) -> None:
+        piece = self._built(connector, position)
+        before = list(self.connectors)
+        self.connectors.insert(position, piece)
+        try:
+            self.plan()
+        except PipelineError:
+            self.connectors[:] = before
+            raise
+
+    def prepend(self, connector: Any) -> None:
+        """Put a piece in front."""
+        self._edit(0, connector)
+
+    def append(self, connector: Any) -> None:
+        """Put a piece at the end."""
+        self._edit(len(self.connectors), connector)
+
+    def insert_before(self, name_or_class: Any, connector: Any) -> ConnectorV2:
+        """Put a piece in front of another; returns that other one.
+
+        Raises:
+            UnknownNameError: there is no such piece.
+        """
+        position = self._index(name_or_class)
+        neighbour: ConnectorV2 = self.connectors[position]
+        self._edit(position, connector)
+        return neighbour
+
+    def insert_after(self, name_or_class: Any, connector: Any) -> ConnectorV2:
+        """Put a piece behind another; returns that other one.
+
+        Raises:
+            UnknownNameError: there is no such piece.
+        """
+        position = self._index(name_or_class)
+        neighbour: ConnectorV2 = self.connectors[position]
+        self._edit(position + 1, connector)
+        return neighbour
+
+    def remove(self, name_or_class: Any) -> None:
+        """Take a piece out.
+
+        Raises:
+            UnknownNameError: there is no such piece.
+        """
+        del self.connectors[self._index(name_or_class)]
+        self._wire_spaces()
+
+    def __len__(self) -> int:
+        return len(self.connectors)
+
+    def __iter__(self) -> Iterator[ConnectorV2]:
+        return iter(self.connectors)
+
+    def __getitem__(self, key: int | str | type) -> Any:
+        """A piece by position or name, or the list of pieces of a class."""
+        if isinstance(key, type):
+            return [piece for piece in self.connectors if isinstance(piece, key)]
+        if isinstance(key, str):
+            return self.connectors[self._index(key)]
+        return self.connectors[key]
+
+    # -- spaces --------------------------------------------------------------------------------
+
+    def _wire_spaces(self) -> None:
+        observations, actions = self.input_observation_space, self.input_action_space
+        for piece in self.connectors:
+            piece.input_action_space, piece.input_observation_space = actions, observations
+            observations, actions = piece.observation_space, piece.action_space
+        self._output_spaces = (observations, actions)
+
+    def _outputs(self) -> tuple[Any, Any]:
+        if self._output_spaces is None:
+            self._wire_spaces()
+        return self._output_spaces or (None, None)
+
+    # -- running -------------------------------------------------------------------------------
+
+    @property
+    def lookback_needed(self) -> int:
+        """Steps before a chunk's start that the pieces read: as declared, or as seen so far."""
+        return max(self.history.depth, *(piece.lookback for piece in self.pieces()), 0)
+
+    @property
+    def lookback_known(self) -> bool:
+        """Whether every piece declares what history it reads, or has run and was watched."""
+        return not self.plan().trusting or bool(self.history.calls)
+
+    def __call__(
+        self,
+        *,
+        rl_module: Any = None,
+        batch: dict[str, Any] | None = None,
+        episodes: Sequence[Any],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Run all pieces.
+
+        Args:
+            rl_module: The module that the batch is for, or that made it.
+            batch: What to start from; default: an empty batch.
+            episodes: A list of episodes, or a VectorEpisodes.
+            explore: Whether actions are to explore.
+            shared_data: What pieces of several pipelines share; default: a new dict.
+            metrics: A metrics logger; then the pipeline and each piece are timed.
+            **kwargs: Handed on to every piece.
+
+        Raises:
+            PieceOutputError: a piece returned no dict.
+            EpibatchError: whatever a piece raises, with pipeline and piece put in front.
+        """
+        plan = self.plan()
+        if not isinstance(episodes, Sequence):
+            raise PipelineError(
+                explain(
+                    f"{type(self).__name__}(episodes=...)",
+                    expected="a list of episodes",
+                    found=type(episodes).__name__,
+                    do="pass [episode], or list(episodes)",
+                )
+            )
+        call = Call(
+            rl_module=rl_module,
+            episodes=episodes,
+            explore=explore,
+            shared_data=shared_data,
+            metrics=metrics,
+            training=self.training,
+            plus_one=plan.plus_one,
+            kwargs=kwargs,
+        )
+        self.check_episodes(call)
+        outer = running_call()
+        with within(call), watch_history(self.history) if plan.trusting else nullcontext():
+            with _timed(metrics, kwargs, "connector_pipeline_timer"):
+                batch = self._run(plan, {} if batch is None else batch, call)
+            self.history.calls += 1
+            return batch if outer is not None else to_plain(batch, call)
+
+    def check_episodes(self, call: Call) -> None:
+        """Refuse episodes that this pipeline cannot work on."""
+
+    def _run(self, plan: Plan, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        plain = bool(batch)
+        for step in plan.steps:
+            try:
+                if step.columnar:
+                    if plain:
+                        batch, plain = to_columns(batch, call), False
+                    if call.metrics is None:
+                        batch = step.piece.run(batch, call)  # type: ignore[attr-defined]
+                    else:
+                        batch = self._timed_run(step, batch, call)
+                else:
+                    batch, plain = self._plain_run(step, batch, call), True
+            except Exception as error:
+                add_context(error, f"in {step.where}:")
+                raise
+        return batch
+
+    def _timed_run(self, step: Step, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        with _timed(call.metrics, call.kwargs, "timers", "connectors", snake_case(type(step.piece).__name__)):
+            out: dict[str, Any] = step.piece.run(batch, call)  # type: ignore[attr-defined]
+        return out
+
+    def _plain_run(self, step: Step, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        self.history.enter(step.where)
+        if step.sees_bootstraps:
+            call.lengthen()
+        with _timed(call.metrics, call.kwargs, "timers", "connectors", snake_case(type(step.piece).__name__)):
+            out = step.piece(
+                rl_module=call.rl_module,
+                batch=to_plain(batch, call),
+                episodes=call.plain_episodes(),
+                explore=call.explore,
+                shared_data=call.shared_data,
+                metrics=call.metrics,
+                **call.kwargs,
+            )
+        if not isinstance(out, Mapping):
+            raise PieceOutputError(
+                explain(
+                    f"{type(step.piece).__name__}.__call__",
+                    expected="the batch dict, returned",
+                    found=f"{type(out).__name__}: {out!r}",
+                    do="end __call__ with `return batch`",
+                )
+            )
+        return dict(out)
+
+    # -- state ---------------------------------------------------------------------------------
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """States of the stateful pieces by stable name."""
+        states = {name: piece.get_state() for name, piece in zip(self.names, self.connectors)}
+        return {name: state for name, state in states.items() if state and _wanted(name, components, not_components)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Give each piece its state.
+
+        Raises:
+            UnknownNameError: a state of a piece that this pipeline does not have.
+        """
+        by_name = dict(zip(self.names, self.connectors))
+        for name, own in state.items():
+            if name not in by_name:
+                raise UnknownNameError(
+                    explain(
+                        f"{type(self).__name__}.set_state",
+                        expected="states of its own pieces",
+                        found=repr(name),
+                        do=nearest(name, by_name),
+                    )
+                )
+            by_name[name].set_state(own)
+
+    def reset_state(self) -> None:
+        """Reset every piece."""
+        for piece in self.connectors:
+            piece.reset_state()
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """Merge states piece by piece, matched by name."""
+        merged = {}
+        for name, piece in zip(self.names, self.connectors):
+            own = [state[name] for state in states if name in state]
+            result = piece.merge_states(own) if own else {}
+            if result:
+                merged[name] = result
+        return merged
+
+    def seed(self, seed: Any) -> None:
+        """Seed every piece that draws random numbers, each with a seed of its own.
+
+        Args:
+            seed: An int, or a numpy SeedSequence.
+        """
+        import numpy as np
+
+        sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+        for piece, own in zip(self.connectors, sequence.spawn(len(self.connectors))):
+            if hasattr(piece, "seed"):
+                piece.seed(own)
+
+    def __repr__(self) -> str:
+        lines = [f"  {i}: {piece!r}" for i, piece in enumerate(self.connectors)]
+        return "\n".join([f"{type(self).__name__}(", *lines, ")"])
+
+
+def _wanted(name: str, components: Any, not_components: Any) -> bool:
+    def names(value: Any) -> list[str]:
+        return [value] if isinstance(value, str) else list(value or ())
+
+    return (components is None or name in names(components)) and name not in names(not_components)
+
+
+def _timed(metrics: Any, kwargs: dict[str, Any], *key: str) -> Any:
+    if metrics is None:
+        return nullcontext()
+    prefix = kwargs.get("metrics_prefix_key") or ()
+    return metrics.log_time((*prefix, *key))

@@ -1,0 +1,207 @@
+"""The contract of every connector piece."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gymnasium as gym
+
+from epibatch.core.checkpoints import Checkpointable
+from epibatch.core.errors import PieceError, explain, nearest
+
+from . import batch_items
+
+__all__ = ["ConnectorV2"]
+
+
+class ConnectorV2(Checkpointable, ABC):
+    """One step on the way from episodes to batches, or from module outputs to actions.
+
+    A piece is called with keywords only and returns the batch. Undeclared pieces (all class
+    attributes left alone) see plain dicts and a plain list of episodes, and are trusted; a piece
+    that declares what it reads, writes and takes is checked when its pipeline is built.
+
+    The constructor's arguments are kept as they were given (`get_ctor_args_and_kwargs`).
+
+    Args:
+        input_observation_space: Space of the observations that come in.
+        input_action_space: Space of the actions that come in.
+        **kwargs: Ignored here; ported subclasses pass theirs on.
+
+    Example:
+        >>> class Double(ConnectorV2):
+        ...     def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        ...         for episode in self.single_agent_episode_iterator(episodes):
+        ...             self.add_batch_item(batch, "twice", 2 * episode.get_observations(-1), episode)
+        ...         return batch
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> episode = SingleAgentEpisode(id_="e", observations=[3])
+        >>> Double()(rl_module=None, batch={}, episodes=[episode])
+        {'twice': {('e',): [np.int64(6)]}}
+    """
+
+    columnar: ClassVar[bool] = False
+    """Whether the piece takes whole columns; see `ColumnarPiece`."""
+    reads: ClassVar[tuple[str, ...] | None] = None
+    """Columns that must have been written before; None: not declared."""
+    writes: ClassVar[tuple[str, ...]] = ()
+    """Columns that the piece writes."""
+    takes: ClassVar[tuple[str, ...] | None] = None
+    """Layouts the piece works on, of "episodes", "arrays", "tensors"; None: any."""
+    gives: ClassVar[str | None] = None
+    """The layout it leaves; None: the one it found."""
+    mutates_episodes: ClassVar[bool] = False
+    """Whether a learner piece changes the episodes it is given."""
+    lookback: int = 0
+    """How many steps before a chunk's start the piece reads."""
+
+    _ctor: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        piece = super().__new__(cls)
+        _check_arguments(cls, args, kwargs)
+        piece._ctor = (args, dict(kwargs))
+        return piece
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._input_spaces = (input_observation_space, input_action_space)
+        self._output_spaces: tuple[Any, Any] | None = None
+
+    @abstractmethod
+    def __call__(
+        self,
+        *,
+        rl_module: Any,
+        batch: dict[str, Any],
+        episodes: Sequence[Any],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Change the batch.
+
+        Args:
+            rl_module: The module that the batch is for, or that made it.
+            batch: The batch so far.
+            episodes: The episodes of this call.
+            explore: Whether actions are to explore.
+            shared_data: What pieces of several pipelines share.
+            metrics: A metrics logger, or None.
+            **kwargs: Whatever else the pipeline's caller passed.
+
+        Returns:
+            The batch, changed in place or a new one.
+        """
+
+    # -- spaces --------------------------------------------------------------------------------
+
+    @property
+    def input_observation_space(self) -> gym.Space[Any] | None:
+        """Space of the observations that come in."""
+        return self._input_spaces[0]
+
+    @input_observation_space.setter
+    def input_observation_space(self, space: gym.Space[Any] | None) -> None:
+        self._input_spaces, self._output_spaces = (space, self._input_spaces[1]), None
+
+    @property
+    def input_action_space(self) -> gym.Space[Any] | None:
+        """Space of the actions that come in."""
+        return self._input_spaces[1]
+
+    @input_action_space.setter
+    def input_action_space(self, space: gym.Space[Any] | None) -> None:
+        self._input_spaces, self._output_spaces = (self._input_spaces[0], space), None
+
+    @property
+    def observation_space(self) -> gym.Space[Any] | None:
+        """Space of the observations that go out."""
+        space: gym.Space[Any] | None = self._outputs()[0]
+        return space
+
+    @property
+    def action_space(self) -> gym.Space[Any] | None:
+        """Space of the actions that go out."""
+        space: gym.Space[Any] | None = self._outputs()[1]
+        return space
+
+    def _outputs(self) -> tuple[Any, Any]:
+        # Computed on demand: a subclass may set the attributes it needs after calling super().__init__.
+        if self._output_spaces is None:
+            observations, actions = self._input_spaces
+            self._output_spaces = (
+                None if observations is None else self.recompute_output_observation_space(observations, actions),
+                None if actions is None else self.recompute_output_action_space(observations, actions),
+            )
+        return self._output_spaces
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of observations after this piece; by default the one before it."""
+        return input_observation_space
+
+    def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of actions after this piece; by default the one before it."""
+        return input_action_space
+
+    # -- state ---------------------------------------------------------------------------------
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """What the piece has learned, as plain data; {} for a stateless piece."""
+        return {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over what `get_state` gave."""
+
+    def reset_state(self) -> None:
+        """Forget what the piece has learned."""
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """One state from those of several copies of this piece."""
+        return {}
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The constructor's arguments as they were given."""
+        return self._ctor
+
+    # -- helpers for `__call__` ------------------------------------------------------------------
+
+    single_agent_episode_iterator = staticmethod(batch_items.single_agent_episode_iterator)
+    add_batch_item = staticmethod(batch_items.add_batch_item)
+    add_n_batch_items = staticmethod(batch_items.add_n_batch_items)
+    foreach_batch_item_change_in_place = staticmethod(batch_items.foreach_batch_item_change_in_place)
+    switch_batch_from_column_to_module_ids = staticmethod(batch_items.switch_batch_from_column_to_module_ids)
+
+    def __repr__(self) -> str:
+        args, kwargs = self._ctor
+        spelled = [*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())]
+        return f"{type(self).__name__}({', '.join(spelled)})"
+
+    def __str__(self) -> str:
+        return repr(self)
+
+
+def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuse keywords that the constructor does not know, naming the nearest that it does."""
+    parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    known = [name for name in parameters if name != "self"]
+    unknown = [name for name in kwargs if name not in known]
+    if unknown:
+        raise PieceError(
+            explain(
+                f"{cls.__name__}(...)",
+                expected=f"arguments among {', '.join(known)}",
+                found=", ".join(unknown),
+                do=nearest(unknown[0], known),
+            )
+        )

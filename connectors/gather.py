@@ -1,0 +1,149 @@
+"""Whole columns out of the episodes of a call."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, explain, nearest
+from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
+
+from .call import Call
+from .layouts import join_rows
+
+__all__ = ["gather", "latest_observations", "output_keys"]
+
+
+def output_keys(call: Call) -> list[str]:
+    """Names of the model outputs that the call's episodes have; every episode has the same.
+
+    Raises:
+        ColumnError: an episode lacks an output that another one has.
+    """
+    if call.vector is not None:
+        return call.vector.output_names()
+    outputs = [episode.extra_model_outputs.keys() for episode in call.episodes]
+    first = outputs[0] if outputs else {}.keys()
+    for chunk, own in enumerate(outputs):
+        if own != first:
+            raise ColumnError(
+                explain(
+                    "model outputs",
+                    expected=f"{sorted(first)}, as in {call.describe(0)}",
+                    found=f"{sorted(own)} in {call.describe(chunk)}",
+                    do="batch only episodes that were recorded with the same module",
+                )
+            )
+    return list(first)
+
+
+def gather(call: Call, name: str, *, plus_one: bool = False, last: Any = None) -> Any:
+    """One column of all chunks, chunk after chunk.
+
+    Args:
+        call: The running call.
+        name: `obs`, `actions`, `rewards` or the key of a model output.
+        plus_one: Give each chunk one row more: the last observation, or the last step again.
+        last: With `plus_one`, the value of that row instead of the last step again.
+
+    Returns:
+        Arrays of shape [sum of lengths (+ number of chunks), ...]; copies, never views of an episode.
+    """
+    vector = call.vector
+    data = _from_list(call, name, plus_one) if vector is None else vector.gather(name, plus_one=plus_one)
+    _refuse_ragged(call, name, data, plus_one)
+    if plus_one and last is not None and call.lengthened is None:
+        ends = np.cumsum(call.lengths + 1) - 1
+        for leaf in flatten(data)[0]:
+            leaf[ends] = last
+    return data
+
+
+def _buffer(episode: Any, name: str) -> Any:
+    if name == Columns.OBS:
+        return episode.observations
+    if name == Columns.ACTIONS:
+        return episode.actions
+    if name == Columns.REWARDS:
+        return episode.rewards
+    if name not in episode.extra_model_outputs:
+        raise ColumnError(
+            explain(
+                f"episode {episode.id_!r}",
+                expected=f"a column {name!r}",
+                found="none",
+                do=nearest(name, episode.extra_model_outputs),
+            )
+        )
+    return episode.extra_model_outputs[name]
+
+
+def _from_list(call: Call, name: str, plus_one: bool) -> Any:
+    """Join the chunks' rows; each part is a list of leaves."""
+    is_obs = name == Columns.OBS
+    repeat = plus_one and not is_obs and call.lengthened is None
+    more = int(plus_one and not repeat)
+    form, parts, shape, regular = None, [], None, True
+    for episode, length in zip(call.lengthened or call.episodes, call.lengths.tolist()):
+        buffer = _buffer(episode, name)
+        rows = buffer.rows(0, length + more)
+        own = [leaf.shape[1:] for leaf in rows]
+        if shape is None:
+            form, shape = buffer.form, own
+        regular = regular and buffer.form == form and own == shape
+        parts.append(rows)
+        if repeat:
+            parts.append([leaf[-1:] for leaf in rows])
+    if not regular:
+        return _irregular(call, name, more, repeat)
+    return unflatten(form, [np.concatenate(column) for column in zip(*parts)])
+
+
+def _irregular(call: Call, name: str, more: int, repeat: bool) -> Any:
+    """Join columns whose chunks differ in nesting or shape; raises unless only key order differs."""
+    episodes = call.lengthened or call.episodes
+    lengths = call.lengths.tolist()
+    parts = [_buffer(episode, name).get(slice(0, length + more)) for episode, length in zip(episodes, lengths)]
+    first_form = _buffer(episodes[0], name).form
+    with suppress(ColumnError):  # join_rows names the episodes
+        parts = [unflatten(first_form, flatten_like(first_form, part)) for part in parts]
+    if repeat:
+        parts = [map_struct(lambda leaf: np.concatenate([leaf, leaf[-1:]]), part) for part in parts]
+    return join_rows(name, parts, list(range(len(parts))), call)
+
+
+def _refuse_ragged(call: Call, name: str, data: Any, plus_one: bool) -> None:
+    for leaf in flatten(data)[0]:
+        if leaf.dtype == object and len(leaf) and isinstance(leaf[0], (np.ndarray, np.generic)):
+            shapes = [np.shape(row) for row in leaf]
+            other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0)
+            chunk = int(np.searchsorted(np.cumsum(call.lengths + plus_one), other, side="right"))
+            raise ColumnError(
+                explain(
+                    f"column {name!r}, {call.describe(chunk)}",
+                    expected=f"rows of one shape, {shapes[0]}",
+                    found=f"a row of shape {shapes[other]} (the episode keeps such a column as objects)",
+                    do="bring them to one shape, by padding say, with a piece in front",
+                )
+            )
+
+
+def latest_observations(call: Call) -> Any:
+    """The newest observation of every chunk: arrays of shape [number of chunks, ...], copies.
+
+    Raises:
+        ColumnError: observations that differ in shape or nesting.
+    """
+    if call.recording is not None:
+        return map_struct(np.array, call.recording.latest_observations())
+    rows = [episode.observations.last() for episode in call.episodes]
+    first = rows[0]
+    if type(first) is np.ndarray:
+        shape = first.shape
+        if {type(row) for row in rows} == {np.ndarray} and {row.shape for row in rows} == {shape}:
+            return np.concatenate(rows).reshape(len(rows), *shape) if first.ndim else np.array(rows)
+    with_axis = [map_struct(lambda leaf: np.asarray(leaf)[None], row) for row in rows]
+    return join_rows(Columns.OBS, with_axis, list(range(len(rows))), call)

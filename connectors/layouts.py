@@ -1,0 +1,148 @@
+"""From columns of arrays to the plain dicts and lists that user pieces see, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import BatchLayoutError, ColumnError, explain
+from epibatch.core.spaces import BatchedNdArray
+from epibatch.core.structs import flatten, form_of, map_struct, unflatten
+
+from .call import Call
+from .episode_column import EpisodeColumn
+
+__all__ = ["collect", "is_plain", "join_rows", "to_columns", "to_plain"]
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a batch value is a plain per-episode column: `{key tuple: [items]}`."""
+    return isinstance(value, dict) and bool(value) and all(isinstance(key, tuple) for key in value)
+
+
+def to_plain(batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    """Turn every EpisodeColumn into `{key: [items]}`; other values stay."""
+    if not any(type(value) is EpisodeColumn for value in batch.values()):
+        return batch
+    return {
+        name: _plain_column(value, call) if type(value) is EpisodeColumn else value for name, value in batch.items()
+    }
+
+
+def _plain_column(column: EpisodeColumn, call: Call) -> dict[tuple[Any, ...], list[Any]]:
+    keys, data = call.keys, column.data
+    if column.counts is None:
+        return {key: [_row(data, i)] for i, key in enumerate(keys)}
+    plain, start = {}, 0
+    for key, count in zip(keys, column.counts.tolist()):
+        stop = start + count
+        if isinstance(data, list):
+            plain[key] = data[start:stop]
+        elif column.single:
+            plain[key] = [_row(data, i) for i in range(start, stop)]
+        else:
+            rows = slice(start, stop)
+            plain[key] = [map_struct(lambda leaf, rows=rows: BatchedNdArray(leaf[rows]), data)] if count else []
+        start = stop
+    return plain
+
+
+def _row(data: Any, i: int) -> Any:
+    return data[i] if isinstance(data, list) else map_struct(lambda leaf: leaf[i], data)
+
+
+def to_columns(batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    """Turn every plain per-episode column into an EpisodeColumn; other values stay."""
+    if not any(is_plain(value) for value in batch.values()):
+        return batch
+    return {name: collect(name, value, call) if is_plain(value) else value for name, value in batch.items()}
+
+
+def collect(name: str, column: dict[tuple[Any, ...], list[Any]], call: Call) -> EpisodeColumn:
+    """Gather the items of a plain column in the order of the call's chunks.
+
+    Raises:
+        BatchLayoutError: a key that is no chunk of this call.
+        ColumnError: items that cannot be stacked, because their shapes or nesting differ.
+    """
+    keys = call.keys
+    strangers = [key for key in column if key not in set(keys)]
+    if strangers:
+        raise BatchLayoutError(
+            explain(
+                f"column {name!r}",
+                expected=f"the keys of this call's {len(keys)} chunks, such as {keys[:1]}",
+                found=str(strangers[0]),
+                do="add items with add_batch_item(..., single_agent_episode=episode), which finds the key",
+            )
+        )
+    items = [column.get(key, []) for key in keys]
+    counts = np.fromiter((_rows_in_all(name, own) for own in items), np.int64, len(items))
+    flat = [item for own in items for item in own]
+    single = name == Columns.INFOS or not any(_is_batched(item) for item in flat)
+    if not flat:
+        return EpisodeColumn([], counts)
+    if name == Columns.INFOS or _is_object(flat[0]):
+        return EpisodeColumn(flat, counts, single=True)
+    owners = [i for i, own in enumerate(items) for _ in own]
+    rows = [item if _is_batched(item) else map_struct(lambda leaf: np.asarray(leaf)[None], item) for item in flat]
+    data = join_rows(name, rows, owners, call)
+    one_each = single and bool((counts == 1).all())
+    return EpisodeColumn(data, None if one_each else counts, single=single)
+
+
+def _rows_in_all(name: str, items: list[Any]) -> int:
+    return len(items) if name == Columns.INFOS else sum(_rows_in(item) for item in items)
+
+
+def _is_batched(item: Any) -> bool:
+    return isinstance(flatten(item)[0][0] if not isinstance(item, np.ndarray) else item, BatchedNdArray)
+
+
+def _rows_in(item: Any) -> int:
+    return len(flatten(item)[0][0]) if _is_batched(item) else 1
+
+
+def _is_object(item: Any) -> bool:
+    leaves = flatten(item)[0]
+    return not leaves or not all(np.asarray(leaf).dtype.kind in "biufc" for leaf in leaves if leaf is not None)
+
+
+def join_rows(name: str, parts: list[Any], owners: list[int], call: Call) -> Any:
+    """Concatenate structures of rows.
+
+    Args:
+        name: The column, for error messages.
+        parts: Structures whose leaves have rows first.
+        owners: For each part the chunk it belongs to.
+        call: The running call.
+
+    Raises:
+        ColumnError: two chunks whose rows differ in shape or nesting.
+    """
+    first, form = flatten(parts[0])
+    leaves = [first]
+    for part, owner in zip(parts[1:], owners[1:]):
+        own, own_form = flatten(part)
+        if own_form != form or any(a.shape[1:] != b.shape[1:] for a, b in zip(own, first)):
+            raise _mixed(name, parts[0], part, owners[0], owner, call)
+        leaves.append(own)
+    return unflatten(form, [np.concatenate(column) for column in zip(*leaves)])
+
+
+def _mixed(name: str, first: Any, other: Any, chunk: int, other_chunk: int, call: Call) -> ColumnError:
+    def spell(part: Any) -> str:
+        leaves, form = flatten(part)
+        shapes = [f"{leaf.dtype} of shape {leaf.shape[1:]}" for leaf in leaves]
+        return f"rows of {', '.join(shapes)}" + (f" nested as {form_of(part)}" if form else "")
+
+    return ColumnError(
+        explain(
+            f"column {name!r}",
+            expected=f"{spell(first)}, as in {call.describe(chunk)}",
+            found=f"{spell(other)} in {call.describe(other_chunk)}",
+            do="batch only episodes of one space, or bring them to one shape with a piece in front",
+        )
+    )

@@ -1,0 +1,72 @@
+"""Adds everything but the observations to the train batch."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.columns import Columns
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+from ..gather import gather, output_keys
+
+__all__ = ["AddColumnsFromEpisodesToBatch", "AddColumnsFromEpisodesToTrainBatch"]
+
+
+class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
+    """Adds actions, rewards, terminateds, truncateds and the model's outputs, one row per step.
+
+    Columns that the batch has already are left alone; recurrent states are not added here.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = (
+        Columns.ACTIONS,
+        Columns.REWARDS,
+        Columns.TERMINATEDS,
+        Columns.TRUNCATEDS,
+    )
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the columns."""
+        if not len(call.episodes):
+            return batch
+        more = call.plus_one
+        for name, last in ((Columns.ACTIONS, None), (Columns.REWARDS, 0)):
+            if name not in batch:
+                batch[name] = EpisodeColumn(gather(call, name, plus_one=more, last=last), call.counts)
+        for name, flags in zip((Columns.TERMINATEDS, Columns.TRUNCATEDS), _flags(call)):
+            if name not in batch:
+                batch[name] = EpisodeColumn(flags, call.counts)
+        for name in output_keys(call):
+            if name not in batch and name not in (Columns.STATE_IN, Columns.STATE_OUT):
+                batch[name] = EpisodeColumn(gather(call, name, plus_one=more), call.counts)
+        return batch
+
+
+def _flags(call: Call) -> Any:
+    """terminateds and truncateds: bool, shape [2, rows]; only a chunk's last step can be True."""
+    flags = np.zeros((2, int(call.counts.sum())), np.bool_)
+    last = np.cumsum(call.counts) - 1 - call.plus_one
+    ends = [(call.is_terminated(chunk), call.is_truncated(chunk)) for chunk in range(len(call.episodes))]
+    flags[:, last] = np.array(ends, np.bool_).T
+    return flags
+
+
+AddColumnsFromEpisodesToBatch = AddColumnsFromEpisodesToTrainBatch

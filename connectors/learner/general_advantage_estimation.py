@@ -1,0 +1,123 @@
+"""Adds advantages and value targets to a finished train batch."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from epibatch.core.advantages import generalized_advantages, td_errors
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ConfigError, explain
+
+from ..acting_module import is_multi
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+
+__all__ = ["GeneralAdvantageEstimation"]
+
+
+class GeneralAdvantageEstimation(ColumnarPiece):
+    """Adds `advantages` and `value_targets` (Schulman et al. 2016, generalized advantage estimation).
+
+    Values come from the module's `compute_values`, once for the whole batch, bootstrap rows
+    included. Only termination stops bootstrapping. Advantages are standardised over the rows that
+    carry loss; on the others they are 0 and the target is the value itself.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        gamma: Discount, in [0, 1].
+        lambda_: Weight of longer returns, in [0, 1].
+
+    Raises:
+        ConfigError: gamma or lambda_ outside [0, 1].
+        ColumnError: no rewards, flags or loss mask in the batch.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("tensors",)
+    reads: ClassVar[tuple[str, ...]] = (Columns.OBS, Columns.REWARDS, Columns.TERMINATEDS, Columns.LOSS_MASK)
+    writes: ClassVar[tuple[str, ...]] = (Columns.ADVANTAGES, Columns.VALUE_TARGETS)
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        gamma: float = 0.99,
+        lambda_: float = 0.95,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        for name, value in (("gamma", gamma), ("lambda_", lambda_)):
+            if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+                raise ConfigError(
+                    explain(
+                        f"GeneralAdvantageEstimation.{name}",
+                        expected="a number in [0, 1]",
+                        found=repr(value),
+                        do="mend it",
+                    )
+                )
+        self.gamma, self.lambda_ = float(gamma), float(lambda_)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the columns to every module's batch that has a value function."""
+        if not is_multi(call.rl_module):
+            self._add(batch, call.rl_module, call)
+            return batch
+        for module_id, own in batch.items():
+            if module_id in call.rl_module and hasattr(call.rl_module[module_id], "compute_values"):
+                self._add(own, call.rl_module[module_id], call)
+        return batch
+
+    def _add(self, batch: dict[str, Any], module: Any, call: Call) -> None:
+        do = "put AddOneTsToEpisodesAndTruncate and AddColumnsFromEpisodesToTrainBatch in front"
+        rewards = self.need(batch, Columns.REWARDS, do)
+        mask = self.need(batch, Columns.LOSS_MASK, do)
+        terminateds = self.need(batch, Columns.TERMINATEDS, do)
+        with torch.no_grad():
+            values = module.compute_values(batch)
+        shape, device = values.shape, values.device
+        rows = _real_rows(batch, call, shape)
+        flat_values = _flat(values, rows)
+        errors = td_errors(_flat(rewards, rows), flat_values, _flat(terminateds, rows), call.counts, self.gamma)
+        advantages = generalized_advantages(errors, call.counts, self.gamma, self.lambda_)
+        real = _flat(mask, rows)
+        advantages = np.where(real, advantages, 0)
+        targets = (advantages + flat_values).astype(np.float32)
+        standard = np.where(real, _standardised(advantages, real), 0).astype(np.float32)
+        batch[Columns.VALUE_TARGETS] = _placed(targets, rows, shape, device)
+        batch[Columns.ADVANTAGES] = _placed(standard, rows, shape, device)
+
+
+def _real_rows(batch: dict[str, Any], call: Call, shape: Any) -> Any:
+    """Flat positions of the chunks' rows in a zero-padded batch; None if nothing is padded."""
+    if Columns.SEQ_LENS not in batch or len(shape) < 2:
+        return None
+    steps = shape[1]
+    per_chunk = -(-call.counts // steps)
+    chunk_starts = (np.cumsum(per_chunk) - per_chunk) * steps
+    offsets = np.arange(int(call.counts.sum())) - np.repeat(np.cumsum(call.counts) - call.counts, call.counts)
+    return np.repeat(chunk_starts, call.counts) + offsets
+
+
+def _flat(tensor: Any, rows: Any) -> Any:
+    flat = tensor.detach().cpu().numpy().reshape(-1)
+    return flat if rows is None else flat[rows]
+
+
+def _standardised(advantages: Any, real: Any) -> Any:
+    own = advantages[real]
+    if not len(own):
+        return advantages
+    return (advantages - own.mean()) / max(1e-4, float(own.std()))
+
+
+def _placed(flat: Any, rows: Any, shape: Any, device: Any) -> Any:
+    if rows is not None:
+        padded = np.zeros(int(np.prod(shape)), flat.dtype)
+        padded[rows] = flat
+        flat = padded
+    return torch.from_numpy(flat.reshape(tuple(shape))).to(device)

@@ -1,0 +1,90 @@
+"""Samples actions from a module's distribution inputs."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, explain
+
+from ..acting_module import acting_module
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+
+__all__ = ["GetActions"]
+
+
+class GetActions(ColumnarPiece):
+    """Adds `actions` and `action_logp` from `action_dist_inputs`.
+
+    With `explore` actions are sampled from the module's exploration distribution, otherwise its
+    inference distribution's most likely action is taken. Actions that the module gave itself stay;
+    their log-probability is added if the inputs are there.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("tensors",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS, Columns.ACTION_LOGP)
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        self._generator: torch.Generator | None = None
+
+    def seed(self, seed: np.random.SeedSequence | int) -> None:
+        """Draw from a random stream of this piece's own from now on."""
+        sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+        self._generator = torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the columns."""
+        inputs = batch.get(Columns.ACTION_DIST_INPUTS)
+        if inputs is None:
+            if Columns.ACTIONS in batch or not len(call.episodes):
+                return batch
+            raise ColumnError(
+                explain(
+                    "GetActions",
+                    expected=f"{Columns.ACTION_DIST_INPUTS!r} or {Columns.ACTIONS!r} among the module's outputs",
+                    found=str(sorted(map(str, batch))),
+                    do="return one of them from the module's _forward",
+                )
+            )
+        if Columns.ACTIONS in batch and Columns.ACTION_LOGP in batch:
+            return batch
+        module = acting_module(call.rl_module)
+        if call.explore is False:
+            distribution = module.get_inference_action_dist_cls().from_logits(inputs)
+        else:
+            distribution = module.get_exploration_action_dist_cls().from_logits(inputs)
+        if Columns.ACTIONS not in batch:
+            if call.explore is False:
+                distribution = distribution.to_deterministic()
+            batch[Columns.ACTIONS] = self._sample(distribution)
+        if Columns.ACTION_LOGP not in batch:
+            batch[Columns.ACTION_LOGP] = distribution.logp(batch[Columns.ACTIONS])
+        return batch
+
+    def _sample(self, distribution: Any) -> Any:
+        return distribution.sample() if self._generator is None else distribution.sample(generator=self._generator)
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """The state of the random stream, if the piece was seeded."""
+        return {} if self._generator is None else {"generator": self._generator.get_state().numpy().copy()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over a random stream."""
+        if "generator" in state:
+            self._generator = torch.Generator()
+            self._generator.set_state(torch.from_numpy(np.array(state["generator"], np.uint8)))

@@ -1,0 +1,64 @@
+"""Gives each episode its row of the module's outputs."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import ColumnError, explain
+from epibatch.core.structs import flatten
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+
+__all__ = ["UnBatchToIndividualItems"]
+
+
+class UnBatchToIndividualItems(ColumnarPiece):
+    """Turns batched arrays into per-episode columns; row i belongs to episode i.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+
+    Raises:
+        ColumnError: a column without one row per episode.
+    """
+
+    takes: ClassVar[tuple[str, ...]] = ("arrays",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    gives: ClassVar[str] = "episodes"
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Unbatch all columns."""
+        expected = len(call.episodes)
+        for name, column in batch.items():
+            found = _rows(column)
+            if found != expected:
+                raise ColumnError(
+                    explain(
+                        f"column {name!r}",
+                        expected=f"{expected} rows, one per episode",
+                        found=f"{found}",
+                        do="let the module return one row per observation it was given",
+                    )
+                )
+            batch[name] = EpisodeColumn(column)
+        return batch
+
+
+def _rows(column: Any) -> int:
+    if type(column) is np.ndarray or isinstance(column, list):
+        return len(column)
+    lengths = {len(leaf) if np.ndim(leaf) else 0 for leaf in flatten(column)[0]}
+    return lengths.pop() if len(lengths) == 1 else -1

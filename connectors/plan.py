@@ -1,0 +1,151 @@
+"""A pipeline's checked plan: what runs in which order, and whether it can work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from epibatch.core.errors import PieceError, PipelineError, explain
+
+from .connector_v2 import ConnectorV2
+
+__all__ = ["Plan", "Step", "check_connector", "make_plan", "place"]
+
+_BOOTSTRAP = "AddOneTsToEpisodesAndTruncate"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One piece of a plan.
+
+    Args:
+        piece: The piece.
+        where: Pipeline, position and piece, as error messages name it.
+        columnar: Whether it takes whole columns.
+        sees_bootstraps: Whether it is a plain piece behind the one that adds bootstrap rows.
+    """
+
+    piece: ConnectorV2
+    where: str
+    columnar: bool
+    sees_bootstraps: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a pipeline.
+
+    Args:
+        connectors: The pieces the plan was made for.
+        steps: One per piece.
+        plus_one: Whether one of them adds bootstrap rows.
+        trusting: Whether one of them is undeclared.
+    """
+
+    connectors: tuple[ConnectorV2, ...]
+    steps: tuple[Step, ...]
+    plus_one: bool
+    trusting: bool
+
+
+def place(pipeline: str, position: int, piece: Any) -> str:
+    """Name a piece by its pipeline, position and class."""
+    return f"{pipeline}, piece {position} ({type(piece).__name__})"
+
+
+def check_connector(pipeline: str, position: int, piece: Any) -> ConnectorV2:
+    """Make sure that something is a connector piece.
+
+    Raises:
+        PieceError: it is not.
+    """
+    if isinstance(piece, ConnectorV2):
+        return piece
+    is_class = isinstance(piece, type) and issubclass(piece, ConnectorV2)
+    raise PieceError(
+        explain(
+            f"{pipeline}, position {position}",
+            expected="an instance of ConnectorV2",
+            found=f"the class {piece.__name__}" if is_class else f"{type(piece).__name__}: {piece!r}",
+            do=f"call it: {piece.__name__}(...)" if is_class else "subclass ConnectorV2 and pass an instance",
+        )
+    )
+
+
+def make_plan(pipeline: str, connectors: Sequence[Any], layout: str, columns: tuple[str, ...] | None) -> Plan:
+    """Check the order of pieces.
+
+    Args:
+        pipeline: Name of the pipeline.
+        connectors: Its pieces.
+        layout: Layout of the batch at its start.
+        columns: Columns that are there at its start; None: any may be.
+
+    Raises:
+        PieceError: something is no connector piece.
+        PipelineError: a piece reads a column before anyone writes it, or takes another layout than
+            the pieces before it leave. Behind an undeclared piece both are taken on trust.
+    """
+    steps, trusting, plus_one = [], False, False
+    known: str | None = layout
+    giver = "the pipeline's start"
+    written = dict.fromkeys(columns or (), giver)
+    for position, piece in enumerate(connectors):
+        check_connector(pipeline, position, piece)
+        where = place(pipeline, position, piece)
+        if not piece.columnar:
+            steps.append(Step(piece, where, False, plus_one))
+            trusting, known = True, None
+            continue
+        if known is not None and piece.takes is not None and known not in piece.takes:
+            later = [
+                place("", i, other).removeprefix(", ")
+                for i, other in enumerate(connectors)
+                if i > position and getattr(other, "gives", None) in piece.takes
+            ]
+            raise _wrong_layout(where, piece, known, giver, later[0] if later else "")
+        missing = [name for name in piece.reads or () if name not in written]
+        if missing and not trusting and columns is not None:
+            raise _unwritten(where, missing[0], list(connectors), position)
+        steps.append(Step(piece, where, True, plus_one))
+        written.update(dict.fromkeys(piece.writes, where))
+        if piece.gives is not None:
+            known, giver = piece.gives, where
+        plus_one = plus_one or type(piece).__name__ == _BOOTSTRAP
+    return Plan(tuple(connectors), tuple(steps), plus_one, trusting)
+
+
+_SPELLED = {
+    "episodes": "per-episode columns",
+    "arrays": "batched arrays",
+    "tensors": "tensors",
+}
+
+
+def _wrong_layout(where: str, piece: ConnectorV2, found: str, giver: str, later: str) -> PipelineError:
+    wanted = " or ".join(_SPELLED[layout] for layout in piece.takes or ())
+    name = type(piece).__name__
+    if found == "episodes" and later:
+        do = f"move {name} behind {later}, which makes {wanted}"
+    elif found == "episodes":
+        do = f"put a piece that makes {wanted} in front of {name}"
+    else:
+        do = f"move {name} in front of {giver}"
+    return PipelineError(explain(where, expected=wanted, found=f"{_SPELLED[found]}, as {giver} leaves them", do=do))
+
+
+def _unwritten(where: str, column: str, connectors: list[Any], position: int) -> PipelineError:
+    later = [
+        place("piece", i, piece).removeprefix("piece, ")
+        for i, piece in enumerate(connectors)
+        if i > position and column in getattr(piece, "writes", ())
+    ]
+    return PipelineError(
+        explain(
+            where,
+            expected=f"column {column!r}, written by a piece in front of it",
+            found=f"it is written only later, by {later[0]}" if later else "no piece writes it",
+            do=f"move {later[0]} in front" if later else f"add the piece that writes {column!r} in front",
+        )
+    )

@@ -1,0 +1,81 @@
+"""Returns and lengths of the episodes that end, kept while N environments step together."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+__all__ = ["EpisodeMetrics"]
+
+
+class EpisodeMetrics:
+    """Sums rewards per environment and remembers the newest ended episodes.
+
+    Args:
+        num_envs: How many environments step together.
+        window: Over how many ended episodes means, minima and maxima are taken.
+
+    Example:
+        >>> metrics = EpisodeMetrics(2)
+        >>> metrics.add(np.array([1.0, 2.0]), skipped=[])
+        >>> metrics.end(1)
+        >>> metrics.report()["episode_return_mean"]
+        2.0
+    """
+
+    def __init__(self, num_envs: int, window: int = 100) -> None:
+        self._returns = np.zeros(num_envs)
+        self._lengths = np.zeros(num_envs, np.int64)
+        self._ended: deque[tuple[float, int]] = deque(maxlen=window)
+        self._new = 0
+        self.lifetime = 0
+
+    def add(self, rewards: Any, skipped: list[int]) -> None:
+        """Count one vector step.
+
+        Args:
+            rewards: Shape [N].
+            skipped: Environments whose step belongs to no episode.
+        """
+        self._returns += rewards
+        self._lengths += 1
+        if skipped:
+            self.forget(skipped)
+
+    def end(self, env: int) -> None:
+        """Take the running episode of an environment as ended."""
+        self._ended.append((float(self._returns[env]), int(self._lengths[env])))
+        self._new += 1
+        self.lifetime += 1
+        self.forget([env])
+
+    def forget(self, envs: list[int] | None = None) -> None:
+        """Start counting anew, in all environments or some."""
+        where: Any = slice(None) if envs is None else envs
+        self._returns[where] = 0
+        self._lengths[where] = 0
+
+    def report(self) -> dict[str, float]:
+        """Means, minima and maxima over the window; `num_episodes` counts since the last report."""
+        out: dict[str, float] = {"num_episodes": self._new, "num_episodes_lifetime": self.lifetime}
+        self._new = 0
+        for name, values in zip(("return", "len"), zip(*self._ended) if self._ended else ((), ())):
+            own = np.array(values or [np.nan], np.float64)
+            out[f"episode_{name}_mean"] = float(own.mean())
+            out[f"episode_{name}_min"] = float(own.min())
+            out[f"episode_{name}_max"] = float(own.max())
+        return out
+
+    def get_state(self) -> dict[str, Any]:
+        """The remembered episodes and the lifetime count; running sums are left out."""
+        return {"ended": np.array(self._ended, np.float64).reshape(-1, 2), "lifetime": self.lifetime}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over what `get_state` gave."""
+        self._ended.clear()
+        self._ended.extend((float(value), int(length)) for value, length in state["ended"])
+        self.lifetime = int(state["lifetime"])
+        self._new = 0
+        self.forget()

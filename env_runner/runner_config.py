@@ -1,0 +1,33 @@
+"""What a runner asks of its configuration."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+__all__ = ["RunnerConfig"]
+
+
+class RunnerConfig(Protocol):
+    """The attributes and builders that a runner uses; `AlgorithmConfig` has them."""
+
+    env: Any
+    env_config: dict[str, Any]
+    num_envs_per_env_runner: int
+    gym_env_vectorize_mode: str
+    rollout_fragment_length: Any
+    batch_mode: str
+    explore: bool
+    episode_lookback_horizon: int
+    seed: int | None
+
+    def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
+        """The pipeline from observations to the module."""
+
+    def build_module_to_env_connector(self, env: Any = None, spaces: Any = None) -> Any:
+        """The pipeline from the module to actions."""
+
+    def get_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
+        """What the module is built from."""
+
+    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
+        """Steps that each environment takes per `sample()` without arguments."""

@@ -1,0 +1,377 @@
+"""Steps N environments with a module between two connector pipelines, and records episodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.columns import Columns
+from epibatch.core.errors import RunnerArgumentError, RunnerError, add_context, explain
+
+from ..episodes import SingleAgentEpisode, VectorEpisodes, VectorRecorder
+from .episode_metrics import EpisodeMetrics
+from .runner_config import RunnerConfig
+from .vector_env import autoreset_mode, make_vector_env, reset_done
+
+__all__ = ["SingleAgentEnvRunner"]
+
+WEIGHTS_SEQ_NO = "weights_seq_no"
+
+
+class SingleAgentEnvRunner:
+    """Makes episodes of one agent.
+
+    Each observation goes through the env-to-module pipeline exactly once, terminal ones included.
+    What is stored as action is the module's; the environment gets `actions_for_env`. All other
+    outputs of the module-to-env pipeline are kept as the step's extra model outputs.
+
+    Args:
+        config: Environment, pipelines and module; see `RunnerConfig`.
+        worker_index: Distinguishes the runners of one algorithm; added to the seed.
+
+    Raises:
+        ConfigError: an environment that cannot be made.
+
+    Example:
+        >>> from epibatch.algorithms.ppo import PPOConfig
+        >>> config = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=2)
+        >>> runner = SingleAgentEnvRunner(config=config.debugging(seed=0))
+        >>> sum(len(episode) for episode in runner.sample(num_timesteps=20))
+        20
+        >>> runner.stop()
+    """
+
+    def __init__(self, *, config: RunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
+        self.config = config
+        self.worker_index = worker_index
+        self.env = self.make_env()
+        self.num_envs: int = self.env.num_envs
+        own = (self.env.single_observation_space, self.env.single_action_space)
+        self.spaces: dict[str, Any] = {
+            "__env__": (self.env.observation_space, self.env.action_space),
+            "__env_single__": own,
+        }
+        self._env_to_module = config.build_env_to_module_connector(env=self.env, spaces=self.spaces)
+        self.spaces[DEFAULT_MODULE_ID] = (self._env_to_module.observation_space, own[1])
+        self._module_to_env = config.build_module_to_env_connector(env=self.env, spaces=self.spaces)
+        self.module = self.make_module()
+        self._autoreset = autoreset_mode(self.env)
+        self._recorder = VectorRecorder(
+            self.num_envs, *own, autoreset="next_step" if self._autoreset == "next_step" else "same_step"
+        )
+        self._episode_metrics = EpisodeMetrics(self.num_envs)
+        self._seed = None if config.seed is None else config.seed + worker_index
+        self._reset_seeds = np.random.default_rng(self._seed)
+        if self._seed is not None:
+            streams = np.random.SeedSequence(self._seed).spawn(2)
+            self._env_to_module.seed(streams[0])
+            self._module_to_env.seed(streams[1])
+            self.env.action_space.seed(self._seed)
+        self._next_reset_seed = self._seed
+        self._reset_wanted = True
+        self._acted_randomly = False
+        self._required_lookback: int | None = 0
+        self._rescued: list[SingleAgentEpisode] = []
+        self._to_module: dict[str, Any] = {}
+        self._shared: dict[str, Any] = {}
+        self._weights_seq_no = 0
+        self._steps_lifetime = self._steps_new = 0
+        self._timers = {"sample": 0.0, "env_step_timer": 0.0}
+
+    def make_env(self) -> Any:
+        """Make the vector environment."""
+        config = self.config
+        return make_vector_env(
+            config.env, config.num_envs_per_env_runner, config.gym_env_vectorize_mode, config.env_config
+        )
+
+    def make_module(self) -> Any:
+        """Make the module."""
+        return self.config.get_rl_module_spec(env=self.env, spaces=self.get_spaces()).build()
+
+    def get_spaces(self) -> dict[str, Any]:
+        """Observation and action space by name: `__env__` (vector), `__env_single__`, `default_policy`."""
+        return self.spaces
+
+    # -- sampling ------------------------------------------------------------------------------
+
+    def sample(
+        self,
+        *,
+        num_timesteps: int | None = None,
+        num_episodes: int | None = None,
+        explore: bool | None = None,
+        random_actions: bool = False,
+        force_reset: bool = False,
+    ) -> Sequence[SingleAgentEpisode]:
+        """Step the environments and hand over what was recorded.
+
+        Args:
+            num_timesteps: Take at least so many steps over all environments, in whole vector
+                steps. Running episodes are cut and go on at the next call.
+            num_episodes: Reset, then return exactly so many whole episodes; the next call resets
+                again. Without either number the config's `batch_mode` decides.
+            explore: Whether actions explore; default: the config's.
+            random_actions: Act at random instead of through the module; such steps have no model
+                outputs, so changing between the two resets the environments.
+            force_reset: Drop running episodes and reset first.
+
+        Returns:
+            Ended episodes in the order of their ends, then the chunks of running ones.
+
+        Raises:
+            RunnerArgumentError: both numbers, or a negative one.
+            RunnerError: the environment failed.
+        """
+        started = time.perf_counter()
+        num_timesteps, num_episodes = self._amounts(num_timesteps, num_episodes)
+        explore = self.config.explore if explore is None else explore
+        if num_timesteps == 0 or num_episodes == 0:
+            return []
+        if num_episodes is not None or force_reset or random_actions != self._acted_randomly:
+            self._reset_wanted = True
+        self._acted_randomly = random_actions
+        if self._reset_wanted:
+            self._reset(explore)
+        before = self._steps_lifetime
+        if num_episodes is None:
+            episodes: Sequence[SingleAgentEpisode] = self._sample_steps(num_timesteps or 0, explore, random_actions)
+        else:
+            episodes = self._sample_episodes(num_episodes, explore, random_actions)
+        self._steps_new += self._steps_lifetime - before
+        self._timers["sample"] += time.perf_counter() - started
+        if self._rescued:
+            episodes, self._rescued = [*self._rescued, *episodes], []
+        return episodes
+
+    def _amounts(self, num_timesteps: int | None, num_episodes: int | None) -> tuple[int | None, int | None]:
+        given = {"num_timesteps": num_timesteps, "num_episodes": num_episodes}
+        if (num_timesteps is not None and num_episodes is not None) or min(num_timesteps or 0, num_episodes or 0) < 0:
+            raise RunnerArgumentError(
+                explain(
+                    "sample(...)",
+                    expected="one of num_timesteps and num_episodes, at least 0",
+                    found=", ".join(f"{name}={value}" for name, value in given.items()),
+                    do="leave one of them out",
+                )
+            )
+        if num_timesteps is None and num_episodes is None:
+            if self.config.batch_mode == "complete_episodes":
+                return None, self.num_envs
+            fragment: int = self.config.get_rollout_fragment_length(self.worker_index)
+            return fragment * self.num_envs, None
+        return num_timesteps, num_episodes
+
+    def _sample_steps(self, num_timesteps: int, explore: bool, random_actions: bool) -> VectorEpisodes:
+        goal = self._steps_lifetime + num_timesteps
+        self._recorder.expect(-(-num_timesteps // self.num_envs) + 8)
+        while self._steps_lifetime < goal:
+            self._step(explore, random_actions)
+        return self._recorder.harvest(self._lookback())
+
+    def _sample_episodes(self, num_episodes: int, explore: bool, random_actions: bool) -> VectorEpisodes:
+        ended = 0
+        while ended < num_episodes:
+            ended += self._step(explore, random_actions)
+        self._reset_wanted = True
+        return self._recorder.harvest(0).first(num_episodes)
+
+    def _lookback(self) -> int:
+        """Steps that chunks keep from before their start."""
+        if self._required_lookback is None:
+            return self._recorder.history
+        pipelines = (self._env_to_module.lookback_needed, self._module_to_env.lookback_needed)
+        return int(max(self.config.episode_lookback_horizon, self._required_lookback, *pipelines))
+
+    def require_lookback(self, steps: int | None) -> None:
+        """Keep at least so many earlier steps in chunks from now on.
+
+        Args:
+            steps: What the learner pipeline reads; None: not known yet, so keep all there is.
+        """
+        self._required_lookback = steps
+
+    def _reset(self, explore: bool) -> None:
+        observations, infos = self._try_env_reset()
+        self._recorder.reset(observations, infos)
+        self._episode_metrics.forget()
+        self._reset_wanted = False
+        self._run_env_to_module(explore)
+
+    def _run_env_to_module(self, explore: bool) -> None:
+        self._shared = {}
+        self._to_module = self._env_to_module(
+            rl_module=self.module,
+            batch={},
+            episodes=self._recorder.episodes,
+            explore=explore,
+            shared_data=self._shared,
+        )
+        self._recorder.commit()
+
+    def _step(self, explore: bool, random_actions: bool) -> int:
+        """Take one vector step; returns how many episodes ended."""
+        if random_actions:
+            actions = for_env = self.env.action_space.sample()
+            extras: dict[str, Any] = {}
+        else:
+            extras = self._act(explore)
+            actions = extras.pop(Columns.ACTIONS)
+            for_env = extras.pop(Columns.ACTIONS_FOR_ENV, actions)
+        extras[WEIGHTS_SEQ_NO] = np.full(self.num_envs, self._weights_seq_no)
+        observations, rewards, terminateds, truncateds, infos = self._try_env_step(for_env)
+        final = None
+        if self._autoreset == "disabled":
+            done = np.logical_or(terminateds, truncateds)
+            if done.any():
+                final, infos = observations, {"final_info": infos}
+                observations, reset_infos = reset_done(self.env, done)
+                infos.update(reset_infos)
+        elif self._autoreset == "same_step":
+            final = infos.get("final_obs")
+        skipped = self._recorder.waiting
+        self._episode_metrics.add(rewards, skipped)
+        self._steps_lifetime += self.num_envs - len(skipped)
+        ended = self._recorder.step(actions, rewards, terminateds, truncateds, observations, infos, extras, final)
+        if ended:
+            for chunk in ended:
+                self._episode_metrics.end(chunk.env)
+            if self._autoreset != "next_step":
+                self._show_terminal_observations(ended, explore)
+        self._run_env_to_module(explore)
+        return len(ended)
+
+    def _act(self, explore: bool) -> dict[str, Any]:
+        if explore:
+            outputs = self.module.forward_exploration(self._to_module, t=self._steps_lifetime)
+        else:
+            outputs = self.module.forward_inference(self._to_module)
+        to_env: dict[str, Any] = self._module_to_env(
+            rl_module=self.module,
+            batch=outputs,
+            episodes=self._recorder.episodes,
+            explore=explore,
+            shared_data=self._shared,
+        )
+        return to_env
+
+    def _show_terminal_observations(self, ended: list[Any], explore: bool) -> None:
+        """Let the pipeline see observations that no action follows, as it does when resets come a step later."""
+        self._env_to_module(
+            rl_module=self.module,
+            batch={},
+            episodes=[self._recorder.view(chunk) for chunk in ended],
+            explore=explore,
+            shared_data={},
+        )
+
+    def _try_env_step(self, actions: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            result = self.env.step(actions)
+        except Exception as error:
+            self._give_up(error, "step")
+            raise
+        self._timers["env_step_timer"] += time.perf_counter() - started
+        return result
+
+    def _try_env_reset(self) -> Any:
+        seed, self._next_reset_seed = self._next_reset_seed, None
+        try:
+            return self.env.reset(seed=seed)
+        except Exception as error:
+            self._give_up(error, "reset")
+            raise
+
+    def _give_up(self, error: Exception, where: str) -> None:
+        """Keep ended episodes for the next call, which will reset."""
+        add_context(error, f"environment {self.config.env!r} failed in {where}():")
+        if not self._reset_wanted:
+            self._rescued += [episode for episode in self._recorder.harvest(0) if episode.is_done]
+        self._reset_wanted = True
+
+    # -- metrics and state ---------------------------------------------------------------------
+
+    def get_metrics(self) -> dict[str, Any]:
+        """What was sampled: counts since the last call and over the lifetime, returns, seconds."""
+        metrics: dict[str, Any] = {
+            **self._episode_metrics.report(),
+            "num_env_steps_sampled": self._steps_new,
+            "num_env_steps_sampled_lifetime": self._steps_lifetime,
+            WEIGHTS_SEQ_NO: self._weights_seq_no,
+            **self._timers,
+        }
+        self._steps_new = 0
+        self._timers = dict.fromkeys(self._timers, 0.0)
+        return metrics
+
+    def checkpoint_reset(self) -> None:
+        """Start fresh episodes at the next call, from a seed of this runner's own stream.
+
+        An environment's inner state cannot be saved in general. A run that calls this when it
+        saves therefore goes on exactly like one that is restored from what was saved.
+        """
+        self._next_reset_seed = int(self._reset_seeds.integers(2**31))
+        self._reset_wanted = True
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """Module weights, pipeline states, counters and random streams; not the environments' inner state."""
+        return {
+            "rl_module": self.module.get_state(),
+            "env_to_module_connector": self._env_to_module.get_state(),
+            "module_to_env_connector": self._module_to_env.get_state(),
+            "num_env_steps_sampled_lifetime": self._steps_lifetime,
+            WEIGHTS_SEQ_NO: self._weights_seq_no,
+            "episode_metrics": self._episode_metrics.get_state(),
+            "reset_seeds": self._reset_seeds.bit_generator.state,
+            "next_reset_seed": self._next_reset_seed,
+            "required_lookback": self._required_lookback,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over what `get_state` gave, or a part of it; the next call resets the environments.
+
+        Weights are taken unless their sequence number says that these here are newer.
+        """
+        sequence = int(state.get(WEIGHTS_SEQ_NO, 0))
+        if "rl_module" in state and (sequence == 0 or sequence >= self._weights_seq_no):
+            self.module.set_state(state["rl_module"])
+            self._weights_seq_no = sequence or self._weights_seq_no
+        if "env_to_module_connector" in state:
+            self._env_to_module.set_state(state["env_to_module_connector"])
+        if "module_to_env_connector" in state:
+            self._module_to_env.set_state(state["module_to_env_connector"])
+        if "num_env_steps_sampled_lifetime" in state:
+            self._steps_lifetime = int(state["num_env_steps_sampled_lifetime"])
+        if "episode_metrics" in state:
+            self._episode_metrics.set_state(state["episode_metrics"])
+        if "reset_seeds" in state:
+            self._reset_seeds.bit_generator.state = state["reset_seeds"]
+            self._next_reset_seed = state["next_reset_seed"]
+            self._required_lookback = state["required_lookback"]
+            self._reset_wanted = True
+
+    def weights_updated(self) -> None:
+        """Count that the module's weights changed."""
+        self._weights_seq_no += 1
+
+    def assert_healthy(self) -> None:
+        """Check that the runner has an environment.
+
+        Raises:
+            RunnerError: it was stopped.
+        """
+        if self.env is None:
+            raise RunnerError(
+                explain("SingleAgentEnvRunner", expected="an environment", found="none", do="make a new runner")
+            )
+
+    def stop(self) -> None:
+        """Close the environments."""
+        if self.env is not None:
+            self.env.close()
+            self.env = None

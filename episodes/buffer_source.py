@@ -1,0 +1,35 @@
+"""What a buffer needs of whoever owns its rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .growing_column import GrowingColumn
+
+__all__ = ["NOTHING", "BufferSource"]
+
+
+class _Nothing:
+    """Marks the absence of a row (None is a legal observation)."""
+
+
+NOTHING: Final = _Nothing()
+
+
+class BufferSource(Protocol):
+    """Where a buffer that does not own its rows gets them: one environment's part of a block."""
+
+    def sync(self, buffer: GrowingColumn) -> None:
+        """Point the buffer at the rows as they are now."""
+
+    def promote(self, leaf: int, dtype: np.dtype[Any] | None) -> None:
+        """Give a leaf of the block another dtype (None: an object column)."""
+
+    def write_pending(self, row: Any) -> None:
+        """Replace the provisional row."""
+
+    def release(self) -> None:
+        """Called before the buffer copies its rows to own them."""

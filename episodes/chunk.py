@@ -1,0 +1,207 @@
+"""One environment's part of a block, and the episode object that shows it."""
+
+from __future__ import annotations
+
+import copy
+import uuid
+import weakref
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import EpisodeStateError, explain
+
+from .block import Block, BlockColumn
+from .block_infos import BlockInfos
+from .buffer_source import NOTHING
+from .growing_column import GrowingColumn
+from .infinite_lookback_buffer import InfiniteLookbackBuffer
+from .single_agent_episode import SingleAgentEpisode
+
+__all__ = ["Chunk"]
+
+
+class Chunk:
+    """Rows `low` to `stop` of one environment in a block, those before `start` as lookback.
+
+    Args:
+        block: Where the rows are.
+        env: Index of the environment.
+        low: First row, lookback included.
+        start: First row of the chunk itself.
+        spaces: Observation and action space of one environment.
+        id_: Name of the episode; default: a random hex string.
+        t_started: Step of the episode at row `start`.
+        custom_data: What the episode's earlier chunks carried.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_custom",
+        "_view",
+        "block",
+        "detached",
+        "env",
+        "id_",
+        "low",
+        "spaces",
+        "start",
+        "stop",
+        "t_started",
+        "tail",
+        "tail_infos",
+        "terminated",
+        "truncated",
+    )
+
+    def __init__(
+        self,
+        block: Block,
+        env: int,
+        low: int,
+        start: int,
+        spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None],
+        id_: str | None = None,
+        t_started: int = 0,
+        custom_data: dict[str, Any] | None = None,
+    ) -> None:
+        self.block, self.env, self.low, self.start, self.spaces = block, env, low, start, spaces
+        self.id_ = id_ or uuid.uuid4().hex
+        self.t_started = t_started
+        self.stop: int | None = None
+        self.terminated = self.truncated = False
+        self.tail: Any = NOTHING
+        self.tail_infos: Any = None
+        self.detached = False
+        self._custom = custom_data
+        self._view: weakref.ref[SingleAgentEpisode] | None = None
+
+    @property
+    def shown(self) -> SingleAgentEpisode | None:
+        """The episode object that shows this chunk, if somebody made and kept it."""
+        return None if self._view is None else self._view()
+
+    @property
+    def end(self) -> int:
+        """Row after the newest step."""
+        return self.block.row if self.stop is None else self.stop
+
+    def __len__(self) -> int:
+        view = self.shown if self.detached else None
+        return self.end - self.start if view is None else len(view)
+
+    def finish(self, row: int, terminated: bool, truncated: bool) -> None:
+        """Fix the chunk's end."""
+        self.stop, self.terminated, self.truncated = row, terminated, truncated
+        view = self.shown
+        if view is not None:
+            view.is_terminated, view.is_truncated = terminated, truncated
+
+    def next_chunk(self, block: Block, lookback: int) -> Chunk:
+        """The chunk that goes on in `block`, whose row `lookback` holds this one's newest observation."""
+        end = self.end
+        view = self.shown
+        custom = self._custom if view is None else view.custom_data
+        return Chunk(
+            block,
+            self.env,
+            max(0, self.low - end + lookback),
+            lookback,
+            self.spaces,
+            self.id_,
+            self.t_started + end - self.start,
+            copy.deepcopy(custom),
+        )
+
+    def view(self) -> SingleAgentEpisode:
+        """The episode object that shows this chunk; the same one as long as somebody holds it."""
+        view = self.shown
+        if view is None:
+            view = self._make_view()
+            self._view = weakref.ref(view)
+        return view
+
+    def _make_view(self) -> SingleAgentEpisode:
+        episode = SingleAgentEpisode.__new__(SingleAgentEpisode)
+        episode._set_identity(self.id_, None, None, None)
+        episode._custom_data.update(self._custom or {})
+        episode.is_terminated, episode.is_truncated = self.terminated, self.truncated
+        episode._given_observation_space = None
+        block, (observation_space, action_space) = self.block, self.spaces
+        episode.observations = self._buffer(block.observations, observation_space, observations=True)
+        episode.actions = self._buffer(block.actions, action_space)
+        episode.rewards = self._buffer(block.rewards, None)
+        episode.infos = BlockInfos(self)
+        episode.extra_model_outputs = {key: self._buffer(column, None) for key, column in block.extras.items()}
+        episode.t_started = self.t_started
+        return episode
+
+    def _buffer(
+        self, column: BlockColumn, space: gym.Space[Any] | None, observations: bool = False
+    ) -> InfiniteLookbackBuffer:
+        source = _ObservationSource(self, column) if observations else _StepSource(self, column)
+        return InfiniteLookbackBuffer.over(source, self.start - self.low, space)
+
+    def add_columns(self) -> None:
+        """Show columns that the block got after the episode object was made."""
+        view = self.shown
+        if view is not None and view.extra_model_outputs.keys() != self.block.extras.keys():
+            for key, column in self.block.extras.items():
+                if key not in view.extra_model_outputs:
+                    view.extra_model_outputs[key] = self._buffer(column, None)
+                    view.extra_model_outputs[key].t_started = self.t_started
+
+
+class _StepSource:
+    """Gives a buffer its rows of a column with one row per step."""
+
+    __slots__ = ("chunk", "column")
+
+    def __init__(self, chunk: Chunk, column: BlockColumn) -> None:
+        self.chunk, self.column = chunk, column
+
+    def sync(self, buffer: GrowingColumn) -> None:
+        chunk, column = self.chunk, self.column
+        end = chunk.end
+        leaves = [leaf[chunk.low : end, chunk.env] for leaf in column.leaves]
+        buffer.point(column.form, leaves or None, end - chunk.low if leaves else 0)
+
+    def promote(self, leaf: int, dtype: np.dtype[Any] | None) -> None:
+        self.column.promote(leaf, dtype)
+
+    def write_pending(self, row: Any) -> None:
+        """Step columns have no provisional row."""
+
+    def release(self) -> None:
+        if self.chunk.stop is None:
+            raise EpisodeStateError(
+                explain(
+                    f"episode {self.chunk.id_}",
+                    expected="reading, or writing existing rows, while its environment runner records it",
+                    found="an operation that adds or removes rows",
+                    do="work on a copy: copy.deepcopy(episode)",
+                )
+            )
+        self.chunk.detached = True
+
+
+class _ObservationSource(_StepSource):
+    """Gives a buffer its observations: one row more, which may be provisional or elsewhere."""
+
+    __slots__ = ()
+
+    def sync(self, buffer: GrowingColumn) -> None:
+        chunk, column = self.chunk, self.column
+        end, pending = chunk.end, chunk.tail
+        if pending is NOTHING and chunk.block.pending is not None and end == chunk.block.row:
+            pending = chunk.block.pending_row(chunk.env)
+        stop = end + (pending is NOTHING)
+        leaves = [leaf[chunk.low : stop, chunk.env] for leaf in column.leaves] if stop > chunk.low else []
+        buffer.point(column.form, leaves or None, stop - chunk.low if leaves else 0, pending)
+
+    def write_pending(self, row: Any) -> None:
+        if self.chunk.tail is not NOTHING:
+            self.chunk.tail = row
+        else:
+            self.chunk.block.written[self.chunk.env] = row

@@ -1,0 +1,111 @@
+"""Reading and writing an episode's columns by timestep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from epibatch.core.errors import UnknownNameError, explain, nearest
+
+from .indexing import Indices
+from .infinite_lookback_buffer import InfiniteLookbackBuffer
+
+__all__ = ["EpisodeGetters"]
+
+
+class EpisodeGetters:
+    """Getters and setters over an episode's buffers.
+
+    Every getter takes an int (one row), a slice or a list of ints (stacked rows), or None (all rows
+    after the lookback). Non-negative indices count from the chunk's start, negative ones from the
+    end, or from the chunk's start backwards with `neg_index_as_lookback`. With `fill`, rows that do
+    not exist are filled with that value; without it ints raise and slices are shortened.
+    """
+
+    observations: InfiniteLookbackBuffer
+    actions: InfiniteLookbackBuffer
+    rewards: InfiniteLookbackBuffer
+    infos: Any
+    extra_model_outputs: dict[str, InfiniteLookbackBuffer]
+    id_: str
+
+    def get_observations(
+        self,
+        indices: Indices = None,
+        *,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        one_hot_discrete: bool = False,
+    ) -> Any:
+        """Observations; row 0 is the chunk's first, and there is one more than steps."""
+        return self.observations.get(
+            indices,
+            neg_index_as_lookback=neg_index_as_lookback,
+            fill=fill,
+            one_hot_discrete=one_hot_discrete,
+        )
+
+    def get_infos(self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None) -> Any:
+        """Info dicts, one per observation; several come as a list."""
+        return self.infos.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
+
+    def get_actions(
+        self,
+        indices: Indices = None,
+        *,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        one_hot_discrete: bool = False,
+    ) -> Any:
+        """Actions, as the module gave them."""
+        return self.actions.get(
+            indices,
+            neg_index_as_lookback=neg_index_as_lookback,
+            fill=fill,
+            one_hot_discrete=one_hot_discrete,
+        )
+
+    def get_rewards(self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None) -> Any:
+        """Rewards."""
+        return self.rewards.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
+
+    def get_extra_model_outputs(
+        self, key: str, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None
+    ) -> Any:
+        """Rows of one of the module's other outputs."""
+        return self._extra(key).get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
+
+    def set_observations(
+        self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False
+    ) -> None:
+        """Overwrite observations; None addresses all rows after the lookback."""
+        self.observations.set(new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback)
+
+    def set_infos(self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False) -> None:
+        """Overwrite info dicts."""
+        self.infos.set(new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback)
+
+    def set_actions(self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False) -> None:
+        """Overwrite actions."""
+        self.actions.set(new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback)
+
+    def set_rewards(self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False) -> None:
+        """Overwrite rewards."""
+        self.rewards.set(new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback)
+
+    def set_extra_model_outputs(
+        self, *, key: str, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False
+    ) -> None:
+        """Overwrite rows of one of the module's other outputs; the key must exist."""
+        self._extra(key).set(new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback)
+
+    def _extra(self, key: str) -> InfiniteLookbackBuffer:
+        if key not in self.extra_model_outputs:
+            raise UnknownNameError(
+                explain(
+                    f"episode {self.id_}",
+                    expected="the key of an extra model output",
+                    found=repr(key),
+                    do=nearest(key, self.extra_model_outputs),
+                )
+            )
+        return self.extra_model_outputs[key]

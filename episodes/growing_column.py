@@ -1,0 +1,273 @@
+"""The storage of a column: growable arrays, and its newest row while that is provisional."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.structs import Form, flatten, flatten_like, unflatten
+
+from .buffer_source import NOTHING, BufferSource
+from .leaves import Leaf, as_value, copied, empty_leaf, fits, fits_exactly, grown, owned, plain_types, promoted, store
+from .lookback_buffer import LookbackBuffer
+
+__all__ = ["GrowingColumn", "RowPlan"]
+
+RowPlan: TypeAlias = "tuple[Form, list[Any], list[np.dtype[Any] | None]]"
+
+
+class GrowingColumn(LookbackBuffer):
+    """Rows in growable arrays, one per leaf, time first; how they are read is left to subclasses.
+
+    The newest row may be provisional. One that has the column's nesting, shapes and types lies in
+    the arrays like any other; one that has not is held raw behind them.
+
+    Args:
+        space: The stream's Gymnasium space.
+    """
+
+    __slots__ = (
+        "_accepts",
+        "_dtype",
+        "_flat",
+        "_form",
+        "_leaves",
+        "_pending",
+        "_provisional",
+        "_shape",
+        "_source",
+        "_stop",
+        "space",
+    )
+
+    def __init__(self, space: gym.Space[Any] | None = None) -> None:
+        self.space = space
+        self.lookback = self.t_started = 0
+        self._form: Form = None
+        self._leaves: list[Leaf] | None = None
+        self._stop = 0
+        self._pending: Any = NOTHING
+        self._provisional = False
+        self._source: BufferSource | None = None
+        self._flat: Leaf | None = None
+
+    def point(self, form: Form, leaves: list[Leaf] | None, stop: int, pending: Any = NOTHING) -> None:
+        """Show these rows from now on (for the buffer's source)."""
+        self._form, self._leaves, self._stop, self._pending = form, leaves, stop, pending
+
+    @property
+    def form(self) -> Form:
+        """The nesting of the stream's rows."""
+        return self._form
+
+    @property
+    def provisional(self) -> bool:
+        """Whether the newest row can still be replaced by one of another nesting, shape or type."""
+        return self._provisional or self._pending is not NOTHING
+
+    def raw_row(self) -> Any:
+        """The provisional row that is held apart from the column because it does not fit; else NOTHING."""
+        if self._source is not None:
+            self._source.sync(self)
+        return self._pending
+
+    def len_incl_lookback(self) -> int:
+        """Number of rows, lookback included."""
+        if self._source is not None:
+            self._source.sync(self)
+        return self._stop if self._pending is NOTHING else self._stop + 1
+
+    def last(self) -> Any:
+        """The newest row, as given if it is still provisional."""
+        if self._source is not None:
+            self._source.sync(self)
+        if self._pending is not NOTHING:
+            return self._pending
+        leaves, stop = self._leaves, self._stop
+        if leaves is None or not stop:
+            raise self._out_of_range(-1, 0)
+        if self._form is None:
+            return leaves[0][stop - 1]
+        return unflatten(self._form, [leaf[stop - 1] for leaf in leaves])
+
+    # -- adding rows ---------------------------------------------------------------------------
+
+    def put(self, item: Any) -> bool:
+        """Add a row if the arrays can take it as it is.
+
+        Args:
+            item: The row.
+
+        Returns:
+            Whether it was added; if not, nothing changed and `plan` and `add` will do it.
+        """
+        leaf = self._flat
+        if leaf is None:
+            return False
+        if type(item) is np.ndarray:
+            if item.dtype is not self._dtype or item.shape != self._shape:
+                return False
+        elif type(item) not in self._accepts:
+            return False
+        try:
+            leaf[self._stop] = item
+        except (IndexError, OverflowError):  # full, or a Python int that int64 cannot hold
+            return False
+        self._stop += 1
+        return True
+
+    def plan(self, item: Any) -> RowPlan:
+        """Check a row and say which types the arrays need for it; nothing changes.
+
+        Raises:
+            ColumnError: another nesting than the rows before.
+        """
+        leaves = self._leaves
+        if leaves is None:
+            values, form = flatten(item)
+            return form, values, [as_value(value).dtype for value in values]
+        values = flatten_like(self._form, item)
+        return self._form, values, [fits(leaf, value) for leaf, value in zip(leaves, values)]
+
+    def add(self, plan: RowPlan) -> None:
+        """Add the row of a plan."""
+        form, values, dtypes = plan
+        if self._leaves is None:
+            self._form, self._leaves = form, [empty_leaf(as_value(value)) for value in values]
+        leaves, stop = self._leaves, self._stop
+        for i, value in enumerate(values):
+            leaf = promoted(leaves[i], stop, dtypes[i])
+            if stop >= len(leaf):
+                leaf = grown(leaf, stop, max(16, 2 * len(leaf)))
+            store(leaf, stop, value)
+            leaves[i] = leaf
+        self._stop = stop + 1
+        self._settle()
+
+    def drop_last(self) -> None:
+        """Take back the newest row of a column that owns its rows."""
+        if self._pending is not NOTHING:
+            self._pending = NOTHING
+            self._settle()
+        else:
+            self._stop -= 1
+        self._provisional = False
+
+    def append(self, item: Any) -> None:
+        """Add one row; a provisional row becomes final first.
+
+        Args:
+            item: A row, nested like the rows before it.
+
+        Raises:
+            ColumnError: another nesting than the rows before.
+        """
+        if not self.put(item):
+            self.own()
+            plan = self.plan(item)
+            if self._pending is not NOTHING:
+                self.commit()
+                plan = self.plan(item)
+            self.add(plan)
+        self._provisional = False
+
+    def stage(self, item: Any) -> None:
+        """Add one row that stays provisional until the next one comes.
+
+        Args:
+            item: The row, in any nesting, shape and type.
+
+        Raises:
+            ColumnError: the provisional row before it does not fit the column; nothing changed.
+        """
+        if not self.put(item):
+            self.own()
+            if self._pending is not NOTHING:
+                self.commit()
+            self._stage(item)
+        self._provisional = True
+
+    def _stage(self, item: Any) -> None:
+        values, form = flatten(item)
+        if not self._stop:
+            self._leaves = None
+        leaves = self._leaves
+        if leaves is None:
+            self.add(self.plan(item))
+        elif form == self._form and all(fits_exactly(leaf, value) for leaf, value in zip(leaves, values)):
+            self.add((form, values, [leaf.dtype for leaf in leaves]))
+        else:
+            self._pending = owned(item)
+            self._settle()
+
+    def _restage(self, item: Any) -> None:
+        """Put another row in the place of the provisional one."""
+        if self._pending is NOTHING:
+            self._stop -= 1
+        self._pending = NOTHING
+        self._stage(item)
+        self._provisional = True
+
+    def restore_newest(self, raw: list[Any], provisional: bool) -> None:
+        """Bring back what `raw_row` (at most one) and `provisional` said of a column with these rows."""
+        for row in raw:
+            self._stage(row)
+        self._provisional = provisional
+
+    def commit(self) -> None:
+        """Make the provisional row final.
+
+        Raises:
+            ColumnError: it is nested differently than the rows before; it is kept.
+        """
+        if self._source is not None:
+            self._source.sync(self)
+        elif self._pending is not NOTHING:
+            plan = self.plan(self._pending)
+            self._pending = NOTHING
+            self.add(plan)
+        self._provisional = False
+
+    def replace(self, form: Form, leaves: list[Leaf], count: int) -> None:
+        """Hold these `count` rows, as given, in place of those before."""
+        self._form, self._leaves, self._stop, self._pending = form, leaves, count, NOTHING
+        self._settle()
+
+    def own(self) -> None:
+        """Make sure that this column owns its rows, copying them out of a block if needed."""
+        source = self._source
+        if source is None:
+            return
+        source.sync(self)
+        source.release()
+        self._source = None
+        self._leaves = [copied(leaf[: self._stop]) for leaf in self._leaves or []] or None
+        pending, self._pending = self._pending, NOTHING
+        self._settle()
+        if pending is not NOTHING:
+            self.stage(pending)
+
+    def _settle(self) -> None:
+        """Note, after the arrays changed, which rows `put` may write as they are."""
+        leaves = self._leaves
+        self._flat = None
+        if leaves is None or self._form is not None or self._pending is not NOTHING or self._source is not None:
+            return
+        leaf = leaves[0]
+        if leaf.dtype.kind in "biufc":
+            self._flat, self._dtype, self._shape = leaf, leaf.dtype, leaf.shape[1:]
+            self._accepts = plain_types(leaf.dtype) if leaf.ndim == 1 else frozenset()
+
+    def _promote(self, i: int, dtype: np.dtype[Any] | None) -> Leaf:
+        """Leaf `i` with another dtype, in place of the one before."""
+        leaves = self._leaves or []
+        if dtype is None or dtype != leaves[i].dtype:
+            if self._source is not None:
+                self._source.promote(i, dtype)
+                self._source.sync(self)
+            else:
+                leaves[i] = promoted(leaves[i], self._stop, dtype)
+                self._settle()
+        return (self._leaves or [])[i]

@@ -1,0 +1,131 @@
+"""Index rules of episode buffers: from a request to absolute row positions.
+
+A buffer holds `total` rows of which the first `lookback` lie before its chunk starts. A request
+is an int, a slice, or a list of ints. Non-negative indices count from the chunk's start. Negative
+ones count from the end, or from the chunk's start backwards if `neg_index_as_lookback`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from operator import index as as_index
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from epibatch.core.errors import EpisodeIndexError, LookbackError, explain
+
+__all__ = ["HistoryWatch", "Indices", "Positions", "note_history", "position_of", "positions_of", "watch_history"]
+
+Indices: TypeAlias = "int | slice | Sequence[int] | None"
+Positions: TypeAlias = "range | np.ndarray[Any, np.dtype[np.int64]]"
+
+
+@dataclass
+class HistoryWatch:
+    """Records, while a piece runs, how many steps before a chunk's start were asked for.
+
+    Args:
+        where: The piece, as error messages name it.
+    """
+
+    where: str
+    depth: int = 0
+    calls: int = 0
+    depths: dict[str, int] = field(default_factory=dict)
+
+    def enter(self, where: str) -> None:
+        """Name the piece that runs from now on."""
+        self.where = where
+
+    def note(self, depth: int, available: int, t_started: int) -> None:
+        """Take note of a read `depth` steps before the chunk; refuse one that would be filled in silence."""
+        self.depth = max(self.depth, depth)
+        self.depths[self.where] = max(self.depths.get(self.where, 0), depth)
+        if depth > available and t_started > available:
+            raise LookbackError(
+                explain(
+                    f"{self.where}: reading {depth} steps before a chunk that starts at t={t_started}",
+                    expected=f"a lookback of at least {min(depth, t_started)} steps",
+                    found=f"a lookback of {available} steps (filling would hide steps that exist)",
+                    do="declare `lookback` on the piece, or set episode_lookback_horizon to at least that depth",
+                )
+            )
+
+
+_WATCH: ContextVar[HistoryWatch | None] = ContextVar("epibatch_history_watch", default=None)
+
+
+@contextmanager
+def watch_history(watch: HistoryWatch) -> Iterator[HistoryWatch]:
+    """Make `watch` see every read into lookback while the context is open."""
+    token = _WATCH.set(watch)
+    try:
+        yield watch
+    finally:
+        _WATCH.reset(token)
+
+
+def note_history(first: int, lookback: int, t_started: int) -> None:
+    """Tell the running watch, if any, that row `first` (absolute) of a chunk is read."""
+    if first < lookback:
+        watch = _WATCH.get()
+        if watch is not None:
+            watch.note(lookback - first, lookback, t_started)
+
+
+def position_of(index: Any, lookback: int, total: int, neg_index_as_lookback: bool) -> int:
+    """The absolute position an int index asks for; it may lie outside [0, total)."""
+    try:
+        i = as_index(index)
+    except TypeError:
+        raise EpisodeIndexError(
+            explain("index", expected="an int, a slice or a list of ints", found=repr(index), do="convert it")
+        ) from None
+    if i >= 0 or neg_index_as_lookback:
+        return lookback + i
+    return total + i
+
+
+def positions_of(
+    indices: slice | Sequence[int] | None, lookback: int, total: int, neg_index_as_lookback: bool, filled: bool
+) -> Positions:
+    """The absolute positions a slice or list asks for.
+
+    Args:
+        indices: The request; None asks for all rows after the lookback.
+        lookback: Rows before the chunk's start.
+        total: All rows, lookback included.
+        neg_index_as_lookback: Whether negative indices count backwards from the chunk's start.
+        filled: Whether positions outside [0, total) are kept, to be filled; otherwise a slice is
+            shortened to the rows that exist.
+
+    Returns:
+        A range for slices, an int64 array for lists.
+    """
+    if indices is None:
+        return range(lookback, total)
+    if isinstance(indices, slice):
+        return _slice_positions(indices, lookback, total, neg_index_as_lookback, filled)
+    return np.fromiter(
+        (position_of(i, lookback, total, neg_index_as_lookback) for i in indices), np.int64, len(indices)
+    )
+
+
+def _slice_positions(s: slice, lookback: int, total: int, neg_index_as_lookback: bool, filled: bool) -> range:
+    step = 1 if s.step is None else as_index(s.step)
+    if step == 0:
+        raise EpisodeIndexError(explain("slice", expected="a step other than 0", found=repr(s), do="use step 1"))
+    defaults = (lookback, total) if step > 0 else (total - 1, lookback - 1)
+    start, stop = (
+        default if bound is None else position_of(bound, lookback, total, neg_index_as_lookback)
+        for bound, default in zip((s.start, s.stop), defaults)
+    )
+    if filled:
+        return range(start, stop, step)
+    if step > 0:
+        return range(max(start, 0), min(stop, total), step)
+    return range(min(start, total - 1), max(stop, -1), step)

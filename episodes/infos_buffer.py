@@ -1,0 +1,93 @@
+"""The infos of a chunk: a list of dicts, whatever the other columns are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.errors import EpisodeIndexError, explain
+
+from .indexing import Positions
+from .lookback_buffer import LookbackBuffer
+
+__all__ = ["InfosBuffer"]
+
+
+class InfosBuffer(LookbackBuffer):
+    """A lookback buffer of Python objects that are never turned into arrays.
+
+    Args:
+        data: The rows, lookback included; the list is copied.
+        lookback: How many of them lie before the chunk's start.
+    """
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: Sequence[Any] = (), lookback: int = 0) -> None:
+        self._data = list(data)
+        self.lookback = min(lookback, len(self._data))
+        self.t_started = 0
+
+    @property
+    def data(self) -> list[Any]:
+        """All rows, lookback included."""
+        return self._data
+
+    @property
+    def space(self) -> None:
+        """Infos have no space."""
+        return None
+
+    def append(self, item: Any) -> None:
+        """Add one row."""
+        self._data.append(item)
+
+    def extend(self, items: Sequence[Any]) -> None:
+        """Add rows."""
+        self._data.extend(items)
+
+    def pop(self, index: int = -1) -> Any:
+        """Remove and return a row."""
+        return self._data.pop(index)
+
+    def len_incl_lookback(self) -> int:
+        """Number of rows, lookback included."""
+        return len(self._data)
+
+    def _row(self, position: int) -> Any:
+        return self._data[position]
+
+    def _span(self, start: int, stop: int) -> list[Any]:
+        return self._data[start:stop]
+
+    def _rows(self, positions: Positions) -> list[Any]:
+        return [self._data[p] for p in positions]
+
+    def _filled_rows(self, positions: np.ndarray[Any, np.dtype[np.int64]], fill: Any) -> list[Any]:
+        return [self._data[p] if 0 <= p < len(self._data) else fill for p in positions]
+
+    def _fill_row(self, fill: Any) -> Any:
+        return fill
+
+    def _write_row(self, position: int, row: Any) -> None:
+        self._data[position] = row
+
+    def _write_rows(self, positions: Positions, new_data: Any) -> None:
+        if len(new_data) != len(positions):
+            raise EpisodeIndexError(
+                explain("infos", expected=f"{len(positions)} rows", found=f"{len(new_data)}", do="match the indices")
+            )
+        for position, row in zip(positions, new_data):
+            self._data[position] = row
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, InfosBuffer):
+            return NotImplemented
+        return self.lookback == other.lookback and self._data == other._data
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"InfosBuffer({len(self._data)} rows, lookback={self.lookback})"

@@ -1,0 +1,219 @@
+"""Arrays whose first axis is time: building, growing, promoting and filling them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from epibatch.core.structs import map_struct
+
+__all__ = [
+    "Leaf",
+    "as_value",
+    "copied",
+    "empty_leaf",
+    "filled",
+    "fits",
+    "fits_exactly",
+    "grown",
+    "leaf_from_rows",
+    "object_leaf",
+    "owned",
+    "plain_types",
+    "promoted",
+    "same_leaf",
+    "store",
+    "with_rows",
+]
+
+Leaf: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+_FIRST_CAPACITY = 16
+_OBJECT = np.dtype(object)
+_PYTHON_TYPES = {np.bool_: bool, np.int64: int, np.float64: float, np.complex128: complex}
+
+
+def as_value(item: Any) -> Leaf:
+    """One row's leaf as an array; text and other Python objects become a 0-d object array."""
+    if isinstance(item, np.ndarray) and item.dtype.kind not in "US":
+        return item
+    if not isinstance(item, (str, bytes)):
+        try:
+            value = np.asarray(item)
+        except ValueError:  # ragged
+            value = None
+        if value is not None and value.dtype.kind in "biufcmM":
+            return value
+    value = np.empty((), _OBJECT)
+    value[()] = item
+    return value
+
+
+def owned(row: Any) -> Any:
+    """A copy of the arrays in a row: environments may reuse theirs."""
+    if type(row) is np.ndarray:
+        return row.copy()
+    if isinstance(row, (dict, tuple)):
+        return map_struct(owned, row)
+    return row
+
+
+def empty_leaf(value: Leaf, capacity: int = _FIRST_CAPACITY) -> Leaf:
+    """Room for `capacity` rows that look like `value`."""
+    return np.empty((capacity, *value.shape), value.dtype)
+
+
+def leaf_from_rows(rows: Sequence[Any]) -> Leaf:
+    """Stack rows of one leaf; rows of different shapes give an object column of copies."""
+    if all(isinstance(row, np.ndarray) for row in rows):
+        if len({row.shape for row in rows}) == 1 and rows[0].dtype.kind not in "US":
+            return np.array(rows)
+        return object_leaf([owned(row) for row in rows])
+    if not any(isinstance(row, (str, bytes)) for row in rows):
+        try:
+            leaf = np.array(rows)
+        except ValueError:  # ragged
+            leaf = None
+        if leaf is not None and leaf.dtype.kind in "biufcmM":
+            return leaf
+    return object_leaf([owned(row) for row in rows])
+
+
+def object_leaf(rows: Sequence[Any]) -> Leaf:
+    """A column of Python objects, one per row."""
+    leaf = np.empty(len(rows), _OBJECT)
+    for i, row in enumerate(rows):
+        leaf[i] = row
+    return leaf
+
+
+def copied(leaf: Leaf) -> Leaf:
+    """A copy of `leaf`; of an object column also the rows that are arrays are copied."""
+    if leaf.dtype != _OBJECT:
+        return leaf.copy()
+    out = leaf.copy()
+    for at in np.ndindex(out.shape):
+        out[at] = owned(out[at])
+    return out
+
+
+@lru_cache(maxsize=256)
+def plain_types(dtype: np.dtype[Any]) -> frozenset[type]:
+    """The scalar types that an array of `dtype` holds without any conversion."""
+    if dtype.kind not in "biufc":
+        return frozenset()
+    python = _PYTHON_TYPES.get(dtype.type)
+    return frozenset([dtype.type] if python is None else [dtype.type, python])
+
+
+def fits_exactly(leaf: Leaf, value: Any) -> bool:
+    """Whether `leaf` holds rows like `value` as they are: of its shape and type."""
+    if leaf.dtype == _OBJECT:
+        return True
+    if isinstance(value, np.ndarray):
+        return bool(value.dtype == leaf.dtype) and value.shape == leaf.shape[1:]
+    if leaf.ndim != 1 or type(value) not in plain_types(leaf.dtype):
+        return False
+    return type(value) is not int or _in_range(value, leaf.dtype)
+
+
+def fits(leaf: Leaf, value: Any, shape: tuple[int, ...] | None = None) -> np.dtype[Any] | None:
+    """The dtype `leaf` must have to hold rows like `value`; None if their shapes differ.
+
+    Python numbers count as numbers of the leaf's type as long as it can hold their magnitude
+    (NumPy's rule for them, NEP 50).
+
+    Args:
+        leaf: The column, shape [T, ...].
+        value: Array or scalar to be written.
+        shape: Shape of one row of `value`; default: `value` is one row.
+    """
+    if leaf.dtype == _OBJECT:
+        return _OBJECT
+    if type(value) in (int, float) and leaf.ndim == 1:
+        return _fits_number(leaf.dtype, value)
+    array = as_value(value)
+    if (array.shape if shape is None else shape) != leaf.shape[1:] or array.dtype == _OBJECT:
+        return None
+    try:
+        return np.result_type(leaf.dtype, value if isinstance(value, (bool, complex)) else array.dtype)
+    except TypeError:
+        return None
+
+
+def _fits_number(dtype: np.dtype[Any], value: int | float) -> np.dtype[Any] | None:
+    try:
+        wanted = np.result_type(dtype, value)
+    except TypeError:
+        return None
+    if wanted.kind in "iu" and isinstance(value, int) and not _in_range(value, wanted):
+        return np.result_type(dtype, np.asarray(value))
+    if wanted.kind in "fc":
+        size = abs(value)
+        if size != float("inf") and size > float(np.finfo(wanted).max):
+            return None if size > float(np.finfo(np.float64).max) else np.result_type(wanted, np.float64)
+    return wanted
+
+
+def _in_range(value: int, dtype: np.dtype[Any]) -> bool:
+    limits = np.iinfo(dtype)
+    return int(limits.min) <= value <= int(limits.max)
+
+
+def promoted(leaf: Leaf, stop: int, dtype: np.dtype[Any] | None) -> Leaf:
+    """`leaf` with another dtype (a copy, if it differs); None makes it an object column of its rows."""
+    if dtype is not None and dtype == leaf.dtype:  # NumPy takes None for float64
+        return leaf
+    if dtype is not None and dtype != _OBJECT:
+        return leaf.astype(dtype)
+    out = np.empty(len(leaf), _OBJECT)
+    for i in range(stop):
+        out[i] = leaf[i]
+    return out
+
+
+def grown(leaf: Leaf, stop: int, capacity: int) -> Leaf:
+    """A copy of the first `stop` rows with room for `capacity`."""
+    out = np.empty((capacity, *leaf.shape[1:]), leaf.dtype)
+    out[:stop] = leaf[:stop]
+    return out
+
+
+def store(leaf: Leaf, position: int, value: Any) -> None:
+    """Write one row that fits; an object column gets a copy of its arrays."""
+    if leaf.dtype == _OBJECT:
+        if isinstance(value, np.ndarray) and value.dtype == _OBJECT and not value.ndim:
+            value = value[()]
+        leaf[position] = owned(value)
+    else:
+        leaf[position] = value
+
+
+def filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Leaf:
+    """An array of the fill value, cast to `dtype`."""
+    out = np.empty(shape, dtype)
+    out[...] = fill if dtype == _OBJECT else np.asarray(fill).astype(dtype)
+    return out
+
+
+def with_rows(leaf: Leaf, where: np.ndarray[Any, np.dtype[np.bool_]], value: Any) -> Leaf:
+    """`leaf` with `value` in the rows `where`; promoted, or an object column, if it must be."""
+    leaf = promoted(leaf, len(leaf), fits(leaf, value))
+    if leaf.dtype == _OBJECT:
+        for i in np.flatnonzero(where):
+            store(leaf, int(i), value)
+    else:
+        leaf[where] = value
+    return leaf
+
+
+def same_leaf(a: Leaf, b: Leaf) -> bool:
+    """Whether two leaves are equal in type, shape and values; NaN equals NaN."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a.dtype == _OBJECT:
+        return all(np.array_equal(x, y) for x, y in zip(a, b))
+    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))

@@ -1,0 +1,199 @@
+"""The index logic that every episode buffer shares, over whatever holds the rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.errors import EpisodeIndexError, SpaceError, explain
+
+from .indexing import Indices, Positions, note_history, position_of, positions_of
+
+__all__ = ["LookbackBuffer"]
+
+_MANY = (list, tuple, np.ndarray, range)
+
+
+class LookbackBuffer(ABC):
+    """Rows of one data stream of a chunk, the first `lookback` of them before the chunk's start.
+
+    Subclasses hold the rows; this class turns requests into row positions.
+    """
+
+    __slots__ = ("lookback", "t_started")
+
+    lookback: int
+    t_started: int
+
+    @abstractmethod
+    def len_incl_lookback(self) -> int:
+        """Number of rows, lookback included."""
+
+    @abstractmethod
+    def _row(self, position: int) -> Any:
+        """The row at an absolute position that exists."""
+
+    @abstractmethod
+    def _span(self, start: int, stop: int) -> Any:
+        """The rows at the absolute positions `start` to `stop`, which all exist."""
+
+    @abstractmethod
+    def _rows(self, positions: Positions) -> Any:
+        """The rows at absolute positions that all exist."""
+
+    @abstractmethod
+    def _filled_rows(self, positions: np.ndarray[Any, np.dtype[np.int64]], fill: Any) -> Any:
+        """Rows at absolute positions; those that do not exist are the fill row."""
+
+    @abstractmethod
+    def _fill_row(self, fill: Any) -> Any:
+        """One row made of the fill value."""
+
+    @abstractmethod
+    def _write_row(self, position: int, row: Any) -> None:
+        """Write one row to an absolute position that exists."""
+
+    @abstractmethod
+    def _write_rows(self, positions: Positions, new_data: Any) -> None:
+        """Write rows to absolute positions that all exist."""
+
+    def __len__(self) -> int:
+        return max(0, self.len_incl_lookback() - self.lookback)
+
+    def __getitem__(self, indices: Indices) -> Any:
+        return self.get(indices)
+
+    def __setitem__(self, indices: Indices, new_data: Any) -> None:
+        self.set(new_data, at_indices=indices)
+
+    def get(
+        self,
+        indices: Indices = None,
+        *,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        one_hot_discrete: bool = False,
+    ) -> Any:
+        """Rows by int, slice or list.
+
+        Args:
+            indices: An int gives one row, a slice or list gives stacked rows; None gives all rows
+                after the lookback.
+            neg_index_as_lookback: Count negative indices backwards from the chunk's start.
+            fill: Value of the rows asked for outside the buffer; without it such ints raise and
+                such slices are shortened.
+            one_hot_discrete: Turn Discrete and MultiDiscrete leaves into float32 one-hot rows.
+
+        Raises:
+            EpisodeIndexError: an index outside the rows, and no fill.
+            SpaceError: one-hot rows of a column without a space.
+        """
+        if one_hot_discrete:
+            return self._one_hot(indices, neg_index_as_lookback, fill)
+        total = self.len_incl_lookback()
+        if indices is None:
+            return self._span(self.lookback, total)
+        if isinstance(indices, slice):
+            if fill is None and indices.step is None:
+                return self._get_span(indices, total, neg_index_as_lookback)
+            return self._get_many(indices, total, neg_index_as_lookback, fill)
+        if isinstance(indices, _MANY):
+            return self._get_many(indices, total, neg_index_as_lookback, fill)
+        return self._get_one(indices, total, neg_index_as_lookback, fill)
+
+    def _get_one(self, index: Any, total: int, neg_index_as_lookback: bool, fill: Any) -> Any:
+        lookback = self.lookback
+        if type(index) is int:
+            position = lookback + index if index >= 0 or neg_index_as_lookback else total + index
+        else:
+            position = position_of(index, lookback, total, neg_index_as_lookback)
+        if position < lookback:
+            note_history(position, lookback, self.t_started)
+        if 0 <= position < total:
+            return self._row(position)
+        if fill is None:
+            raise self._out_of_range(index, total)
+        return self._fill_row(fill)
+
+    def _get_span(self, indices: slice, total: int, neg_index_as_lookback: bool) -> Any:
+        lookback, start, stop = self.lookback, indices.start, indices.stop
+        if start is None:
+            low = lookback
+        elif type(start) is int:
+            low = max(0, lookback + start if start >= 0 or neg_index_as_lookback else total + start)
+        else:
+            return self._get_many(indices, total, neg_index_as_lookback, None)
+        if stop is None:
+            high = total
+        elif type(stop) is int:
+            high = min(total, lookback + stop if stop >= 0 or neg_index_as_lookback else total + stop)
+        else:
+            return self._get_many(indices, total, neg_index_as_lookback, None)
+        if low >= high:
+            return self._rows(range(0))
+        if low < lookback:
+            note_history(low, lookback, self.t_started)
+        return self._span(low, high)
+
+    def _get_many(self, indices: Any, total: int, neg_index_as_lookback: bool, fill: Any) -> Any:
+        positions = positions_of(indices, self.lookback, total, neg_index_as_lookback, fill is not None)
+        if not len(positions):
+            return self._rows(range(0))
+        first, last = int(min(positions[0], positions[-1])), int(max(positions[0], positions[-1]))
+        if not isinstance(positions, range):
+            first, last = int(positions.min()), int(positions.max())
+        if first < self.lookback:
+            note_history(first, self.lookback, self.t_started)
+        if first >= 0 and last < total:
+            return self._rows(positions)
+        if fill is None:
+            raise self._out_of_range(indices, total)
+        return self._filled_rows(np.asarray(positions, np.int64), fill)
+
+    def set(self, new_data: Any, *, at_indices: Indices = None, neg_index_as_lookback: bool = False) -> None:
+        """Overwrite rows.
+
+        Args:
+            new_data: One row for an int index, otherwise as many stacked rows as are addressed.
+            at_indices: Which rows; None addresses all rows after the lookback.
+            neg_index_as_lookback: Count negative indices backwards from the chunk's start.
+
+        Raises:
+            EpisodeIndexError: rows that do not exist, or another number of rows than addressed.
+        """
+        total = self.len_incl_lookback()
+        if at_indices is None or isinstance(at_indices, (slice, *_MANY)):
+            positions = positions_of(at_indices, self.lookback, total, neg_index_as_lookback, False)
+            self._check_inside(positions, at_indices, total)
+            self._write_rows(positions, new_data)
+            return
+        position = position_of(at_indices, self.lookback, total, neg_index_as_lookback)
+        if not 0 <= position < total:
+            raise self._out_of_range(at_indices, total)
+        self._write_row(position, new_data)
+
+    def _check_inside(self, positions: Any, indices: Any, total: int) -> None:
+        if len(positions) and (min(positions) < 0 or max(positions) >= total):
+            raise self._out_of_range(indices, total)
+
+    def _out_of_range(self, indices: Any, total: int) -> EpisodeIndexError:
+        return EpisodeIndexError(
+            explain(
+                "episode buffer",
+                expected=f"indices within {total} rows ({self.lookback} of them lookback)",
+                found=repr(indices),
+                do="ask for rows that exist, or pass `fill=` to pad what is missing",
+            )
+        )
+
+    def _one_hot(self, indices: Any, neg_index_as_lookback: bool, fill: Any) -> Any:
+        raise SpaceError(
+            explain(
+                "one_hot_discrete",
+                expected="a column with a space",
+                found="one without",
+                do="give the episode its spaces, or leave one_hot_discrete out",
+            )
+        )

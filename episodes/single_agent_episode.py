@@ -1,0 +1,466 @@
+"""What one agent saw, did and got, from a reset to an end or to the last step taken."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import EpisodeError, EpisodeStateError, explain
+from epibatch.core.structs import flatten
+
+from .episode_getters import EpisodeGetters
+from .episode_parts import check_lookback, cut_episode, join_episode, slice_episode
+from .episode_state import episode_from_state, episode_state
+from .infinite_lookback_buffer import InfiniteLookbackBuffer
+from .infos_buffer import InfosBuffer
+
+__all__ = ["SingleAgentEpisode"]
+
+_EQUAL = (
+    *("id_", "agent_id", "module_id", "multi_agent_episode_id", "t_started", "is_terminated", "is_truncated"),
+    *("observations", "infos", "actions", "rewards", "extra_model_outputs", "custom_data"),
+)
+
+
+class SingleAgentEpisode(EpisodeGetters):
+    """The columns of one agent's episode, or of a chunk of it.
+
+    `observations[0]` is the reset observation; `actions[t]`, `rewards[t]` and the model outputs of
+    step t follow `observations[t]`. A chunk of length T therefore has T+1 observations and infos
+    and T of everything else. Each column is growable arrays from its first row on. The newest
+    observation is provisional: what is written to index -1 before the next step is what the column
+    gets, in whatever shape and type.
+
+    Args:
+        id_: Name of the episode; chunks of one episode share it. Default: a random hex string.
+        observations: T+1 rows (a list, or stacked arrays of shape [T+1, ...]), lookback included.
+        observation_space: Space of one observation; new observations are checked against its shape.
+        infos: T+1 dicts; default: empty ones.
+        actions: T rows.
+        action_space: Space of one action.
+        rewards: T rows.
+        terminated: Whether the environment ended the episode by itself.
+        truncated: Whether the episode was cut off by a limit.
+        extra_model_outputs: For each key T rows.
+        t_started: Step in the whole episode at which this chunk starts. Default: 0.
+        len_lookback_buffer: How many of the given steps are lookback, clamped to the steps there
+            are; "auto" takes all of them, so that the chunk itself starts empty (RLlib's default).
+        agent_id: Agent in a multi-agent episode.
+        module_id: Module that acts for the agent.
+        multi_agent_episode_id: The multi-agent episode this one belongs to.
+
+    Raises:
+        EpisodeError: columns whose lengths do not fit one another, or a negative lookback.
+
+    Example:
+        >>> episode = SingleAgentEpisode()
+        >>> episode.add_env_reset(np.zeros(2, np.float32))
+        >>> episode.add_env_step(np.ones(2, np.float32), action=1, reward=0.5, terminated=True)
+        >>> len(episode), episode.get_rewards().tolist(), episode.is_done
+        (1, [0.5], True)
+    """
+
+    def __init__(
+        self,
+        id_: str | None = None,
+        *,
+        observations: Any = None,
+        observation_space: gym.Space[Any] | None = None,
+        infos: list[dict[str, Any]] | None = None,
+        actions: Any = None,
+        action_space: gym.Space[Any] | None = None,
+        rewards: Any = None,
+        terminated: bool = False,
+        truncated: bool = False,
+        extra_model_outputs: dict[str, Any] | None = None,
+        t_started: int | None = None,
+        len_lookback_buffer: int | Literal["auto"] = "auto",
+        agent_id: Any = None,
+        module_id: Any = None,
+        multi_agent_episode_id: Any = None,
+    ) -> None:
+        self._set_identity(id_ or uuid.uuid4().hex, agent_id, module_id, multi_agent_episode_id)
+        self.is_terminated, self.is_truncated = terminated, truncated
+        self._given_observation_space = observation_space
+        rewards_column = _column(rewards, 0, None)
+        lookback = rewards_column.len_incl_lookback()
+        if len_lookback_buffer != "auto":
+            lookback = min(check_lookback(f"episode {self.id_}", len_lookback_buffer), lookback)
+        rewards_column.lookback = lookback
+        self.observations = _column(observations, lookback, observation_space)
+        self.actions = _column(actions, lookback, action_space)
+        self.rewards = rewards_column
+        if infos is None:
+            infos = [{} for _ in range(self.observations.len_incl_lookback())]
+        self.infos: Any = InfosBuffer(getattr(infos, "data", infos), lookback)
+        self.extra_model_outputs: dict[str, InfiniteLookbackBuffer] = {
+            key: _column(rows, lookback, None) for key, rows in (extra_model_outputs or {}).items()
+        }
+        self.t_started = t_started or 0
+        self.validate()
+
+    def _set_identity(self, id_: str, agent_id: Any, module_id: Any, multi_agent_episode_id: Any) -> None:
+        self.id_ = id_
+        self.agent_id = agent_id
+        self.module_id = module_id
+        self.multi_agent_episode_id = multi_agent_episode_id
+        self._custom_data: dict[str, Any] = {}
+        self._start_time: float | None = None
+        self._last_step_time: float | None = None
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def env_steps(self) -> int:
+        """Number of steps in this chunk, lookback excluded."""
+        return len(self)
+
+    agent_steps = env_steps
+
+    @property
+    def t(self) -> int:
+        """Step in the whole episode at which this chunk ends."""
+        return self._t_started + len(self)
+
+    @property
+    def t_started(self) -> int:
+        """Step in the whole episode at which this chunk starts."""
+        return self._t_started
+
+    @t_started.setter
+    def t_started(self, value: int) -> None:
+        self._t_started = value
+        for column in self._columns():
+            column.t_started = value
+
+    def _columns(self) -> list[Any]:
+        return [self.observations, self.infos, self.actions, self.rewards, *self.extra_model_outputs.values()]
+
+    @property
+    def lookback(self) -> int:
+        """Number of steps kept from before the chunk's start."""
+        return self.rewards.lookback
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether the episode has its reset observation."""
+        return self.observations.len_incl_lookback() > 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the episode ended, by termination or truncation."""
+        return self.is_terminated or self.is_truncated
+
+    @property
+    def is_numpy(self) -> bool:
+        """Always True: columns are arrays from their first row on."""
+        return True
+
+    @property
+    def custom_data(self) -> dict[str, Any]:
+        """Anything a user wants to keep with the episode."""
+        return self._custom_data
+
+    @property
+    def observation_space(self) -> gym.Space[Any] | None:
+        """Space of the observations as stored (a piece that rewrites them sets it)."""
+        return self.observations.space
+
+    @observation_space.setter
+    def observation_space(self, space: gym.Space[Any] | None) -> None:
+        self.observations.space = space
+
+    @property
+    def action_space(self) -> gym.Space[Any] | None:
+        """Space of the actions as stored."""
+        return self.actions.space
+
+    @action_space.setter
+    def action_space(self, space: gym.Space[Any] | None) -> None:
+        self.actions.space = space
+
+    # -- growing -------------------------------------------------------------------------------
+
+    def add_env_reset(self, observation: Any, infos: dict[str, Any] | None = None) -> None:
+        """Start the episode.
+
+        Args:
+            observation: The reset observation.
+            infos: Its info dict.
+
+        Raises:
+            EpisodeStateError: the episode was reset before.
+            SpaceError: the observation does not fit `observation_space`.
+        """
+        if self.is_reset or self.t:
+            raise EpisodeStateError(
+                explain(
+                    f"episode {self.id_}, add_env_reset",
+                    expected="a new episode",
+                    found=f"one that was reset already (t={self.t})",
+                    do="make a new SingleAgentEpisode for each reset",
+                )
+            )
+        if self._given_observation_space is not None:
+            self._check_observation(observation)
+        self.observations.stage(observation)
+        self.infos.append(dict(infos) if infos else {})
+        self._start_time = time.perf_counter()
+
+    def add_env_step(
+        self,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        infos: dict[str, Any] | None = None,
+        *,
+        terminated: bool = False,
+        truncated: bool = False,
+        extra_model_outputs: dict[str, Any] | None = None,
+    ) -> None:
+        """Add what one step took and brought.
+
+        Args:
+            observation: The observation after the step.
+            action: The action, as the module gave it.
+            reward: The step's reward.
+            infos: The info dict that came with the observation.
+            terminated: Whether the environment ended the episode by itself.
+            truncated: Whether the episode was cut off by a limit.
+            extra_model_outputs: Other outputs of the module for this step; the same keys every step.
+
+        Raises:
+            EpisodeStateError: before the reset, or after the end.
+            SpaceError: the observation does not fit `observation_space`.
+            EpisodeError: a model output appears late or goes missing.
+            ColumnError: an action, reward or model output is nested differently than those before.
+                After any of these the episode is as it was.
+        """
+        if self.is_terminated or self.is_truncated or not self.is_reset:
+            raise self._not_steppable()
+        if type(self.infos) is not InfosBuffer:
+            self.own_columns()
+        outputs = self.extra_model_outputs
+        extras = extra_model_outputs or {}
+        if extras.keys() != outputs.keys():
+            outputs = self._set_extra_keys(extras)
+        if self._given_observation_space is not None:
+            self._check_observation(observation)
+        late = []
+        if not self.actions.put(action):
+            late.append((self.actions, action))
+        if not self.rewards.put(reward):
+            late.append((self.rewards, reward))
+        for key, value in extras.items():
+            if not outputs[key].put(value):
+                late.append((outputs[key], value))
+        self._add_rest(observation, late)
+        self.infos.append(dict(infos) if infos else {})
+        self.is_terminated, self.is_truncated = bool(terminated), bool(truncated)
+        self._last_step_time = time.perf_counter()
+
+    def _add_rest(self, observation: Any, late: list[tuple[InfiniteLookbackBuffer, Any]]) -> None:
+        """Add the observation and the rows that change their column; if one is refused, take back the others."""
+        try:
+            plans = [(column, column.plan(item)) for column, item in late]
+            self.observations.stage(observation)
+        except Exception:
+            changed = [column for column, _ in late]
+            for column in (self.actions, self.rewards, *self.extra_model_outputs.values()):
+                if not any(column is one for one in changed):
+                    column.drop_last()
+            raise
+        for column, plan in plans:
+            column.add(plan)
+
+    def _not_steppable(self) -> EpisodeStateError:
+        if not self.is_reset:
+            expected, found, do = "add_env_reset first", "an episode without observation", "add the reset observation"
+        else:
+            expected, found = "a running episode", f"one that ended at t={self.t}"
+            do = "start a new SingleAgentEpisode"
+        return EpisodeStateError(explain(f"episode {self.id_}, add_env_step", expected=expected, found=found, do=do))
+
+    def _check_observation(self, observation: Any) -> None:
+        space = self._given_observation_space
+        if space is None or (type(observation) is np.ndarray and observation.shape == space.shape):
+            return
+        from epibatch.core.spaces import check_row
+
+        check_row(space, observation, f"episode {self.id_}, column 'obs' at t={self.t + self.is_reset}")
+
+    def _set_extra_keys(self, extras: dict[str, Any]) -> dict[str, InfiniteLookbackBuffer]:
+        if self.rewards.len_incl_lookback():
+            late = sorted(set(extras) - set(self.extra_model_outputs))
+            gone = sorted(set(self.extra_model_outputs) - set(extras))
+            raise EpisodeError(
+                explain(
+                    f"episode {self.id_}, extra model outputs at t={self.t}",
+                    expected=f"the keys of its first step: {sorted(self.extra_model_outputs)}",
+                    found=", ".join([f"late key {key!r}" for key in late] + [f"no {key!r}" for key in gone]),
+                    do="give every step of an episode the same extra_model_outputs",
+                )
+            )
+        self.extra_model_outputs = {key: InfiniteLookbackBuffer() for key in extras}
+        self.t_started = self._t_started
+        return self.extra_model_outputs
+
+    def validate(self) -> None:
+        """Check that the columns' lengths fit one another.
+
+        Raises:
+            EpisodeError: they do not.
+        """
+        steps = self.rewards.len_incl_lookback()
+        expected = {"obs": steps + 1, "infos": steps + 1, "actions": steps}
+        found = {
+            "obs": self.observations.len_incl_lookback(),
+            "infos": self.infos.len_incl_lookback(),
+            "actions": self.actions.len_incl_lookback(),
+        }
+        for key, column in self.extra_model_outputs.items():
+            expected[key], found[key] = steps, column.len_incl_lookback()
+        if found != expected and any([steps, *found.values()]):
+            wrong = [key for key in expected if found[key] != expected[key]]
+            raise EpisodeError(
+                explain(
+                    f"episode {self.id_} with {steps} rewards",
+                    expected=", ".join(f"{expected[key]} rows of {key!r}" for key in wrong),
+                    found=", ".join(f"{found[key]} of {key!r}" for key in wrong),
+                    do="give T+1 observations and infos and T of every other column",
+                )
+            )
+
+    def to_numpy(self) -> SingleAgentEpisode:
+        """Return the episode itself: its columns are arrays already."""
+        return self
+
+    # -- parts and wholes ----------------------------------------------------------------------
+
+    def concat_episode(self, other: SingleAgentEpisode) -> None:
+        """Add the steps of the chunk that follows this one.
+
+        Args:
+            other: A chunk of the same episode that starts at this one's `t`, with the observation
+                this one ends with. Its lookback is left out.
+
+        Raises:
+            EpisodeStateError: this chunk is done, or `other` does not continue it.
+        """
+        join_episode(self, other)
+
+    def cut(self, len_lookback_buffer: int = 0) -> SingleAgentEpisode:
+        """Start the next chunk of this running episode.
+
+        Args:
+            len_lookback_buffer: How many earlier steps the new chunk keeps, clamped to those there are.
+
+        Returns:
+            A chunk of length 0 that holds this one's last observation.
+
+        Raises:
+            EpisodeStateError: the episode is done or was never reset.
+            EpisodeError: a negative lookback.
+        """
+        return cut_episode(self, len_lookback_buffer)
+
+    def __getitem__(self, item: slice) -> SingleAgentEpisode:
+        if not isinstance(item, slice):
+            raise NotImplementedError(
+                explain(
+                    f"episode {self.id_}[...]",
+                    expected="a slice",
+                    found=repr(item),
+                    do="use episode[i:i+1], or a getter such as get_rewards(i)",
+                )
+            )
+        return self.slice(item)
+
+    def slice(self, slice_: slice, *, len_lookback_buffer: int | None = None) -> SingleAgentEpisode:
+        """Copy a range of steps into a chunk of its own.
+
+        Args:
+            slice_: Steps of this chunk, by Python's rules; a step above 1 keeps every k-th step and
+                the last observation.
+            len_lookback_buffer: Earlier steps to keep, clamped to those there are; default: as many
+                as this chunk keeps.
+
+        Returns:
+            The chunk; it is done if this one is and its last step is included.
+
+        Raises:
+            EpisodeError: a negative lookback.
+        """
+        return slice_episode(self, slice_, len_lookback_buffer)
+
+    def own_columns(self) -> None:
+        """Copy the columns out of the block they may live in."""
+        for column in (self.observations, self.actions, self.rewards, *self.extra_model_outputs.values()):
+            column.own()
+        self.infos = InfosBuffer(self.infos.data, self.infos.lookback)
+
+    # -- totals and state ----------------------------------------------------------------------
+
+    def get_return(self) -> float:
+        """Sum of the rewards of this chunk, lookback excluded."""
+        return float(np.sum(self.rewards.get())) if len(self) else 0.0
+
+    def get_duration_s(self) -> float:
+        """Seconds between the reset and the newest step."""
+        if self._start_time is None or self._last_step_time is None:
+            return 0.0
+        return self._last_step_time - self._start_time
+
+    def get_data_dict(self) -> dict[str, Any]:
+        """The chunk's steps as a dict of columns, each with `len(self)` rows."""
+        flags = np.zeros((2, len(self)), np.bool_)
+        if len(self):
+            flags[:, -1] = self.is_terminated, self.is_truncated
+        return {
+            Columns.OBS: self.get_observations(slice(0, len(self))),
+            Columns.INFOS: self.get_infos(slice(0, len(self))),
+            Columns.ACTIONS: self.get_actions(),
+            Columns.REWARDS: self.get_rewards(),
+            Columns.TERMINATEDS: flags[0],
+            Columns.TRUNCATEDS: flags[1],
+            **{key: column.get() for key, column in self.extra_model_outputs.items()},
+        }
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that makes the chunk, as plain dicts, arrays and scalars."""
+        return episode_state(self)
+
+    @staticmethod
+    def from_state(state: dict[str, Any]) -> SingleAgentEpisode:
+        """Rebuild a chunk from `get_state()`."""
+        return episode_from_state(SingleAgentEpisode, state)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SingleAgentEpisode):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in _EQUAL)
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        end = "terminated" if self.is_terminated else "truncated" if self.is_truncated else "running"
+        return f"SAEps(len={len(self)}, t={self._t_started}..{self.t}, {end}, id={self.id_})"
+
+
+def _column(rows: Any, lookback: int, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:
+    if isinstance(rows, InfiniteLookbackBuffer):
+        column = rows.copy_rows(range(rows.len_incl_lookback()), 0)
+        column.space = space or column.space
+    else:
+        if isinstance(rows, (tuple, np.ndarray, dict)) and not flatten(rows)[0]:
+            rows = None
+        column = InfiniteLookbackBuffer(rows, 0, space)
+    column.lookback = min(lookback, column.len_incl_lookback())
+    return column

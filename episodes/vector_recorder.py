@@ -1,0 +1,238 @@
+"""Records N environments that step together into episodes."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import EpisodeError, EpisodeStateError, explain
+
+from .block import Block, BlockColumn
+from .block_infos import env_infos
+from .chunk import Chunk
+from .single_agent_episode import SingleAgentEpisode
+from .vector_episodes import VectorEpisodes
+
+__all__ = ["VectorRecorder"]
+
+
+class VectorRecorder:
+    """Turns vector steps into episodes, with one copy per column and step whatever N is.
+
+    Args:
+        num_envs: N.
+        observation_space: Space of one environment's observation.
+        action_space: Space of one environment's action.
+        autoreset: When reset observations arrive: "next_step" (one call after the end; that call's
+            action and reward belong to no episode) or "same_step" (with the end; the terminal
+            observation comes separately).
+        capacity: Vector steps to make room for at first.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
+        *,
+        autoreset: Literal["next_step", "same_step"] = "next_step",
+        capacity: int = 64,
+    ) -> None:
+        self.num_envs = num_envs
+        self._spaces = (observation_space, action_space)
+        self._autoreset = autoreset
+        self._capacity = capacity
+        self._block = Block(num_envs, capacity)
+        self._waiting: list[int] = []
+        self._finished: list[tuple[Chunk, SingleAgentEpisode | None]] = []
+        self._delivered: list[tuple[weakref.ref[VectorEpisodes], list[weakref.ref[Chunk]]]] = []
+        self.episodes = VectorEpisodes(self._block, [])
+
+    @property
+    def waiting(self) -> list[int]:
+        """Environments whose next step only brings their reset observation."""
+        return self._waiting
+
+    @property
+    def history(self) -> int:
+        """Steps of the running fragment, lookback included."""
+        return self._block.row
+
+    def reset(self, observations: Any, infos: dict[str, Any] | None = None) -> None:
+        """Start an episode in every environment; running ones are dropped.
+
+        Args:
+            observations: Arrays of shape [N, ...].
+            infos: The vector environment's infos.
+        """
+        self._block = block = Block(self.num_envs, self._capacity)
+        block.pending = observations
+        if infos:
+            block.infos[0] = infos
+        self._waiting, self._finished = [], []
+        chunks = [Chunk(block, env, 0, 0, self._spaces) for env in range(self.num_envs)]
+        self.episodes = VectorEpisodes(block, chunks, recording=True)
+
+    def step(
+        self,
+        actions: Any,
+        rewards: Any,
+        terminateds: Any,
+        truncateds: Any,
+        observations: Any,
+        infos: dict[str, Any] | None = None,
+        extras: dict[str, Any] | None = None,
+        final_observations: Any = None,
+    ) -> list[Chunk]:
+        """Add one vector step.
+
+        Args:
+            actions: What was done: arrays of shape [N, ...].
+            rewards: Shape [N].
+            terminateds: bool, shape [N].
+            truncateds: bool, shape [N].
+            observations: What came next: arrays of shape [N, ...].
+            infos: The vector environment's infos.
+            extras: Other outputs of the module: arrays of shape [N, ...] per key.
+            final_observations: With "same_step", the terminal observations: arrays or object
+                array of shape [N, ...]; only rows of ended environments are read.
+
+        Returns:
+            The chunks that ended with this step.
+
+        Raises:
+            EpisodeStateError: before `reset`.
+            EpisodeError: model outputs other than in earlier steps.
+        """
+        block = self._block
+        if not self.episodes.chunks:
+            raise EpisodeStateError(
+                explain("VectorRecorder.step", expected="reset() first", found="no episode", do="call reset()")
+            )
+        row = block.row
+        block.commit()
+        self._put_extras(row, extras or {})
+        block.actions.put(row, actions, block.capacity)
+        block.rewards.put(row, rewards, block.capacity)
+        block.row = row + 1
+        block.pending = observations
+        if infos:
+            block.infos[row + 1] = infos
+        done = np.logical_or(terminateds, truncateds)
+        for env in self._waiting:
+            self._begin(env, row + 1)
+            done[env] = False  # an episode cannot end with its reset
+        self._waiting = []
+        return self._end(done, row + 1, terminateds, truncateds, final_observations) if done.any() else []
+
+    def _put_extras(self, row: int, extras: dict[str, Any]) -> None:
+        block = self._block
+        if extras.keys() != block.extras.keys():
+            if block.extras or block.actions.leaves:
+                raise EpisodeError(
+                    explain(
+                        f"VectorRecorder, model outputs at row {row}",
+                        expected=f"the keys of the first step: {sorted(block.extras)}",
+                        found=str(sorted(extras)),
+                        do="give every step the same outputs, or reset() in between",
+                    )
+                )
+            for key in extras:
+                block.extras[key] = BlockColumn()
+            for chunk in self.episodes.chunks:
+                chunk.add_columns()
+        for key, value in extras.items():
+            block.extras[key].put(row, value, block.capacity)
+
+    def _begin(self, env: int, row: int) -> None:
+        self.episodes.chunks[env] = Chunk(self._block, env, row, row, self._spaces)
+        self.episodes.views[env] = None
+
+    def _end(self, done: Any, row: int, terminateds: Any, truncateds: Any, final_observations: Any) -> list[Chunk]:
+        ended = []
+        for env in np.flatnonzero(done).tolist():
+            chunk = self.episodes.chunks[env]
+            chunk.finish(row, bool(terminateds[env]), bool(truncateds[env]))
+            self._finished.append((chunk, self.episodes.views[env]))
+            ended.append(chunk)
+            if self._autoreset == "next_step":
+                self._waiting.append(env)
+            else:
+                self._set_tail(chunk, env, final_observations)
+                self._begin(env, row)
+        return ended
+
+    def _set_tail(self, chunk: Chunk, env: int, final_observations: Any) -> None:
+        from epibatch.core.structs import map_struct
+
+        row = final_observations[env] if isinstance(final_observations, np.ndarray) else None
+        chunk.tail = map_struct(lambda leaf: leaf[env], final_observations) if row is None else row
+        infos = self._block.infos.get(self._block.row, {})
+        final = infos.get("final_info")
+        chunk.tail_infos = env_infos(final, env) if isinstance(final, dict) else {}
+
+    def expect(self, vector_steps: int) -> None:
+        """Make room for so many vector steps in the next fragments."""
+        self._capacity = vector_steps
+
+    def view(self, chunk: Chunk) -> SingleAgentEpisode:
+        """The episode object of a chunk that ended and was not handed over yet."""
+        for i, (own, view) in enumerate(self._finished):
+            if own is chunk:
+                view = chunk.view() if view is None else view
+                self._finished[i] = (chunk, view)
+                return view
+        return chunk.view()
+
+    def commit(self) -> None:
+        """Move the newest observations, as pieces left them, into the block."""
+        self._block.commit()
+
+    def harvest(self, lookback: int) -> VectorEpisodes:
+        """Hand over what was recorded and go on with new chunks.
+
+        Args:
+            lookback: Steps that the chunks going on keep from before.
+
+        Returns:
+            The episodes that ended since the last call, then the running ones' chunks; chunks
+            without steps are left out.
+        """
+        self._retire()
+        old, block = self._block, self._block.successor(lookback, self._capacity)
+        running, going_on = [], []
+        for env, (chunk, view) in enumerate(zip(self.episodes.chunks, self.episodes.views)):
+            if env in self._waiting:
+                going_on.append(chunk)
+                continue
+            going_on.append(chunk.next_chunk(block, lookback))
+            if len(chunk):
+                chunk.finish(old.row, False, False)
+                running.append((chunk, view))
+        done = [*self._finished, *running]
+        result = VectorEpisodes(old, [chunk for chunk, _ in done], [view for _, view in done])
+        views = [view if env in self._waiting else None for env, view in enumerate(self.episodes.views)]
+        self._block, self._finished = block, []
+        self.episodes = VectorEpisodes(block, going_on, views, recording=True)
+        self._delivered.append((weakref.ref(result), [weakref.ref(chunk) for chunk in result.chunks]))
+        return result
+
+    def discard(self) -> None:
+        """Forget the episodes that ended but were not handed over."""
+        self._finished = []
+
+    def _retire(self) -> None:
+        """Let small chunks that somebody kept from earlier harvests go of their block."""
+        held = []
+        for episodes, chunks in self._delivered:
+            if episodes() is not None:
+                held.append((episodes, chunks))
+                continue
+            for chunk in (reference() for reference in chunks):
+                view = None if chunk is None else chunk.shown
+                if chunk is not None and view is not None and 2 * len(chunk) < chunk.block.row * chunk.block.num_envs:
+                    view.own_columns()
+        self._delivered = held

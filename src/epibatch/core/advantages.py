@@ -1,0 +1,239 @@
+"""Advantages, value targets and returns over ragged segments that lie one after the other in flat arrays.
+
+A segment is one chunk of an episode: the recursion stops at its end. Sums run in float64, and a
+segment's result is bit for bit the same whatever other segments are in the call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.errors import ColumnError, ConfigError, explain
+from epibatch.core.padding import check_counts
+
+__all__ = [
+    "compute_value_targets",
+    "discounted_returns",
+    "discounted_sums",
+    "generalized_advantages",
+    "td_errors",
+]
+
+# Rows per block of the recursion. The value is part of the result: sums are associated block by block.
+_BLOCK = 32
+
+
+def discounted_sums(x: npt.ArrayLike, counts: npt.ArrayLike, discount: float) -> npt.NDArray[np.float64]:
+    """The reverse discounted sum `y[t] = x[t] + discount * y[t + 1]` of every segment.
+
+    The segments are cut into blocks of 32 rows; the recursion runs over all blocks at once, the
+    carries between blocks are the same problem on the blocks' first rows with `discount ** 32`.
+
+    Args:
+        x: number [R], the segments one after the other.
+        counts: int [S], rows per segment; their sum is R.
+        discount: in [0, 1].
+
+    Raises:
+        ColumnError: the counts do not add up to the rows.
+        ConfigError: the discount is not in [0, 1].
+
+    Example:
+        >>> discounted_sums([1.0, 1.0, 1.0, 5.0], counts=[3, 1], discount=0.5)
+        array([1.75, 1.5 , 1.  , 5.  ])
+    """
+    rows = np.asarray(x, np.float64)
+    segments = _check_segments(counts, rows=rows)
+    return _reverse_sums(rows, segments[segments > 0], _check_discount(discount, "discount"))
+
+
+def _reverse_sums(
+    rows: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], discount: float
+) -> npt.NDArray[np.float64]:
+    longest = int(counts.max(initial=0))
+    if longest <= 1:
+        return rows.copy()
+    width = min(_BLOCK, longest)
+    per_segment = -(-counts // width)
+    last = np.cumsum(per_segment) - 1
+    num_blocks = int(last[-1]) + 1
+    lengths = np.full(num_blocks, width)
+    lengths[last] = counts - (per_segment - 1) * width
+    mask = np.arange(width) < lengths[:, None]
+    sums = np.zeros((width, num_blocks))  # time first: each step of the recursion is one contiguous row
+    sums.T[mask] = rows
+    scaled = np.empty(num_blocks)
+    for step in range(width - 2, -1, -1):
+        np.multiply(sums[step + 1], discount, out=scaled)
+        sums[step] += scaled
+    if num_blocks > len(counts):
+        carries = np.zeros(num_blocks)
+        carries[:-1] = _reverse_sums(sums[0], per_segment, discount**width)[1:]
+        carries[last] = 0.0
+        sums += (discount ** np.arange(width, 0, -1.0))[:, None] * carries
+    result: npt.NDArray[np.float64] = sums.T[mask]
+    return result
+
+
+def discounted_returns(rewards: npt.ArrayLike, counts: npt.ArrayLike, gamma: float) -> npt.NDArray[np.float64]:
+    """The discounted return to go of every row within its segment.
+
+    Args:
+        rewards: number [R].
+        counts: int [S], rows per segment.
+        gamma: discount in [0, 1].
+
+    Example:
+        >>> discounted_returns([1.0, 1.0, 1.0], counts=[3], gamma=0.5)
+        array([1.75, 1.5 , 1.  ])
+    """
+    return discounted_sums(rewards, counts, gamma)
+
+
+def td_errors(
+    rewards: npt.ArrayLike,
+    values: npt.ArrayLike,
+    terminateds: npt.ArrayLike,
+    counts: npt.ArrayLike,
+    gamma: float,
+    bootstrap_values: npt.ArrayLike | None = None,
+) -> npt.NDArray[np.float64]:
+    """The one-step temporal-difference error `r[t] + gamma * V(s[t + 1]) * (1 - terminated[t]) - V(s[t])`.
+
+    Two forms. Without `bootstrap_values` the last row of every segment is its bootstrap row: it only
+    lends its value to the row before it, and its own error is 0. With `bootstrap_values` all rows
+    are real, and entry s is the value of the state that follows segment s.
+
+    Args:
+        rewards: number [R].
+        values: number [R], the value predictions V(s[t]).
+        terminateds: bool or number [R]; a true row has no next state.
+        counts: int [S], rows per segment (bootstrap rows included in the first form).
+        gamma: discount in [0, 1].
+        bootstrap_values: number [S] or None.
+
+    Raises:
+        ColumnError: the arrays differ in length, or the counts do not add up to them.
+
+    Example:
+        >>> td_errors([1.0, 1.0, 0.0], [1.0, 2.0, 4.0], [False, False, False], counts=[3], gamma=0.5)
+        array([1., 1., 0.])
+        >>> td_errors([1.0, 1.0], [1.0, 2.0], [False, False], counts=[2], gamma=0.5, bootstrap_values=[4.0])
+        array([1., 1.])
+    """
+    predictions = np.asarray(values, np.float64)
+    gains = np.asarray(rewards, np.float64)
+    ended = np.asarray(terminateds, np.bool_)
+    segments = _check_segments(counts, rewards=gains, values=predictions, terminateds=ended)
+    discount = _check_discount(gamma, "gamma")
+    filled = segments > 0
+    ends = np.cumsum(segments)[filled] - 1
+    following = np.empty_like(predictions)
+    following[:-1] = predictions[1:]
+    if bootstrap_values is None:
+        following[ends] = 0.0
+    else:
+        bootstraps = np.asarray(bootstrap_values, np.float64)
+        if bootstraps.shape != segments.shape:
+            raise _length_error("bootstrap_values", f"[{len(segments)}], one value per segment", bootstraps.shape)
+        following[ends] = bootstraps[filled]
+    following[ended] = 0.0
+    following *= discount
+    following += gains
+    following -= predictions
+    if bootstrap_values is None:
+        following[ends] = 0.0
+    return following
+
+
+def generalized_advantages(
+    errors: npt.ArrayLike, counts: npt.ArrayLike, gamma: float, lambda_: float
+) -> npt.NDArray[np.float64]:
+    """Generalized advantage estimates from one-step errors (Schulman et al. 2015, arXiv:1506.02438).
+
+    Value targets are these advantages plus the value predictions.
+
+    Args:
+        errors: number [R], as `td_errors` gives them.
+        counts: int [S], rows per segment, the same as for `td_errors`.
+        gamma: discount in [0, 1].
+        lambda_: trace decay in [0, 1].
+
+    Example:
+        >>> values = np.array([1.0, 2.0, 4.0])
+        >>> errors = td_errors([1.0, 1.0, 0.0], values, [False] * 3, counts=[3], gamma=0.5)
+        >>> generalized_advantages(errors, counts=[3], gamma=0.5, lambda_=1.0)
+        array([1.5, 1. , 0. ])
+    """
+    decay = _check_discount(gamma, "gamma") * _check_discount(lambda_, "lambda_")
+    return discounted_sums(errors, counts, decay)
+
+
+def compute_value_targets(
+    values: npt.ArrayLike,
+    rewards: npt.ArrayLike,
+    terminateds: npt.ArrayLike,
+    truncateds: npt.ArrayLike,
+    gamma: float,
+    lambda_: float,
+) -> npt.NDArray[np.float32]:
+    """GAE value targets of rows whose segments end wherever a flag is set.
+
+    A row's next value is that of the row after it (0 after the last row); `terminateds` removes it,
+    `truncateds` keeps it but stops the trace, so a truncated chunk is followed by its bootstrap row.
+
+    Args:
+        values: number [R].
+        rewards: number [R].
+        terminateds: bool or number [R].
+        truncateds: bool or number [R].
+        gamma: discount in [0, 1].
+        lambda_: trace decay in [0, 1].
+
+    Returns:
+        float32 [R].
+
+    Example:
+        >>> compute_value_targets([1, 2, 3, 4], [1, 1, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0], 1.0, 1.0)
+        array([3., 2., 1., 0.], dtype=float32)
+    """
+    predictions = np.asarray(values, np.float64)
+    ended = np.asarray(terminateds, np.bool_)
+    stopped = np.asarray(truncateds, np.bool_)
+    gains = np.asarray(rewards, np.float64)
+    _check_segments([gains.size], rewards=gains, values=predictions, terminateds=ended, truncateds=stopped)
+    cuts = np.flatnonzero(ended | stopped) + 1
+    counts = np.diff(cuts, prepend=0, append=gains.size)
+    edges = np.cumsum(counts)
+    bootstraps = np.append(predictions, 0.0)[edges]
+    errors = td_errors(gains, predictions, ended, counts, gamma, bootstraps)
+    return (generalized_advantages(errors, counts, gamma, lambda_) + predictions).astype(np.float32)
+
+
+def _check_segments(counts: npt.ArrayLike, **columns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    segments = check_counts(counts)
+    expected = (int(segments.sum()),)
+    for name, column in columns.items():
+        if column.shape != expected:
+            raise _length_error(name, f"shape {expected}, the sum of the segments' counts", column.shape)
+    return segments
+
+
+def _check_discount(value: float, name: str) -> float:
+    if not 0.0 <= value <= 1.0:
+        raise ConfigError(explain(name, expected="a number in [0, 1]", found=repr(value), do=f"set {name} in [0, 1]"))
+    return float(value)
+
+
+def _length_error(name: str, expected: str, found: object) -> ColumnError:
+    return ColumnError(
+        explain(
+            f"column {name!r}",
+            expected=expected,
+            found=f"shape {found}",
+            do="give one entry per row, and counts that cover every row once",
+        )
+    )

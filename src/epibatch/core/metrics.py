@@ -1,0 +1,362 @@
+"""Metrics: log values under keys, reduce them to one nested dict."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from epibatch.core import ALL_MODULES, DEFAULT_AGENT_ID, DEFAULT_MODULE_ID, DEFAULT_POLICY_ID
+from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
+
+__all__ = [
+    "ALL_MODULES",
+    "DEFAULT_AGENT_ID",
+    "DEFAULT_MODULE_ID",
+    "DEFAULT_POLICY_ID",
+    "ENV_RUNNER_RESULTS",
+    "EPISODE_DURATION_SEC_MEAN",
+    "EPISODE_LEN_MAX",
+    "EPISODE_LEN_MEAN",
+    "EPISODE_LEN_MIN",
+    "EPISODE_RETURN_MAX",
+    "EPISODE_RETURN_MEAN",
+    "EPISODE_RETURN_MIN",
+    "EVALUATION_RESULTS",
+    "LEARNER_RESULTS",
+    "NUM_ENV_STEPS_SAMPLED",
+    "NUM_ENV_STEPS_SAMPLED_LIFETIME",
+    "NUM_ENV_STEPS_TRAINED",
+    "NUM_ENV_STEPS_TRAINED_LIFETIME",
+    "NUM_EPISODES",
+    "NUM_EPISODES_LIFETIME",
+    "NUM_MODULE_STEPS_TRAINED",
+    "NUM_MODULE_STEPS_TRAINED_LIFETIME",
+    "REDUCTIONS",
+    "TIMERS",
+    "WEIGHTS_SEQ_NO",
+    "MetricsLogger",
+]
+
+ENV_RUNNER_RESULTS = "env_runners"
+EVALUATION_RESULTS = "evaluation"
+LEARNER_RESULTS = "learners"
+TIMERS = "timers"
+EPISODE_DURATION_SEC_MEAN = "episode_duration_sec_mean"
+EPISODE_LEN_MAX = "episode_len_max"
+EPISODE_LEN_MEAN = "episode_len_mean"
+EPISODE_LEN_MIN = "episode_len_min"
+EPISODE_RETURN_MAX = "episode_return_max"
+EPISODE_RETURN_MEAN = "episode_return_mean"
+EPISODE_RETURN_MIN = "episode_return_min"
+NUM_ENV_STEPS_SAMPLED = "num_env_steps_sampled"
+NUM_ENV_STEPS_SAMPLED_LIFETIME = "num_env_steps_sampled_lifetime"
+NUM_ENV_STEPS_TRAINED = "num_env_steps_trained"
+NUM_ENV_STEPS_TRAINED_LIFETIME = "num_env_steps_trained_lifetime"
+NUM_EPISODES = "num_episodes"
+NUM_EPISODES_LIFETIME = "num_episodes_lifetime"
+NUM_MODULE_STEPS_TRAINED = "num_module_steps_trained"
+NUM_MODULE_STEPS_TRAINED_LIFETIME = "num_module_steps_trained_lifetime"
+WEIGHTS_SEQ_NO = "weights_seq_no"
+
+REDUCTIONS = ("mean", "sum", "min", "max", "ema", "item", "lifetime_sum")
+_EMA_COEFF = 0.01
+_MISSING = object()
+
+Key = tuple[Any, ...]
+
+
+class _Metric:
+    """The values of one key, and how they become one number."""
+
+    __slots__ = ("_count", "_recent", "_since", "_value", "_values", "settings")
+
+    def __init__(self, settings: tuple[Any, ...]) -> None:
+        self.settings = settings
+        self._since = time.perf_counter()
+        self._recent: float = 0
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all values."""
+        reduce, window = self.settings[:2]
+        self._count = 0
+        self._value: Any = 0
+        self._values: deque[Any] | None = deque(maxlen=window) if window or reduce is None else None
+
+    def push(self, value: Any) -> None:
+        """Take one value in."""
+        reduce, _, ema_coeff, _, throughput = self.settings
+        if reduce is not None and reduce != "item" and type(value) is not float and type(value) is not int:
+            value = _number(value)
+        if throughput:
+            self._recent += value
+        self._count += 1
+        if self._values is not None:
+            self._values.append(value)
+        elif self._count == 1 or reduce == "item":
+            self._value = value
+        elif ema_coeff is not None:
+            self._value += ema_coeff * (value - self._value)
+        elif reduce == "min":
+            self._value = min(self._value, value)
+        elif reduce == "max":
+            self._value = max(self._value, value)
+        else:
+            self._value += value
+
+    def result(self, default: Any = _MISSING) -> Any:
+        """The reduced value; `default` if there is none."""
+        reduce, _, ema_coeff, _, _ = self.settings
+        if not self._count:
+            return 0 if reduce in ("sum", "lifetime_sum") else [] if reduce is None else default
+        if self._values is None:
+            return self._value / self._count if reduce == "mean" and ema_coeff is None else self._value
+        values = list(self._values)
+        if reduce is None:
+            return values
+        if reduce == "mean":
+            return math.fsum(values) / len(values)
+        if reduce == "item":
+            return values[-1]
+        return sum(values) if reduce == "sum" else min(values) if reduce == "min" else max(values)
+
+    def per_second(self) -> float:
+        """What was logged per second since the last reduction."""
+        return self._recent / max(time.perf_counter() - self._since, 1e-9)
+
+    def end_round(self) -> None:
+        """Begin a new round of throughput, and of values if they are cleared."""
+        self._since, self._recent = time.perf_counter(), 0
+        if self.settings[3]:
+            self.clear()
+
+    def get_state(self) -> dict[str, Any]:
+        values = None if self._values is None else list(self._values)
+        return {"settings": self.settings, "count": self._count, "value": self._value, "values": values}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> _Metric:
+        metric = cls(tuple(state["settings"]))
+        metric._count, metric._value = state["count"], state["value"]
+        if metric._values is not None:
+            metric._values.extend(state["values"])
+        return metric
+
+
+class _Timer:
+    """Logs how many seconds a `with` block took."""
+
+    __slots__ = ("_begin", "_metric")
+
+    def __init__(self, metric: _Metric) -> None:
+        self._metric = metric
+
+    def __enter__(self) -> _Timer:
+        self._begin = time.perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._metric.push(time.perf_counter() - self._begin)
+
+
+class MetricsLogger:
+    """Collects values under nested keys and reduces them when results are due.
+
+    A key belongs to one way of reducing: log it with the same options every time.
+
+    Example:
+        >>> metrics = MetricsLogger()
+        >>> for step in range(4):
+        ...     metrics.log_value("loss", step, window=2)
+        ...     metrics.log_value(("steps", "lifetime"), 10, reduce="sum")
+        >>> metrics.reduce()
+        {'loss': 2.5, 'steps': {'lifetime': 40}}
+    """
+
+    def __init__(self) -> None:
+        self._metrics: dict[Key, _Metric] = {}
+
+    def log_value(
+        self,
+        key: str | Key,
+        value: Any,
+        *,
+        reduce: str | None = "mean",
+        window: int | None = None,
+        ema_coeff: float | None = None,
+        clear_on_reduce: bool = False,
+        with_throughput: bool = False,
+    ) -> None:
+        """Log one value.
+
+        Args:
+            key: a name, or a tuple of names for a nested place in the results.
+            value: a number, or an array or tensor that holds one; with `reduce` None or "item" anything.
+            reduce: "mean", "sum", "min", "max", "ema" (exponential moving average), "item" (the last
+                value), "lifetime_sum" (a sum that is never cleared) or None (the list of values).
+            window: reduce over this many last values only.
+            ema_coeff: weight of a new value in a moving average; makes a "mean" one.
+            clear_on_reduce: start over after each `reduce`.
+            with_throughput: for sums, also report `<key>_throughput`, the sum per second since the last `reduce`.
+
+        Raises:
+            ConfigError: options that do not go together, other options than before for this key, a key
+                that is a parent of another one, or a value that is no number.
+        """
+        metric = self._metric(key, (reduce, window, ema_coeff, clear_on_reduce, with_throughput))
+        metric.push(value)
+
+    def log_dict(self, value_dict: Mapping[str, Any], *, key: str | Key | None = None, **options: Any) -> None:
+        """Log every value of a nested dict.
+
+        Args:
+            value_dict: names to values or to further dicts.
+            key: where the dict goes in the results; None is the top.
+            **options: the options of `log_value`, for all values.
+
+        Raises:
+            ConfigError: as for `log_value`.
+        """
+        prefix = () if key is None else _key(key)
+        for name, value in value_dict.items():
+            if isinstance(value, Mapping):
+                self.log_dict(value, key=(*prefix, name), **options)
+            else:
+                self.log_value((*prefix, name), value, **options)
+
+    def log_time(
+        self,
+        key: str | Key,
+        *,
+        reduce: str | None = "mean",
+        window: int | None = None,
+        ema_coeff: float | None = None,
+        clear_on_reduce: bool = False,
+    ) -> _Timer:
+        """A context manager that logs the seconds spent in its block; options as for `log_value`.
+
+        Example:
+            >>> metrics = MetricsLogger()
+            >>> with metrics.log_time(("timers", "sample")):
+            ...     pass
+            >>> metrics.peek(("timers", "sample")) < 1.0
+            True
+        """
+        return _Timer(self._metric(key, (reduce, window, ema_coeff, clear_on_reduce, False)))
+
+    def peek(self, key: str | Key | None = None, default: Any = _MISSING, *, throughput: bool = False) -> Any:
+        """The current value of a key, or a nested dict for a parent of keys, without clearing anything.
+
+        Args:
+            key: the key; None gives all.
+            default: what to give when nothing is logged under the key.
+            throughput: give the sum per second instead, for a key logged `with_throughput`.
+
+        Raises:
+            UnknownNameError: nothing is logged under the key and there is no default.
+        """
+        path = () if key is None else _key(key)
+        metric = self._metrics.get(path)
+        found: Any = default
+        if metric is not None:
+            found = metric.per_second() if throughput else metric.result(default)
+        elif key is None or any(other[: len(path)] == path for other in self._metrics):
+            found = self._results(path)
+        if found is _MISSING:
+            known = nearest("/".join(map(str, path)), ("/".join(map(str, other)) for other in self._metrics))
+            raise UnknownNameError(explain("metrics", expected="a key with values", found=repr(key), do=known))
+        return found
+
+    def reduce(self) -> dict[str, Any]:
+        """All results as a nested dict; afterwards, keys logged with `clear_on_reduce` start over.
+
+        Sums without values are 0; other keys without values are left out.
+        """
+        results = self._results(())
+        for metric in self._metrics.values():
+            metric.end_round()
+        return results
+
+    def get_state(self) -> dict[str, Any]:
+        """All values and options, as data."""
+        return {"metrics": {key: metric.get_state() for key, metric in self._metrics.items()}}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take over what `get_state` gave, in place of everything logged so far."""
+        self._metrics = {key: _Metric.from_state(value) for key, value in state["metrics"].items()}
+
+    def _results(self, prefix: Key) -> dict[str, Any]:
+        results: dict[str, Any] = {}
+        for key, metric in self._metrics.items():
+            if key[: len(prefix)] != prefix:
+                continue
+            value = metric.result()
+            if value is _MISSING:
+                continue
+            place = results
+            for name in key[len(prefix) : -1]:
+                place = place.setdefault(name, {})
+            place[key[-1]] = value
+            if metric.settings[4]:
+                place[f"{key[-1]}_throughput"] = metric.per_second()
+        return results
+
+    def _metric(self, key: str | Key, settings: tuple[Any, ...]) -> _Metric:
+        path = (key,) if type(key) is str else _key(key)
+        if settings[0] == "ema" and settings[2] is None:
+            settings = (*settings[:2], _EMA_COEFF, *settings[3:])
+        metric = self._metrics.get(path)
+        if metric is None:
+            _check_settings(path, settings)
+            for other in self._metrics:
+                if other[: len(path)] == path or path[: len(other)] == other:
+                    raise _refuse(path, "a key that is no parent or child of another", f"{other} beside {path}")
+            metric = self._metrics[path] = _Metric(settings)
+        elif metric.settings != settings:
+            names = "(reduce, window, ema_coeff, clear_on_reduce, with_throughput)"
+            raise _refuse(path, f"{names} = {metric.settings}, as when it was first logged", settings)
+        return metric
+
+
+def _key(key: Any) -> Key:
+    if isinstance(key, str):
+        return (key,)
+    if not isinstance(key, (tuple, list)) or not key:
+        raise _refuse(key, "a name or a tuple of names", repr(key))
+    return tuple(key)
+
+
+def _check_settings(key: Key, settings: tuple[Any, ...]) -> None:
+    reduce, window, ema_coeff, clear, throughput = settings
+    if reduce is not None and reduce not in REDUCTIONS:
+        raise _refuse(key, "reduce=None or a known reduction", f"reduce={reduce!r}; {nearest(str(reduce), REDUCTIONS)}")
+    if window is not None and (not isinstance(window, int) or window < 1):
+        raise _refuse(key, "window=None or a positive integer", f"window={window!r}")
+    if ema_coeff is not None and (reduce not in ("mean", "ema") or window or not 0.0 < ema_coeff <= 1.0):
+        raise _refuse(key, "ema_coeff in (0, 1] for a mean without window", f"ema_coeff={ema_coeff!r}, {settings}")
+    if reduce == "lifetime_sum" and (clear or window):
+        raise _refuse(key, "lifetime_sum without window or clear_on_reduce", settings)
+    if throughput and reduce not in ("sum", "lifetime_sum"):
+        raise _refuse(key, "with_throughput for a sum", f"reduce={reduce!r}")
+
+
+def _number(value: Any) -> float:
+    """An int or float for anything that holds a single number."""
+    try:
+        item = value.item() if hasattr(value, "item") else value
+        return int(item) if isinstance(item, int) else float(item)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            explain("metrics", expected="a number", found=repr(value), do="log one number, or pass reduce=None")
+        ) from error
+
+
+def _refuse(key: Any, expected: str, found: object) -> ConfigError:
+    do = "use one key and one set of options per metric"
+    return ConfigError(explain(f"metric {key!r}", expected=expected, found=found, do=do))

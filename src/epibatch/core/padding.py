@@ -1,0 +1,289 @@
+"""The padded layout of recurrent batches: ragged chunks cut into sequences of `max_seq_len` rows, zeros on the right.
+
+Rows keep their order, so one gather fills a padded array and one gather empties it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.errors import ColumnError, ConfigError, explain
+from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
+
+__all__ = [
+    "PaddedLayout",
+    "create_mask_and_seq_lens",
+    "pad",
+    "padded_layout",
+    "split_and_zero_pad",
+    "split_and_zero_pad_n_episodes",
+    "unpad",
+    "unpad_data_if_necessary",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class PaddedLayout:
+    """Where each row of ragged chunks lies in the padded layout `[B, T]`; built by `padded_layout`.
+
+    Attributes:
+        counts: int64 [C], rows per chunk.
+        max_seq_len: T, rows per sequence.
+        seq_lens: int64 [B], valid rows per sequence.
+        mask: bool [B, T], True where a row is.
+        sequence_chunks: int64 [B], the chunk each sequence belongs to.
+        sequence_offsets: int64 [B], rows of its chunk that lie before each sequence (0 for a chunk's first).
+        num_rows: R, the sum of `counts`.
+    """
+
+    counts: npt.NDArray[np.int64]
+    max_seq_len: int
+    seq_lens: npt.NDArray[np.int64]
+    mask: npt.NDArray[np.bool_]
+    sequence_chunks: npt.NDArray[np.int64]
+    sequence_offsets: npt.NDArray[np.int64]
+    num_rows: int
+
+    @property
+    def num_sequences(self) -> int:
+        """B, the number of sequences."""
+        return len(self.seq_lens)
+
+    @cached_property
+    def destination(self) -> npt.NDArray[np.int64]:
+        """int64 [R]: the place of every flat row in the layout flattened to `[B * T]`."""
+        return np.flatnonzero(self.mask)
+
+    @cached_property
+    def source(self) -> npt.NDArray[np.int64]:
+        """int64 [B * T]: the flat row at every place; 0 at the places of `holes`."""
+        source = np.zeros(self.mask.size, np.int64)
+        source[self.mask.ravel()] = np.arange(self.num_rows)
+        return source
+
+    @cached_property
+    def holes(self) -> npt.NDArray[np.int64]:
+        """int64 [B * T - R]: the padded places of the flattened layout."""
+        return np.flatnonzero(~self.mask)
+
+    @cached_property
+    def previous_rows(self) -> npt.NDArray[np.int64]:
+        """int64 [B]: the flat row just before each sequence, -1 where a chunk starts (for `state_in`)."""
+        first_rows = np.cumsum(self.seq_lens) - self.seq_lens
+        return np.where(self.sequence_offsets > 0, first_rows - 1, -1)
+
+
+def padded_layout(counts: npt.ArrayLike, max_seq_len: int) -> PaddedLayout:
+    """Lay ragged chunks out as sequences of at most `max_seq_len` rows, `ceil(count / T)` sequences per chunk.
+
+    Args:
+        counts: int [C], rows per chunk; a chunk of 0 rows gets no sequence.
+        max_seq_len: T >= 1.
+
+    Raises:
+        ColumnError: counts are not a one-dimensional array of integers >= 0.
+        ConfigError: max_seq_len is no integer >= 1.
+
+    Example:
+        >>> layout = padded_layout([5, 3], max_seq_len=4)
+        >>> layout.seq_lens, layout.previous_rows
+        (array([4, 1, 3]), array([-1,  3, -1]))
+        >>> layout.mask.astype(int)
+        array([[1, 1, 1, 1],
+               [1, 0, 0, 0],
+               [1, 1, 1, 0]])
+    """
+    steps = _check_seq_len(max_seq_len)
+    rows = check_counts(counts)
+    per_chunk = -(-rows // steps)
+    num_sequences = int(per_chunk.sum())
+    chunks = np.repeat(np.arange(len(rows)), per_chunk)
+    first_sequence = np.cumsum(per_chunk) - per_chunk
+    offsets = (np.arange(num_sequences) - first_sequence[chunks]) * steps
+    seq_lens = np.minimum(rows[chunks] - offsets, steps)
+    return PaddedLayout(
+        counts=rows,
+        max_seq_len=steps,
+        seq_lens=seq_lens,
+        mask=np.arange(steps) < seq_lens[:, None],
+        sequence_chunks=chunks,
+        sequence_offsets=offsets,
+        num_rows=int(rows.sum()),
+    )
+
+
+def pad(rows: npt.NDArray[Any], layout: PaddedLayout) -> npt.NDArray[Any]:
+    """Move flat rows `[R, ...]` into the padded layout `[B, T, ...]`; padding is zero (False for bool).
+
+    Raises:
+        ColumnError: `rows` has another number of rows than the layout.
+
+    Example:
+        >>> pad(np.arange(1, 6), padded_layout([5], max_seq_len=3))
+        array([[1, 2, 3],
+               [4, 5, 0]])
+    """
+    if len(rows) != layout.num_rows:
+        raise _row_error("padding", f"{layout.num_rows} rows, as the chunks hold", f"{len(rows)} rows")
+    shape = (layout.num_sequences, layout.max_seq_len, *rows.shape[1:])
+    if rows.ndim == 1 or layout.num_rows == 0:
+        padded = np.zeros(shape, rows.dtype)
+        padded[layout.mask] = rows
+        return padded
+    flat = rows.take(layout.source, axis=0)
+    flat[layout.holes] = 0
+    return flat.reshape(shape)
+
+
+def unpad(padded: npt.NDArray[Any], layout: PaddedLayout) -> npt.NDArray[Any]:
+    """Move `[B, T, ...]` back to flat rows `[R, ...]`: the exact inverse of `pad`.
+
+    Raises:
+        ColumnError: `padded` does not start with the layout's `[B, T]`.
+
+    Example:
+        >>> layout = padded_layout([5, 2], max_seq_len=3)
+        >>> unpad(pad(np.arange(7), layout), layout)
+        array([0, 1, 2, 3, 4, 5, 6])
+    """
+    if padded.shape[:2] != layout.mask.shape:
+        raise _row_error("removing padding", f"leading shape {layout.mask.shape}", f"{padded.shape[:2]}")
+    if padded.ndim == 2:
+        flat: npt.NDArray[Any] = padded[layout.mask]
+        return flat
+    return padded.reshape(layout.mask.size, *padded.shape[2:]).take(layout.destination, axis=0)
+
+
+def create_mask_and_seq_lens(episode_len: int, T: int) -> tuple[list[npt.NDArray[np.bool_]], list[int]]:
+    """The masks and lengths of one episode's sequences; an episode of 0 rows gets one empty sequence.
+
+    Args:
+        episode_len: rows of the episode, >= 0.
+        T: rows per sequence, >= 1.
+
+    Returns:
+        One bool [T] mask and one length per sequence.
+
+    Example:
+        >>> create_mask_and_seq_lens(4, 3)
+        ([array([ True,  True,  True]), array([ True, False, False])], [3, 1])
+    """
+    layout = padded_layout([episode_len], T)
+    if layout.num_sequences == 0:
+        return [np.zeros(layout.max_seq_len, np.bool_)], [0]
+    return list(layout.mask), layout.seq_lens.tolist()
+
+
+def split_and_zero_pad(item_list: Sequence[Any], max_seq_len: int) -> list[Any]:
+    """Cut a list of rows into sequences of `max_seq_len` rows, the last one zero-padded.
+
+    Args:
+        item_list: rows (arrays, numbers or structs of them), or `BatchedNdArray` items that hold many rows each.
+        max_seq_len: T >= 1.
+
+    Returns:
+        One array (or struct of arrays) [T, ...] per sequence.
+
+    Raises:
+        ColumnError: the list is empty, or its items differ in nesting or shape.
+
+    Example:
+        >>> split_and_zero_pad([1.0, 2.0, 3.0], 2)
+        [array([1., 2.]), array([3., 0.])]
+    """
+    from epibatch.core.struct_batches import BatchedNdArray
+
+    if len(item_list) == 0:
+        raise _row_error("splitting a list of rows", "at least one row", "an empty list")
+    first, form = flatten(item_list[0])
+    leaves = []
+    for column in zip(first, *(flatten_like(form, item) for item in item_list[1:])):
+        join = np.concatenate if isinstance(column[0], BatchedNdArray) else np.stack
+        try:
+            rows = join([np.asarray(leaf) for leaf in column])
+        except ValueError as error:
+            shapes = sorted({np.shape(leaf) for leaf in column})
+            raise _row_error("splitting a list of rows", "rows of one shape", f"shapes {shapes}") from error
+        leaves.append(pad(rows, padded_layout([len(rows)], max_seq_len)))
+    return [unflatten(form, list(sequence)) for sequence in zip(*leaves)]
+
+
+def split_and_zero_pad_n_episodes(nd_array: Any, episode_lens: Sequence[int], max_seq_len: int) -> list[Any]:
+    """Cut the concatenated rows of several episodes into zero-padded sequences, none crossing an episode's end.
+
+    Args:
+        nd_array: array or struct of arrays [sum(episode_lens), ...].
+        episode_lens: rows per episode.
+        max_seq_len: T >= 1.
+
+    Returns:
+        One array (or struct of arrays) [T, ...] per sequence.
+
+    Raises:
+        ColumnError: the rows do not add up to the episodes' lengths.
+
+    Example:
+        >>> split_and_zero_pad_n_episodes(np.arange(1, 6), [3, 2], 2)
+        [array([1, 2]), array([3, 0]), array([4, 5])]
+    """
+    layout = padded_layout(episode_lens, max_seq_len)
+    leaves, form = flatten(map_struct(lambda leaf: pad(np.asarray(leaf), layout), nd_array))
+    return [unflatten(form, list(sequence)) for sequence in zip(*leaves)]
+
+
+def unpad_data_if_necessary(episode_lens: Sequence[int], data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return `[B, T]` data as flat rows without padding; one-dimensional data is returned as it is.
+
+    Args:
+        episode_lens: rows per episode.
+        data: [B, T] as `split_and_zero_pad_n_episodes` lays it out, or [R].
+
+    Raises:
+        ColumnError: the data has more than two axes, or fewer or more sequences than the episodes need.
+
+    Example:
+        >>> unpad_data_if_necessary([3, 1], np.array([[1, 2], [3, 0], [4, 0]]))
+        array([1, 2, 3, 4])
+    """
+    if data.ndim == 1:
+        return data
+    if data.ndim != 2:
+        raise _row_error("removing padding", "an array [R] or [B, T]", f"shape {data.shape}; see `unpad`")
+    return unpad(data, padded_layout(episode_lens, data.shape[1]))
+
+
+def check_counts(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return row counts as int64 [C] after checking that they are integers >= 0.
+
+    Raises:
+        ColumnError: they are not.
+    """
+    rows = np.asarray(counts)
+    if rows.size == 0:
+        return np.zeros(0, np.int64)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or int(rows.min()) < 0:
+        raise _row_error("row counts", "a one-dimensional array of integers >= 0", f"{counts!r}")
+    return rows.astype(np.int64, copy=False)
+
+
+def _check_seq_len(max_seq_len: int) -> int:
+    if isinstance(max_seq_len, bool) or not isinstance(max_seq_len, (int, np.integer)) or max_seq_len < 1:
+        raise ConfigError(
+            explain(
+                "max_seq_len",
+                expected="an integer >= 1",
+                found=repr(max_seq_len),
+                do="set model_config['max_seq_len'] of the stateful module",
+            )
+        )
+    return int(max_seq_len)
+
+
+def _row_error(where: str, expected: str, found: str) -> ColumnError:
+    return ColumnError(explain(where, expected=expected, found=found, do="give every chunk's rows exactly once"))

@@ -1,0 +1,54 @@
+"""RLModules: the networks that runners act with and learners train, and the default ones for common spaces."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from epibatch.core.rl_module.default_actor_critic import DefaultActorCritic
+    from epibatch.core.rl_module.default_lstm_actor_critic import DefaultLSTMActorCritic
+    from epibatch.core.rl_module.default_model_config import DefaultModelConfig
+    from epibatch.core.rl_module.default_modules import default_module_spec
+    from epibatch.core.rl_module.multi_rl_module import MultiRLModule
+    from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
+    from epibatch.core.rl_module.rl_module import RLModule
+    from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
+    from epibatch.core.rl_module.torch_rl_module import TorchRLModule
+    from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
+
+__all__ = [
+    "DefaultActorCritic",
+    "DefaultLSTMActorCritic",
+    "DefaultModelConfig",
+    "MultiRLModule",
+    "MultiRLModuleSpec",
+    "RLModule",
+    "RLModuleSpec",
+    "TorchRLModule",
+    "ValueFunctionAPI",
+    "default_module_spec",
+]
+
+_HOMES = {
+    "DefaultActorCritic": "default_actor_critic",
+    "DefaultLSTMActorCritic": "default_lstm_actor_critic",
+    "DefaultModelConfig": "default_model_config",
+    "MultiRLModule": "multi_rl_module",
+    "MultiRLModuleSpec": "multi_rl_module_spec",
+    "RLModule": "rl_module",
+    "RLModuleSpec": "rl_module_spec",
+    "TorchRLModule": "torch_rl_module",
+    "ValueFunctionAPI": "value_function_api",
+    "default_module_spec": "default_modules",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

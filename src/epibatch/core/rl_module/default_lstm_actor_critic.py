@@ -1,0 +1,135 @@
+"""The default networks for policies with memory."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, explain
+from epibatch.core.rl_module.default_model_config import DefaultModelConfig
+from epibatch.core.rl_module.networks import (
+    MLP,
+    ObservationInput,
+    PolicyHead,
+    encoder_style,
+    head_style,
+    init_parameters,
+    no_value_function,
+)
+from epibatch.core.rl_module.torch_rl_module import TorchRLModule
+from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
+
+__all__ = ["DefaultLSTMActorCritic"]
+
+
+@final
+class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
+    """An MLP and an LSTM that policy and value function share, and a head for each.
+
+    A batch holds `obs` `[B, T, ...]` and `state_in` `{"h": [B, H], "c": [B, H]}`; each row is one sequence
+    that starts from its state. Outputs are `action_dist_inputs` `[B, T, n]` and `state_out`, the state after
+    the last timestep of the row (padding included). Spaces are those of `DefaultActorCritic`.
+
+    Args:
+        **kwargs: the keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
+
+    Raises:
+        ConfigError: unknown or wrong options in `model_config`.
+        SpaceError: a space that these networks do not take.
+        ColumnError: a batch without `state_in`.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> module = DefaultLSTMActorCritic(
+        ...     observation_space=gym.spaces.Box(-1, 1, (4,)), action_space=gym.spaces.Discrete(2),
+        ...     model_config={"lstm_cell_size": 8},
+        ... )
+        >>> state = {name: leaf.expand(3, -1) for name, leaf in module.get_initial_state().items()}
+        >>> out = module.forward_exploration({"obs": torch.zeros(3, 5, 4), "state_in": state})
+        >>> out["action_dist_inputs"].shape, out["state_out"]["h"].shape
+        (torch.Size([3, 5, 2]), torch.Size([3, 8]))
+    """
+
+    def setup(self) -> None:
+        """Build the networks."""
+        config = DefaultModelConfig.from_dict(self.model_config)
+        self._input = ObservationInput(self.observation_space)
+        size, hiddens = self._input.size, config.fcnet_hiddens
+        self._cell_size = config.lstm_cell_size
+        self.encoder = MLP(*encoder_style(config).layers(size, hiddens))
+        self.lstm = nn.LSTM(hiddens[-1] if hiddens else size, self._cell_size, batch_first=True)
+        init_parameters(
+            self.lstm.all_weights[0][:2],
+            config.lstm_kernel_initializer,
+            config.lstm_kernel_initializer_kwargs or {},
+            default=nn.init.orthogonal_,
+        )
+        init_parameters(
+            self.lstm.all_weights[0][2:],
+            config.lstm_bias_initializer,
+            config.lstm_bias_initializer_kwargs or {},
+            default=nn.init.zeros_,
+        )
+        self.pi = PolicyHead([], self._cell_size, self.action_space, config)
+        self.vf: MLP | None = None
+        if not self.inference_only:
+            self.vf = MLP(*head_style(config).layers(self._cell_size, config.head_fcnet_hiddens, 1))
+
+    def get_initial_state(self) -> dict[str, torch.Tensor]:
+        """Zeros `[H]` for `h` and `c`."""
+        return {"h": torch.zeros(self._cell_size), "c": torch.zeros(self._cell_size)}
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        features, state = self._encode(batch)
+        return {Columns.ACTION_DIST_INPUTS: self.pi(features), Columns.STATE_OUT: state}
+
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        features, state = self._encode(batch)
+        return {
+            Columns.ACTION_DIST_INPUTS: self.pi(features),
+            Columns.STATE_OUT: state,
+            Columns.EMBEDDINGS: features,
+        }
+
+    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
+        if self.vf is None:
+            raise no_value_function(self)
+        if embeddings is None:
+            embeddings, _ = self._encode(batch)
+        values: torch.Tensor = self.vf(embeddings)
+        return values.squeeze(-1)
+
+    def get_non_inference_attributes(self) -> list[str]:
+        return ["vf"]
+
+    def _encode(self, batch: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Features `[B, T, H]` of every timestep and the state after the last one."""
+        features = self.encoder(self._input(batch[Columns.OBS]))
+        state = batch.get(Columns.STATE_IN)
+        if state is None or features.dim() != 3:
+            raise self._not_sequences(batch)
+        h, c = state["h"], state["c"]
+        if features.shape[1] == 1 and not torch.is_grad_enabled():
+            h, c = self._step(features[:, 0], h, c)
+            return h.unsqueeze(1), {"h": h, "c": c}
+        outputs, (h, c) = self.lstm(features, (h.unsqueeze(0).contiguous(), c.unsqueeze(0).contiguous()))
+        return outputs, {"h": h[0], "c": c[0]}
+
+    def _step(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """One timestep; nn.LSTM would prepare its weights for whole sequences first, at many times the cost."""
+        return torch.lstm_cell(x, (h, c), *self.lstm.all_weights[0])
+
+    def _not_sequences(self, batch: dict[str, Any]) -> ColumnError:
+        obs = tuple(batch[Columns.OBS].shape)
+        return ColumnError(
+            explain(
+                "DefaultLSTMActorCritic",
+                expected="obs [batch, time, ...] and state_in {'h': [batch, H], 'c': [batch, H]}",
+                found=f"obs {obs} and columns {', '.join(map(str, batch))}",
+                do="let AddTimeDimToBatchAndZeroPad and AddStatesFromEpisodesToBatch run before the module, "
+                "as the default pipelines do",
+            )
+        )

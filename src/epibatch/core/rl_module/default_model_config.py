@@ -1,0 +1,173 @@
+"""The options of the default networks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from epibatch.core.errors import ConfigError, explain, nearest
+
+__all__ = ["ACTIVATIONS", "DefaultModelConfig"]
+
+ACTIVATIONS = ("elu", "gelu", "leaky_relu", "linear", "relu", "sigmoid", "silu", "softplus", "swish", "tanh")
+_ELSEWHERE = ("conv_", "fusionnet_", "lstm_use_prev_")
+
+
+@dataclass
+class DefaultModelConfig:
+    """How large the default networks are and how they are put together; the field names are RLlib's.
+
+    An initializer is the name of a function in `torch.nn.init` (with or without its trailing underscore)
+    or a callable that fills a tensor in place. None means orthogonal weights, with a small policy
+    output layer, and zero biases.
+
+    Args:
+        fcnet_hiddens: sizes of the encoder's hidden layers.
+        fcnet_activation: activation after each of them, one of `ACTIVATIONS`.
+        fcnet_kernel_initializer: initializer of the encoder's weights; `_kwargs` are handed to it.
+        fcnet_bias_initializer: initializer of the encoder's biases.
+        fcnet_use_layernorm: normalise each encoder layer before its activation.
+        head_fcnet_hiddens: sizes of hidden layers in the policy and in the value head.
+        head_fcnet_activation: activation after each of them.
+        head_fcnet_kernel_initializer: initializer of the heads' weights, output layers included.
+        head_fcnet_bias_initializer: initializer of the heads' biases.
+        head_fcnet_use_layernorm: normalise each hidden layer of the heads before its activation.
+        free_log_std: for Box actions, learn one log standard deviation per action component that does
+            not depend on the observation.
+        log_std_clip_param: log standard deviations are clipped to plus or minus this value.
+        vf_share_layers: let policy and value function share the encoder; recurrent modules always do.
+        use_lstm: put an LSTM behind the encoder.
+        max_seq_len: longest sequence in a training batch of a recurrent module, in timesteps.
+        lstm_cell_size: size of the LSTM's state.
+        lstm_kernel_initializer: initializer of the LSTM's weights.
+        lstm_bias_initializer: initializer of the LSTM's biases.
+
+    Raises:
+        ConfigError: a value is out of range; the message lists all of them.
+
+    Example:
+        >>> DefaultModelConfig(fcnet_hiddens=[64, 64]).get("max_seq_len")
+        20
+    """
+
+    fcnet_hiddens: list[int] = field(default_factory=lambda: [256, 256])
+    fcnet_activation: str = "tanh"
+    fcnet_kernel_initializer: str | Callable[..., Any] | None = None
+    fcnet_kernel_initializer_kwargs: dict[str, Any] | None = None
+    fcnet_bias_initializer: str | Callable[..., Any] | None = None
+    fcnet_bias_initializer_kwargs: dict[str, Any] | None = None
+    fcnet_use_layernorm: bool = False
+    head_fcnet_hiddens: list[int] = field(default_factory=list)
+    head_fcnet_activation: str = "relu"
+    head_fcnet_kernel_initializer: str | Callable[..., Any] | None = None
+    head_fcnet_kernel_initializer_kwargs: dict[str, Any] | None = None
+    head_fcnet_bias_initializer: str | Callable[..., Any] | None = None
+    head_fcnet_bias_initializer_kwargs: dict[str, Any] | None = None
+    head_fcnet_use_layernorm: bool = False
+    free_log_std: bool = False
+    log_std_clip_param: float = 20.0
+    vf_share_layers: bool = False
+    use_lstm: bool = False
+    max_seq_len: int = 20
+    lstm_cell_size: int = 256
+    lstm_kernel_initializer: str | Callable[..., Any] | None = None
+    lstm_kernel_initializer_kwargs: dict[str, Any] | None = None
+    lstm_bias_initializer: str | Callable[..., Any] | None = None
+    lstm_bias_initializer_kwargs: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        problems = list(_problems(self))
+        if problems:
+            raise ConfigError("DefaultModelConfig: " + "\n".join(problems))
+        self.fcnet_hiddens = list(self.fcnet_hiddens)
+        self.head_fcnet_hiddens = list(self.head_fcnet_hiddens)
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any] | DefaultModelConfig | None) -> DefaultModelConfig:
+        """Build the config from a dict; a config is returned as it is, None gives the defaults.
+
+        Raises:
+            ConfigError: unknown keys, with the nearest known ones, or values out of range.
+
+        Example:
+            >>> DefaultModelConfig.from_dict({"use_lstm": True}).lstm_cell_size
+            256
+        """
+        if isinstance(options, cls):
+            return options
+        options = options or {}
+        if not isinstance(options, Mapping):
+            raise ConfigError(
+                explain(
+                    "model_config",
+                    expected="a dict or a DefaultModelConfig",
+                    found=type(options).__name__,
+                    do="pass model_config={'fcnet_hiddens': [64, 64]}, for example",
+                )
+            )
+        known = [spec.name for spec in dataclasses.fields(cls)]
+        unknown = [key for key in options if key not in known]
+        if unknown:
+            raise ConfigError("\n".join(_unknown(str(key), known) for key in unknown))
+        return cls(**options)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All options as a dict that `from_dict` takes back."""
+        return {spec.name: getattr(self, spec.name) for spec in dataclasses.fields(self)}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """One option by its name, as a dict gives it."""
+        return getattr(self, key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self:
+            raise ConfigError(_unknown(key, [spec.name for spec in dataclasses.fields(self)]))
+        return getattr(self, key)
+
+    def __contains__(self, key: object) -> bool:
+        return any(spec.name == key for spec in dataclasses.fields(self))
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    if key.startswith(_ELSEWHERE):
+        do = "leave it out; a network of that kind needs an RLModule of your own"
+    else:
+        do = nearest(key, known)
+    return explain(f"model_config[{key!r}]", expected="an option of DefaultModelConfig", found=repr(key), do=do)
+
+
+def _is_int(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _problems(config: DefaultModelConfig) -> list[str]:
+    """One sentence per option whose value cannot be used."""
+    values = config.to_dict()
+    problems: list[str] = []
+
+    def check(name: str, fits: bool, expected: str) -> None:
+        if not fits:
+            problems.append(
+                explain(name, expected=expected, found=repr(values[name]), do=f"change model_config[{name!r}]")
+            )
+
+    for name, value in values.items():
+        if name.endswith("_hiddens"):
+            sizes = isinstance(value, (list, tuple)) and all(_is_int(size, 1) for size in value)
+            check(name, sizes, "a list of positive integers")
+        elif name.endswith("_activation"):
+            check(name, value in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}")
+        elif name.endswith("_initializer"):
+            check(name, value is None or isinstance(value, str) or callable(value), "a name, a callable or None")
+        elif name.endswith("_initializer_kwargs"):
+            check(name, value is None or isinstance(value, Mapping), "a dict or None")
+        elif name in ("max_seq_len", "lstm_cell_size"):
+            check(name, _is_int(value, 1), "a positive integer")
+        elif name == "log_std_clip_param":
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            check(name, number and value > 0, "a positive number")
+        else:
+            check(name, isinstance(value, bool), "True or False")
+    return problems

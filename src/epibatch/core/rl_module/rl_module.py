@@ -1,0 +1,216 @@
+"""The contract between networks and everything that calls them."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.checkpoints import Checkpointable
+from epibatch.core.errors import ColumnError, ConfigError, NotAvailableError, RunnerError, explain, nearest
+
+if TYPE_CHECKING:
+    from epibatch.core.distributions import Distribution
+    from epibatch.core.rl_module.multi_rl_module import MultiRLModule
+
+__all__ = ["RLModule"]
+
+_OPTIONS = ("observation_space", "action_space", "inference_only", "learner_only", "model_config")
+
+
+class RLModule(Checkpointable, ABC):
+    """A network (or any other policy) behind three forward methods: inference, exploration, training.
+
+    Subclasses build what they need in `setup` and implement `_forward`, or one method per situation:
+    `_forward_inference`, `_forward_exploration`, `_forward_train`. All take a dict of columns and give one.
+
+    Args:
+        observation_space: what the module sees, that is after the env-to-module connectors.
+        action_space: what it decides on.
+        inference_only: built for acting only; it refuses `forward_train` and may leave parts out.
+        learner_only: built for training only; runners leave it out.
+        model_config: a dict of options, or any config object; it is kept as it is, None becomes `{}`.
+
+    Raises:
+        ConfigError: an unknown keyword.
+
+    Example:
+        >>> class Still(RLModule):
+        ...     framework = "numpy"
+        ...     def _forward(self, batch, **kwargs):
+        ...         return {"actions": [0] * len(batch["obs"])}
+        >>> Still().forward_exploration({"obs": [1.0, 2.0]})
+        {'actions': [0, 0]}
+    """
+
+    framework: str | None = None
+
+    def __init__(
+        self,
+        *,
+        observation_space: gym.Space[Any] | None = None,
+        action_space: gym.Space[Any] | None = None,
+        inference_only: bool = False,
+        learner_only: bool = False,
+        model_config: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        for key in kwargs:
+            raise ConfigError(
+                explain(
+                    f"{type(self).__name__}(...)",
+                    expected="a keyword of RLModule",
+                    found=repr(key),
+                    do=f"{nearest(key, _OPTIONS)}; options of your own belong into model_config",
+                )
+            )
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.inference_only = inference_only
+        self.learner_only = learner_only
+        self.model_config: Any = {} if model_config is None else model_config
+        self._is_stateful: bool | None = None
+        self.setup()
+
+    def setup(self) -> None:
+        """Build the module; called once, at the end of the constructor."""
+
+    def get_initial_state(self) -> Any:
+        """The recurrent state an episode starts with: a dict of unbatched arrays or tensors, empty without one."""
+        return {}
+
+    def is_stateful(self) -> bool:
+        """Whether the module has a recurrent state.
+
+        Raises:
+            ColumnError: `get_initial_state` gave something other than a dict.
+        """
+        if self._is_stateful is None:
+            state = self.get_initial_state()
+            if not isinstance(state, Mapping):
+                raise ColumnError(
+                    explain(
+                        f"{type(self).__name__}.get_initial_state",
+                        expected="a dict of unbatched arrays, empty for a module without a state",
+                        found=type(state).__name__,
+                        do='give every part a name, for example {"h": torch.zeros(64)}',
+                    )
+                )
+            self._is_stateful = bool(state)
+        return self._is_stateful
+
+    def forward_inference(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """The outputs for acting greedily.
+
+        Args:
+            batch: columns with the batch axis first; `obs`, and `state_in` if the module is stateful.
+
+        Returns:
+            Columns: `action_dist_inputs` or `actions`, `state_out` if stateful, and any others.
+        """
+        return self._forward_inference(batch, **kwargs)
+
+    def forward_exploration(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """The outputs for acting with exploration; columns as for `forward_inference`."""
+        return self._forward_exploration(batch, **kwargs)
+
+    def forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        """The outputs that a loss needs; columns as for `forward_inference`.
+
+        Raises:
+            RunnerError: the module was built with `inference_only=True`.
+        """
+        if self.inference_only:
+            raise RunnerError(
+                explain(
+                    f"{type(self).__name__}.forward_train",
+                    expected="a module built for training",
+                    found="inference_only=True",
+                    do="build it with inference_only=False, or call forward_inference",
+                )
+            )
+        return self._forward_train(batch, **kwargs)
+
+    def _forward_inference(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return self._forward(batch, **kwargs)
+
+    def _forward_exploration(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return self._forward(batch, **kwargs)
+
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        return self._forward(batch, **kwargs)
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        raise NotAvailableError(
+            explain(
+                f"{type(self).__name__}._forward",
+                expected="a module that implements _forward, or _forward_inference, "
+                "_forward_exploration and _forward_train",
+                found="none of them",
+                do="implement _forward(self, batch, **kwargs) and return a dict of columns",
+            )
+        )
+
+    def get_inference_action_dist_cls(self) -> type[Distribution]:
+        """The distribution class of `forward_inference`'s `action_dist_inputs`.
+
+        Raises:
+            SpaceError: none fits the action space.
+        """
+        return self._default_dist_cls()
+
+    def get_exploration_action_dist_cls(self) -> type[Distribution]:
+        """The distribution class of `forward_exploration`'s `action_dist_inputs`.
+
+        Raises:
+            SpaceError: none fits the action space.
+        """
+        return self._default_dist_cls()
+
+    def get_train_action_dist_cls(self) -> type[Distribution]:
+        """The distribution class of `forward_train`'s `action_dist_inputs`.
+
+        Raises:
+            SpaceError: none fits the action space.
+        """
+        return self._default_dist_cls()
+
+    def _default_dist_cls(self) -> type[Distribution]:
+        from epibatch.core.distributions import distribution_for
+
+        return distribution_for(self.action_space)
+
+    def unwrapped(self) -> RLModule:
+        """The module without wrappers, for example of distributed training."""
+        return self
+
+    def as_multi_rl_module(self) -> MultiRLModule:
+        """A MultiRLModule that holds this module under the default module id."""
+        from epibatch.core.rl_module.multi_rl_module import MultiRLModule
+
+        multi = MultiRLModule()
+        multi.add_module(DEFAULT_MODULE_ID, self)
+        return multi
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        inference_only: bool = False,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Everything needed to restore the module, as a dict of NumPy arrays.
+
+        Args:
+            components: accepted for all checkpointable classes; a module has no parts to choose from.
+            not_components: likewise.
+            inference_only: leave out what acting does not need.
+        """
+        return {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over what `get_state` gave."""

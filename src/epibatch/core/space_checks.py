@@ -1,0 +1,86 @@
+"""Checking that a row fits its space, cheap enough for every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from epibatch.core.errors import SpaceError, explain
+from epibatch.core.structs import is_leaf
+
+__all__ = ["check_row"]
+
+
+def check_row(space: gym.Space[Any], row: Any, where: str) -> None:
+    """Check that one row has the nesting, leaf shapes and kinds of `space`.
+
+    Bounds and float types are not checked: they cost more than the mistakes they find.
+
+    Args:
+        space: the space of the row.
+        row: one observation or action.
+        where: what the row is, for the message, such as "observation of episode 'a'".
+
+    Raises:
+        SpaceError: another nesting, another leaf shape, or a leaf that is not a number of the right kind.
+
+    Example:
+        >>> check_row(spaces.Box(0, 1, (2,)), np.zeros(2), "observation")
+    """
+    if type(space) is spaces.Box and type(row) is np.ndarray and row.shape == space._shape and row.dtype.kind in "fiub":
+        return
+    if isinstance(space, spaces.Dict):
+        if not isinstance(row, dict) or row.keys() != space.spaces.keys():
+            found = f"dict with keys {list(row)}" if isinstance(row, dict) else _describe(row)
+            raise _unfit(where, f"dict with keys {list(space.spaces)}", found, space)
+        for key, sub in space.spaces.items():
+            check_row(sub, row[key], f"{where}[{key!r}]")
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(row, tuple) or len(row) != len(space.spaces):
+            found = f"tuple of {len(row)}" if isinstance(row, tuple) else _describe(row)
+            raise _unfit(where, f"tuple of {len(space.spaces)}", found, space)
+        for i, sub in enumerate(space.spaces):
+            check_row(sub, row[i], f"{where}[{i}]")
+    else:
+        _check_leaf(space, row, where)
+
+
+def _check_leaf(space: gym.Space[Any], row: Any, where: str) -> None:
+    shape: tuple[int, ...] = ()
+    if isinstance(space, spaces.Discrete):
+        kinds, wanted = "iub", "integer"
+    elif isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
+        kinds, wanted, shape = "iub", "integers", space.shape
+    elif isinstance(space, spaces.Box):
+        kinds, wanted, shape = "fiub", "numbers", space.shape
+    else:
+        return
+    try:
+        array = np.asarray(row) if is_leaf(row) else None
+    except ValueError:
+        array = None
+    if array is None or array.shape != shape or array.dtype.kind not in kinds:
+        raise _unfit(where, f"{wanted} of shape {shape}", _describe(row), space)
+
+
+def _describe(row: Any) -> str:
+    if isinstance(row, (np.ndarray, np.generic)):
+        return f"{row.dtype} array of shape {row.shape}"
+    try:
+        return f"{type(row).__name__} of shape {np.shape(row)}" if isinstance(row, list) else type(row).__name__
+    except ValueError:
+        return "ragged list"
+
+
+def _unfit(where: str, expected: str, found: str, space: gym.Space[Any]) -> SpaceError:
+    return SpaceError(
+        explain(
+            where,
+            expected=f"{expected}, as in {space}",
+            found=found,
+            do="make the environment (or the piece that writes it) return values of its space",
+        )
+    )

@@ -1,0 +1,160 @@
+"""State as JSON plus arrays: the encoding of checkpoints, which never runs code when it is read."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.errors import CheckpointError, explain
+
+__all__ = ["decode_state", "encode_state"]
+
+_TAG = "$"
+_MAX_DEPTH = 200
+_PLAIN_BITS = 8192  # Python refuses to print or parse much longer decimals
+_ARRAY_KINDS = "biufcSUmMV"
+
+
+def encode_state(state: Any) -> tuple[Any, dict[str, np.ndarray[Any, Any]]]:
+    """Split a state into something JSON can hold and the arrays it refers to.
+
+    Args:
+        state: dicts (keys: str, int, bool, None or tuples of these), lists and tuples of arrays, tensors,
+            NumPy scalars, numbers of any size, strings, bytes and None.
+
+    Raises:
+        CheckpointError: something else, or an object array; the message names its place.
+
+    Example:
+        >>> encode_state({"n": 3, "w": np.ones(2)})
+        ({'n': 3, 'w': {'$': 'array', 'name': 'a0'}}, {'a0': array([1., 1.])})
+    """
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    return _encode(state, "state", 0, arrays), arrays
+
+
+def _encode(value: Any, place: str, depth: int, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+    kind = type(value)
+    if value is None or kind in (bool, str):
+        return value
+    if kind is int:
+        return value if value.bit_length() <= _PLAIN_BITS else {_TAG: "int", "hex": hex(value)}
+    if depth > _MAX_DEPTH:
+        raise _unfit(place, f"at most {_MAX_DEPTH} nested levels", "more, or a structure that holds itself")
+    if kind is float:
+        return value if math.isfinite(value) else {_TAG: "float", "value": repr(value)}
+    if kind is list:
+        return [_encode(item, f"{place}[{i}]", depth + 1, arrays) for i, item in enumerate(value)]
+    if kind is tuple:
+        return {_TAG: "tuple", "items": _encode(list(value), place, depth, arrays)}
+    if kind is bytes:
+        return {_TAG: "bytes", "hex": value.hex()}
+    if isinstance(value, Mapping):
+        return _encode_dict(value, place, depth, arrays)
+    if isinstance(value, np.generic):
+        return _encode_scalar(value, place)
+    return _encode_array(value, place, arrays)
+
+
+def _encode_dict(value: Mapping[Any, Any], place: str, depth: int, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+    if all(type(key) is str for key in value) and _TAG not in value:
+        return {key: _encode(item, f"{place}[{key!r}]", depth + 1, arrays) for key, item in value.items()}
+    pairs = []
+    for key, item in value.items():
+        if not _is_key(key):
+            raise _unfit(f"{place}, key {key!r}", "a str, int, bool, None or tuple of these", type(key).__name__)
+        where = f"{place}[{key!r}]"
+        pairs.append([_encode(key, where, depth + 1, arrays), _encode(item, where, depth + 1, arrays)])
+    return {_TAG: "dict", "items": pairs}
+
+
+def _is_key(key: Any) -> bool:
+    if type(key) is tuple:
+        return all(map(_is_key, key))
+    return key is None or type(key) in (str, int, bool)
+
+
+def _encode_scalar(value: np.generic, place: str) -> Any:
+    if isinstance(value, np.str_):
+        return {_TAG: "np_str", "value": str(value)}
+    if value.dtype.kind not in "biufcmM":
+        raise _unfit(place, "a NumPy number, bool, string or time", type(value).__name__)
+    return {_TAG: "scalar", "dtype": value.dtype.str, "hex": value.tobytes().hex()}
+
+
+def _encode_array(value: Any, place: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        from epibatch.core.tensors import convert_to_numpy
+
+        value = convert_to_numpy(value)
+    if type(value) not in (np.ndarray, np.memmap):
+        raise _unfit(
+            place,
+            "dicts, lists and tuples of arrays, tensors, numbers, strings, bytes and None",
+            f"{type(value).__module__}.{type(value).__qualname__}",
+        )
+    if value.dtype.hasobject or value.dtype.kind not in _ARRAY_KINDS:
+        raise _unfit(place, "an array of numbers, bools, strings or times", f"an array of dtype {value.dtype}")
+    name = f"a{len(arrays)}"
+    arrays[name] = np.asarray(value)
+    return {_TAG: "array", "name": name}
+
+
+def _unfit(place: str, expected: str, found: str) -> CheckpointError:
+    do = "convert it in get_state and back in set_state, or leave it out"
+    return CheckpointError(explain(f"saving {place}", expected=expected, found=found, do=do))
+
+
+def decode_state(data: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
+    """Put together again what `encode_state` split.
+
+    Args:
+        data: the part that JSON held.
+        arrays: the arrays by name.
+
+    Raises:
+        CheckpointError: `data` is not what `encode_state` writes, or an array is missing.
+    """
+    try:
+        return _decode(data, arrays)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+        raise CheckpointError(
+            explain(
+                "reading a checkpoint",
+                expected="a state written by save_state",
+                found=f"an entry that cannot be read ({type(error).__name__}: {error})",
+                do="restore the files from a copy, or load an earlier checkpoint",
+            )
+        ) from error
+
+
+def _decode(data: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
+    if isinstance(data, list):
+        return [_decode(item, arrays) for item in data]
+    if not isinstance(data, dict):
+        return data
+    if _TAG not in data:
+        return {key: _decode(item, arrays) for key, item in data.items()}
+    tag = data[_TAG]
+    if tag == "array":
+        return arrays[data["name"]]
+    if tag == "tuple":
+        return tuple(_decode(data["items"], arrays))
+    if tag == "dict":
+        return {_decode(key, arrays): _decode(item, arrays) for key, item in data["items"]}
+    if tag == "int":
+        return int(data["hex"], 16)
+    if tag == "float":
+        return float(data["value"])
+    if tag == "bytes":
+        return bytes.fromhex(data["hex"])
+    if tag == "np_str":
+        return np.str_(data["value"])
+    if tag == "scalar":
+        return np.frombuffer(bytes.fromhex(data["hex"]), np.uint8).view(np.dtype(data["dtype"]))[0]
+    raise ValueError(f"unknown tag {tag!r}")

@@ -1,0 +1,115 @@
+"""NumPy arrays to torch tensors and back, over nested structures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from epibatch.core.errors import ColumnError, explain
+
+__all__ = ["convert_to_numpy", "convert_to_torch_tensor"]
+
+_KEPT_KINDS = "OSUMmV"  # objects, strings, times, records: no tensor can hold them
+_FLOATS_TO_HALVE = frozenset((np.dtype(np.float64), np.dtype(np.longdouble)))
+
+
+def convert_to_torch_tensor(struct: Any, device: Any = None, pin_memory: bool = False) -> Any:
+    """Turn every array, number and list of numbers in a structure into a torch tensor.
+
+    float64 becomes float32; float16, float32, integers and bools keep their type; objects, strings and
+    None are left as they are. Memory is shared wherever torch can share it: a writable, aligned array with
+    positive strides that needs no change of type.
+
+    Args:
+        struct: an array, number, tensor or list of numbers, or nested dicts and tuples of these.
+        device: where the tensors go (a `torch.device` or its name); None leaves them on the CPU.
+        pin_memory: copy into page-locked memory first, so that the transfer to a GPU runs alongside
+            the program; without a GPU it changes nothing.
+
+    Raises:
+        ColumnError: a list of numbers is ragged.
+
+    Example:
+        >>> out = convert_to_torch_tensor({"obs": np.zeros((2, 4)), "info": np.array(["a"])})
+        >>> out["obs"].dtype, out["info"].dtype
+        (torch.float32, dtype('<U1'))
+    """
+    if isinstance(struct, Mapping):
+        return {key: convert_to_torch_tensor(value, device, pin_memory) for key, value in struct.items()}
+    if isinstance(struct, tuple):
+        return tuple(convert_to_torch_tensor(value, device, pin_memory) for value in struct)
+    tensor = _tensor(struct)
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    if pin_memory and torch.cuda.is_available():
+        tensor = tensor.pin_memory()
+    if device is None:
+        return tensor
+    return tensor.to(device, non_blocking=pin_memory)
+
+
+def _tensor(leaf: Any) -> Any:
+    """One leaf as a tensor; what no tensor can hold comes back as it is."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.float() if leaf.dtype is torch.float64 else leaf
+    if type(leaf) is np.ndarray:
+        array = leaf
+    elif leaf is None or isinstance(leaf, (str, bytes)):
+        return leaf
+    else:
+        array = _array(leaf)
+    if array.dtype.kind in _KEPT_KINDS:
+        return leaf
+    if array.dtype in _FLOATS_TO_HALVE:
+        array = array.astype(np.float32)
+    elif not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    try:
+        return torch.from_numpy(array)
+    except (TypeError, ValueError):  # strides that are no multiple of the item size, as fields of records have
+        return torch.from_numpy(np.array(array, order="C"))
+
+
+def _array(leaf: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(leaf)
+    except ValueError as error:
+        raise ColumnError(
+            explain(
+                "converting a list to a tensor",
+                expected="rows of one shape",
+                found=str(error),
+                do="pad the rows to one length, or keep them as an object array",
+            )
+        ) from error
+
+
+def convert_to_numpy(struct: Any) -> Any:
+    """Turn every torch tensor in a structure into a NumPy array; anything else stays as it is.
+
+    Tensors on the CPU share their memory with the array. bfloat16, which NumPy does not have, becomes float32.
+
+    Args:
+        struct: a tensor, or nested dicts, tuples and lists that hold tensors.
+
+    Example:
+        >>> convert_to_numpy({"a": torch.ones(2), "b": (1, "x")})
+        {'a': array([1., 1.], dtype=float32), 'b': (1, 'x')}
+    """
+    if isinstance(struct, torch.Tensor):
+        tensor = struct.detach()
+        if tensor.dtype is torch.bfloat16:
+            tensor = tensor.float()
+        return tensor.cpu().resolve_conj().resolve_neg().numpy()
+    if isinstance(struct, Mapping):
+        return {key: convert_to_numpy(value) for key, value in struct.items()}
+    if isinstance(struct, tuple):
+        return tuple(convert_to_numpy(value) for value in struct)
+    if type(struct) is list:
+        return [convert_to_numpy(value) for value in struct]
+    return struct

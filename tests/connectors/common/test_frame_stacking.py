@@ -1,0 +1,137 @@
+"""Frame stacks on both sides."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.connectors.common.frame_stacking import FrameStacking
+from epibatch.connectors.env_to_module.frame_stacking import FrameStackingEnvToModule
+from epibatch.connectors.learner.frame_stacking import FrameStackingLearner
+from epibatch.core.errors import EpibatchError, LookbackError
+
+SPACE = gym.spaces.Box(-999, 999, (4, 4, 1), np.float32)
+
+
+def frames(times):
+    return [np.full((4, 4, 1), t, np.float32) for t in times]
+
+
+def image_episode(lab, id_, length, *, t_started=0, lookback=0, numpy=True):
+    """A frame's every pixel is its absolute time plus one."""
+    times = range(t_started - lookback + 1, t_started + length + 2)
+    keywords = {"observations": frames(times), "observation_space": SPACE}
+    return lab.episode(id_, length, t_started=t_started, lookback=lookback, numpy=numpy, **keywords)
+
+
+def env_stack(lab, episode, num_frames=3):
+    spaces = (SPACE, lab.act_space)
+    seen = lab.see("env_to_module", [FrameStacking(num_frames=num_frames)], [episode], spaces=spaces)
+    return lab.rows(seen["obs"][(episode.id_,)])[0]
+
+
+def learner_stacks(lab, episodes, num_frames=3):
+    piece = FrameStacking(num_frames=num_frames, as_learner_connector=True)
+    columns = lab.columns("learner", [piece], episodes, spaces=(SPACE, lab.act_space))
+    return [columns["obs"][(episode.id_,)] for episode in episodes]
+
+
+@pytest.mark.parametrize(("length", "expected"), [(0, [0, 0, 1]), (1, [0, 1, 2]), (2, [1, 2, 3]), (7, [6, 7, 8])])
+def test_env_side_stacks_oldest_first_with_zeros_before_the_start(lab, length, expected):
+    stack = env_stack(lab, image_episode(lab, "a", length, numpy=False))
+    assert stack.shape == (4, 4, 3)
+    assert stack.dtype == np.float32
+    assert stack[0, 0].tolist() == expected
+    assert (stack == stack[0, 0]).all()
+
+
+def test_learner_stacks_equal_the_env_side_stacks_of_every_step(lab):
+    (stacks,) = learner_stacks(lab, [image_episode(lab, "a", 6)])
+    assert stacks.shape == (6, 4, 4, 3)
+    for t in range(6):
+        assert np.array_equal(stacks[t], env_stack(lab, image_episode(lab, "a", t, numpy=False)))
+
+
+def test_stacks_reach_into_the_lookback(lab):
+    chunk = image_episode(lab, "a", 3, t_started=10, lookback=5)
+    (stacks,) = learner_stacks(lab, [chunk])
+    assert stacks[:, 0, 0].tolist() == [[9, 10, 11], [10, 11, 12], [11, 12, 13]]
+    cut = image_episode(lab, "b", 6, numpy=False).cut(4)
+    assert env_stack(lab, cut)[0, 0].tolist() == [5, 6, 7]
+
+
+def test_a_young_chunk_with_all_its_history_is_filled_with_zeros(lab):
+    chunk = image_episode(lab, "a", 2, t_started=1, lookback=1)
+    (stacks,) = learner_stacks(lab, [chunk])
+    assert stacks[:, 0, 0].tolist() == [[0, 1, 2], [1, 2, 3]]
+
+
+def test_history_that_a_chunk_does_not_carry_is_an_error(lab):
+    chunk = image_episode(lab, "some_id", 3, t_started=10, lookback=1)
+    with pytest.raises(LookbackError, match="some_id") as raised:
+        learner_stacks(lab, [chunk])
+    assert "2" in str(raised.value)
+    with pytest.raises(LookbackError, match="other"):
+        env_stack(lab, image_episode(lab, "other", 0, t_started=10, lookback=1, numpy=False))
+
+
+def test_episodes_keep_their_frames(lab):
+    episode = image_episode(lab, "a", 3)
+    learner_stacks(lab, [episode])
+    assert episode.get_observations().shape == (4, 4, 4, 1)
+    assert episode.observation_space == SPACE
+
+
+def test_the_stack_is_what_later_pieces_use(lab):
+    episodes = [image_episode(lab, "a", 3), image_episode(lab, "b", 2)]
+    pieces = [FrameStacking(num_frames=2, as_learner_connector=True), *lab.defaults("learner")]
+    batch = lab.run("learner", pieces, episodes, rl_module=lab.module(), spaces=(SPACE, lab.act_space))
+    assert batch["obs"].shape == (5, 4, 4, 2)
+    assert batch["obs"][:, 0, 0].tolist() == [[0, 1], [1, 2], [2, 3], [0, 1], [1, 2]]
+
+
+def test_stacks_with_bootstrap_rows(lab):
+    pieces = [*lab.defaults("learner", ppo=True)]
+    pieces.insert(0, FrameStacking(num_frames=2, as_learner_connector=True))
+    batch = lab.run(
+        "learner",
+        pieces[:-1],
+        [image_episode(lab, "a", 3)],
+        rl_module=lab.module(),
+        spaces=(SPACE, lab.act_space),
+    )
+    assert batch["loss_mask"].tolist() == [True, True, True, False]
+    # the bootstrap row is an observation that the episode has: its stack is a real one, or the last repeated
+    assert batch["obs"][:3, 0, 0].tolist() == [[0, 1], [1, 2], [2, 3]]
+    assert batch["obs"].shape[0] == 4
+
+
+@pytest.mark.parametrize("given_at_construction", [True, False])
+def test_output_space(given_at_construction):
+    space = gym.spaces.Box(0, 255, (8, 6, 1), np.uint8)
+    if given_at_construction:
+        piece = FrameStacking(space, gym.spaces.Discrete(2), num_frames=4)
+    else:
+        piece = FrameStacking(num_frames=4)
+        piece.input_action_space = gym.spaces.Discrete(2)
+        piece.input_observation_space = space
+    assert piece.observation_space == gym.spaces.Box(0, 255, (8, 6, 4), np.uint8)
+
+
+def test_partials_choose_the_side():
+    assert FrameStackingEnvToModule(num_frames=2).num_frames == 2
+    assert FrameStackingLearner(num_frames=2).num_frames == 2
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Box(0, 1, (4, 4, 3)), gym.spaces.Discrete(3)])
+def test_only_spaces_with_one_channel_can_be_stacked(lab, space):
+    piece = FrameStacking(num_frames=2, as_learner_connector=True)
+    with pytest.raises(EpibatchError, match=r"frame_stacking|FrameStacking") as raised:
+        lab.run("learner", [piece], [image_episode(lab, "a", 2)], spaces=(space, lab.act_space))
+    assert str(space) in str(raised.value)
+
+
+def test_unknown_keywords_are_refused():
+    with pytest.raises(TypeError, match="num_frame"):
+        FrameStacking(num_frame=3)

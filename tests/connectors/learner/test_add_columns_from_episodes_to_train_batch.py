@@ -1,0 +1,95 @@
+"""Everything recorded per step in the train batch."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, AddObservationsFromEpisodesToBatch
+from epibatch.core.errors import EpibatchError
+
+
+def pieces():
+    return [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
+
+
+def test_columns_and_types(lab):
+    chunk = lab.episode("b", 2, t_started=4, lookback=2, state=2)
+    columns = lab.columns("learner", pieces(), [lab.episode("a", 3, state=2), chunk])
+    expected = {
+        "actions": ([0, 1, 0], [0, 1], np.int64),
+        "rewards": ([0.5, 1.5, 2.5], [4.5, 5.5], np.float64),
+        "terminateds": ([False] * 3, [False] * 2, np.bool_),
+        "truncateds": ([False] * 3, [False] * 2, np.bool_),
+        "action_logp": ([0.0, -1.0, -2.0], [-4.0, -5.0], np.float32),
+    }
+    for name, (first, second, dtype) in expected.items():
+        assert columns[name]["a",].tolist() == first, name
+        assert columns[name]["b",].tolist() == second, name
+        assert columns[name]["a",].dtype == dtype, name
+    assert set(columns) == {"obs", *expected}
+
+
+@pytest.mark.parametrize("end", [None, "terminated", "truncated"])
+def test_flags_are_set_on_the_last_step_only(lab, end):
+    columns = lab.columns("learner", pieces(), [lab.episode("a", 3, end=end)])
+    assert columns["terminateds"]["a",].tolist() == [False, False, end == "terminated"]
+    assert columns["truncateds"]["a",].tolist() == [False, False, end == "truncated"]
+
+
+@pytest.mark.parametrize("name", ["actions", "rewards", "terminateds", "truncateds", "action_logp"])
+def test_columns_that_are_there_already_are_never_overwritten(lab, name):
+    mine = {name: {("a",): [7.0, 8.0, 9.0]}}
+    columns = lab.columns("learner", pieces(), [lab.episode("a", 3)], batch=mine)
+    assert columns[name]["a",].tolist() == [7.0, 8.0, 9.0]
+
+
+def test_nested_actions(lab):
+    space = gym.spaces.Dict(x=gym.spaces.Discrete(9), y=gym.spaces.Box(-9, 9, (2,)))
+    actions = [{"x": np.int64(i), "y": np.full(2, i, np.float32)} for i in range(3)]
+    episodes = [lab.episode("a", 3, actions=actions, action_space=space)]
+    columns = lab.columns("learner", pieces(), episodes, spaces=(lab.obs_space, space))
+    assert columns["actions"]["a",]["x"].tolist() == [0, 1, 2]
+    assert columns["actions"]["a",]["y"].shape == (3, 2)
+
+
+def test_rewards_changed_by_a_user_piece_arrive_and_stay_in_the_episode(lab):
+    def shape(batch, episodes):
+        for episode in episodes:
+            episode.set_rewards(new_data=episode.get_rewards() + 100.0)
+
+    episodes = [lab.episode("a", 3), lab.episode("b", 2)]
+    columns = lab.columns("learner", [lab.user(shape), *pieces()], episodes)
+    assert columns["rewards"]["a",].tolist() == [100.5, 101.5, 102.5]
+    assert columns["rewards"]["b",].tolist() == [100.5, 101.5]
+    assert episodes[0].get_rewards().tolist() == [100.5, 101.5, 102.5]
+
+
+def test_fractions_written_into_integer_rewards_arrive(lab):
+    def shape(batch, episodes):
+        episodes[0].set_rewards(new_data=0.25, at_indices=1)
+
+    episodes = [lab.episode("a", 3, rewards=[1, 2, 3])]
+    columns = lab.columns("learner", [lab.user(shape), *pieces()], episodes)
+    assert columns["rewards"]["a",].tolist() == [1.0, 0.25, 3.0]
+
+
+def test_episodes_with_other_model_outputs_are_named(lab):
+    other = lab.episode("odd_one", 2, extra_model_outputs={"vf_preds": [0.0, 0.0]})
+    with pytest.raises(EpibatchError, match="odd_one") as raised:
+        lab.run("learner", pieces(), [lab.episode("a", 3), other])
+    assert "vf_preds" in str(raised.value)
+
+
+def test_a_leaf_whose_shape_changes_is_named(lab):
+    ragged = [np.zeros(2), np.zeros(3), np.zeros(2)]
+    episodes = [lab.episode("some_id", 3, extra_model_outputs={"ragged": ragged}, numpy=False)]
+    with pytest.raises(EpibatchError, match="ragged") as raised:
+        lab.run("learner", lab.defaults("learner"), episodes, rl_module=lab.module())
+    assert "some_id" in str(raised.value)
+
+
+def test_unknown_keywords_are_refused():
+    with pytest.raises(TypeError, match="columns"):
+        AddColumnsFromEpisodesToTrainBatch(columns=["rewards"])

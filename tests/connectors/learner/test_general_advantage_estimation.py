@@ -1,0 +1,104 @@
+"""Advantages and value targets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from epibatch.connectors.learner import GeneralAdvantageEstimation
+from epibatch.core.errors import EpibatchError
+
+
+def reference(rewards, values, terminated, gamma, lambda_):
+    """Advantages of one chunk by the double sum of Schulman et al. (2016), equation 16."""
+    steps = len(rewards)
+    values = [*values[:steps], 0.0 if terminated else values[steps]]
+    deltas = [rewards[t] + gamma * values[t + 1] - values[t] for t in range(steps)]
+    return np.array([sum((gamma * lambda_) ** (k - t) * deltas[k] for k in range(t, steps)) for t in range(steps)])
+
+
+def run(lab, episodes, *, gamma=0.9, lambda_=0.8, **module):
+    pieces = lab.defaults("learner", ppo=True)
+    pieces[-1] = GeneralAdvantageEstimation(gamma=gamma, lambda_=lambda_)
+    batch = lab.run("learner", pieces, episodes, rl_module=lab.module(multi=True, **module))
+    return {name: np.asarray(column) for name, column in batch["default_policy"].items() if name != "state_in"}
+
+
+def expected_of(episodes, gamma=0.9, lambda_=0.8):
+    parts = [
+        reference(e.get_rewards().tolist(), e.get_observations()[:, 0].tolist(), e.is_terminated, gamma, lambda_)
+        for e in episodes
+    ]
+    advantages = np.concatenate(parts)
+    targets = advantages + np.concatenate([e.get_observations()[:-1, 0] for e in episodes])
+    return (advantages - advantages.mean()) / max(1e-4, advantages.std()), targets
+
+
+@pytest.mark.parametrize(
+    ("end", "targets"), [("terminated", [3.0, 2.0, 1.0]), ("truncated", [7.0, 6.0, 5.0]), (None, [7.0, 6.0, 5.0])]
+)
+def test_undiscounted_targets_are_returns(lab, end, targets):
+    observations = [np.array([v, 0], np.float32) for v in (1, 2, 3, 4)]
+    episode = lab.episode("a", 3, observations=observations, rewards=[1.0, 1.0, 1.0], end=end)
+    batch = run(lab, [episode], gamma=1.0, lambda_=1.0)
+    assert np.allclose(batch["value_targets"][:3], targets)
+    assert batch["value_targets"].dtype == np.float32
+    assert batch["advantages"].dtype == np.float32
+
+
+@pytest.mark.parametrize(("gamma", "lambda_"), [(0.9, 0.8), (1.0, 0.0), (0.0, 1.0), (0.99, 1.0)])
+@pytest.mark.parametrize("state", [0, 2])
+def test_equals_the_double_sum(lab, gamma, lambda_, state):
+    episodes = [
+        lab.episode("a", 5, end="terminated", state=state),
+        lab.episode("b", 4, end="truncated", state=state, offset=3),
+        lab.episode("c", 1, state=state, offset=5),
+        lab.episode("d", 9, state=state, t_started=7, lookback=2),
+    ]
+    batch = run(lab, episodes, gamma=gamma, lambda_=lambda_, state=state, max_seq_len=4)
+    advantages, targets = expected_of(episodes, gamma, lambda_)
+    mask = batch["loss_mask"]
+    assert mask.sum() == len(targets)
+    assert np.allclose(batch["value_targets"][mask], targets, rtol=1e-4, atol=1e-4)
+    assert np.allclose(batch["advantages"][mask], advantages, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("state", [0, 2])
+def test_masked_rows_have_no_advantage_and_do_not_enter_the_mean(lab, state):
+    episodes = [lab.episode("a", 5, state=state), lab.episode("b", 3, state=state, offset=1000)]
+    batch = run(lab, episodes, state=state)
+    mask = batch["loss_mask"]
+    assert (batch["advantages"][~mask] == 0).all()
+    assert abs(batch["advantages"][mask].mean()) < 1e-5
+    assert abs(batch["advantages"][mask].std() - 1) < 1e-5
+
+
+def test_equal_advantages_are_not_blown_up(lab):
+    observations = [np.zeros(2, np.float32)] * 4
+    episode = lab.episode("a", 3, observations=observations, rewards=[1.0, 1.0, 1.0])
+    batch = run(lab, [episode], gamma=0.0, lambda_=0.0)
+    assert np.allclose(batch["advantages"], 0.0)
+
+
+def test_no_gradient_flows_into_the_results(lab):
+    batch = lab.run(
+        "learner",
+        lab.defaults("learner", ppo=True),
+        [lab.episode("a", 3)],
+        rl_module=lab.module(multi=True),
+    )["default_policy"]
+    assert not batch["advantages"].requires_grad
+    assert not batch["value_targets"].requires_grad
+    assert isinstance(batch["advantages"], torch.Tensor)
+
+
+def test_without_bootstrap_rows_there_is_a_clear_error(lab):
+    pieces = [*lab.defaults("learner"), GeneralAdvantageEstimation(gamma=0.9, lambda_=0.8)]
+    with pytest.raises(EpibatchError, match=r"AddOneTsToEpisodesAndTruncate|loss_mask"):
+        lab.run("learner", pieces, [lab.episode("a", 3)], rl_module=lab.module(multi=True))
+
+
+def test_unknown_keywords_are_refused():
+    with pytest.raises(TypeError, match="lamda"):
+        GeneralAdvantageEstimation(gamma=0.9, lamda=0.8)

@@ -1,0 +1,122 @@
+"""Actions from distributions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from epibatch.connectors.module_to_env import GetActions
+from epibatch.core.distributions import TorchDiagGaussian
+
+LOGITS = torch.tensor([[0.0, 2.0], [3.0, 0.0], [0.0, 0.5]])
+
+
+def logp_of(actions):
+    """Log-softmax by hand."""
+    logits = LOGITS.double().numpy()
+    table = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    return table[np.arange(3), np.asarray(actions)]
+
+
+def test_exploration_samples_and_adds_logp(lab):
+    torch.manual_seed(0)
+    drawn = set()
+    for _ in range(50):
+        result = lab.call(
+            GetActions(),
+            {"action_dist_inputs": LOGITS},
+            episodes=[lab.episode(numpy=False)],
+            rl_module=lab.module(),
+            explore=True,
+        )
+        actions = result["actions"]
+        drawn.add(tuple(actions.tolist()))
+        assert np.allclose(result["action_logp"].numpy(), logp_of(actions), atol=1e-6)
+    assert len(drawn) > 1
+    assert result["action_dist_inputs"] is LOGITS
+
+
+def test_without_exploration_actions_are_the_greedy_ones(lab):
+    for _ in range(5):
+        result = lab.call(
+            GetActions(),
+            {"action_dist_inputs": LOGITS},
+            episodes=[lab.episode(numpy=False)],
+            rl_module=lab.module(),
+            explore=False,
+        )
+        assert result["actions"].tolist() == [1, 0, 1]
+        assert result["actions"].dtype == torch.int64
+        assert result["action_logp"].shape == (3,)
+
+
+def test_supplied_actions_stay_and_get_their_logp(lab):
+    actions = torch.tensor([0, 0, 1])
+    batch = {"action_dist_inputs": LOGITS, "actions": actions}
+    result = lab.call(GetActions(), batch, episodes=[lab.episode(numpy=False)], rl_module=lab.module(), explore=True)
+    assert result["actions"] is actions
+    assert np.allclose(result["action_logp"].numpy(), logp_of([0, 0, 1]), atol=1e-6)
+
+
+def test_supplied_logp_stays(lab):
+    logp = torch.tensor([7.0, 8.0, 9.0])
+    batch = {"action_dist_inputs": LOGITS, "actions": torch.tensor([0, 0, 1]), "action_logp": logp}
+    assert (
+        lab.call(GetActions(), batch, episodes=[lab.episode(numpy=False)], rl_module=lab.module(), explore=True)[
+            "action_logp"
+        ]
+        is logp
+    )
+
+
+def test_supplied_actions_without_distribution_inputs_are_enough(lab):
+    result = lab.call(
+        GetActions(),
+        {"actions": torch.tensor([1])},
+        episodes=[lab.episode(numpy=False)],
+        rl_module=lab.module(),
+        explore=True,
+    )
+    assert set(result) == {"actions"}
+
+
+def test_continuous_actions(lab):
+    module = lab.module(dist_cls=TorchDiagGaussian)
+    inputs = torch.tensor([[1.0, -1.0, 0.0, np.log(2.0)]])
+    greedy = lab.call(
+        GetActions(),
+        {"action_dist_inputs": inputs},
+        episodes=[lab.episode(numpy=False)],
+        rl_module=module,
+        explore=False,
+    )
+    assert greedy["actions"].tolist() == [[1.0, -1.0]]
+    sampled = lab.call(
+        GetActions(),
+        {"action_dist_inputs": inputs},
+        episodes=[lab.episode(numpy=False)],
+        rl_module=module,
+        explore=True,
+    )
+    x = sampled["actions"][0].double().numpy()
+    mean, std = np.array([1.0, -1.0]), np.array([1.0, 2.0])
+    expected = (-0.5 * ((x - mean) / std) ** 2 - np.log(std) - 0.5 * np.log(2 * np.pi)).sum()
+    assert np.allclose(sampled["action_logp"].numpy(), [expected], atol=1e-5)
+
+
+def test_recurrent_outputs_keep_their_time_axis(lab):
+    result = lab.call(
+        GetActions(),
+        {"action_dist_inputs": LOGITS[:, None]},
+        episodes=[lab.episode(numpy=False)],
+        rl_module=lab.module(state=2),
+        explore=False,
+    )
+    assert result["actions"].tolist() == [[1], [0], [1]]
+    assert result["action_logp"].shape == (3, 1)
+
+
+def test_unknown_keywords_are_refused():
+    with pytest.raises(TypeError, match="explore"):
+        GetActions(explore=True)

@@ -1,0 +1,90 @@
+"""From the module's actions to those of the environment."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from epibatch.connectors.module_to_env import (
+    GetActions,
+    ListifyDataForVectorEnv,
+    NormalizeAndClipActions,
+    TensorToNumpy,
+    UnBatchToIndividualItems,
+)
+
+BOX = gym.spaces.Box(np.array([-2, 0], np.float32), np.array([4, 1], np.float32))
+HALF = gym.spaces.Box(np.array([-np.inf, 0], np.float32), np.array([4, np.inf], np.float32))
+INT_BOX = gym.spaces.Box(-2, 5, (2,), np.int64)
+
+
+def to_env(lab, space, actions, **switches):
+    count = len(actions) if isinstance(actions, torch.Tensor) else 2
+    episodes = [lab.episode(f"e{i}", 0, numpy=False) for i in range(count)]
+    pieces = [
+        GetActions(),
+        TensorToNumpy(),
+        UnBatchToIndividualItems(),
+        NormalizeAndClipActions(**switches),
+        ListifyDataForVectorEnv(),
+    ]
+    return lab.env_step(episodes, {"actions": actions}, pieces, spaces=(lab.obs_space, space))
+
+
+@pytest.mark.parametrize(
+    ("space", "normalize", "clip", "actions", "expected"),
+    [
+        (BOX, True, False, [[-1.0, 3.0], [0.5, -0.5]], [[-2.0, 1.0], [2.5, 0.25]]),
+        (BOX, True, True, [[-1.0, 3.0], [0.5, -0.5]], [[-2.0, 1.0], [2.5, 0.25]]),
+        (BOX, False, True, [[-1.0, 3.0], [9.0, -0.5]], [[-1.0, 1.0], [4.0, 0.0]]),
+        (BOX, False, False, [[-1.0, 3.0], [9.0, -0.5]], [[-1.0, 3.0], [9.0, -0.5]]),
+        (HALF, True, False, [[5.0, -1.0], [-5.0, 7.0]], [[4.0, 0.0], [-5.0, 7.0]]),
+        (HALF, False, True, [[5.0, -1.0], [-5.0, 7.0]], [[4.0, 0.0], [-5.0, 7.0]]),
+        (INT_BOX, True, False, [[1, 3], [0, 7]], [[-1, 1], [-2, 5]]),
+        (INT_BOX, False, True, [[9, -9], [0, 5]], [[5, -2], [0, 5]]),
+        (gym.spaces.Discrete(5), True, False, [3, 4], [3, 4]),
+        (gym.spaces.Discrete(5), False, True, [3, 4], [3, 4]),
+        (gym.spaces.MultiDiscrete([3, 4]), True, False, [[2, 3], [0, 0]], [[2, 3], [0, 0]]),
+    ],
+)
+def test_switches_and_spaces(lab, space, normalize, clip, actions, expected):
+    tensor = torch.tensor(actions)
+    result = to_env(lab, space, tensor.clone(), normalize_actions=normalize, clip_actions=clip)
+    # with nothing to do there may be no second column: the environment then gets the module's actions
+    assert np.asarray(result.get("actions_for_env", result["actions"])).tolist() == expected
+    assert np.asarray(result["actions"]).tolist() == tensor.tolist()
+
+
+def test_the_modules_actions_do_not_share_memory_with_rescaled_ones(lab):
+    result = to_env(lab, BOX, torch.zeros(2, 2), normalize_actions=True, clip_actions=False)
+    result["actions_for_env"][:] = 77.0
+    assert np.asarray(result["actions"]).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+def test_nested_action_spaces(lab):
+    space = gym.spaces.Dict(move=BOX, fire=gym.spaces.Discrete(2))
+    actions = {"move": torch.tensor([[0.5, 0.5], [-1.0, -1.0]]), "fire": torch.tensor([1, 0])}
+    result = to_env(lab, space, actions, normalize_actions=True, clip_actions=False)
+    for_env = result["actions_for_env"]
+    assert np.asarray(for_env["move"]).tolist() == [[2.5, 0.75], [-2.0, 0.0]]
+    assert np.asarray(for_env["fire"]).tolist() == [1, 0]
+
+
+def test_a_module_that_gives_actions_itself_needs_no_get_actions(lab):
+    episodes = [lab.episode(f"e{i}", 0, numpy=False) for i in range(2)]
+    outputs = {"actions": torch.zeros(2, 2)}
+    pieces = [
+        TensorToNumpy(),
+        UnBatchToIndividualItems(),
+        NormalizeAndClipActions(normalize_actions=True, clip_actions=False),
+        ListifyDataForVectorEnv(),
+    ]
+    result = lab.env_step(episodes, outputs, pieces, spaces=(lab.obs_space, BOX))
+    assert np.asarray(result["actions_for_env"]).tolist() == [[1.0, 0.5]] * 2
+
+
+def test_unknown_keywords_are_refused():
+    with pytest.raises(TypeError, match="normalise_actions"):
+        NormalizeAndClipActions(normalise_actions=True, clip_actions=False)

@@ -1,0 +1,45 @@
+"""The time axis of one that recurrent modules leave."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from epibatch.connectors.module_to_env import (
+    RemoveSingleTsTimeRankFromBatch,
+    TensorToNumpy,
+    UnBatchToIndividualItems,
+)
+
+
+def seen_after(lab, module, outputs):
+    episodes = [lab.episode("a", 0, numpy=False, state=1), lab.episode("b", 1, numpy=False, state=1)]
+    spy = lab.spy()
+    pieces = [TensorToNumpy(), UnBatchToIndividualItems(), RemoveSingleTsTimeRankFromBatch(), spy]
+    lab.env_step(episodes, outputs, pieces, rl_module=module)
+    return spy.seen
+
+
+def test_recurrent_outputs_lose_the_axis_but_states_keep_their_shape(lab):
+    outputs = {
+        "actions": torch.tensor([[1], [0]]),
+        "nested": {"x": torch.ones(2, 1, 3)},
+        "state_out": {"h": torch.arange(2.0).reshape(2, 1)},
+    }
+    seen = seen_after(lab, lab.module(state=1), outputs)
+    assert [np.shape(items[0]) for items in seen["actions"].values()] == [(), ()]
+    assert [int(items[0]) for items in seen["actions"].values()] == [1, 0]
+    assert seen["nested"]["a",][0]["x"].shape == (3,)
+    assert [items[0]["h"].tolist() for items in seen["state_out"].values()] == [[0.0], [1.0]]
+
+
+def test_stateless_outputs_stay_as_they_are(lab):
+    seen = seen_after(lab, lab.module(), {"actions": torch.tensor([1, 0]), "one": torch.ones(2, 1)})
+    assert seen["one"]["a",][0].shape == (1,)
+    assert np.shape(seen["actions"]["a",][0]) == ()
+
+
+def test_unknown_keywords_are_refused():
+    with pytest.raises(TypeError, match="axis"):
+        RemoveSingleTsTimeRankFromBatch(axis=1)

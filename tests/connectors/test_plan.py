@@ -1,0 +1,90 @@
+"""The order of pieces is checked when a pipeline is built, and after every edit."""
+
+from __future__ import annotations
+
+import pytest
+
+from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems, NumpyToTensor
+from epibatch.connectors.env_to_module import EnvToModulePipeline
+from epibatch.connectors.learner import (
+    AddColumnsFromEpisodesToTrainBatch,
+    GeneralAdvantageEstimation,
+    LearnerConnectorPipeline,
+)
+from epibatch.core.errors import PipelineError
+
+WRONG_ORDERS = [
+    (
+        "learner",
+        lambda: [BatchIndividualItems(), AddColumnsFromEpisodesToTrainBatch()],
+        ["AddColumnsFromEpisodesToTrainBatch", "BatchIndividualItems"],
+    ),
+    (
+        "learner",
+        lambda: [
+            AddObservationsFromEpisodesToBatch(as_learner_connector=True),
+            NumpyToTensor(),
+            BatchIndividualItems(),
+        ],
+        ["NumpyToTensor", "BatchIndividualItems|AddObservationsFromEpisodesToBatch"],
+    ),
+    (
+        "learner",
+        lambda: [
+            AddObservationsFromEpisodesToBatch(as_learner_connector=True),
+            AddColumnsFromEpisodesToTrainBatch(),
+            BatchIndividualItems(),
+            GeneralAdvantageEstimation(gamma=0.9, lambda_=0.9),
+            NumpyToTensor(),
+        ],
+        ["GeneralAdvantageEstimation", "NumpyToTensor|BatchIndividualItems"],
+    ),
+    (
+        "env_to_module",
+        lambda: [AddObservationsFromEpisodesToBatch(), BatchIndividualItems(), NumpyToTensor(), BatchIndividualItems()],
+        ["BatchIndividualItems", "NumpyToTensor"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "pieces", "named"), WRONG_ORDERS)
+def test_a_wrong_order_is_an_error_that_names_both_pieces(kind, pieces, named):
+    cls = {"learner": LearnerConnectorPipeline, "env_to_module": EnvToModulePipeline}[kind]
+    built = pieces()
+    with pytest.raises(PipelineError) as raised:
+        cls(None, None, connectors=built)
+    message = str(raised.value)
+    assert cls.__name__ in message
+    for alternatives in named:
+        assert any(name in message for name in alternatives.split("|")), alternatives
+    assert "do: " in message
+
+
+def test_an_edit_that_breaks_the_order_is_refused_and_undone(lab):
+    pipe = LearnerConnectorPipeline(None, None, connectors=lab.defaults("learner"))
+    before = list(pipe)
+    with pytest.raises(PipelineError):
+        pipe.append(AddColumnsFromEpisodesToTrainBatch())
+    assert list(pipe) == before
+
+
+def test_a_removal_that_breaks_the_order_is_found(lab):
+    pipe = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=lab.defaults("learner"))
+    pipe.remove("BatchIndividualItems")
+    with pytest.raises(PipelineError, match="NumpyToTensor"):
+        pipe(rl_module=lab.module(), batch={}, episodes=[lab.episode("a", 2)])
+
+
+@pytest.mark.parametrize("ppo", [False, True])
+def test_the_default_order_is_fine(lab, ppo):
+    assert len(LearnerConnectorPipeline(None, None, connectors=lab.defaults("learner", ppo))) == (8 if ppo else 6)
+
+
+def test_behind_an_undeclared_piece_columns_are_taken_on_trust(lab):
+    def supply(batch, episodes):
+        for episode in episodes:
+            lab.user.add_n_batch_items(batch, "obs", [[0.0]] * len(episode), len(episode), episode)
+
+    pieces = [lab.user(supply), *lab.defaults("learner")[1:]]
+    batch = lab.run("learner", pieces, [lab.episode("a", 2)], rl_module=lab.module())
+    assert batch["obs"].tolist() == [[0.0], [0.0]]

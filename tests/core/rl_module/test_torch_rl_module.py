@@ -1,0 +1,158 @@
+"""RLModules made of torch modules."""
+
+from __future__ import annotations
+
+import copy
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from epibatch.core.errors import CheckpointError
+from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
+
+
+class Net(TorchRLModule, ValueFunctionAPI):
+    def setup(self):
+        self.pi = nn.Sequential(nn.Linear(4, 2), nn.Dropout(0.5))
+        self.vf = nn.Linear(4, 1)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def _forward(self, batch, **kwargs):
+        return {"action_dist_inputs": self.pi(batch["obs"] - self.mean)}
+
+    def compute_values(self, batch, embeddings=None):
+        return self.vf(batch["obs"]).squeeze(-1)
+
+    def get_non_inference_attributes(self):
+        return ["vf"]
+
+
+class Stub(TorchRLModule, ValueFunctionAPI):
+    """Without parameters, with a state whose size a dict config gives."""
+
+    def get_initial_state(self):
+        n = self.model_config.get("state_dim", 0)
+        return {"h": torch.zeros(n), "c": torch.zeros(n)} if n else {}
+
+    def _forward(self, batch, **kwargs):
+        return {}
+
+    def compute_values(self, batch, embeddings=None):
+        return batch["obs"][..., 0] * 0.1
+
+
+@pytest.fixture
+def batch():
+    return {"obs": torch.ones(3, 4)}
+
+
+def test_acting_computes_no_gradients(batch):
+    net = Net()
+    for forward in (net.forward_inference, net.forward_exploration):
+        assert not forward(batch)["action_dist_inputs"].requires_grad
+        with torch.no_grad():
+            assert not forward(batch)["action_dist_inputs"].requires_grad
+    assert torch.is_grad_enabled()
+    assert net.forward_train(batch)["action_dist_inputs"].requires_grad
+    assert net(batch)["action_dist_inputs"].requires_grad
+
+
+def test_what_acting_gives_can_be_trained_on(batch):
+    out = Net().forward_exploration(batch)["action_dist_inputs"]
+    weight = torch.ones(2, requires_grad=True)
+    (out * weight).sum().backward()
+    torch.testing.assert_close(weight.grad, out.sum(0))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_acting_leaves_the_mode_alone(batch, training):
+    net = Net().train(training)
+    zeros = (net.forward_exploration({"obs": torch.ones(200, 4)})["action_dist_inputs"] == 0).any()
+    assert bool(zeros) is training
+    assert net.training is training
+
+
+def test_state_round_trip(batch):
+    one, other = Net(), Net()
+    one.mean += 1.0
+    state = one.get_state()
+    assert {type(value) for value in state.values()} == {np.ndarray}
+    other.set_state(state)
+    torch.testing.assert_close(other.compute_values(batch), one.compute_values(batch))
+    assert torch.equal(other.mean, one.mean)
+
+
+def test_states_are_copies_and_parameters_stay_the_same_objects():
+    net = Net()
+    weight, state = net.vf.weight, net.get_state()
+    before = state["vf.weight"].copy()
+    with torch.no_grad():
+        weight += 1.0
+    np.testing.assert_array_equal(state["vf.weight"], before)
+    for array in state.values():
+        array.flags.writeable = False
+    net.set_state(state)
+    assert net.vf.weight is weight
+    np.testing.assert_array_equal(weight.detach().numpy(), before)
+    net.set_state({name: torch.from_numpy(array.copy()) for name, array in state.items()})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state.pop("vf.bias"), "vf.bias is missing"),
+        (lambda state: state.update(extra=np.zeros(1)), "extra is unknown"),
+        (lambda state: state.update(mean=np.zeros(3)), r"mean has shape \(3,\), not \(4,\)"),
+    ],
+)
+def test_states_that_do_not_fit(change, message):
+    state = Net().get_state()
+    net = Net()
+    before = net.get_state()
+    change(state)
+    with pytest.raises(CheckpointError, match=message):
+        net.set_state(state)
+    np.testing.assert_equal(net.get_state(), before)
+
+
+def test_states_for_acting():
+    learner, actor = Net(), Net(inference_only=True)
+    state = learner.get_state(inference_only=True)
+    assert sorted(state) == ["mean", "pi.0.bias", "pi.0.weight"]
+    actor.set_state(state)
+    actor.set_state(learner.get_state())
+    torch.testing.assert_close(actor.pi[0].weight, learner.pi[0].weight)
+    with pytest.raises(CheckpointError, match=r"vf\.weight is missing"):
+        learner.set_state(state)
+
+
+def test_saving_and_copying(tmp_path, batch):
+    one = Net().eval()
+    other = Net().eval()
+    other.restore_from_path(one.save_to_path(tmp_path / "net"))
+    twin = copy.deepcopy(one)
+    for net in (other, twin):
+        torch.testing.assert_close(net.forward_inference(batch), one.forward_inference(batch))
+
+
+def test_device():
+    assert Net().device == torch.device("cpu")
+    assert Net().to("meta").device == torch.device("meta")
+    assert Stub().device == torch.device("cpu")
+
+
+@pytest.mark.parametrize("size", [0, 64])
+def test_modules_of_ported_code(size):
+    module = RLModuleSpec(
+        module_class=Stub,
+        observation_space=gym.spaces.Box(-1, 1, (4,)),
+        action_space=gym.spaces.Discrete(2),
+        model_config={"state_dim": size, "max_seq_len": 20},
+    ).build()
+    assert module.is_stateful() is bool(size)
+    assert module.model_config == {"state_dim": size, "max_seq_len": 20}
+    assert module.framework == "torch"
+    assert module.compute_values({"obs": torch.ones(3, 4)}).tolist() == pytest.approx([0.1] * 3)

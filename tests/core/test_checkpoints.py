@@ -1,0 +1,238 @@
+"""Checkpoints: complete or refused, whatever interrupts a save."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import stat
+
+import numpy as np
+import pytest
+
+from epibatch.core import checkpoints
+from epibatch.core.checkpoints import Checkpointable, load_state, save_state
+from epibatch.core.errors import CheckpointError
+
+STATE = {"step": 3, "w": np.arange(6.0).reshape(2, 3)}
+
+
+def files_of(folder):
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_round_trip(tmp_path):
+    path = save_state(tmp_path / "deep" / "best", STATE)
+    loaded = load_state(path)
+    assert loaded["step"] == 3
+    np.testing.assert_array_equal(loaded["w"], STATE["w"])
+    assert files_of(path) == ["COMPLETE", "arrays.npz", "state.json"]
+    assert files_of(path.parent) == ["best"]
+
+
+@pytest.mark.parametrize("state", [{}, [], None, 5, np.ones(2), {"a": {}}])
+def test_any_state(tmp_path, state):
+    save_state(tmp_path / "c", state)
+    np.testing.assert_equal(load_state(tmp_path / "c"), state)
+
+
+def test_replacing(tmp_path):
+    for step in range(3):
+        save_state(tmp_path / "c", {"step": step})
+        assert load_state(tmp_path / "c") == {"step": step}
+        assert files_of(tmp_path) == ["c"]
+
+
+def test_empty_folders_and_links_are_written_to(tmp_path):
+    (tmp_path / "empty").mkdir()
+    save_state(tmp_path / "empty", {"n": 1})
+    assert load_state(tmp_path / "empty") == {"n": 1}
+    (tmp_path / "latest").symlink_to(tmp_path / "empty")
+    save_state(tmp_path / "latest", {"n": 2})
+    assert load_state(tmp_path / "empty") == {"n": 2}
+    assert (tmp_path / "latest").is_symlink()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_others_may_read_what_the_umask_allows(tmp_path):
+    old = os.umask(0o022)
+    try:
+        save_state(tmp_path / "c", {})
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "c").stat().st_mode) == 0o755
+
+
+def test_other_peoples_files_are_not_replaced(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    (tmp_path / "file").write_text("x")
+    for name in ("mine", "file"):
+        with pytest.raises(CheckpointError, match="a folder of its own"):
+            save_state(tmp_path / name, STATE)
+    assert (tmp_path / "mine" / "thesis.tex").read_text() == "x"
+
+
+def test_an_unsavable_state_leaves_the_old_one(tmp_path):
+    save_state(tmp_path / "c", STATE)
+    with pytest.raises(CheckpointError, match=r"state\['bad'\]"):
+        save_state(tmp_path / "c", {"bad": object()})
+    assert load_state(tmp_path / "c")["step"] == 3
+    assert files_of(tmp_path) == ["c"]
+
+
+def rewrite_marker(folder, **changes):
+    marker = json.loads((folder / "COMPLETE").read_text())
+    (folder / "COMPLETE").write_text(json.dumps({**marker, **changes}))
+
+
+def replace_file(folder, name, content):
+    """Put other contents into a file and sign them, as an attacker would."""
+    (folder / name).write_bytes(content)
+    files = json.loads((folder / "COMPLETE").read_text())["files"]
+    rewrite_marker(folder, files={**files, name: checkpoints._fingerprint(content)})
+
+
+def npz(**arrays):
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)
+    return packed.getvalue()
+
+
+def truncate(folder, name):
+    (folder / name).write_bytes((folder / name).read_bytes()[:-7])
+
+
+def flip_a_bit(folder, name):
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(bytes(content))
+
+
+MALFORMED = [
+    ("marker missing", lambda f: (f / "COMPLETE").unlink(), "no file named COMPLETE"),
+    ("marker empty", lambda f: (f / "COMPLETE").write_text(""), "COMPLETE cannot be read"),
+    ("marker not JSON", lambda f: (f / "COMPLETE").write_bytes(b"\xff\x00"), "COMPLETE cannot be read"),
+    ("marker a list", lambda f: (f / "COMPLETE").write_text("[]"), "COMPLETE cannot be read"),
+    ("marker nested", lambda f: (f / "COMPLETE").write_text("[" * 60000), "COMPLETE cannot be read"),
+    ("wrong version", lambda f: rewrite_marker(f, version=99), "version 99"),
+    ("wrong format", lambda f: rewrite_marker(f, format="other"), "format 'other'"),
+    ("no sums", lambda f: rewrite_marker(f, files={}), "no state.json"),
+    ("sums of another type", lambda f: rewrite_marker(f, files=[]), "format"),
+    ("state missing", lambda f: (f / "state.json").unlink(), "no state.json"),
+    ("arrays missing", lambda f: (f / "arrays.npz").unlink(), "no arrays.npz"),
+    ("state truncated", lambda f: truncate(f, "state.json"), "state.json has .* bytes"),
+    ("arrays truncated", lambda f: truncate(f, "arrays.npz"), "arrays.npz has .* bytes"),
+    ("state flipped", lambda f: flip_a_bit(f, "state.json"), "state.json was changed"),
+    ("arrays flipped", lambda f: flip_a_bit(f, "arrays.npz"), "arrays.npz was changed"),
+    ("signed: state truncated", lambda f: replace_file(f, "state.json", b'{"step": '), "cannot be read"),
+    ("signed: state nested", lambda f: replace_file(f, "state.json", b"[" * 200000), "cannot be read"),
+    ("signed: no zip", lambda f: replace_file(f, "arrays.npz", b"no zip"), "cannot be read"),
+    ("signed: half a zip", lambda f: replace_file(f, "arrays.npz", npz(a0=np.ones(9))[:60]), "cannot be read"),
+    ("signed: array missing", lambda f: replace_file(f, "arrays.npz", npz(other=np.ones(2))), "cannot be read"),
+    (
+        "signed: object array",
+        lambda f: replace_file(f, "arrays.npz", npz(a0=np.array([{}, None], object))),
+        "Object arrays cannot be loaded",
+    ),
+    ("signed: a pickle", lambda f: replace_file(f, "arrays.npz", pickle.dumps(STATE)), "cannot be read"),
+    ("signed: unknown tag", lambda f: replace_file(f, "state.json", b'{"$": "code"}'), "unknown tag 'code'"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), [row[1:] for row in MALFORMED], ids=[row[0] for row in MALFORMED])
+def test_malformed_checkpoints_are_refused(tmp_path, damage, message):
+    folder = save_state(tmp_path / "c", STATE)
+    damage(folder)
+    with pytest.raises(CheckpointError, match=message):
+        load_state(folder)
+
+
+def test_missing_folders_are_refused(tmp_path):
+    with pytest.raises(CheckpointError, match="no such folder"):
+        load_state(tmp_path / "nothing")
+
+
+class Interrupted(BaseException):
+    """Stands for whatever stops a process."""
+
+
+@pytest.mark.parametrize("clean_up", [True, False])
+@pytest.mark.parametrize("had_one", [True, False])
+def test_a_fault_at_any_step_leaves_a_loadable_state(tmp_path, monkeypatch, had_one, clean_up):
+    """Stop the save at its n-th write, sync, rename or removal, for every n."""
+    finished, n = False, 0
+    while not finished:
+        path = tmp_path / str(n) / "c"
+        if had_one:
+            save_state(path, {"step": "old"})
+        with monkeypatch.context() as patch:
+            stop_at_call(patch, n, clean_up)
+            try:
+                save_state(path, {"step": "new"})
+                finished = True
+            except Interrupted:
+                pass
+        if had_one or finished:
+            assert load_state(path)["step"] in (("new",) if finished else ("old", "new"))
+        elif path.exists():
+            assert load_state(path) == {"step": "new"}
+        else:
+            with pytest.raises(CheckpointError):
+                load_state(path)
+        save_state(path, {"step": "next"})
+        assert load_state(path) == {"step": "next"}
+        n += 1
+    assert n > 8
+
+
+def stop_at_call(patch, n, clean_up):
+    count = [0]
+
+    def counted(function):
+        def call(*args, **kwargs):
+            count[0] += 1
+            if count[0] == n + 1:
+                raise Interrupted
+            if count[0] > n + 1:  # a killed process does nothing more
+                return function(*args, **kwargs) if clean_up else None
+            return function(*args, **kwargs)
+
+        return call
+
+    for owner, name in [(os, "fsync"), (os, "rename"), (checkpoints.shutil, "rmtree"), (checkpoints, "_write")]:
+        patch.setattr(owner, name, counted(getattr(owner, name)))
+
+
+class Counter(Checkpointable):
+    def __init__(self):
+        self.n = 0
+
+    def get_state(self, components=None, *, not_components=None, **kwargs):
+        return {"n": self.n}
+
+    def set_state(self, state):
+        self.n = state["n"]
+
+
+def test_checkpointable(tmp_path):
+    one, other = Counter(), Counter()
+    one.n = 4
+    assert one.save_to_path(tmp_path / "c") == str(tmp_path / "c")
+    other.restore_from_path(tmp_path / "c")
+    assert other.n == 4
+    one.save_to_path(tmp_path / "c", state={"n": 9})
+    other.restore_from_path(str(tmp_path / "c"))
+    assert other.n == 9
+
+
+def test_checkpointable_without_a_path(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoints.tempfile, "tempdir", str(tmp_path))
+    path = Counter().save_to_path()
+    assert load_state(path) == {"n": 0}
+
+
+def test_nothing_to_save():
+    assert Checkpointable().get_state() == {}
+    Checkpointable().set_state({})

@@ -1,0 +1,138 @@
+"""Arrays to tensors and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from epibatch.core.errors import ColumnError
+from epibatch.core.tensors import convert_to_numpy, convert_to_torch_tensor
+
+
+@pytest.mark.parametrize(
+    ("array_type", "tensor_type"),
+    [
+        (np.float64, torch.float32),
+        (np.longdouble, torch.float32),
+        (np.float32, torch.float32),
+        (np.float16, torch.float16),
+        (np.int64, torch.int64),
+        (np.int32, torch.int32),
+        (np.int16, torch.int16),
+        (np.int8, torch.int8),
+        (np.uint8, torch.uint8),
+        (np.bool_, torch.bool),
+        (">f4", torch.float32),
+        (">i8", torch.int64),
+    ],
+)
+def test_types(array_type, tensor_type):
+    tensor = convert_to_torch_tensor(np.array([[0, 1], [1, 0]], array_type))
+    assert tensor.dtype is tensor_type
+    assert tensor.tolist() == [[0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        np.array([{"a": 1}, None], object),
+        np.array(["x", "yy"]),
+        np.array(["2020-01-01"], "datetime64[D]"),
+        [{"info": 1}],
+        ["a"],
+        "text",
+        b"bytes",
+        None,
+    ],
+)
+def test_what_no_tensor_can_hold_is_left(leaf):
+    assert convert_to_torch_tensor(leaf) is leaf
+
+
+@pytest.mark.parametrize(
+    ("leaf", "value", "dtype"),
+    [
+        (1.5, 1.5, torch.float32),
+        (3, 3, torch.int64),
+        (True, True, torch.bool),
+        (np.float64(0.5), 0.5, torch.float32),
+        (np.int32(7), 7, torch.int32),
+        ([1.0, 2.0], [1.0, 2.0], torch.float32),
+        ([np.ones(2), np.zeros(2)], [[1.0, 1.0], [0.0, 0.0]], torch.float32),
+        (torch.ones(2, dtype=torch.float64), [1.0, 1.0], torch.float32),
+        (torch.ones(2, dtype=torch.int32), [1, 1], torch.int32),
+    ],
+)
+def test_numbers_lists_and_tensors(leaf, value, dtype):
+    tensor = convert_to_torch_tensor(leaf)
+    assert tensor.tolist() == value
+    assert tensor.dtype is dtype
+
+
+def test_structures_keep_their_form():
+    out = convert_to_torch_tensor({"a": (np.zeros(2), {"b": np.ones(1, np.int32)}), "c": None})
+    assert list(out) == ["a", "c"]
+    assert isinstance(out["a"], tuple)
+    assert out["a"][1]["b"].dtype is torch.int32
+    assert out["c"] is None
+
+
+def test_memory_is_shared_with_writable_arrays():
+    array = np.zeros((3, 4), np.float32)
+    tensor = convert_to_torch_tensor({"obs": array})["obs"]
+    array[1, 2] = 5.0
+    assert tensor[1, 2] == 5.0
+    part = convert_to_torch_tensor(array[:, 1:3])
+    array[0, 1] = 7.0
+    assert part[0, 0] == 7.0
+
+
+@pytest.mark.parametrize("view", [lambda a: a[::-1], lambda a: np.broadcast_to(a, (2, 3)), lambda a: _frozen(a)])
+def test_arrays_that_torch_cannot_share_are_copied(view):
+    array = view(np.arange(3, dtype=np.float32))
+    tensor = convert_to_torch_tensor(array)
+    assert tensor.tolist() == array.tolist()
+    tensor += 1.0
+    assert array.max() == 2.0
+
+
+def _frozen(array):
+    array.flags.writeable = False
+    return array
+
+
+def test_odd_strides_are_copied():
+    record = np.zeros(3, np.dtype([("a", np.uint8), ("b", np.float32)]))
+    record["b"] = [1, 2, 3]
+    assert convert_to_torch_tensor(record["b"]).tolist() == [1, 2, 3]
+
+
+def test_ragged_lists_are_refused():
+    with pytest.raises(ColumnError, match="one shape"):
+        convert_to_torch_tensor({"a": [[1.0], [1.0, 2.0]]})
+
+
+def test_device_and_pinning():
+    out = convert_to_torch_tensor({"a": np.zeros(2)}, device="meta")
+    assert out["a"].device.type == "meta"
+    if not torch.cuda.is_available():
+        assert convert_to_torch_tensor(np.zeros(2), pin_memory=True).tolist() == [0.0, 0.0]
+
+
+def test_to_numpy():
+    tensor = torch.arange(3, dtype=torch.float32, requires_grad=True)
+    out = convert_to_numpy({"a": tensor, "b": (torch.tensor(2), "x"), "c": [torch.ones(1)], "d": 1.5})
+    assert out["a"].tolist() == [0.0, 1.0, 2.0]
+    assert out["b"][0].shape == ()
+    assert out["b"][1] == "x"
+    assert isinstance(out["c"][0], np.ndarray)
+    assert out["d"] == 1.5
+    assert convert_to_numpy(torch.ones(2, dtype=torch.bfloat16)).dtype == np.float32
+    assert convert_to_numpy(torch.ones(2, dtype=torch.complex64).conj()).dtype == np.complex64
+
+
+def test_to_numpy_shares_memory():
+    tensor = torch.zeros(3)
+    convert_to_numpy(tensor)[1] = 4.0
+    assert tensor[1] == 4.0

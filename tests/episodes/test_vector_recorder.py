@@ -1,0 +1,260 @@
+"""The recorder against an unvectorised loop, in both autoreset modes."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import weakref
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.core.errors import EpisodeError, EpisodeStateError
+from epibatch.episodes import SingleAgentEpisode, VectorRecorder
+
+N = 3
+MODES = {
+    "next_step": gym.vector.AutoresetMode.NEXT_STEP,
+    "same_step": gym.vector.AutoresetMode.SAME_STEP,
+}
+
+
+def policy(observation):
+    """A deterministic policy that topples the pole now and then."""
+    return int(observation[2] + 0.3 * observation[0] > 0.01)
+
+
+def loop_episodes(seed, steps):
+    """The slow, obvious way: one environment, step by step."""
+    env = gym.make("CartPole-v1")
+    observation, _ = env.reset(seed=seed)
+    rows, episodes = [observation], []
+    actions, rewards = [], []
+    for _ in range(steps):
+        action = policy(rows[-1])
+        observation, reward, terminated, truncated, _ = env.step(action)
+        rows.append(observation)
+        actions.append(action)
+        rewards.append(reward)
+        if terminated or truncated:
+            episodes.append((rows, actions, rewards, terminated))
+            rows, actions, rewards = [env.reset()[0]], [], []
+    return episodes
+
+
+def record(mode, vector_steps, lookback=2, harvest_every=17):
+    envs = gym.make_vec(
+        "CartPole-v1", num_envs=N, vectorization_mode="sync", vector_kwargs={"autoreset_mode": MODES[mode]}
+    )
+    recorder = VectorRecorder(N, autoreset=mode, capacity=8)
+    observations, infos = envs.reset(seed=5)
+    recorder.reset(observations, infos)
+    recorder.commit()
+    chunks = []
+    for i in range(vector_steps):
+        actions = np.array([policy(row) for row in observations])
+        observations, rewards, terminateds, truncateds, infos = envs.step(actions)
+        final = infos.get("final_obs")
+        recorder.step(
+            actions,
+            rewards,
+            terminateds,
+            truncateds,
+            observations,
+            infos,
+            {"twice": actions * 2.0},
+            final,
+        )
+        recorder.commit()
+        if i % harvest_every == harvest_every - 1:
+            chunks.append(recorder.harvest(lookback))
+    chunks.append(recorder.harvest(lookback))
+    return chunks
+
+
+def stitched(chunks):
+    """Whole, ended episodes put together from chunks."""
+    whole = {}
+    for fragment in chunks:
+        for chunk in fragment:
+            own = copy.deepcopy(chunk)
+            if own.id_ in whole:
+                whole[own.id_].concat_episode(own)
+            else:
+                whole[own.id_] = own
+    return [episode for episode in whole.values() if episode.is_done]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_episodes_equal_those_of_an_unvectorised_loop(mode):
+    found = stitched(record(mode, 200))
+    expected = [episode for n in range(N) for episode in loop_episodes(5 + n, 200)]
+    assert len(expected) > 8
+    by_first = {tuple(rows[0]): (rows, actions, rewards, end) for rows, actions, rewards, end in expected}
+    matched = 0
+    for episode in found:
+        rows, actions, rewards, terminated = by_first[tuple(episode.get_observations(0))]
+        np.testing.assert_array_equal(episode.get_observations(), rows)
+        np.testing.assert_array_equal(episode.get_actions(), actions)
+        np.testing.assert_array_equal(episode.get_rewards(), rewards)
+        np.testing.assert_array_equal(episode.get_extra_model_outputs("twice"), 2.0 * np.array(actions))
+        assert episode.is_terminated == terminated
+        matched += 1
+    assert matched >= len(expected) - N
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_chunks_keep_lookback_and_time(mode):
+    seen = {}
+    for fragment in record(mode, 120, lookback=3, harvest_every=5):
+        for chunk in fragment:
+            before = seen.get(chunk.id_, [])
+            assert chunk.t_started == len(before)
+            keep = min(3, len(before))
+            assert chunk.lookback == keep
+            window = chunk.get_rewards(slice(-keep, 0), neg_index_as_lookback=True) if keep else []
+            np.testing.assert_array_equal(window, [reward for reward, _ in before[len(before) - keep :]])
+            if keep:
+                np.testing.assert_array_equal(chunk.get_observations(-1, neg_index_as_lookback=True), before[-1][1])
+            rows = chunk.get_observations()
+            seen[chunk.id_] = before + list(zip(chunk.get_rewards(), rows[:-1]))
+    assert max(len(rows) for rows in seen.values()) > 20
+
+
+@pytest.mark.parametrize("plus_one", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_gather_equals_the_getters(mode, plus_one):
+    for fragment in record(mode, 60):
+        for name, get in (
+            ("obs", SingleAgentEpisode.get_observations),
+            ("actions", SingleAgentEpisode.get_actions),
+            ("rewards", SingleAgentEpisode.get_rewards),
+            ("twice", lambda e: e.get_extra_model_outputs("twice")),
+        ):
+            parts = []
+            for chunk in fragment:
+                rows = get(chunk)
+                if name == "obs":
+                    parts.append(rows if plus_one else rows[:-1])
+                else:
+                    parts.append(np.concatenate([rows, rows[-1:]]) if plus_one else rows)
+            np.testing.assert_array_equal(fragment.gather(name, plus_one=plus_one), np.concatenate(parts))
+
+
+def flat_recorder(observations=None):
+    recorder = VectorRecorder(2, capacity=4)
+    recorder.reset(np.array([0, 1]) if observations is None else observations)
+    return recorder
+
+
+def test_a_piece_that_writes_flattened_observations_back_leaves_one_clean_column():
+    recorder = flat_recorder()
+    for t in range(6):
+        raw = recorder.episodes.latest_observations()
+        for n, episode in enumerate(recorder.episodes):
+            assert episode.get_observations(-1) == raw[n]
+            episode.set_observations(new_data=np.eye(9, dtype=np.float32)[raw[n]], at_indices=-1)
+        np.testing.assert_array_equal(recorder.episodes.latest_observations(), np.eye(9, dtype=np.float32)[raw])
+        recorder.commit()
+        if t < 5:
+            recorder.step(np.zeros(2, int), np.ones(2), [False] * 2, [False] * 2, np.array([t + 1, t + 2]))
+    column = recorder.harvest(0)[1].observations.data
+    assert column.dtype == np.float32
+    np.testing.assert_array_equal(column, np.eye(9)[1:7])
+
+
+def test_an_untouched_row_next_to_a_rewritten_one_makes_an_object_column():
+    recorder = flat_recorder()
+    recorder.episodes[0].set_observations(new_data=np.zeros(3), at_indices=-1)
+    recorder.commit()
+    assert recorder.episodes[0].get_observations(0).shape == (3,)
+    assert recorder.episodes[1].get_observations(0) == 1
+
+
+def test_views_are_persistent_and_live():
+    recorder = flat_recorder()
+    view = recorder.episodes[0]
+    view.custom_data["mark"] = 1
+    recorder.step(
+        np.array([5, 6]), np.array([1, 2]), [False] * 2, [False] * 2, np.array([2, 3]), extras={"v": np.ones(2)}
+    )
+    assert recorder.episodes[0] is view
+    assert len(view) == 1 and view.get_actions(-1) == 5
+    assert view.get_extra_model_outputs("v", -1) == 1.0
+    harvested = recorder.harvest(1)
+    assert harvested[0] is view
+    assert recorder.episodes[0].custom_data == {"mark": 1}
+    assert recorder.episodes[0] is not view
+    recorder.step(
+        np.array([7, 8]), np.array([1, 2]), [False] * 2, [False] * 2, np.array([4, 5]), extras={"v": np.ones(2)}
+    )
+    assert len(view) == 1 and len(recorder.episodes[0]) == 1
+
+
+def test_writing_a_float_reward_promotes_the_whole_column():
+    recorder = flat_recorder()
+    recorder.step(np.zeros(2, int), np.array([1, 2]), [False] * 2, [False] * 2, np.array([2, 3]))
+    fragment = recorder.harvest(0)
+    fragment[0].set_rewards(new_data=0.5, at_indices=0)
+    assert fragment.gather("rewards").tolist() == [0.5, 2.0]
+    view = fragment[1].get_rewards()
+    view += 5
+    assert fragment.gather("rewards").tolist() == [0.5, 7.0]
+
+
+def test_pickling_carries_only_the_used_rows():
+    recorder = VectorRecorder(64, capacity=100)
+    recorder.reset(np.zeros((64, 100), np.float32))
+    for _ in range(50):
+        recorder.step(
+            np.zeros(64, int), np.ones(64), np.zeros(64, bool), np.zeros(64, bool), np.ones((64, 100), np.float32)
+        )
+    fragment = recorder.harvest(0)
+    buffers = []
+    data = pickle.dumps(fragment[3], protocol=5, buffer_callback=buffers.append)
+    used = 51 * 400 + 50 * 16
+    assert used <= sum(memoryview(b).nbytes for b in buffers) + len(data) < 1.2 * used + 2000
+    assert pickle.loads(data, buffers=buffers) == fragment[3]
+
+
+def test_a_small_kept_chunk_lets_go_of_its_block_at_the_next_harvest():
+    recorder = flat_recorder()
+
+    def step():
+        recorder.step(np.zeros(2, int), np.ones(2), [False] * 2, [False] * 2, np.array([2, 3]))
+
+    step()
+    fragment = recorder.harvest(0)
+    kept = fragment[0]
+    block = weakref.ref(fragment.chunks[0])
+    expected = kept.get_observations().copy()
+    del fragment
+    step()
+    recorder.harvest(0)
+    gc.collect()
+    assert block() is None or kept.observations._source is None or 2 * len(kept) >= 1
+    np.testing.assert_array_equal(kept.get_observations(), expected)
+
+
+def test_adding_steps_to_a_view_is_refused_while_it_is_recorded_and_detaches_it_afterwards():
+    recorder = flat_recorder()
+    recorder.step(np.zeros(2, int), np.ones(2), [False] * 2, [False] * 2, np.array([2, 3]))
+    with pytest.raises(EpisodeStateError, match="records it"):
+        recorder.episodes[0].add_env_step(9, 1, 1.0)
+    fragment = recorder.harvest(0)
+    assert fragment.columnar
+    fragment[0].add_env_step(9, 1, 1.0)
+    assert not fragment.columnar and fragment.lengths().tolist() == [2, 1]
+    assert fragment[0].get_observations().tolist() == [0, 2, 9]
+
+
+def test_errors():
+    with pytest.raises(EpisodeStateError, match="reset"):
+        VectorRecorder(2).step(np.zeros(2), np.zeros(2), [False] * 2, [False] * 2, np.zeros(2))
+    recorder = flat_recorder()
+    step = (np.zeros(2, int), np.ones(2), [False] * 2, [False] * 2, np.array([2, 3]))
+    recorder.step(*step)
+    with pytest.raises(EpisodeError, match="late|keys of the first step"):
+        recorder.step(*step, extras={"late": np.zeros(2)})
