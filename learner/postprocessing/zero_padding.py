@@ -1,0 +1,17 @@
+"""Splitting episodes into zero-padded sequences, and back."""
+
+from __future__ import annotations
+
+from epibatch.core.padding import (
+    create_mask_and_seq_lens,
+    split_and_zero_pad,
+    split_and_zero_pad_n_episodes,
+    unpad_data_if_necessary,
+)
+
+__all__ = [
+    "create_mask_and_seq_lens",
+    "split_and_zero_pad",
+    "split_and_zero_pad_n_episodes",
+    "unpad_data_if_necessary",
+]

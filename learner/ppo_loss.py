@@ -1,0 +1,206 @@
+"""The clipped-surrogate loss of proximal policy optimization (Schulman et al. 2017, arXiv:1707.06347)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, ConfigError, explain, nearest
+
+from .loss import Loss
+
+__all__ = ["PPOLoss", "PPOSettings", "ppo_loss"]
+
+
+@dataclass(frozen=True)
+class PPOSettings:
+    """The hyperparameters of the PPO loss, checked when they are set.
+
+    Args:
+        clip_param: the probability ratio is clipped to `1 +- clip_param`; > 0.
+        vf_clip_param: upper bound of a row's squared value error; > 0, `inf` for none.
+        vf_loss_coeff: weight of the value loss; >= 0.
+        entropy_coeff: weight of the entropy bonus; >= 0.
+        use_kl_loss: whether the KL divergence to the sampling policy is part of the loss.
+        kl_coeff: first weight of the KL term; >= 0. The learner adapts it.
+        kl_target: KL divergence that the adaptation aims at; > 0.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    clip_param: float = 0.3
+    vf_clip_param: float = 10.0
+    vf_loss_coeff: float = 1.0
+    entropy_coeff: float = 0.0
+    use_kl_loss: bool = True
+    kl_coeff: float = 0.2
+    kl_target: float = 0.01
+
+    def __post_init__(self) -> None:
+        for name in ("clip_param", "vf_clip_param", "kl_target"):
+            _check_number(name, getattr(self, name), positive=True, finite=name != "vf_clip_param")
+        for name in ("vf_loss_coeff", "entropy_coeff", "kl_coeff"):
+            _check_number(name, getattr(self, name), positive=False, finite=True)
+        if not isinstance(self.use_kl_loss, bool):
+            raise ConfigError(
+                explain("use_kl_loss", expected="True or False", found=repr(self.use_kl_loss), do="set a bool")
+            )
+
+
+@dataclass(frozen=True)
+class PPOLoss(Loss):
+    """PPO's loss with a KL coefficient that is adapted after every update.
+
+    The coefficient grows by half when the mean KL divergence of the last epoch exceeds twice the target, and
+    halves when it is under half of the target.
+
+    Args:
+        settings: the hyperparameters.
+
+    Example:
+        >>> PPOLoss().adapt({"kl_coeff": 0.2}, {"mean_kl": 0.001})
+        {'kl_coeff': 0.1}
+    """
+
+    settings: PPOSettings = field(default_factory=PPOSettings)
+
+    def initial_coefficients(self) -> dict[str, float]:
+        """The KL coefficient of the settings."""
+        return {"kl_coeff": float(self.settings.kl_coeff)}
+
+    def __call__(
+        self,
+        batch: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        distribution_class: Any,
+        coefficients: Mapping[str, float],
+    ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Return `ppo_loss` under the current KL coefficient."""
+        return ppo_loss(batch, outputs, distribution_class, self.settings, coefficients["kl_coeff"])
+
+    def adapt(self, coefficients: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
+        """Grow or shrink the KL coefficient around the target divergence."""
+        coefficient = coefficients["kl_coeff"]
+        if self.settings.use_kl_loss:
+            if metrics["mean_kl"] > 2.0 * self.settings.kl_target:
+                coefficient *= 1.5
+            elif metrics["mean_kl"] < 0.5 * self.settings.kl_target:
+                coefficient *= 0.5
+        return {"kl_coeff": coefficient}
+
+
+def ppo_loss(
+    batch: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    distribution_class: Any,
+    settings: PPOSettings,
+    kl_coeff: float,
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The PPO loss of one minibatch: clipped surrogate, clipped value error, entropy and KL terms.
+
+    Every term is a mean over the rows whose `loss_mask` is True; masked rows reach neither the loss nor a
+    gradient, not even as NaN.
+
+    Args:
+        batch: `actions`, `action_logp`, `action_dist_inputs`, `advantages`, `value_targets` and, optionally,
+            `loss_mask`, each [B, ...] or [B, T, ...] (`loss_mask` bool [B] or [B, T]).
+        outputs: `action_dist_inputs` and `vf_preds` of the module being trained.
+        distribution_class: offers `from_logits`; its instances `logp`, `entropy` and `kl`.
+        settings: the hyperparameters.
+        kl_coeff: current weight of the KL term.
+
+    Returns:
+        The scalar loss, and detached scalars `total_loss`, `policy_loss`, `vf_loss`, `vf_loss_unclipped`,
+        `entropy` and `mean_kl` (0 if the KL term is off).
+
+    Raises:
+        ColumnError: a column is missing.
+    """
+    columns = _read(batch, _BATCH_COLUMNS, "the train batch")
+    columns["logits"], columns["vf_preds"] = _read(outputs, _OUTPUT_COLUMNS, "the module's outputs").values()
+    mask = batch.get(Columns.LOSS_MASK)
+    if mask is not None and bool(mask.all()):
+        mask = None
+    if mask is not None:
+        columns = {name: _fill_masked(column, mask) for name, column in columns.items()}
+    policy = distribution_class.from_logits(columns["logits"])
+    advantages = columns[Columns.ADVANTAGES]
+    ratio = torch.exp(policy.logp(columns[Columns.ACTIONS]) - columns[Columns.ACTION_LOGP])
+    clipped = ratio.clamp(1.0 - settings.clip_param, 1.0 + settings.clip_param)
+    squared_error = (columns["vf_preds"] - columns[Columns.VALUE_TARGETS]).square()
+    policy_loss = -_mean(torch.minimum(advantages * ratio, advantages * clipped), mask)
+    vf_loss = _mean(squared_error.clamp(max=settings.vf_clip_param), mask)
+    entropy = _mean(policy.entropy(), mask)
+    total = policy_loss + settings.vf_loss_coeff * vf_loss
+    if settings.entropy_coeff:
+        total = total - settings.entropy_coeff * entropy
+    mean_kl = torch.zeros_like(policy_loss)
+    if settings.use_kl_loss:
+        sampling_policy = distribution_class.from_logits(columns[Columns.ACTION_DIST_INPUTS])
+        mean_kl = _mean(sampling_policy.kl(policy), mask)
+        total = total + kl_coeff * mean_kl
+    metrics = {
+        "total_loss": total.detach(),
+        "policy_loss": policy_loss.detach(),
+        "vf_loss": vf_loss.detach(),
+        "vf_loss_unclipped": _mean(squared_error.detach(), mask),
+        "entropy": entropy.detach(),
+        "mean_kl": mean_kl.detach(),
+    }
+    return total, metrics
+
+
+_BATCH_COLUMNS = (
+    Columns.ACTIONS,
+    Columns.ACTION_LOGP,
+    Columns.ACTION_DIST_INPUTS,
+    Columns.ADVANTAGES,
+    Columns.VALUE_TARGETS,
+)
+_OUTPUT_COLUMNS = (Columns.ACTION_DIST_INPUTS, Columns.VF_PREDS)
+
+
+def _read(source: Mapping[str, Any], names: tuple[str, ...], owner: str) -> dict[str, Any]:
+    for name in names:
+        if name not in source:
+            raise ColumnError(
+                explain(
+                    f"PPO loss: column {name!r} of {owner}",
+                    expected=f"columns {', '.join(names)}",
+                    found=nearest(name, source),
+                    do="keep AddOneTsToEpisodesAndTruncate and GeneralAdvantageEstimation in the learner pipeline, "
+                    "and train a module that predicts values",
+                )
+            )
+    return {name: source[name] for name in names}
+
+
+def _fill_masked(column: Any, mask: torch.Tensor) -> Any:
+    """Zeros in place of the masked rows of a tensor or of a struct of tensors."""
+    if isinstance(column, dict):
+        return {key: _fill_masked(leaf, mask) for key, leaf in column.items()}
+    if isinstance(column, (tuple, list)):
+        return type(column)(_fill_masked(leaf, mask) for leaf in column)
+    shaped = mask.reshape(mask.shape + (1,) * (column.ndim - mask.ndim))
+    return torch.where(shaped, column, torch.zeros((), dtype=column.dtype, device=column.device))
+
+
+def _mean(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    if mask is None:
+        return x.mean()
+    # A minibatch may hold no valid row at all; its loss is 0, not 0 / 0.
+    return torch.where(mask, x, torch.zeros((), dtype=x.dtype, device=x.device)).sum() / mask.sum().clamp(min=1)
+
+
+def _check_number(name: str, value: Any, *, positive: bool, finite: bool) -> None:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+    if good and (value > 0 if positive else value >= 0) and (not finite or math.isfinite(value)):
+        return
+    expected = f"a {'finite ' if finite else ''}number {'> 0' if positive else '>= 0'}"
+    raise ConfigError(explain(name, expected=expected, found=repr(value), do=f"set {name} in this range"))

@@ -1,0 +1,77 @@
+"""Means over the minibatches of one module's update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from epibatch.core.columns import Columns
+
+__all__ = ["UpdateMetrics"]
+
+
+class UpdateMetrics:
+    """Collects the minibatches' metrics, weighted by their valid rows, and the last epoch's value predictions.
+
+    Args:
+        num_minibatches: minibatches of the whole update.
+        num_epochs: epochs they belong to.
+    """
+
+    def __init__(self, *, num_minibatches: int, num_epochs: int) -> None:
+        self._per_epoch = num_minibatches // num_epochs
+        self._first_of_last = num_minibatches - self._per_epoch
+        self._values: list[Mapping[str, float]] = []
+        self._weights: list[int] = []
+        self._predictions: list[torch.Tensor] = []
+        self._targets: list[torch.Tensor] = []
+
+    def add(self, values: Mapping[str, float], minibatch: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """Take in one minibatch's metrics and, in the last epoch, its value predictions and targets."""
+        mask = minibatch.get(Columns.LOSS_MASK)
+        in_last_epoch = len(self._values) >= self._first_of_last
+        self._values.append(values)
+        if mask is not None and mask.ndim > 1:
+            self._weights.append(int(mask.sum()))
+        else:
+            self._weights.append(_num_rows(minibatch))
+        if in_last_epoch and Columns.VF_PREDS in outputs and Columns.VALUE_TARGETS in minibatch:
+            predictions, targets = outputs[Columns.VF_PREDS].detach(), minibatch[Columns.VALUE_TARGETS]
+            recurrent = mask is not None and mask.ndim > 1
+            self._predictions.append(predictions[mask] if recurrent else predictions)
+            self._targets.append(targets[mask] if recurrent else targets)
+
+    def last_epoch(self) -> dict[str, float]:
+        """Means over the last epoch."""
+        return self._means(self._first_of_last)
+
+    def result(self) -> dict[str, float]:
+        """Means over the whole update, with `explained_variance`, `num_rows` and `num_minibatches`."""
+        means = self._means(0)
+        if self._targets:
+            means["explained_variance"] = _explained_variance(torch.cat(self._predictions), torch.cat(self._targets))
+        means["num_rows"] = sum(self._weights[self._first_of_last :])
+        means["num_minibatches"] = len(self._values)
+        return means
+
+    def _means(self, start: int) -> dict[str, float]:
+        total = sum(self._weights[start:])
+        pairs = list(zip(self._values[start:], self._weights[start:]))
+        return {name: sum(values[name] * weight for values, weight in pairs) / total for name in self._values[start]}
+
+
+def _explained_variance(predictions: torch.Tensor, targets: torch.Tensor) -> float:
+    """The share of the targets' variance that the predictions explain; 0 if the targets do not vary."""
+    variance = float(targets.double().var(correction=0))
+    if variance == 0.0:
+        return 0.0
+    return 1.0 - float((targets.double() - predictions.double()).var(correction=0)) / variance
+
+
+def _num_rows(minibatch: Mapping[str, Any]) -> int:
+    for column in minibatch.values():
+        if isinstance(column, torch.Tensor):
+            return len(column)
+    return 1

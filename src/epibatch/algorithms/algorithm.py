@@ -1,0 +1,279 @@
+"""`Algorithm`: a runner and a learner, tied together."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.errors import CheckpointError, ConfigError, RunnerError, explain
+
+from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, write_checkpoint
+from .random_state import get_random_state, seed_everything, set_random_state
+
+if TYPE_CHECKING:
+    from ..connectors.learner import LearnerConnectorPipeline
+    from ..learner import Learner
+    from .algorithm_config import AlgorithmConfig
+
+__all__ = ["Algorithm"]
+
+AlgorithmT = TypeVar("AlgorithmT", bound="Algorithm")
+
+
+class Algorithm(ABC):
+    """Samples episodes, learns from them, and can be saved and continued.
+
+    Runner and learner share one module object, so the runner acts with the learner's newest weights.
+
+    Saving and going on. Environments cannot be saved, so a save ends all ongoing episodes: after `save_to_path`
+    and after `restore_from_path` alike, the runner resets its environments with the next seed of its seeded
+    stream. A run that was restored in another process therefore goes on exactly like the run that saved and
+    did not stop: same batches, actions and losses, bit by bit on the same machine and versions.
+
+    Args:
+        config: the settings; copied, later changes to it have no effect.
+
+    Raises:
+        ConfigError: the config has no environment, or its settings contradict each other.
+    """
+
+    def __init__(self, config: AlgorithmConfig) -> None:
+        config.validate()
+        if config.env is None:
+            raise ConfigError(
+                explain(
+                    f"{type(config).__name__}.build_algo",
+                    expected="an environment",
+                    found="none",
+                    do='name one: .environment("CartPole-v1")',
+                )
+            )
+        from ..env_runner.single_agent_env_runner import SingleAgentEnvRunner
+
+        self.config = config.copy()
+        logging.getLogger("epibatch").setLevel(self.config.log_level)
+        if self.config.seed is not None:
+            seed_everything(self.config.seed)
+        self.training_iteration = 0
+        self._time_total_s = 0.0
+        self._running_returns: dict[str, float] = {}
+        self.env_runner = SingleAgentEnvRunner(config=self.config, worker_index=0)
+        self.learner = self._make_learner()
+        self._share_lookback()
+
+    def _make_learner(self) -> Learner:
+        observation, action = self.env_runner.get_spaces()["__env_single__"]
+        connector = self.config.build_learner_connector(observation, action, env=self.env_runner.env)
+        self.config.extend_learner_connector(connector)
+        if self.config.seed is not None:
+            connector.seed(self.config.seed)
+        return self.build_learner(self.env_runner.module.as_multi_rl_module(), connector)
+
+    @abstractmethod
+    def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:
+        """Build the learner with the algorithm's loss.
+
+        Args:
+            module: the `MultiRLModule` that holds the runner's module under `default_policy`.
+            connector: the learner pipeline, the algorithm's own pieces included.
+        """
+
+    # ----------------------------------------------------------------------------------- training
+
+    def train(self) -> dict[str, Any]:
+        """Run one iteration: sample `train_batch_size` env steps, update the module.
+
+        Returns:
+            `env_runners` (returns, lengths, counts), `learners` (losses), `training_iteration`,
+            `num_env_steps_sampled_lifetime`, `time_this_iter_s`, `time_total_s`, and `timers` with the seconds
+            of `sample` and `learn`.
+
+        Raises:
+            RunnerError: the runner returned no steps.
+        """
+        start = time.perf_counter()
+        episodes = self._sample()
+        sampled = time.perf_counter()
+        ended = self._returns_of_ended(episodes)
+        learner_results = self.learner.update(episodes=episodes)
+        self.env_runner.weights_updated()
+        self._share_lookback()
+        end = time.perf_counter()
+        self.training_iteration += 1
+        self._time_total_s += end - start
+        metrics = self.env_runner.get_metrics()
+        if ended:
+            metrics["episode_return_mean_this_iter"] = sum(ended) / len(ended)
+        return {
+            "env_runners": metrics,
+            "learners": learner_results,
+            "training_iteration": self.training_iteration,
+            "num_env_steps_sampled_lifetime": metrics["num_env_steps_sampled_lifetime"],
+            "time_this_iter_s": end - start,
+            "time_total_s": self._time_total_s,
+            "timers": {"sample": sampled - start, "learn": end - sampled},
+        }
+
+    def _sample(self) -> Sequence[Any]:
+        """Chunks with at least `train_batch_size` env steps; one `sample()` unless fragments are shorter."""
+        wanted = self.config.total_train_batch_size
+        first: Sequence[Any] = self.env_runner.sample()
+        steps = sum(len(episode) for episode in first)
+        episodes: Sequence[Any] = first
+        while steps < wanted:
+            more = self.env_runner.sample()
+            new = sum(len(episode) for episode in more)
+            if new == 0:
+                raise RunnerError(
+                    explain(
+                        "Algorithm.train",
+                        expected=f"{wanted} env steps",
+                        found=f"{steps}, and a sample without any",
+                        do="check that the environment's steps succeed",
+                    )
+                )
+            episodes = [*episodes, *more]
+            steps += new
+        return episodes
+
+    def _returns_of_ended(self, episodes: Sequence[Any]) -> list[float]:
+        """Whole returns of the episodes that ended, chunks of earlier iterations included."""
+        ended = []
+        for episode in episodes:
+            total = self._running_returns.pop(episode.id_, 0.0) + float(episode.get_return())
+            if episode.is_done:
+                ended.append(total)
+            else:
+                self._running_returns[episode.id_] = total
+        return ended
+
+    def _start_new_episodes(self) -> None:
+        self._running_returns.clear()
+        self.env_runner.checkpoint_reset()
+
+    def _share_lookback(self) -> None:
+        """Tell the runner how much history the learner's pieces read, so that its cuts keep it.
+
+        What a piece reads without declaring it is known after its first call; until then all history is kept.
+        """
+        connector = self.learner.connector
+        self.env_runner.require_lookback(connector.lookback_needed if connector.lookback_known else None)
+
+    def get_module(self, module_id: str = DEFAULT_MODULE_ID) -> Any:
+        """The module that is trained."""
+        return self.learner.module[module_id]
+
+    def stop(self) -> None:
+        """Close the environments; the algorithm cannot be used afterwards."""
+        self.env_runner.stop()
+
+    # ----------------------------------------------------------------------------- saving, restoring
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that training changes: module, optimiser, connectors, runner, counters, generators."""
+        return {
+            "learner": self.learner.get_state(),
+            "env_runner": self.env_runner.get_state(),
+            "counters": {"training_iteration": self.training_iteration, "time_total_s": self._time_total_s},
+            "random": get_random_state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over what `get_state` gave; the runner starts new episodes.
+
+        Raises:
+            CheckpointError: a part of the state is missing.
+        """
+        missing = [part for part in ("learner", "env_runner", "counters", "random") if part not in state]
+        if missing:
+            raise CheckpointError(
+                explain(
+                    f"{type(self).__name__}.set_state",
+                    expected="the parts learner, env_runner, counters and random",
+                    found=f"no {', '.join(missing)}",
+                    do="use a state that get_state of the same algorithm gave",
+                )
+            )
+        self.env_runner.set_state(state["env_runner"])
+        self.learner.set_state(state["learner"])
+        self.training_iteration = int(state["counters"]["training_iteration"])
+        self._time_total_s = float(state["counters"]["time_total_s"])
+        set_random_state(state["random"])
+        self._start_new_episodes()
+
+    def save_to_path(self, path: str | Path) -> str:
+        """Save everything into a folder; a checkpoint that is there already is replaced in one step.
+
+        Afterwards the runner starts new episodes (see the class).
+
+        Returns:
+            The folder.
+
+        Raises:
+            CheckpointError: the folder holds something other than a checkpoint.
+        """
+        saved = write_checkpoint(Path(path), self._description(), self.get_state())
+        self._start_new_episodes()
+        return str(saved)
+
+    def _description(self) -> dict[str, Any]:
+        """What a checkpoint says about itself: the config as data, or why it is none."""
+        runner = self.env_runner
+        data, not_data = config_data(self.config, runner.env, runner.get_spaces())
+        return {"algorithm": self.config.algorithm, "config": data, "not_data": not_data}
+
+    def restore_from_path(self, path: str | Path) -> None:
+        """Take over everything from a checkpoint of the same config; the runner starts new episodes.
+
+        Raises:
+            CheckpointError: the checkpoint is incomplete, damaged, or of another algorithm or network.
+        """
+        description, state = read_checkpoint(Path(path))
+        if description["algorithm"] != self.config.algorithm:
+            raise CheckpointError(
+                explain(
+                    f"checkpoint {path}",
+                    expected=f"one of {self.config.algorithm!r}",
+                    found=repr(description["algorithm"]),
+                    do="restore it with the algorithm that saved it",
+                )
+            )
+        self.set_state(state)
+
+    @classmethod
+    def from_checkpoint(
+        cls: type[AlgorithmT],
+        path: str | Path,
+        *,
+        config: AlgorithmConfig | None = None,
+        allow_imports: bool = False,
+    ) -> AlgorithmT:
+        """Build an algorithm from a checkpoint.
+
+        Args:
+            path: the folder that `save_to_path` wrote.
+            config: the original config; needed if it holds code, such as a function or a class.
+            allow_imports: whether pieces may be imported by path; importing runs code.
+
+        Raises:
+            CheckpointError: the config cannot be rebuilt from data; the message names what is code.
+        """
+        description, state = read_checkpoint(Path(path))
+        original = config or config_from_checkpoint(Path(path), description, allow_imports=allow_imports)
+        algorithm = original.build_algo()
+        if not isinstance(algorithm, cls):
+            raise CheckpointError(
+                explain(
+                    f"{cls.__name__}.from_checkpoint({str(path)!r})",
+                    expected=f"a checkpoint of {cls.__name__}",
+                    found=type(algorithm).__name__,
+                    do=f"use {type(algorithm).__name__}.from_checkpoint",
+                )
+            )
+        algorithm.set_state(state)
+        return algorithm

@@ -1,0 +1,173 @@
+"""`AlgorithmConfig`: settings of a training run, and what is built from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from epibatch.core.errors import NotAvailableError, explain
+
+from .fluent_settings import FluentSettings
+from .pipelines import default_env_to_module, default_learner, default_module_to_env, single_spaces, user_pieces
+
+if TYPE_CHECKING:
+    from ..connectors.env_to_module import EnvToModulePipeline
+    from ..connectors.learner import LearnerConnectorPipeline
+    from ..connectors.module_to_env import ModuleToEnvPipeline
+    from .algorithm import Algorithm
+
+__all__ = ["AlgorithmConfig"]
+
+ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
+
+
+class AlgorithmConfig(FluentSettings):
+    """Settings of a training run, and builders of its pipelines, network and Algorithm.
+
+    Use the config of an algorithm, such as `PPOConfig`.
+    """
+
+    # ------------------------------------------------------------------------------------ building
+
+    def build_env_to_module_connector(
+        self, env: Any = None, spaces: Mapping[str, Any] | None = None, device: Any = None
+    ) -> EnvToModulePipeline:
+        """Build the pipeline from episodes to the module's input.
+
+        Args:
+            env: the (vector) environment, passed to the hook.
+            spaces: `{"__env__": (obs, act), "__env_single__": (obs, act)}`; taken from `env` if left out.
+            device: torch device of the tensors.
+        """
+        from ..connectors.env_to_module import EnvToModulePipeline
+
+        pieces = self.user_pieces("env_to_module", (env, spaces, device), env)
+        if self.add_default_connectors_to_env_to_module_pipeline:
+            pieces = default_env_to_module(pieces, device)
+        observation, action = self._single_spaces(spaces, env)
+        return EnvToModulePipeline(input_observation_space=observation, input_action_space=action, connectors=pieces)
+
+    def build_module_to_env_connector(
+        self, env: Any = None, spaces: Mapping[str, Any] | None = None
+    ) -> ModuleToEnvPipeline:
+        """Build the pipeline from the module's output to the environments' actions; arguments as above."""
+        from ..connectors.module_to_env import ModuleToEnvPipeline
+
+        pieces = self.user_pieces("module_to_env", (env, spaces), env)
+        if self.add_default_connectors_to_module_to_env_pipeline:
+            switches = {"normalize_actions": self.normalize_actions, "clip_actions": self.clip_actions}
+            pieces = default_module_to_env(pieces, switches)
+        observation, action = self._single_spaces(spaces, env)
+        return ModuleToEnvPipeline(input_observation_space=observation, input_action_space=action, connectors=pieces)
+
+    def build_learner_connector(
+        self, input_observation_space: Any = None, input_action_space: Any = None, device: Any = None, env: Any = None
+    ) -> LearnerConnectorPipeline:
+        """Build the pipeline from episodes to a train batch, without what the algorithm itself adds.
+
+        Args:
+            input_observation_space: one environment's observation space.
+            input_action_space: one environment's action space.
+            device: torch device of the tensors.
+            env: passed to a hook with a single parameter.
+        """
+        from ..connectors.learner import LearnerConnectorPipeline
+
+        pieces = self.user_pieces("learner", (input_observation_space, input_action_space), env)
+        if self.add_default_connectors_to_learner_pipeline:
+            pieces = default_learner(pieces, device)
+        return LearnerConnectorPipeline(
+            input_observation_space=input_observation_space, input_action_space=input_action_space, connectors=pieces
+        )
+
+    def extend_learner_connector(self, pipeline: LearnerConnectorPipeline) -> None:
+        """Put the algorithm's own pieces into a learner pipeline; none here."""
+
+    def user_pieces(self, name: str, arguments: tuple[Any, ...], env: Any) -> list[Any]:
+        """The user's pieces of one pipeline (env_to_module, module_to_env, learner), newly made."""
+        return user_pieces(name, self._pipelines[name], arguments, env, allow_imports=self._allow_imports)
+
+    def _single_spaces(self, spaces: Mapping[str, Any] | None, env: Any) -> tuple[Any, Any]:
+        return single_spaces(spaces, env, (self.observation_space, self.action_space))
+
+    def get_rl_module_spec(self, env: Any = None, spaces: Mapping[str, Any] | None = None) -> Any:
+        """The network's spec: the user's, or the default one for the spaces.
+
+        Args:
+            env: the (vector) environment, asked for its spaces if there are no `spaces`.
+            spaces: as for the pipelines, and under `default_policy` the env-to-module pipeline's output
+                observation space with the action space.
+        """
+        from .module_specs import module_spec_for
+
+        found = None if spaces is None else spaces.get("default_policy")
+        observation, action = self._single_spaces(spaces, env) if found is None else found
+        return module_spec_for(self.rl_module_spec, observation, action, self.model_config)
+
+    def build_algo(self) -> Algorithm:
+        """Build environment, pipelines, module and learner.
+
+        Raises:
+            ConfigError: the config has no environment, or its settings contradict each other.
+        """
+        raise NotAvailableError(
+            explain(
+                f"{type(self).__name__}.build_algo",
+                expected="the config of an algorithm",
+                found="the general config",
+                do="use PPOConfig",
+            )
+        )
+
+    # --------------------------------------------------------------------------------------- files
+
+    @classmethod
+    def from_dict(cls: type[ConfigT], data: Mapping[str, Any], *, allow_imports: bool = False) -> ConfigT:
+        """Read a config from nested dicts, the form that `to_dict` gives.
+
+        Args:
+            data: sections (`environment`, `env_runners`, `learners`, `training`, `rl_module`, `debugging`,
+                `stop`), the pipelines `env_to_module`, `module_to_env`, `learner` as lists of piece specs, and
+                `algorithm`.
+            allow_imports: whether pieces and environments may be named by import path; importing runs code.
+
+        Raises:
+            ConfigError: everything that is wrong, each with its path.
+
+        Example:
+            >>> from epibatch.algorithms.ppo import PPOConfig
+            >>> PPOConfig.from_dict({"environment": {"env": "CartPole-v1"}, "training": {"lr": 0.01}}).lr
+            0.01
+        """
+        from .config_files import config_from_dict
+
+        return config_from_dict(cls, data, allow_imports=allow_imports)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The config as nested dicts of plain data.
+
+        Raises:
+            ConfigError: something in it is code (a function, a class, a space); each is named.
+        """
+        from .config_files import config_to_dict
+
+        return config_to_dict(self)
+
+    @classmethod
+    def from_yaml(cls: type[ConfigT], source: str | Path, *, allow_imports: bool = False) -> ConfigT:
+        """Read a config from YAML.
+
+        Args:
+            source: a path, or the text itself.
+            allow_imports: as in `from_dict`.
+        """
+        from .config_files import config_from_dict, read_yaml
+
+        return config_from_dict(cls, read_yaml(source), allow_imports=allow_imports)
+
+    def to_yaml(self) -> str:
+        """The config as YAML text; `from_yaml` reads it back."""
+        from .config_files import to_yaml_text
+
+        return to_yaml_text(self.to_dict())

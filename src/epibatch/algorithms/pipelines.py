@@ -1,0 +1,237 @@
+"""A config's three pipelines: the user's pieces, from hooks or from data, among the default ones."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from epibatch.core.errors import PieceError, PipelineError, explain
+from epibatch.core.registry import build_piece, piece_class, spec_problems
+
+if TYPE_CHECKING:
+    from ..connectors.connector_v2 import ConnectorV2
+    from .settings import Problems
+
+__all__ = [
+    "PIPELINES",
+    "PipelineHook",
+    "check_hook",
+    "default_env_to_module",
+    "default_learner",
+    "default_module_to_env",
+    "user_pieces",
+]
+
+
+@dataclass(frozen=True)
+class PipelineHook:
+    """Where a config takes the user's pieces of one pipeline from.
+
+    Attributes:
+        name: the pipeline's name in a file.
+        setting: the keyword in the config's methods.
+        arguments: what a function given there is called with; one with a single parameter gets the environment.
+        section: the first part of the setting's path.
+    """
+
+    name: str
+    setting: str
+    arguments: tuple[str, ...]
+    section: str
+
+
+PIPELINES: dict[str, PipelineHook] = {
+    hook.name: hook
+    for hook in (
+        PipelineHook("env_to_module", "env_to_module_connector", ("env", "spaces", "device"), "env_runners"),
+        PipelineHook("module_to_env", "module_to_env_connector", ("env", "spaces"), "env_runners"),
+        PipelineHook("learner", "learner_connector", ("obs_space", "act_space"), "learners"),
+    )
+}
+
+
+# --------------------------------------------------------------------------------------------- hooks
+
+
+def _arity(function: Callable[..., Any], hook: PipelineHook) -> int | None:
+    """How many positional arguments to call a hook with; None if it takes neither form."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+    for count in (len(hook.arguments), 1):
+        try:
+            signature.bind(*[None] * count)
+        except TypeError:
+            continue
+        return count
+    return None
+
+
+def check_hook(hook: PipelineHook, value: Any, path: str, problems: Problems, *, allow_imports: bool) -> None:
+    """Note what is wrong with the value of a pipeline setting before any pipeline is built.
+
+    Args:
+        hook: the pipeline it is for.
+        value: None, a function, or a list of piece specs.
+        path: the setting's path for the messages.
+        problems: where to note what is wrong.
+        allow_imports: whether specs may name pieces by import path.
+    """
+    form = f"lambda {', '.join(hook.arguments)}: [MyPiece()]"
+    if value is None:
+        return
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        for index, spec in enumerate(value):
+            for key, text in spec_problems(spec, allow_imports=allow_imports):
+                problems.add(f"{path}[{index}]" + (f".{key}" if key else ""), text)
+    elif isinstance(value, type) or hasattr(value, "recompute_output_observation_space"):
+        what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__} object"
+        problems.add(path, f"expected a function, so that every pipeline gets its own piece; found {what}. Use {form}")
+    elif not callable(value):
+        problems.add(path, f"expected a function or a list of piece specs, found {type(value).__name__}. Use {form}")
+    elif _arity(value, hook) is None:
+        problems.add(path, f"expected a function of ({', '.join(hook.arguments)}) or of (env). Use {form}")
+
+
+def user_pieces(
+    name: str, value: Any, arguments: Sequence[Any], env: Any, *, allow_imports: bool = False
+) -> list[ConnectorV2]:
+    """The user's pieces of one pipeline, newly made.
+
+    Args:
+        name: the pipeline.
+        value: the config's setting: None, a function, or a list of piece specs.
+        arguments: what a function is called with.
+        env: what a function with a single parameter is called with.
+        allow_imports: whether specs may name pieces by import path.
+
+    Raises:
+        PieceError: the function returned something other than pieces.
+    """
+    hook = PIPELINES[name]
+    if value is None:
+        return []
+    if not callable(value):
+        return [build_piece(_for_learner(spec, name, allow_imports), allow_imports=allow_imports) for spec in value]
+    made = value(*arguments) if _arity(value, hook) == len(hook.arguments) else value(env)
+    pieces = list(made) if isinstance(made, (list, tuple)) else [made]
+    from ..connectors.connector_v2 import ConnectorV2
+
+    for piece in pieces:
+        if not isinstance(piece, ConnectorV2):
+            raise PieceError(
+                explain(
+                    f"{hook.setting}, the function {getattr(value, '__qualname__', type(value).__name__)}",
+                    expected="one connector piece or a list of them",
+                    found=f"{type(piece).__name__} {piece!r}" + ("" if made is piece else " in a list"),
+                    do="return the pieces; a function without a return statement returns None",
+                )
+            )
+    return pieces
+
+
+def _for_learner(spec: Any, pipeline: str, allow_imports: bool) -> Any:
+    """In the learner pipeline, pieces that work on both sides are built for the learner's."""
+    if pipeline != "learner":
+        return spec
+    from epibatch.core.piece_specs import constructor_keywords
+
+    as_dict = {"piece": spec} if isinstance(spec, str) else dict(spec)
+    known = constructor_keywords(piece_class(as_dict["piece"], allow_imports=allow_imports))
+    if "as_learner_connector" in known:
+        as_dict.setdefault("as_learner_connector", True)
+    return as_dict
+
+
+# -------------------------------------------------------------------------------------- default pieces
+
+
+def default_env_to_module(user: list[ConnectorV2], device: Any) -> list[ConnectorV2]:
+    """The user's pieces, then the default ones from the newest observations to tensors."""
+    from ..connectors.common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
+    from ..connectors.common.add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
+    from ..connectors.common.add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
+    from ..connectors.common.batch_individual_items import BatchIndividualItems
+    from ..connectors.common.numpy_to_tensor import NumpyToTensor
+
+    return [
+        *user,
+        AddObservationsFromEpisodesToBatch(),
+        AddTimeDimToBatchAndZeroPad(),
+        AddStatesFromEpisodesToBatch(),
+        BatchIndividualItems(),
+        NumpyToTensor(device=device),
+    ]
+
+
+def default_module_to_env(user: list[ConnectorV2], settings: Mapping[str, bool]) -> list[ConnectorV2]:
+    """From module outputs to one item per environment, the user's pieces, then actions for the environment."""
+    from ..connectors.common.tensor_to_numpy import TensorToNumpy
+    from ..connectors.module_to_env.get_actions import GetActions
+    from ..connectors.module_to_env.listify_data_for_vector_env import ListifyDataForVectorEnv
+    from ..connectors.module_to_env.normalize_and_clip_actions import NormalizeAndClipActions
+    from ..connectors.module_to_env.remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
+    from ..connectors.module_to_env.unbatch_to_individual_items import UnBatchToIndividualItems
+
+    return [
+        GetActions(),
+        TensorToNumpy(),
+        UnBatchToIndividualItems(),
+        RemoveSingleTsTimeRankFromBatch(),
+        *user,
+        NormalizeAndClipActions(normalize_actions=settings["normalize_actions"], clip_actions=settings["clip_actions"]),
+        ListifyDataForVectorEnv(),
+    ]
+
+
+def default_learner(user: list[ConnectorV2], device: Any) -> list[ConnectorV2]:
+    """The user's pieces, then the default ones from whole chunks to a train batch of tensors."""
+    from ..connectors.common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
+    from ..connectors.common.add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
+    from ..connectors.common.add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
+    from ..connectors.common.batch_individual_items import BatchIndividualItems
+    from ..connectors.common.numpy_to_tensor import NumpyToTensor
+    from ..connectors.learner.add_columns_from_episodes_to_train_batch import AddColumnsFromEpisodesToTrainBatch
+
+    return [
+        *user,
+        AddObservationsFromEpisodesToBatch(as_learner_connector=True),
+        AddColumnsFromEpisodesToTrainBatch(),
+        AddTimeDimToBatchAndZeroPad(as_learner_connector=True),
+        AddStatesFromEpisodesToBatch(as_learner_connector=True),
+        BatchIndividualItems(),
+        NumpyToTensor(as_learner_connector=True, device=device),
+    ]
+
+
+def single_spaces(spaces: Mapping[str, Any] | None, env: Any, given: tuple[Any, Any]) -> tuple[Any, Any]:
+    """The observation and action space of one environment, as a pipeline's input.
+
+    Args:
+        spaces: `{"__env__": (obs, act), "__env_single__": (obs, act)}`, or None.
+        env: a (vector) environment to ask if there are no `spaces`, or None.
+        given: the config's own observation and action space; each wins over what is missing.
+
+    Raises:
+        PipelineError: `spaces` has no entry for one environment.
+    """
+    if spaces is not None:
+        if "__env_single__" in spaces:
+            return spaces["__env_single__"][0], spaces["__env_single__"][1]
+        raise PipelineError(
+            explain(
+                "spaces of a pipeline",
+                expected="an entry '__env_single__': (observation space, action space)",
+                found=f"the keys {', '.join(map(str, spaces)) or 'none'}",
+                do='pass spaces={"__env__": (obs, act), "__env_single__": (obs, act)}',
+            )
+        )
+    observation = getattr(env, "single_observation_space", getattr(env, "observation_space", None))
+    action = getattr(env, "single_action_space", getattr(env, "action_space", None))
+    return (
+        given[0] if observation is None else observation,
+        given[1] if action is None else action,
+    )

@@ -1,0 +1,306 @@
+"""The settings of a config, section by section, with their types, bounds and defaults.
+
+Every section refuses unknown names and converts nothing in silence: a string is no number, a boolean
+no integer. `check_section` turns what is wrong into `Problems`, so that all of it is reported at once.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from epibatch.core.errors import ConfigError, explain, nearest
+
+__all__ = [
+    "ALIASES",
+    "DebuggingSettings",
+    "EnvRunnerSettings",
+    "EnvironmentSettings",
+    "LearnerSectionSettings",
+    "PPOTrainingSettings",
+    "Problems",
+    "RLModuleSettings",
+    "Section",
+    "StopSettings",
+    "TrainingSettings",
+    "check_section",
+    "default_of",
+    "resolve_aliases",
+    "setting_names",
+]
+
+
+# --------------------------------------------------------------------------------------------- types
+
+
+def _python_scalar(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _enum_value(value: Any) -> Any:
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+def _fragment_length(value: Any) -> Any:
+    value = _python_scalar(value)
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    raise ValueError("expected a positive integer or 'auto'")
+
+
+def _environment(value: Any) -> Any:
+    if isinstance(value, (gym.Env, gym.vector.VectorEnv)):
+        raise ValueError("expected an environment's name, class or factory, so that several can be made")
+    if value is None or (isinstance(value, str) and value) or callable(value):
+        return value
+    raise ValueError("expected an environment's name, its class, or a function of env_config")
+
+
+def _space(value: Any) -> Any:
+    if value is None or isinstance(value, gym.Space):
+        return value
+    raise ValueError("expected a gymnasium Space")
+
+
+def _module_spec(value: Any) -> Any:
+    if value is None or callable(getattr(value, "build", None)):
+        return value
+    raise ValueError("expected an RLModuleSpec")
+
+
+def _module_config(value: Any) -> Any:
+    """A plain dict out of a mapping or of a DefaultModelConfig."""
+    fields = getattr(value, "__dataclass_fields__", None)
+    if fields is not None and not isinstance(value, type):
+        return {name: getattr(value, name) for name in fields}
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+Integer = Annotated[int, BeforeValidator(_python_scalar)]
+Positive = Annotated[Integer, Field(ge=1)]
+Count = Annotated[Integer, Field(ge=0)]
+Number = Annotated[float, BeforeValidator(_python_scalar)]
+Coefficient = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[Number, Field(ge=0, le=1)]
+Switch = Annotated[bool, BeforeValidator(_python_scalar)]
+ModuleConfig = Annotated[dict[str, Any], BeforeValidator(_module_config)]
+VectorizeMode = Annotated[Literal["sync", "async", "vector_entry_point"], BeforeValidator(_enum_value)]
+
+
+# ------------------------------------------------------------------------------------------ sections
+
+
+class Section(BaseModel):
+    """One section of a config; wrong names and values are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, frozen=True)
+
+
+class EnvironmentSettings(Section):
+    """What is acted in, and how actions reach it."""
+
+    env: Annotated[Any, AfterValidator(_environment)] = None
+    env_config: dict[str, Any] = Field(default_factory=dict)
+    observation_space: Annotated[Any, AfterValidator(_space)] = None
+    action_space: Annotated[Any, AfterValidator(_space)] = None
+    normalize_actions: Switch = True
+    clip_actions: Switch = False
+
+
+class EnvRunnerSettings(Section):
+    """How many environments step together, and how episodes are cut."""
+
+    num_env_runners: Count = 0
+    num_envs_per_env_runner: Positive = 1
+    gym_env_vectorize_mode: VectorizeMode = "sync"
+    add_default_connectors_to_env_to_module_pipeline: Switch = True
+    add_default_connectors_to_module_to_env_pipeline: Switch = True
+    rollout_fragment_length: Annotated[Any, AfterValidator(_fragment_length)] = "auto"
+    batch_mode: Literal["truncate_episodes", "complete_episodes"] = "truncate_episodes"
+    explore: Switch = True
+    episode_lookback_horizon: Count = 1
+
+
+class LearnerSectionSettings(Section):
+    """How many learners, and whether their pipeline has its default pieces."""
+
+    num_learners: Count = 0
+    add_default_connectors_to_learner_pipeline: Switch = True
+
+
+class TrainingSettings(Section):
+    """What every gradient-based algorithm is tuned by."""
+
+    lr: Annotated[Number, Field(gt=0, allow_inf_nan=False)] = 0.001
+    gamma: Fraction = 0.99
+    train_batch_size: Positive = 4000
+    minibatch_size: Annotated[Integer | None, Field(ge=1)] = None
+    num_epochs: Positive = 1
+    shuffle_batch_per_epoch: Switch = True
+    grad_clip: Annotated[Number | None, Field(gt=0)] = None
+    grad_clip_by: Literal["global_norm", "norm", "value"] = "global_norm"
+
+
+class PPOTrainingSettings(TrainingSettings):
+    """PPO's own coefficients; the defaults are RLlib 2.60's."""
+
+    lr: Annotated[Number, Field(gt=0, allow_inf_nan=False)] = 5e-5
+    minibatch_size: Annotated[Integer | None, Field(ge=1)] = 128
+    num_epochs: Positive = 30
+    lambda_: Fraction = 1.0
+    clip_param: Annotated[Number, Field(gt=0)] = 0.3
+    vf_clip_param: Annotated[Number, Field(gt=0)] = 10.0
+    vf_loss_coeff: Coefficient = 1.0
+    entropy_coeff: Coefficient = 0.0
+    use_kl_loss: Switch = True
+    kl_coeff: Coefficient = 0.2
+    kl_target: Annotated[Number, Field(gt=0, allow_inf_nan=False)] = 0.01
+
+
+class RLModuleSettings(Section):
+    """The network: settings of the default module, or a spec of one's own."""
+
+    module_config: ModuleConfig = Field(default_factory=dict, alias="model_config")
+    rl_module_spec: Annotated[Any, AfterValidator(_module_spec)] = None
+
+
+class DebuggingSettings(Section):
+    """Reproducibility and logging."""
+
+    seed: Annotated[Integer | None, Field(ge=0)] = None
+    log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = "WARN"
+
+
+class StopSettings(Section):
+    """When `epibatch train` stops: a goal to reach, and limits on the way to it."""
+
+    episode_return_mean: Annotated[Number | None, Field(allow_inf_nan=False)] = None
+    num_env_steps_sampled_lifetime: Annotated[Integer | None, Field(ge=1)] = None
+    training_iteration: Annotated[Integer | None, Field(ge=1)] = None
+    time_total_s: Annotated[Number | None, Field(gt=0)] = None
+
+
+ALIASES: dict[str, dict[str, str]] = {
+    "training": {"train_batch_size_per_learner": "train_batch_size", "lambda": "lambda_"},
+    "rl_module": {"model_config_dict": "model_config"},
+}
+"""Per section: a second spelling that is taken too -> the setting it means."""
+
+RENAMED: dict[str, str] = {
+    "num_sgd_iter": "num_epochs",
+    "sgd_minibatch_size": "minibatch_size",
+    "num_workers": "num_env_runners",
+    "num_rollout_workers": "num_env_runners",
+    "num_envs_per_worker": "num_envs_per_env_runner",
+    "horizon": "a TimeLimit wrapper around the environment",
+}
+"""Spellings of earlier RLlib versions -> what they are called today."""
+
+
+# ------------------------------------------------------------------------------------------ checking
+
+
+class Problems:
+    """Collects what is wrong with a config, to report all of it in one error.
+
+    Example:
+        >>> problems = Problems()
+        >>> problems.add("training.lr", "must be above 0, found -1")
+        >>> len(problems)
+        1
+    """
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, str]] = []
+
+    def add(self, path: str, text: str) -> None:
+        """Note that the setting at `path` is wrong."""
+        self.found.append((path, text))
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def raise_if_any(self, where: str) -> None:
+        """Raise one ConfigError that lists everything noted so far."""
+        if not self.found:
+            return
+        lines = [f"{path}: {text}".replace("\n", "\n      ") for path, text in self.found]
+        raise ConfigError(
+            explain(
+                where,
+                expected="known settings with fitting values",
+                found="".join(f"\n    - {line}" for line in lines),
+                do=f"correct {'this setting' if len(lines) == 1 else f'these {len(lines)} settings'}",
+            )
+        )
+
+
+def setting_names(model: type[Section]) -> list[str]:
+    """The names that users write, in order; they differ from the attributes where one is reserved."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def default_of(model: type[Section], name: str) -> Any:
+    """The default of a setting, by the name that users write."""
+    for attribute, field in model.model_fields.items():
+        if name in (attribute, field.alias):
+            return field.get_default(call_default_factory=True)
+    return None
+
+
+def resolve_aliases(section: str, values: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
+    """Replace second spellings by the setting's name; both at once is a problem."""
+    aliases = ALIASES.get(section, {})
+    resolved: dict[str, Any] = {}
+    for key, value in values.items():
+        name = aliases.get(key, key)
+        if name in resolved:
+            problems.add(f"{section}.{key}", f"given twice: {key!r} and another spelling of {name!r}")
+        resolved[name] = value
+    return resolved
+
+
+def check_section(
+    section: str, model: type[Section], values: Mapping[str, Any], problems: Problems, places: Mapping[str, str]
+) -> Section | None:
+    """Build one section's settings, noting each wrong name or value.
+
+    Args:
+        section: its name, the first part of every path.
+        model: the settings class.
+        values: setting -> value, aliases resolved.
+        problems: where to note what is wrong.
+        places: every setting of the whole config -> the section it belongs to, for hints.
+    """
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            path = ".".join([section, *map(str, detail["loc"])])
+            if detail["type"] == "extra_forbidden":
+                problems.add(path, unknown_setting(str(detail["loc"][-1]), section, model, places))
+            else:
+                message = detail["msg"].removeprefix("Value error, ")
+                message = message[0].lower() + message[1:]
+                problems.add(path, f"{message}, found {_brief(detail.get('input'))}")
+        return None
+
+
+def unknown_setting(name: str, section: str, model: type[Section], places: Mapping[str, str]) -> str:
+    """What to say about a setting that the section does not have."""
+    if name in RENAMED:
+        return f"unknown setting; today it is {RENAMED[name]}"
+    if places.get(name, section) != section:
+        return f"unknown setting here; it belongs to {places[name]}"
+    known = [*setting_names(model), *ALIASES.get(section, {}), *(n for n, place in places.items() if place == section)]
+    return f"unknown setting; {nearest(name, dict.fromkeys(known))}"
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import gymnasium as gym
+import pytest
+
+from epibatch.algorithms import AlgorithmConfig, PPOConfig
+from epibatch.algorithms.config_files import read_yaml
+from epibatch.core import registry
+from epibatch.core.errors import ConfigError, NotAvailableError
+from epibatch.core.registry import register_env
+
+TEXT = """
+algorithm: ppo
+environment:
+  env: CartPole-v1
+training:
+  lr: 3e-4
+  lambda: 0.95
+  vf_clip_param: .inf
+env_to_module:
+  - {piece: frame_stacking, num_frames: 4}
+learner:
+  - {piece: frame_stacking, num_frames: 4}
+stop: {episode_return_mean: 475, num_env_steps_sampled_lifetime: 150_000}
+"""
+
+
+def test_yaml_and_dict_and_methods_agree():
+    stack = [{"piece": "frame_stacking", "num_frames": 4}]
+    by_methods = (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .env_runners(env_to_module_connector=stack)
+        .training(lr=3e-4, lambda_=0.95, vf_clip_param=float("inf"), learner_connector=stack)
+        .stopping(episode_return_mean=475, num_env_steps_sampled_lifetime=150_000)
+    )
+    from_yaml = PPOConfig.from_yaml(TEXT)
+    assert from_yaml.to_dict() == by_methods.to_dict()
+    assert (from_yaml.lr, from_yaml.stop_rules.episode_return_mean) == (0.0003, 475.0)
+    assert from_yaml.to_dict()["env_to_module"] == stack
+
+
+def test_round_trips():
+    config = PPOConfig.from_yaml(TEXT)
+    assert PPOConfig.from_dict(config.to_dict()).to_dict() == config.to_dict()
+    assert PPOConfig.from_yaml(config.to_yaml()).to_dict() == config.to_dict()
+
+
+def test_from_a_file(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(TEXT)
+    assert PPOConfig.from_yaml(path).lr == PPOConfig.from_yaml(str(path)).lr == 0.0003
+
+
+def test_everything_wrong_is_reported_at_once_with_its_path():
+    data = {
+        "algorithm": "dqn",
+        "trainin": {},
+        "lr": 0.1,
+        "environment": {"env": "CartPole-v1", "env_conf": {}},
+        "env_runners": {"num_envs_per_env_runner": "8"},
+        "training": [],
+        "rl_module": {"model_config": {"fcnet_hidden": [8], "max_seq_len": 0}},
+        "env_to_module": "frame_stacking",
+        "module_to_env": [{"piece": "get_action"}],
+        "stop": {"reward": 475},
+    }
+    with pytest.raises(ConfigError) as caught:
+        PPOConfig.from_dict(data)
+    for text in (
+        "- algorithm: expected 'ppo', found 'dqn'",
+        "- trainin: no such section; did you mean 'training'?",
+        "- lr: no section; this setting belongs to training",
+        "- environment.env_conf: unknown setting; did you mean 'env_config'?",
+        "- env_runners.num_envs_per_env_runner: input should be a valid integer, found str '8'",
+        "- training: expected a mapping with some of lr, gamma",
+        "- rl_module.model_config.fcnet_hidden: unknown setting; did you mean 'fcnet_hiddens'?",
+        "- rl_module.model_config: DefaultModelConfig: max_seq_len",
+        "- env_to_module: expected a list such as",
+        "- module_to_env[0].piece: piece 'get_action'",
+        "did you mean 'get_actions'?",
+        "- stop.reward: unknown setting",
+        "correct these 11 settings",
+    ):
+        assert text in str(caught.value), text
+
+
+def test_wrong_piece_keyword_has_its_path():
+    with pytest.raises(ConfigError, match=r"env_to_module\[1\]\.num_frame: .*did you mean 'num_frames'"):
+        PPOConfig.from_dict({"env_to_module": ["frame_stacking", {"piece": "frame_stacking", "num_frame": 2}]})
+
+
+def test_contradicting_settings():
+    with pytest.raises(ConfigError, match="at most train_batch_size"):
+        PPOConfig.from_dict({"training": {"train_batch_size": 10}})
+
+
+def test_distribution_is_not_available():
+    with pytest.raises(NotAvailableError, match="num_envs_per_env_runner"):
+        PPOConfig.from_dict({"env_runners": {"num_env_runners": 2}})
+
+
+def test_environment_that_imports_needs_leave():
+    data = {"environment": {"env": "some_module:Env-v0"}}
+    with pytest.raises(ConfigError, match=r"environment\.env: .*runs code.*--allow-imports"):
+        PPOConfig.from_dict(data)
+    assert PPOConfig.from_dict(data, allow_imports=True).env == "some_module:Env-v0"
+
+
+def test_registered_name_with_a_colon_is_no_import():
+    register_env("mine:small", lambda env_config: None)
+    try:
+        assert PPOConfig.from_dict({"environment": {"env": "mine:small"}}).env == "mine:small"
+    finally:
+        del registry._env_creators["mine:small"]
+
+
+def test_empty_sections_are_empty():
+    assert PPOConfig.from_yaml("training:\nenvironment:\n").to_dict() == PPOConfig().to_dict()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lr: 1\nlr: 2\n", "the key 'lr' is given twice.*\n.*line 2"),
+        ("a: [1\n", "line 1, column 4"),
+        ("a: !!python/object/apply:os.getcwd []\n", "could not determine a constructor"),
+        ("- 1\n", "expected: sections such as"),
+        ("missing.yaml", "missing.yaml\n.*\n.*No such file"),
+    ],
+)
+def test_text_that_is_no_config(text, message):
+    with pytest.raises(ConfigError, match=message):
+        PPOConfig.from_yaml(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3e-4", 3e-4),
+        ("1E3", 1000.0),
+        ("2.5e2", 250.0),
+        ("-1e2", -100.0),
+        ("1e", "1e"),
+        ("12", 12),
+        (".inf", float("inf")),
+    ],
+)
+def test_numbers_as_yaml_1_2_reads_them(text, value):
+    found = read_yaml(f"x: {text}\n")["x"]
+    assert found == value
+    assert type(found) is type(value)
+
+
+def spaces_of(env, spaces, device):
+    return []
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (lambda: PPOConfig().environment(gym.Env), r"environment\.env: .*is code, not data"),
+        (lambda: PPOConfig().environment(action_space=gym.spaces.Discrete(2)), r"environment\.action_space: Discrete"),
+        (lambda: PPOConfig().env_runners(env_to_module_connector=spaces_of), "env_to_module_connector is a function"),
+        (lambda: PPOConfig().training(model={"fcnet_kernel_initializer": print}), r"rl_module\.model_config"),
+    ],
+)
+def test_code_is_no_data(config, message):
+    with pytest.raises(ConfigError, match=message):
+        config().to_dict()
+
+
+def test_general_config_builds_nothing():
+    with pytest.raises(NotAvailableError, match="use PPOConfig"):
+        AlgorithmConfig().build_algo()

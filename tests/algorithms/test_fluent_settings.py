@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pickle
+
+import gymnasium as gym
+import pytest
+
+from epibatch.algorithms import PPOConfig
+from epibatch.core.errors import ConfigError, NotAvailableError
+
+
+def test_methods_return_the_config_and_settings_read_flat():
+    config = PPOConfig()
+    assert config.environment("CartPole-v1", env_config={"a": 1}) is config
+    assert config.env_runners(num_envs_per_env_runner=4, explore=False) is config
+    assert config.learners(num_learners=0) is config
+    assert config.training(lr=0.01, train_batch_size_per_learner=64) is config
+    assert config.rl_module(model_config={"fcnet_hiddens": [8]}) is config
+    assert config.debugging(seed=3) is config
+    assert config.stopping(training_iteration=2) is config
+    assert (config.env, config.env_config, config.num_envs_per_env_runner, config.explore) == (
+        "CartPole-v1",
+        {"a": 1},
+        4,
+        False,
+    )
+    assert (config.lr, config.train_batch_size, config.train_batch_size_per_learner) == (0.01, 64, 64)
+    assert (config.model_config, config.seed, config.stop_rules.training_iteration) == ({"fcnet_hiddens": [8]}, 3, 2)
+
+
+def test_settings_of_earlier_calls_stay():
+    config = PPOConfig().training(lr=0.01).training(gamma=0.5)
+    assert (config.lr, config.gamma) == (0.01, 0.5)
+
+
+def test_model_settings_are_merged():
+    config = PPOConfig().training(model={"fcnet_hiddens": [8]}).rl_module(model_config_dict={"max_seq_len": 5})
+    assert config.model_config == {"fcnet_hiddens": [8], "max_seq_len": 5}
+
+
+def test_env_keyword_and_none():
+    assert PPOConfig().environment(env="A").env == "A"
+    assert PPOConfig().environment("A").environment(observation_space=gym.spaces.Discrete(2)).env == "A"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: c.training(lr=-1, gama=2), r"(?s)PPOConfig\.training\n.*training\.lr.*training\.gama.*2 settings"),
+        (
+            lambda c: c.training(model={"a": 1}, learner_connector=3, lr=0),
+            r"(?s)training\.lr.*learner_connector.*2 settings",
+        ),
+        (lambda c: c.environment("A", env_confg={}), "did you mean 'env_config'"),
+        (lambda c: c.env_runners(lr=1), "it belongs to training"),
+        (lambda c: c.stopping(reward=1), r"PPOConfig\.stopping"),
+        (lambda c: setattr(c, "lrr", 1), "did you mean 'lr'"),
+        (lambda c: setattr(c, "lr", -1), "greater than 0"),
+    ],
+)
+def test_wrong_calls_change_nothing(call, message):
+    config = PPOConfig().training(lr=0.5)
+    before = config.copy()
+    with pytest.raises(ConfigError, match=message):
+        call(config)
+    assert config.to_dict() == before.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: c.env_runners(num_env_runners=2), "raise num_envs_per_env_runner"),
+        (lambda c: c.learners(num_learners=1), "leave num_learners at 0"),
+        (lambda c: c.multi_agent(policies={"a"}), "one agent per environment"),
+    ],
+)
+def test_what_is_not_there_yet_says_so(call, message):
+    with pytest.raises(NotAvailableError, match=message):
+        call(PPOConfig())
+
+
+def test_setting_attributes():
+    config = PPOConfig()
+    config.lr = 0.25
+    config.train_batch_size_per_learner = 32
+    hook = lambda env: None  # noqa: E731
+    config.env_to_module_connector = hook
+    assert (config.lr, config.train_batch_size, config.env_to_module_connector) == (0.25, 32, hook)
+
+
+def test_unknown_attribute():
+    with pytest.raises(AttributeError, match="no setting 'gama'; did you mean 'gamma'"):
+        _ = PPOConfig().gama
+    assert not hasattr(PPOConfig(), "_nothing")
+
+
+def test_hooks_may_be_given_in_learners_and_in_training():
+    hook = lambda obs_space, act_space: None  # noqa: E731
+    assert PPOConfig().training(learner_connector=hook).learner_connector is hook
+    assert PPOConfig().learners(learner_connector=hook).learner_connector is hook
+    assert PPOConfig().training(add_default_connectors_to_learner_pipeline=False).lr == 5e-5
+
+
+def test_copy_is_independent_and_configs_pickle():
+    config = PPOConfig().training(lr=0.5).env_runners(env_to_module_connector=[{"piece": "frame_stacking"}])
+    twin = config.copy().training(lr=0.25)
+    assert (config.lr, twin.lr) == (0.5, 0.25)
+    assert pickle.loads(pickle.dumps(config)).to_dict() == config.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("settings", "length"),
+    [({}, 4000), ({"num_envs_per_env_runner": 16}, 250), ({"num_envs_per_env_runner": 3}, 1334)],
+)
+def test_auto_fragment_length_covers_the_train_batch(settings, length):
+    config = PPOConfig().env_runners(**settings)
+    assert config.get_rollout_fragment_length() == length
+    assert config.env_runners(rollout_fragment_length=7).get_rollout_fragment_length() == 7
+
+
+def test_minibatch_larger_than_the_batch():
+    with pytest.raises(ConfigError, match=r"training\.minibatch_size: expected at most train_batch_size \(64\)"):
+        PPOConfig().training(train_batch_size=64).validate()
+
+
+def test_repr_shows_what_was_set():
+    assert repr(PPOConfig().training(lr=0.5)) == "PPOConfig(lr=0.5)"

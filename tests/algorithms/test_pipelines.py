@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import functools
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.algorithms import PPOConfig
+from epibatch.algorithms.pipelines import single_spaces
+from epibatch.connectors import ConnectorV2
+from epibatch.core.errors import ConfigError, PieceError, PipelineError
+
+BOX = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
+ACT = gym.spaces.Discrete(2)
+SPACES = {"__env__": (BOX, ACT), "__env_single__": (BOX, ACT)}
+
+# The pieces' names in the pipelines of PPOConfig of ray[rllib] 2.60.0, in order; U is where the user's go.
+ENV_TO_MODULE = [
+    "U",
+    "AddObservationsFromEpisodesToBatch",
+    "AddTimeDimToBatchAndZeroPad",
+    "AddStatesFromEpisodesToBatch",
+    "BatchIndividualItems",
+    "NumpyToTensor",
+]
+MODULE_TO_ENV = [
+    "GetActions",
+    "TensorToNumpy",
+    "UnBatchToIndividualItems",
+    "RemoveSingleTsTimeRankFromBatch",
+    "U",
+    "NormalizeAndClipActions",
+    "ListifyDataForVectorEnv",
+]
+LEARNER = [
+    "U",
+    "AddObservationsFromEpisodesToBatch",
+    "AddColumnsFromEpisodesToTrainBatch",
+    "AddTimeDimToBatchAndZeroPad",
+    "AddStatesFromEpisodesToBatch",
+    "BatchIndividualItems",
+    "NumpyToTensor",
+]
+
+
+class U(ConnectorV2):
+    """Keeps what its function was called with."""
+
+    def __init__(self, input_observation_space=None, input_action_space=None, *, seen=None, **kwargs):
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+        self.seen = seen
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+
+
+def names(pipeline):
+    return [type(piece).__name__ for piece in pipeline]
+
+
+def build(config, which, env=None):
+    if which == "env_to_module":
+        return config.build_env_to_module_connector(env=env, spaces=SPACES, device="cpu")
+    if which == "module_to_env":
+        return config.build_module_to_env_connector(env=env, spaces=SPACES)
+    return config.build_learner_connector(BOX, ACT, device="cpu")
+
+
+def config_with(which, value, **settings):
+    section = "learners" if which == "learner" else "env_runners"
+    return getattr(PPOConfig(), section)(**{f"{which}_connector": value}, **settings)
+
+
+WHICH = {"env_to_module": ENV_TO_MODULE, "module_to_env": MODULE_TO_ENV, "learner": LEARNER}
+
+
+@pytest.mark.parametrize("which", WHICH)
+def test_default_orders(which):
+    assert names(build(PPOConfig(), which)) == [name for name in WHICH[which] if name != "U"]
+
+
+@pytest.mark.parametrize("which", WHICH)
+def test_one_piece_or_a_list(which):
+    assert names(build(config_with(which, lambda env: U()), which)) == WHICH[which]
+    twice = names(build(config_with(which, lambda env: [U(), U()]), which))
+    place = WHICH[which].index("U")
+    assert twice == [*WHICH[which][:place], "U", *WHICH[which][place:]]
+    assert "U" not in names(build(config_with(which, lambda env: []), which))
+
+
+@pytest.mark.parametrize("which", WHICH)
+def test_defaults_can_be_left_out(which):
+    switch = {f"add_default_connectors_to_{which}_pipeline": False}
+    assert names(build(config_with(which, lambda env: U(), **switch), which)) == ["U"]
+
+
+@pytest.mark.parametrize(
+    ("which", "hook", "seen"),
+    [
+        ("env_to_module", lambda env, spaces, device: U(seen=(env, spaces, device)), ("E", SPACES, "cpu")),
+        ("env_to_module", lambda env: U(seen=env), "E"),
+        ("env_to_module", lambda *args: U(seen=args), ("E", SPACES, "cpu")),
+        ("env_to_module", functools.partial(lambda a, env, **rest: U(seen=(a, env)), 1), (1, "E")),
+        ("module_to_env", lambda env, spaces: U(seen=(env, spaces)), ("E", SPACES)),
+        ("module_to_env", lambda env, spaces=None: U(seen=spaces), SPACES),
+        ("module_to_env", lambda env: U(seen=env), "E"),
+        ("learner", lambda obs_space, act_space: U(seen=(obs_space, act_space)), (BOX, ACT)),
+        ("learner", lambda env: U(seen=env), None),
+    ],
+)
+def test_functions_are_called_by_their_signature(which, hook, seen):
+    (piece,) = (each for each in build(config_with(which, hook), which, env="E") if isinstance(each, U))
+    assert piece.seen == seen
+
+
+def test_type_errors_inside_a_function_are_its_own():
+    def hook(env, spaces, device):
+        return U(seen=1 + "1")
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        build(config_with("env_to_module", hook), "env_to_module")
+
+
+@pytest.mark.parametrize(
+    ("which", "value", "message"),
+    [
+        ("env_to_module", lambda env, spaces: U(), r"a function of \(env, spaces, device\) or of \(env\)"),
+        ("module_to_env", lambda: U(), r"a function of \(env, spaces\) or of \(env\)"),
+        ("learner", lambda a, b, c: U(), r"a function of \(obs_space, act_space\) or of \(env\)"),
+        ("env_to_module", U, "found the class U"),
+        ("env_to_module", U(), "found a U object"),
+        ("learner", "frame_stacking", "found str"),
+        ("learner", 3, r"learners\.learner_connector: expected a function or a list of piece specs, found int"),
+    ],
+)
+def test_wrong_hooks_are_named_when_they_are_set(which, value, message):
+    with pytest.raises(ConfigError, match=message):
+        config_with(which, value)
+
+
+@pytest.mark.parametrize("which", WHICH)
+@pytest.mark.parametrize(
+    ("made", "found"), [(None, "NoneType None"), (3, "int 3"), ([U(), "x"], "str 'x' in a list"), (U, "ABCMeta")]
+)
+def test_functions_that_return_something_else(which, made, found):
+    config = config_with(which, lambda env: made)
+    with pytest.raises(PieceError, match=rf"{which}_connector, the function .*\n.*\n  found:    {found}"):
+        build(config, which)
+
+
+def test_pieces_as_data():
+    config = PPOConfig().env_runners(env_to_module_connector=[{"piece": "frame_stacking", "num_frames": 3}])
+    image = gym.spaces.Box(0, 255, (8, 8, 1), np.uint8)
+    pipeline = config.build_env_to_module_connector(spaces={"__env_single__": (image, ACT)})
+    assert names(pipeline)[0] == "FrameStacking"
+    assert pipeline.observation_space.shape == (8, 8, 3)
+
+
+def test_pieces_as_data_are_built_for_the_learners_side():
+    config = PPOConfig().training(learner_connector=["frame_stacking", {"piece": "add_columns_from_episodes_to_batch"}])
+    (stacking, columns) = config.user_pieces("learner", (BOX, ACT), None)
+    assert stacking.get_ctor_args_and_kwargs() == ((), {"as_learner_connector": True})
+    assert type(columns).__name__ == "AddColumnsFromEpisodesToTrainBatch"
+
+
+def test_every_build_makes_new_pieces():
+    config = PPOConfig().env_runners(env_to_module_connector=[{"piece": "frame_stacking", "num_frames": 3}])
+    first, second = (config.user_pieces("env_to_module", (None, None, None), None)[0] for _ in range(2))
+    assert first is not second
+
+
+def test_ppo_adds_its_own_pieces_after_the_users():
+    config = PPOConfig().training(learner_connector=lambda env: U(), gamma=0.5, lambda_=0.25)
+    pipeline = build(config, "learner")
+    config.extend_learner_connector(pipeline)
+    assert names(pipeline) == ["U", "AddOneTsToEpisodesAndTruncate", *LEARNER[1:], "GeneralAdvantageEstimation"]
+    assert (pipeline[-1].gamma, pipeline[-1].lambda_) == (0.5, 0.25)
+
+
+def test_ppo_adds_nothing_where_defaults_are_off():
+    config = PPOConfig().learners(add_default_connectors_to_learner_pipeline=False)
+    pipeline = build(config, "learner")
+    config.extend_learner_connector(pipeline)
+    assert names(pipeline) == []
+
+
+def test_action_settings_reach_the_piece():
+    pipeline = build(PPOConfig().environment(normalize_actions=False, clip_actions=True), "module_to_env")
+    assert (pipeline[-2].normalize_actions, pipeline[-2].clip_actions) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("spaces", "env", "given", "expected"),
+    [
+        (SPACES, None, (None, None), (BOX, ACT)),
+        (None, None, (BOX, None), (BOX, None)),
+        (None, gym.Env(), (None, ACT), (None, ACT)),
+    ],
+)
+def test_input_spaces(spaces, env, given, expected):
+    if isinstance(env, gym.Env):
+        env.observation_space = env.action_space = None
+    assert single_spaces(spaces, env, given) == expected
+
+
+def test_input_spaces_of_a_vector_environment():
+    env = gym.make_vec("CartPole-v1", num_envs=2)
+    assert single_spaces(None, env, (None, None)) == (env.single_observation_space, env.single_action_space)
+    env.close()
+
+
+def test_spaces_without_the_single_ones():
+    with pytest.raises(PipelineError, match=r"an entry '__env_single__'.*\n  found:    the keys __env__"):
+        PPOConfig().build_env_to_module_connector(spaces={"__env__": (BOX, ACT)})

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from epibatch.algorithms import PPO, PPOConfig
+from epibatch.learner import PPOLoss, PPOSettings
+
+
+@pytest.fixture
+def algorithm():
+    config = (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .training(
+            lr=0.25,
+            minibatch_size=16,
+            num_epochs=2,
+            grad_clip=0.5,
+            grad_clip_by="norm",
+            shuffle_batch_per_epoch=False,
+            clip_param=0.1,
+            vf_clip_param=float("inf"),
+            vf_loss_coeff=0.5,
+            entropy_coeff=0.02,
+            use_kl_loss=False,
+            kl_coeff=0.3,
+            kl_target=0.04,
+        )
+    )
+    built = config.debugging(seed=5).build_algo()
+    yield built
+    built.stop()
+
+
+def test_settings_reach_the_learner(algorithm):
+    assert isinstance(algorithm, PPO)
+    settings = algorithm.learner.settings
+    assert (settings.lr, settings.minibatch_size, settings.num_epochs, settings.seed) == (0.25, 16, 2, 5)
+    assert (settings.grad_clip, settings.grad_clip_by, settings.shuffle) == (0.5, "norm", "once")
+
+
+def test_settings_reach_the_loss(algorithm):
+    loss = algorithm.learner._loss
+    assert isinstance(loss, PPOLoss)
+    assert loss.settings == PPOSettings(0.1, float("inf"), 0.5, 0.02, False, 0.3, 0.04)
+
+
+def test_learner_pipeline_is_ppos(algorithm):
+    names = [type(piece).__name__ for piece in algorithm.learner.connector]
+    assert names[0] == "AddOneTsToEpisodesAndTruncate"
+    assert names[-1] == "GeneralAdvantageEstimation"

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from epibatch.core.errors import ColumnError, EpisodeError
+from epibatch.episodes.single_agent_episode import SingleAgentEpisode
+from epibatch.episodes.vector_recorder import VectorRecorder
+from epibatch.learner.postprocessing.episodes import (
+    add_one_ts_to_episodes_and_truncate,
+    remove_last_ts_from_data,
+    remove_last_ts_from_episodes_and_restore_truncateds,
+)
+
+
+def make(steps: int, *, terminated: bool = False, truncated: bool = False, lookback: int = 0) -> SingleAgentEpisode:
+    return SingleAgentEpisode(
+        observations=[np.float32([i]) for i in range(steps + 1)],
+        infos=[{"i": i} for i in range(steps + 1)],
+        actions=list(range(steps)),
+        rewards=[float(i) for i in range(steps)],
+        extra_model_outputs={"vf": [10.0 * i for i in range(steps)]},
+        terminated=terminated,
+        truncated=truncated,
+        len_lookback_buffer=lookback,
+        t_started=lookback,
+    )
+
+
+def columns(episode: SingleAgentEpisode) -> list[list[float]]:
+    return [
+        episode.get_observations().ravel().tolist(),
+        [info["i"] for info in episode.get_infos()],
+        episode.get_actions().tolist(),
+        episode.get_rewards().tolist(),
+        episode.get_extra_model_outputs("vf").tolist(),
+    ]
+
+
+def test_one_step_more_and_back_as_rllib_does():
+    episodes = [make(3, truncated=True), make(2, terminated=True), make(2), make(4, lookback=2)]
+    before = [columns(episode) for episode in episodes]
+    truncateds = add_one_ts_to_episodes_and_truncate(episodes)
+    assert truncateds == [True, False, False, False]
+    assert [columns(episode) for episode in episodes] == [  # recorded from RLlib 2.60
+        [[0, 1, 2, 3, 3], [0, 1, 2, 3, 3], [0, 1, 2, 2], [0, 1, 2, 0], [0, 10, 20, 20]],
+        [[0, 1, 2, 2], [0, 1, 2, 2], [0, 1, 1], [0, 1, 0], [0, 10, 10]],
+        [[0, 1, 2, 2], [0, 1, 2, 2], [0, 1, 1], [0, 1, 0], [0, 10, 10]],
+        [[2, 3, 4, 4], [2, 3, 4, 4], [2, 3, 3], [2, 3, 0], [20, 30, 30]],
+    ]
+    flags = [(episode.is_terminated, episode.is_truncated) for episode in episodes]
+    assert flags == [(False, True), (True, False), (False, True), (False, True)]
+    assert [episode.t for episode in episodes] == [4, 3, 3, 5]
+    for episode in episodes:
+        episode.validate()
+    remove_last_ts_from_episodes_and_restore_truncateds(episodes, truncateds)
+    assert [columns(episode) for episode in episodes] == before
+    assert [episode.is_truncated for episode in episodes] == truncateds
+
+
+def test_reward_column_keeps_its_type():
+    episode = SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=np.array([2]), len_lookback_buffer=0)
+    add_one_ts_to_episodes_and_truncate([episode])
+    assert episode.get_rewards().dtype.kind == "i" and episode.get_rewards().tolist() == [2, 0]
+
+
+def test_remove_last_ts_from_data():
+    one, two = remove_last_ts_from_data([4, 3], np.arange(7.0), np.arange(14).reshape(7, 2))
+    assert one.tolist() == [0, 1, 2, 4, 5]
+    assert two.tolist() == [[0, 1], [2, 3], [4, 5], [8, 9], [10, 11]]
+
+
+def test_errors_leave_the_episodes_alone():
+    empty = SingleAgentEpisode(observations=[0.0])
+    whole = make(2)
+    with pytest.raises(EpisodeError, match="at least 1 step"):
+        add_one_ts_to_episodes_and_truncate([whole, empty])
+    assert len(whole) == 2 and not whole.is_truncated
+    with pytest.raises(EpisodeError, match="one per episode"):
+        remove_last_ts_from_episodes_and_restore_truncateds([whole], [])
+    with pytest.raises(ColumnError, match="expected: 4 rows"):
+        remove_last_ts_from_data([4], np.arange(3))
+
+
+def test_views_of_a_vector_block_leave_the_block_and_can_be_lengthened():
+    recorder = VectorRecorder(2)
+    recorder.reset(np.zeros((2, 1), np.float32))
+    for t in range(3):
+        done = np.array([t == 2, False])
+        observations = np.full((2, 1), t + 1, np.float32)
+        recorder.step(np.array([t, 10 + t]), np.array([1.0, 2.0]), done, np.zeros(2, bool), observations)
+    episodes = recorder.harvest(0)
+    truncateds = add_one_ts_to_episodes_and_truncate(episodes)
+    assert truncateds == [False, False]
+    assert sorted(episode.get_actions().tolist() for episode in episodes) == [[0, 1, 2, 2], [10, 11, 12, 12]]
+    assert sorted(episode.get_rewards().tolist() for episode in episodes) == [[1, 1, 1, 0], [2, 2, 2, 0]]
+    assert all(len(episode.get_infos()) == 5 for episode in episodes)
+    assert sorted(episode.is_truncated for episode in episodes) == [False, True]
+    for episode in episodes:
+        episode.validate()

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError
+from epibatch.learner.minibatches import Minibatches
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def flat(parts: Iterable[list[int]]) -> list[int]:
+    return list(chain.from_iterable(parts))
+
+
+def drawn(minibatches: Minibatches, column: str = "x") -> list[list[int]]:
+    return [minibatch[column].tolist() for minibatch in minibatches]
+
+
+@given(
+    st.integers(1, 40),
+    st.one_of(st.none(), st.integers(1, 50)),
+    st.integers(1, 3),
+    st.sampled_from(["epoch", "once", None]),
+    st.sampled_from(["keep", "spread"]),
+)
+def test_every_epoch_delivers_every_row_once(rows, size, epochs, shuffle, remainder):
+    batch = {"x": torch.arange(rows), "y": torch.arange(rows)[:, None] * 2.0}
+    minibatches = Minibatches(
+        batch, size=size, epochs=epochs, shuffle=shuffle, remainder=remainder, generator=generator()
+    )
+    parts = list(minibatches)
+    assert len(parts) == len(minibatches)
+    for part in parts:
+        np.testing.assert_array_equal(part["y"][:, 0], part["x"] * 2.0)
+    per_epoch = len(parts) // epochs
+    for epoch in range(epochs):
+        own = parts[epoch * per_epoch : (epoch + 1) * per_epoch]
+        assert [len(part["x"]) for part in own] == minibatches.sizes
+        assert sorted(torch.cat([part["x"] for part in own]).tolist()) == list(range(rows))
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "remainder", "sizes"),
+    [
+        (10, 4, "keep", [4, 4, 2]),
+        (10, 4, "drop", [4, 4]),
+        (10, 4, "spread", [5, 5]),
+        (11, 4, "spread", [6, 5]),
+        (8, 4, "drop", [4, 4]),
+        (3, 4, "keep", [3]),
+        (3, 4, "drop", [3]),
+        (3, 4, "spread", [3]),
+        (3, None, "drop", [3]),
+        (3, 1, "keep", [1, 1, 1]),
+    ],
+)
+def test_remainder(rows, size, remainder, sizes):
+    minibatches = Minibatches({"x": torch.arange(rows)}, size=size, shuffle=None, remainder=remainder)
+    assert [len(part["x"]) for part in minibatches] == sizes == minibatches.sizes
+
+
+def test_order():
+    batch = {"x": torch.arange(100)}
+
+    def rows(shuffle: str | None, size: int) -> list[list[int]]:
+        parts = drawn(Minibatches(batch, size=size, epochs=2, shuffle=shuffle, generator=generator()))
+        half = len(parts) // 2
+        return [flat(parts[:half]), flat(parts[half:])]
+
+    for size in (50, 5):  # a gather per minibatch, and one shuffled copy per epoch
+        first, second = rows("epoch", size)
+        assert first != second and first != list(range(100))
+        assert [first, second] == rows("epoch", size)  # the generator decides
+        first, second = rows("once", size)
+        assert first == second != list(range(100))
+        assert rows(None, size) == [list(range(100))] * 2
+    assert rows("epoch", 50) == rows("epoch", 5)
+
+
+def test_bootstrap_rows_are_left_out_and_the_mask_stays():
+    mask = torch.tensor([True, True, False, True, False])
+    batch = {"x": torch.arange(5), "loss_mask": mask, "infos": [{"i": i} for i in range(5)]}
+    minibatches = Minibatches(batch, size=2, shuffle=None)
+    assert minibatches.num_rows == 3
+    parts = list(minibatches)
+    assert [part["x"].tolist() for part in parts] == [[0, 1], [3]]
+    assert all(part["loss_mask"].all() for part in parts)
+    assert [part["infos"] for part in parts] == [[{"i": 0}, {"i": 1}], [{"i": 3}]]
+    for shuffle in ("once", "epoch"):
+        found = drawn(Minibatches(batch, size=2, shuffle=shuffle, generator=generator()))
+        assert sorted(flat(found)) == [0, 1, 3]
+
+
+def recurrent(sequences: int = 5, steps: int = 4) -> dict[str, object]:
+    base = torch.arange(sequences)
+    return {
+        "obs": base[:, None, None].expand(sequences, steps, 3).clone(),
+        "seq_lens": base + 1,
+        "state_in": {"h": base[:, None] * 10.0, "c": (base[:, None] * 20.0,)},
+        "loss_mask": torch.ones(sequences, steps, dtype=torch.bool),
+        "infos": [{}] * 17,  # one per timestep: cannot be aligned with sequences
+    }
+
+
+@pytest.mark.parametrize(("size", "per_batch"), [(8, 2), (11, 2), (3, 1), (None, 5), (100, 5)])
+def test_recurrent_batches_go_by_whole_sequences(size, per_batch):
+    parts = list(Minibatches(recurrent(), size=size, shuffle="epoch", generator=generator()))
+    assert [len(part["seq_lens"]) for part in parts][:-1] == [per_batch] * (len(parts) - 1)
+    assert sorted(flat(part["seq_lens"].tolist() for part in parts)) == [1, 2, 3, 4, 5]
+    for part in parts:
+        index = part["seq_lens"] - 1
+        assert part["obs"].shape[1:] == (4, 3)
+        np.testing.assert_array_equal(part["obs"][:, 0, 0], index)
+        np.testing.assert_array_equal(part["state_in"]["h"][:, 0], index * 10.0)
+        np.testing.assert_array_equal(part["state_in"]["c"][0][:, 0], index * 20.0)
+        assert "infos" not in part
+
+
+def test_sequences_without_any_loss_are_left_out():
+    batch = recurrent()
+    batch["loss_mask"][2] = False
+    batch["loss_mask"][1, 1:] = False
+    parts = list(Minibatches(batch, size=4, shuffle=None))
+    assert [part["seq_lens"].item() for part in parts] == [1, 2, 4, 5]
+
+
+def test_other_columns():
+    batch = {
+        "x": torch.arange(4),
+        "names": np.array(["a", "b", "c", "d"], object),
+        "half": torch.arange(4).to(torch.bfloat16),
+    }
+    parts = list(Minibatches(batch, size=3, shuffle="once", generator=generator()))
+    for part in parts:
+        assert part["names"].tolist() == ["abcd"[i] for i in part["x"].tolist()]
+        assert part["half"].dtype == torch.bfloat16 and part["half"].tolist() == part["x"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("batch", "options", "error", "message"),
+    [
+        ({"x": torch.zeros(3)}, {"size": 0}, ConfigError, r"minibatch_size[\s\S]*found:    0"),
+        ({"x": torch.zeros(3)}, {"size": 2.0}, ConfigError, "minibatch_size"),
+        ({"x": torch.zeros(3)}, {"size": 2, "epochs": 0}, ConfigError, "num_epochs"),
+        ({"x": torch.zeros(3)}, {"size": 2, "shuffle": "epochs"}, ConfigError, "did you mean 'epoch'"),
+        ({"x": torch.zeros(3)}, {"size": 2, "remainder": "dropp"}, ConfigError, "did you mean 'drop'"),
+        ({}, {"size": 2}, BatchLayoutError, "without rows"),
+        ({"x": torch.zeros(0)}, {"size": 2}, BatchLayoutError, "without rows"),
+        ({"x": torch.zeros(2), "loss_mask": torch.zeros(2).bool()}, {"size": 2}, BatchLayoutError, "False loss_mask"),
+        ({"x": torch.zeros(3), "y": torch.zeros(2)}, {"size": 2}, ColumnError, r"column 'y'[\s\S]*3 rows, like"),
+        ({"x": torch.zeros(3), "infos": [{}]}, {"size": 2}, ColumnError, r"column 'infos'[\s\S]*list of 1"),
+        ({"x": torch.zeros(3), "y": torch.tensor(1)}, {"size": 2}, ColumnError, "column 'y'"),
+        ({"x": torch.zeros(3), "y": 5}, {"size": 2}, ColumnError, r"column 'y'[\s\S]*int"),
+        ({"seq_lens": torch.ones(2)}, {"size": 2}, BatchLayoutError, "loss_mask, rewards or obs"),
+    ],
+)
+def test_errors_come_before_the_first_minibatch(batch, options, error, message):
+    with pytest.raises(error, match=message):
+        Minibatches(batch, **options)
