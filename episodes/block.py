@@ -111,6 +111,7 @@ class Block:
         "infos",
         "num_envs",
         "observations",
+        "own_infos",
         "pending",
         "rewards",
         "row",
@@ -126,6 +127,7 @@ class Block:
         self.rewards = BlockColumn()
         self.extras: dict[str, BlockColumn] = {}
         self.infos: dict[int, Any] = {}
+        self.own_infos: dict[tuple[int, int], dict[str, Any]] = {}
         self.pending: Any = None
         self.written: dict[int, Any] = {}
 
@@ -172,5 +174,6 @@ class Block:
         block.actions = self.actions.window(start, self.row, rows)
         block.rewards = self.rewards.window(start, self.row, rows)
         block.extras = {key: column.window(start, self.row, rows) for key, column in self.extras.items()}
+        block.own_infos = {(row - start, env): own for (row, env), own in self.own_infos.items() if row >= start}
         block.infos = {row - start: infos for row, infos in self.infos.items() if row >= start}
         return block

@@ -69,7 +69,9 @@ class BlockInfos(LookbackBuffer):
             if row == chunk.stop and chunk.tail_infos is not None:
                 infos = chunk.tail_infos
             else:
-                infos = env_infos(chunk.block.infos.get(row, {}), chunk.env)
+                block = chunk.block
+                own = block.own_infos.get((row, chunk.env))
+                infos = env_infos(block.infos.get(row, {}), chunk.env) if own is None else own
             self._made[position] = infos
         return self._made[position]
 

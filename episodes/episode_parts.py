@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -70,7 +69,7 @@ def slice_episode(episode: SingleAgentEpisode, slice_: slice, len_lookback_buffe
         wanted = check_lookback(f"episode {episode.id_}, slice", len_lookback_buffer)
     begin, end = lookback + start, lookback + stop
     keep = min(wanted, begin)
-    rows: Sequence[int] = range(begin - keep, end)
+    rows: range | list[int] = range(begin - keep, end)
     if step > 1:
         rows = [*range(begin - keep, begin), *range(begin, end, step)]
     part = _part(episode, rows, end, keep)
@@ -80,23 +79,24 @@ def slice_episode(episode: SingleAgentEpisode, slice_: slice, len_lookback_buffe
     return part
 
 
-def _part(episode: SingleAgentEpisode, steps: Any, end: int, keep: int) -> SingleAgentEpisode:
+def _part(episode: SingleAgentEpisode, steps: range | list[int], end: int, keep: int) -> SingleAgentEpisode:
     """Copies of absolute steps and of the observation `end` after them, the first `keep` as lookback."""
     part = type(episode).__new__(type(episode))
     part._set_identity(episode.id_, episode.agent_id, episode.module_id, episode.multi_agent_episode_id)
-    part._custom_data = copy.deepcopy(episode._custom_data)
+    part._custom_data = copy.deepcopy(episode._custom_data) if episode._custom_data else {}
     part.is_terminated = part.is_truncated = False
     part._given_observation_space = episode._given_observation_space
     part._start_time, part._last_step_time = episode._start_time, episode._last_step_time
     infos = episode.infos.data
-    if not episode.is_reset:
-        rows: Any = range(0)
-    elif isinstance(steps, range):
-        rows = range(steps.start, end + 1)
+    rows: range | list[int] = range(0)
+    if isinstance(steps, range):
+        rows = range(steps.start, end + 1 if infos else steps.start)
+        infos = infos[steps.start : end + 1]
     else:
         rows = [*steps, end]
+        infos = [infos[i] for i in rows]
     part.observations = episode.observations.copy_rows(rows, keep)
-    part.infos = InfosBuffer([infos[i] for i in rows], keep)
+    part.infos = InfosBuffer(infos, keep)
     part.actions = episode.actions.copy_rows(steps, keep)
     part.rewards = episode.rewards.copy_rows(steps, keep)
     part.extra_model_outputs = {

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
+from epibatch.core.errors import ColumnError
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
 from .buffer_source import NOTHING, BufferSource
@@ -26,6 +27,9 @@ class GrowingColumn(LookbackBuffer):
 
     Args:
         space: The stream's Gymnasium space.
+
+    Attributes:
+        provisional: Whether the newest row can be replaced by one of another nesting, shape or type.
     """
 
     __slots__ = (
@@ -35,10 +39,10 @@ class GrowingColumn(LookbackBuffer):
         "_form",
         "_leaves",
         "_pending",
-        "_provisional",
         "_shape",
         "_source",
         "_stop",
+        "provisional",
         "space",
     )
 
@@ -49,23 +53,19 @@ class GrowingColumn(LookbackBuffer):
         self._leaves: list[Leaf] | None = None
         self._stop = 0
         self._pending: Any = NOTHING
-        self._provisional = False
+        self.provisional = False
         self._source: BufferSource | None = None
         self._flat: Leaf | None = None
 
     def point(self, form: Form, leaves: list[Leaf] | None, stop: int, pending: Any = NOTHING) -> None:
         """Show these rows from now on (for the buffer's source)."""
         self._form, self._leaves, self._stop, self._pending = form, leaves, stop, pending
+        self.provisional = pending is not NOTHING
 
     @property
     def form(self) -> Form:
         """The nesting of the stream's rows."""
         return self._form
-
-    @property
-    def provisional(self) -> bool:
-        """Whether the newest row can still be replaced by one of another nesting, shape or type."""
-        return self._provisional or self._pending is not NOTHING
 
     def raw_row(self) -> Any:
         """The provisional row that is held apart from the column because it does not fit; else NOTHING."""
@@ -106,16 +106,21 @@ class GrowingColumn(LookbackBuffer):
         leaf = self._flat
         if leaf is None:
             return False
-        if type(item) is np.ndarray:
-            if item.dtype is not self._dtype or item.shape != self._shape:
-                return False
-        elif type(item) not in self._accepts:
+        if type(item) not in self._accepts and (
+            type(item) is not np.ndarray or item.dtype is not self._dtype or item.shape != self._shape
+        ):
             return False
+        stop = self._stop
         try:
-            leaf[self._stop] = item
-        except (IndexError, OverflowError):  # full, or a Python int that int64 cannot hold
+            leaf[stop] = item
+        except OverflowError:  # a Python int that int64 cannot hold
             return False
-        self._stop += 1
+        except IndexError:
+            leaf = grown(leaf, stop, max(16, 2 * stop))
+            self._leaves = [leaf]
+            self._flat = leaf
+            return self.put(item)
+        self._stop = stop + 1
         return True
 
     def plan(self, item: Any) -> RowPlan:
@@ -153,7 +158,7 @@ class GrowingColumn(LookbackBuffer):
             self._settle()
         else:
             self._stop -= 1
-        self._provisional = False
+        self.provisional = False
 
     def append(self, item: Any) -> None:
         """Add one row; a provisional row becomes final first.
@@ -171,7 +176,7 @@ class GrowingColumn(LookbackBuffer):
                 self.commit()
                 plan = self.plan(item)
             self.add(plan)
-        self._provisional = False
+        self.provisional = False
 
     def stage(self, item: Any) -> None:
         """Add one row that stays provisional until the next one comes.
@@ -187,20 +192,33 @@ class GrowingColumn(LookbackBuffer):
             if self._pending is not NOTHING:
                 self.commit()
             self._stage(item)
-        self._provisional = True
+        self.provisional = True
 
     def _stage(self, item: Any) -> None:
-        values, form = flatten(item)
         if not self._stop:
             self._leaves = None
         leaves = self._leaves
         if leaves is None:
             self.add(self.plan(item))
-        elif form == self._form and all(fits_exactly(leaf, value) for leaf, value in zip(leaves, values)):
-            self.add((form, values, [leaf.dtype for leaf in leaves]))
+            return
+        values = self.leaves_of(item)
+        if values is not None and all(fits_exactly(leaf, value) for leaf, value in zip(leaves, values)):
+            self.add((self._form, values, [leaf.dtype for leaf in leaves]))
         else:
             self._pending = owned(item)
             self._settle()
+
+    def leaves_of(self, row: Any) -> list[Any] | None:
+        """The leaves of a row in the order of the column's; None if it is nested differently."""
+        values, form = flatten(row)
+        if form == self._form:
+            return values
+        if form is None or self._form is None:
+            return None
+        try:
+            return flatten_like(self._form, row)  # keys in another order
+        except ColumnError:
+            return None
 
     def _restage(self, item: Any) -> None:
         """Put another row in the place of the provisional one."""
@@ -208,13 +226,13 @@ class GrowingColumn(LookbackBuffer):
             self._stop -= 1
         self._pending = NOTHING
         self._stage(item)
-        self._provisional = True
+        self.provisional = True
 
     def restore_newest(self, raw: list[Any], provisional: bool) -> None:
         """Bring back what `raw_row` (at most one) and `provisional` said of a column with these rows."""
         for row in raw:
             self._stage(row)
-        self._provisional = provisional
+        self.provisional = provisional
 
     def commit(self) -> None:
         """Make the provisional row final.
@@ -228,7 +246,7 @@ class GrowingColumn(LookbackBuffer):
             plan = self.plan(self._pending)
             self._pending = NOTHING
             self.add(plan)
-        self._provisional = False
+        self.provisional = False
 
     def replace(self, form: Form, leaves: list[Leaf], count: int) -> None:
         """Hold these `count` rows, as given, in place of those before."""
@@ -259,6 +277,11 @@ class GrowingColumn(LookbackBuffer):
         if leaf.dtype.kind in "biufc":
             self._flat, self._dtype, self._shape = leaf, leaf.dtype, leaf.shape[1:]
             self._accepts = plain_types(leaf.dtype) if leaf.ndim == 1 else frozenset()
+
+    def share_kind(self, other: GrowingColumn, leaf: Leaf) -> None:
+        """Hold `leaf`, which is of the same shape and type as the one array of `other`."""
+        self._leaves, self._stop = [leaf], len(leaf)
+        self._flat, self._dtype, self._shape, self._accepts = leaf, other._dtype, other._shape, other._accepts
 
     def _promote(self, i: int, dtype: np.dtype[Any] | None) -> Leaf:
         """Leaf `i` with another dtype, in place of the one before."""

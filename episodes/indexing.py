@@ -10,15 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import index as as_index
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from epibatch.core.errors import EpisodeIndexError, LookbackError, explain
+from epibatch.core.errors import EpisodeIndexError, EpisodeStateError, LookbackError, explain
 
-__all__ = ["HistoryWatch", "Indices", "Positions", "note_history", "position_of", "positions_of", "watch_history"]
+__all__ = [
+    "HistoryWatch",
+    "Indices",
+    "Positions",
+    "check_writable",
+    "note_history",
+    "position_of",
+    "positions_of",
+    "watch_history",
+]
 
 Indices: TypeAlias = "int | slice | Sequence[int] | None"
 Positions: TypeAlias = "range | np.ndarray[Any, np.dtype[np.int64]]"
@@ -26,32 +35,28 @@ Positions: TypeAlias = "range | np.ndarray[Any, np.dtype[np.int64]]"
 
 @dataclass
 class HistoryWatch:
-    """Records, while a piece runs, how many steps before a chunk's start were asked for.
+    """What a plain piece does to episodes while it runs: how far back it reads, and whether it may write.
 
     Args:
-        where: The piece, as error messages name it.
+        depth: Most steps before a chunk's start that were asked for so far.
+        calls: How often the watched pipeline ran to its end.
+        writable: Whether the piece that runs may write to episodes.
     """
 
-    where: str
     depth: int = 0
     calls: int = 0
-    depths: dict[str, int] = field(default_factory=dict)
-
-    def enter(self, where: str) -> None:
-        """Name the piece that runs from now on."""
-        self.where = where
+    writable: bool = True
 
     def note(self, depth: int, available: int, t_started: int) -> None:
         """Take note of a read `depth` steps before the chunk; refuse one that would be filled in silence."""
         self.depth = max(self.depth, depth)
-        self.depths[self.where] = max(self.depths.get(self.where, 0), depth)
         if depth > available and t_started > available:
             raise LookbackError(
                 explain(
-                    f"{self.where}: reading {depth} steps before a chunk that starts at t={t_started}",
+                    f"reading {depth} steps before a chunk that starts at t={t_started}",
                     expected=f"a lookback of at least {min(depth, t_started)} steps",
                     found=f"a lookback of {available} steps (filling would hide steps that exist)",
-                    do="declare `lookback` on the piece, or set episode_lookback_horizon to at least that depth",
+                    do=f"cut chunks with that lookback: `lookback = {depth}` on the piece, or episode_lookback_horizon",
                 )
             )
 
@@ -67,6 +72,24 @@ def watch_history(watch: HistoryWatch) -> Iterator[HistoryWatch]:
         yield watch
     finally:
         _WATCH.reset(token)
+
+
+def check_writable() -> None:
+    """Refuse a write while a piece runs that declared its needs but not that it writes.
+
+    Raises:
+        EpisodeStateError: such a piece is running.
+    """
+    watch = _WATCH.get()
+    if watch is not None and not watch.writable:
+        raise EpisodeStateError(
+            explain(
+                "writing to an episode",
+                expected="a piece that leaves episodes as they are: it declares `reads`, but not that it writes",
+                found="a setter",
+                do="set `mutates_episodes = True` on the piece, or write to the batch instead",
+            )
+        )
 
 
 def note_history(first: int, lookback: int, t_started: int) -> None:

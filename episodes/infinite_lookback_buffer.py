@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import EpisodeIndexError, explain
+from epibatch.core.errors import EpisodeIndexError, SpaceError, explain
 from epibatch.core.structs import flatten, flatten_like, form_of, map_struct, unflatten
 
 from .buffer_source import NOTHING, BufferSource
@@ -86,18 +86,15 @@ class InfiniteLookbackBuffer(GrowingColumn):
         Raises:
             ColumnError: that row is nested differently than the column.
         """
+        low, high = self.lookback + start, self.lookback + stop
+        if self._flat is not None:
+            return [self._flat[low : high if high < self._stop else self._stop]]
         if self._source is not None:
             self._source.sync(self)
-        low, high = self.lookback + start, self.lookback + stop
-        leaves = self._leaves
         if self._pending is not NOTHING and high > self._stop:
             return self._with_pending(np.arange(low, min(high, self._stop + 1)))
-        if leaves is None:
-            return []
-        if self._form is None:
-            return [leaves[0][low : min(high, self._stop)]]
         high = min(high, self._stop)
-        return [leaf[low:high] for leaf in leaves]
+        return [leaf[low:high] for leaf in self._leaves or []]
 
     def _row(self, position: int) -> Any:
         if position == self._stop:
@@ -117,7 +114,7 @@ class InfiniteLookbackBuffer(GrowingColumn):
         if not len(positions):
             return self._no_rows()
         if self._pending is not NOTHING and int(np.max(positions)) == self._stop:
-            if self._leaves is not None and form_of(self._pending) != self._form:
+            if self._leaves is not None and self.leaves_of(self._pending) is None:
                 return object_leaf([owned(self._row(int(p))) for p in positions])
             form = form_of(self._pending) if self._leaves is None else self._form
             return unflatten(form, self._with_pending(np.asarray(positions, np.int64)))
@@ -132,7 +129,10 @@ class InfiniteLookbackBuffer(GrowingColumn):
             return unflatten(self._form, [leaf[:0] for leaf in self._leaves])
         if self._pending is NOTHING and self.space is None:
             return np.empty(0)
-        return self._repeated(self._fill_row(0), 0)
+        try:
+            return self._repeated(self._fill_row(0), 0)
+        except SpaceError:  # a space of things that are not arrays
+            return np.empty(0)
 
     def _with_pending(self, positions: np.ndarray[Any, np.dtype[np.int64]]) -> list[Leaf]:
         """Copies of the leaves of rows, the raw provisional one among them."""
@@ -223,7 +223,7 @@ class InfiniteLookbackBuffer(GrowingColumn):
         if other._pending is not NOTHING:
             self.stage(other._pending)
         elif count > 0:
-            self._provisional = other._provisional
+            self.provisional = other.provisional
 
     def _add_rows(self, rows: Any, count: int) -> None:
         if self._leaves is None:
@@ -263,7 +263,7 @@ class InfiniteLookbackBuffer(GrowingColumn):
         if position == self._stop and self._source is not None:
             self._pending = owned(row)
             self._source.write_pending(self._pending)
-        elif position == self._stop or (self._provisional and position == self._stop - 1):
+        elif position == self._stop or (self.provisional and position == self._stop - 1):
             self._restage(row)
         elif self._flat is not None and type(row) in self._accepts:
             try:
@@ -292,14 +292,16 @@ class InfiniteLookbackBuffer(GrowingColumn):
         newest = len(rows) > 0 and rows[-1] == total - 1 and self.provisional
         pending = newest and self._pending is not NOTHING
         stored = rows[:-1] if pending else rows
-        if self._leaves is not None:
+        if self._flat is not None and isinstance(stored, range) and stored.step == 1:
+            out.share_kind(self, self._flat[stored.start : stored.stop].copy())
+        elif self._leaves is not None:
             where: Any = slice(stored.start, stored.stop, stored.step) if isinstance(stored, range) else list(stored)
             out._form, out._stop = self._form, len(stored)
             out._leaves = [copied(leaf[where]) for leaf in self._leaves]
             out._settle()
         if pending:
             out._stage(self._pending)
-        out._provisional = newest
+        out.provisional = newest
         out.lookback = min(lookback, len(rows))
         return out
 
@@ -307,8 +309,8 @@ class InfiniteLookbackBuffer(GrowingColumn):
         total = self.len_incl_lookback()
         pending, leaves, newest = self._pending, self._leaves, []
         if pending is not NOTHING:
-            exact = leaves is not None and form_of(pending) == self._form
-            if leaves is None or (exact and all(map(fits_exactly, leaves, flatten(pending)[0]))):
+            values = None if leaves is None else self.leaves_of(pending)
+            if leaves is None or (values is not None and all(map(fits_exactly, leaves, values))):
                 leaves = self._with_pending(np.arange(total))
             else:
                 newest = [pending]

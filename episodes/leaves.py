@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -31,7 +32,7 @@ __all__ = [
 
 Leaf: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-_FIRST_CAPACITY = 16
+_FIRST_ROWS, _FIRST_BYTES = 16, 1024
 _OBJECT = np.dtype(object)
 _PYTHON_TYPES = {np.bool_: bool, np.int64: int, np.float64: float, np.complex128: complex}
 
@@ -53,16 +54,18 @@ def as_value(item: Any) -> Leaf:
 
 
 def owned(row: Any) -> Any:
-    """A copy of the arrays in a row: environments may reuse theirs."""
+    """A copy of the arrays and lists in a row: environments may reuse theirs."""
     if type(row) is np.ndarray:
         return row.copy()
     if isinstance(row, (dict, tuple)):
         return map_struct(owned, row)
-    return row
+    return copy.deepcopy(row) if isinstance(row, list) else row
 
 
-def empty_leaf(value: Leaf, capacity: int = _FIRST_CAPACITY) -> Leaf:
-    """Room for `capacity` rows that look like `value`."""
+def empty_leaf(value: Leaf, capacity: int | None = None) -> Leaf:
+    """Room for `capacity` rows that look like `value`; default: about a kilobyte, at least 16 rows."""
+    if capacity is None:
+        capacity = max(_FIRST_ROWS, _FIRST_BYTES // max(value.nbytes, 1))
     return np.empty((capacity, *value.shape), value.dtype)
 
 

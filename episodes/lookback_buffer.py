@@ -9,7 +9,7 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeIndexError, SpaceError, explain
 
-from .indexing import Indices, Positions, note_history, position_of, positions_of
+from .indexing import Indices, Positions, check_writable, note_history, position_of, positions_of
 
 __all__ = ["LookbackBuffer"]
 
@@ -162,7 +162,9 @@ class LookbackBuffer(ABC):
 
         Raises:
             EpisodeIndexError: rows that do not exist, or another number of rows than addressed.
+            EpisodeStateError: a piece is running that did not declare to write.
         """
+        check_writable()
         total = self.len_incl_lookback()
         if at_indices is None or isinstance(at_indices, (slice, *_MANY)):
             positions = positions_of(at_indices, self.lookback, total, neg_index_as_lookback, False)

@@ -9,11 +9,10 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.columns import Columns
 from epibatch.core.errors import EpisodeError, EpisodeStateError, explain
 from epibatch.core.structs import flatten
 
-from .episode_getters import EpisodeGetters
+from .episode_facts import EpisodeFacts
 from .episode_parts import check_lookback, cut_episode, join_episode, slice_episode
 from .episode_state import episode_from_state, episode_state
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
@@ -27,7 +26,7 @@ _EQUAL = (
 )
 
 
-class SingleAgentEpisode(EpisodeGetters):
+class SingleAgentEpisode(EpisodeFacts):
     """The columns of one agent's episode, or of a chunk of it.
 
     `observations[0]` is the reset observation; `actions[t]`, `rewards[t]` and the model outputs of
@@ -113,79 +112,6 @@ class SingleAgentEpisode(EpisodeGetters):
         self._start_time: float | None = None
         self._last_step_time: float | None = None
 
-    # -- what it is ----------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        return len(self.rewards)
-
-    def env_steps(self) -> int:
-        """Number of steps in this chunk, lookback excluded."""
-        return len(self)
-
-    agent_steps = env_steps
-
-    @property
-    def t(self) -> int:
-        """Step in the whole episode at which this chunk ends."""
-        return self._t_started + len(self)
-
-    @property
-    def t_started(self) -> int:
-        """Step in the whole episode at which this chunk starts."""
-        return self._t_started
-
-    @t_started.setter
-    def t_started(self, value: int) -> None:
-        self._t_started = value
-        for column in self._columns():
-            column.t_started = value
-
-    def _columns(self) -> list[Any]:
-        return [self.observations, self.infos, self.actions, self.rewards, *self.extra_model_outputs.values()]
-
-    @property
-    def lookback(self) -> int:
-        """Number of steps kept from before the chunk's start."""
-        return self.rewards.lookback
-
-    @property
-    def is_reset(self) -> bool:
-        """Whether the episode has its reset observation."""
-        return self.observations.len_incl_lookback() > 0
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the episode ended, by termination or truncation."""
-        return self.is_terminated or self.is_truncated
-
-    @property
-    def is_numpy(self) -> bool:
-        """Always True: columns are arrays from their first row on."""
-        return True
-
-    @property
-    def custom_data(self) -> dict[str, Any]:
-        """Anything a user wants to keep with the episode."""
-        return self._custom_data
-
-    @property
-    def observation_space(self) -> gym.Space[Any] | None:
-        """Space of the observations as stored (a piece that rewrites them sets it)."""
-        return self.observations.space
-
-    @observation_space.setter
-    def observation_space(self, space: gym.Space[Any] | None) -> None:
-        self.observations.space = space
-
-    @property
-    def action_space(self) -> gym.Space[Any] | None:
-        """Space of the actions as stored."""
-        return self.actions.space
-
-    @action_space.setter
-    def action_space(self, space: gym.Space[Any] | None) -> None:
-        self.actions.space = space
-
     # -- growing -------------------------------------------------------------------------------
 
     def add_env_reset(self, observation: Any, infos: dict[str, Any] | None = None) -> None:
@@ -243,12 +169,13 @@ class SingleAgentEpisode(EpisodeGetters):
             ColumnError: an action, reward or model output is nested differently than those before.
                 After any of these the episode is as it was.
         """
-        if self.is_terminated or self.is_truncated or not self.is_reset:
+        if self.is_terminated or self.is_truncated:
             raise self._not_steppable()
         if type(self.infos) is not InfosBuffer:
             self.own_columns()
-        outputs = self.extra_model_outputs
-        extras = extra_model_outputs or {}
+        observations, outputs, extras = self.observations, self.extra_model_outputs, extra_model_outputs or {}
+        if not observations.provisional and not self.is_reset:
+            raise self._not_steppable()
         if extras.keys() != outputs.keys():
             outputs = self._set_extra_keys(extras)
         if self._given_observation_space is not None:
@@ -261,9 +188,12 @@ class SingleAgentEpisode(EpisodeGetters):
         for key, value in extras.items():
             if not outputs[key].put(value):
                 late.append((outputs[key], value))
-        self._add_rest(observation, late)
+        if late or not observations.put(observation):
+            self._add_rest(observation, late)
+        observations.provisional = True
         self.infos.append(dict(infos) if infos else {})
-        self.is_terminated, self.is_truncated = bool(terminated), bool(truncated)
+        if terminated or truncated:
+            self.is_terminated, self.is_truncated = bool(terminated), bool(truncated)
         self._last_step_time = time.perf_counter()
 
     def _add_rest(self, observation: Any, late: list[tuple[InfiniteLookbackBuffer, Any]]) -> None:
@@ -406,32 +336,7 @@ class SingleAgentEpisode(EpisodeGetters):
             column.own()
         self.infos = InfosBuffer(self.infos.data, self.infos.lookback)
 
-    # -- totals and state ----------------------------------------------------------------------
-
-    def get_return(self) -> float:
-        """Sum of the rewards of this chunk, lookback excluded."""
-        return float(np.sum(self.rewards.get())) if len(self) else 0.0
-
-    def get_duration_s(self) -> float:
-        """Seconds between the reset and the newest step."""
-        if self._start_time is None or self._last_step_time is None:
-            return 0.0
-        return self._last_step_time - self._start_time
-
-    def get_data_dict(self) -> dict[str, Any]:
-        """The chunk's steps as a dict of columns, each with `len(self)` rows."""
-        flags = np.zeros((2, len(self)), np.bool_)
-        if len(self):
-            flags[:, -1] = self.is_terminated, self.is_truncated
-        return {
-            Columns.OBS: self.get_observations(slice(0, len(self))),
-            Columns.INFOS: self.get_infos(slice(0, len(self))),
-            Columns.ACTIONS: self.get_actions(),
-            Columns.REWARDS: self.get_rewards(),
-            Columns.TERMINATEDS: flags[0],
-            Columns.TRUNCATEDS: flags[1],
-            **{key: column.get() for key, column in self.extra_model_outputs.items()},
-        }
+    # -- state ---------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
         """Everything that makes the chunk, as plain dicts, arrays and scalars."""

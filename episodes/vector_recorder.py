@@ -9,14 +9,18 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import EpisodeError, EpisodeStateError, explain
+from epibatch.core.structs import map_struct
 
 from .block import Block, BlockColumn
 from .block_infos import env_infos
 from .chunk import Chunk
+from .leaves import owned
 from .single_agent_episode import SingleAgentEpisode
 from .vector_episodes import VectorEpisodes
 
 __all__ = ["VectorRecorder"]
+
+_FINAL = ("final_obs", "final_info", "_final_obs", "_final_info")
 
 
 class VectorRecorder:
@@ -86,6 +90,7 @@ class VectorRecorder:
         infos: dict[str, Any] | None = None,
         extras: dict[str, Any] | None = None,
         final_observations: Any = None,
+        reset_infos: dict[str, Any] | None = None,
     ) -> list[Chunk]:
         """Add one vector step.
 
@@ -99,6 +104,8 @@ class VectorRecorder:
             extras: Other outputs of the module: arrays of shape [N, ...] per key.
             final_observations: With "same_step", the terminal observations: arrays or object
                 array of shape [N, ...]; only rows of ended environments are read.
+            reset_infos: Infos of a separate reset of the ended environments; then `infos` are those
+                of the step alone. Otherwise `infos` hold both, the terminal ones as `final_info`.
 
         Returns:
             The chunks that ended with this step.
@@ -120,13 +127,20 @@ class VectorRecorder:
         block.row = row + 1
         block.pending = observations
         if infos:
-            block.infos[row + 1] = infos
+            block.infos[row + 1] = {key: value for key, value in infos.items() if key not in _FINAL}
         done = np.logical_or(terminateds, truncateds)
         for env in self._waiting:
             self._begin(env, row + 1)
             done[env] = False  # an episode cannot end with its reset
         self._waiting = []
-        return self._end(done, row + 1, terminateds, truncateds, final_observations) if done.any() else []
+        if not done.any():
+            return []
+        ended = self._end(done, row + 1, terminateds, truncateds)
+        if self._autoreset == "same_step":
+            for chunk in ended:
+                self._set_tail(chunk, final_observations, infos or {}, reset_infos)
+                self._begin(chunk.env, row + 1)
+        return ended
 
     def _put_extras(self, row: int, extras: dict[str, Any]) -> None:
         block = self._block
@@ -151,7 +165,7 @@ class VectorRecorder:
         self.episodes.chunks[env] = Chunk(self._block, env, row, row, self._spaces)
         self.episodes.views[env] = None
 
-    def _end(self, done: Any, row: int, terminateds: Any, truncateds: Any, final_observations: Any) -> list[Chunk]:
+    def _end(self, done: Any, row: int, terminateds: Any, truncateds: Any) -> list[Chunk]:
         ended = []
         for env in np.flatnonzero(done).tolist():
             chunk = self.episodes.chunks[env]
@@ -160,19 +174,21 @@ class VectorRecorder:
             ended.append(chunk)
             if self._autoreset == "next_step":
                 self._waiting.append(env)
-            else:
-                self._set_tail(chunk, env, final_observations)
-                self._begin(env, row)
         return ended
 
-    def _set_tail(self, chunk: Chunk, env: int, final_observations: Any) -> None:
-        from epibatch.core.structs import map_struct
-
+    def _set_tail(
+        self, chunk: Chunk, final_observations: Any, infos: dict[str, Any], reset_infos: dict[str, Any] | None
+    ) -> None:
+        """Keep the terminal observation and info of an episode whose next row is another episode's."""
+        env, block = chunk.env, self._block
         row = final_observations[env] if isinstance(final_observations, np.ndarray) else None
-        chunk.tail = map_struct(lambda leaf: leaf[env], final_observations) if row is None else row
-        infos = self._block.infos.get(self._block.row, {})
-        final = infos.get("final_info")
-        chunk.tail_infos = env_infos(final, env) if isinstance(final, dict) else {}
+        chunk.tail = owned(map_struct(lambda leaf: leaf[env], final_observations) if row is None else row)
+        if reset_infos is None:
+            final = infos.get("final_info")
+            chunk.tail_infos = env_infos(final, env) if isinstance(final, dict) else {}
+        else:
+            chunk.tail_infos = env_infos(infos, env)
+            block.own_infos[block.row, env] = env_infos(reset_infos, env)
 
     def expect(self, vector_steps: int) -> None:
         """Make room for so many vector steps in the next fragments."""

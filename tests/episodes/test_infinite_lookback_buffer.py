@@ -329,3 +329,8 @@ def test_set_with_another_number_of_rows_raises_and_changes_nothing(new: list[in
     with pytest.raises(EpisodeIndexError, match=r"expected:[\s\S]*found:"):
         buffer.set(new, at_indices=indices)
     np.testing.assert_array_equal(buffer.data, ROWS)
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Text(5), None])
+def test_no_rows_of_things_that_are_not_arrays(space: Any) -> None:
+    assert len(InfiniteLookbackBuffer(space=space).get()) == 0

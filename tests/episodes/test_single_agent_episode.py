@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.core.errors import EpibatchError, EpisodeIndexError
+from epibatch.core.errors import EpibatchError, EpisodeError, EpisodeStateError
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
 BOX = gym.spaces.Box(-100, 100, (2,), np.float32)
@@ -126,185 +126,85 @@ def test_columns_given_as_arrays_and_structs_work_like_lists() -> None:
         assert len(episode) == 2 and episode.get_return() == 3.0 and episode.get_infos() == [{}, {}, {}]
 
 
-# ---------------------------------------------------------------- index rules of the getters
-@pytest.mark.parametrize(
-    ("indices", "options", "expected"),
-    [
-        (-1, {}, 4),
-        (-5, {}, 0),
-        (np.int64(0), {}, 2),
-        (-1, {"neg_index_as_lookback": True}, 1),
-        (-2, {"neg_index_as_lookback": True}, 0),
-        (slice(-2, 2), {"neg_index_as_lookback": True}, [0, 1, 2, 3]),
-        (slice(-9, 9), {}, [0, 1, 2, 3, 4]),
-        (slice(-3, 4), {"fill": 7, "neg_index_as_lookback": True}, [7, 0, 1, 2, 3, 4, 7]),
-        ([0, -1], {}, [2, 4]),
-        ([], {}, []),
-        (slice(None, None, -1), {}, [4, 3, 2]),
-        (99, {"fill": 7}, 7),
-    ],
-)
-def test_index_rules_hold_for_every_getter(indices: Any, options: dict[str, Any], expected: Any) -> None:
-    episode = make(4, 2)
-    np.testing.assert_array_equal(episode.get_observations(indices, **options), expected)
-    found = episode.get_infos(indices, **options)
-    if isinstance(expected, list):
-        assert found == [i if i == 7 else {"i": i} for i in expected]
-    else:
-        assert found == (expected if expected == 7 else {"i": expected})
-
-
-@pytest.mark.parametrize("name", ["observations", "infos", "actions", "rewards"])
-@pytest.mark.parametrize(("index", "neg"), [(3, False), (-6, False), (np.int64(9), False), (-3, True)])
-def test_wrong_indices_are_named_errors(name: str, index: int, neg: bool) -> None:
-    with pytest.raises(EpisodeIndexError, match=r"expected:[\s\S]*found:"):
-        getattr(make(4, 2), f"get_{name}")(index, neg_index_as_lookback=neg)
-
-
-def test_fill_items_have_the_form_of_the_column() -> None:
-    row = {"x": np.ones(2, np.float32), "n": 1}
-    for space in (DICT, None):
-        episode = SingleAgentEpisode(observation_space=space)
-        episode.add_env_reset(row)
-        item = episode.get_observations(-3, fill=0.0)
-        assert item["x"].dtype == np.float32 and item["x"].shape == (2,) and not item["x"].any()
-        assert np.shape(item["n"]) == () and np.asarray(item["n"]).dtype == np.int64
-        stacked = episode.get_observations(slice(-3, None), fill=0.0)
-        np.testing.assert_array_equal(stacked["x"], [[0, 0], [0, 0], [1, 1]])
-    assert make(2).get_rewards(slice(-3, None), fill=0).dtype == np.float64
-
-
-def test_one_hot_actions_and_their_fill() -> None:
-    episode = SingleAgentEpisode(
-        observations=[0, 1, 2], actions=[2, 0], rewards=[0.0, 0.0], action_space=gym.spaces.Discrete(3),
-        observation_space=gym.spaces.Discrete(4, start=-1), len_lookback_buffer=0,
-    )  # fmt: skip
-    found = episode.get_actions(slice(-1, 2), one_hot_discrete=True, fill=0.0, neg_index_as_lookback=True)
-    np.testing.assert_array_equal(found, [[0, 0, 0], [0, 0, 1], [1, 0, 0]])
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(episode.get_observations(0, one_hot_discrete=True), [0, 1, 0, 0])
-
-
-def test_unknown_extra_key_is_an_error_naming_the_known_ones() -> None:
-    with pytest.raises(KeyError, match="e"):
-        make().get_extra_model_outputs("ee")
-    with pytest.raises(EpibatchError, match="nope"):
-        make().set_extra_model_outputs(key="nope", new_data=[1])
-
-
-# ---------------------------------------------------------------- cut, concat, slice
-@pytest.mark.parametrize(("k", "kept"), [(0, 0), (1, 1), (3, 3), (99, 6)])
-def test_cut(k: int, kept: int) -> None:
-    episode = make(6, 2, t_started=10, id_="i", agent_id="a", module_id="m", multi_agent_episode_id="ma")
-    episode.custom_data["x"] = [1]
-    successor = episode.cut(len_lookback_buffer=k)
-    check(successor, 6 - kept, 6, lookback={kept}, t=(14, 14, 0), flags=(False, False))
-    assert (successor.id_, successor.agent_id, successor.module_id) == ("i", "a", "m")
-    assert successor.multi_agent_episode_id == "ma"
-    successor.custom_data["x"].append(2)
-    step(successor, 7)
-    step(successor, 8)
-    assert episode.custom_data == {"x": [1]}
-    check(episode, 0, 6, t=(10, 14, 4))
-    check(successor, 6 - kept, 8, t=(14, 16, 2))
-
-
-@pytest.mark.parametrize("lookback", [0, 1, 3])
-def test_concat_undoes_cut(lookback: int) -> None:
-    episode = make(3, 1, t_started=5)
-    successor = episode.cut(len_lookback_buffer=lookback)
-    step(successor, 4)
-    step(successor, 5, terminated=True)
-    successor.custom_data["q"] = 1
-    episode.concat_episode(successor)
-    check(episode, 0, 5, lookback={1}, t=(5, 9, 4), flags=(True, False))
-    assert episode.custom_data == {"q": 1}
-
-
-def test_concat_onto_a_chunk_without_steps_keeps_the_model_outputs() -> None:
-    episode = SingleAgentEpisode()
-    episode.add_env_reset(0, {"i": 0})
-    successor = episode.cut()
-    step(successor, 1)
-    step(successor, 2)
-    episode.concat_episode(successor)
-    check(episode, 0, 2, t=(0, 2, 2))
-    step(episode, 3)
-    check(episode, 0, 3)
-    check(successor, 0, 2)
-
-
-def wrong_successors() -> dict[str, Any]:
-    def other(**options: Any) -> Any:
-        return lambda: make(2, 0, **({"id_": "i", "t_started": 4} | options))
-
-    return {
-        "other id": (False, other(id_="j")),
-        "a gap in t": (False, other(t_started=5)),
-        "another first observation": (False, other()),
-        "after the end": (True, other()),
-    }
-
-
-@pytest.mark.parametrize("case", wrong_successors())
-def test_concat_refuses_what_does_not_follow(case: str) -> None:
-    done, other = wrong_successors()[case]
-    episode = make(4, 0, id_="i", terminated=done)
-    with pytest.raises(AssertionError, match=r"expected:[\s\S]*found:"):
-        episode.concat_episode(other())
-    check(episode, 0, 4)
+# ---------------------------------------------------------------- what it refuses
+def test_state_errors_are_named_and_are_assertion_errors() -> None:
+    empty, running = SingleAgentEpisode(), SingleAgentEpisode()
+    running.add_env_reset(0)
+    done = make(terminated=True)
+    options = {"terminated": False, "truncated": False}
+    for call, words in (
+        (lambda: empty.add_env_step(0, 0, 0.0, **options), "reset"),
+        (lambda: running.add_env_reset(0), "reset"),
+        (lambda: make().add_env_reset(0), "reset"),
+        (lambda: done.add_env_step(0, 0, 0.0, **options), "ended|done"),
+        (done.cut, "ended|done"),
+    ):
+        with pytest.raises(EpisodeStateError, match=words) as caught:
+            call()
+        assert isinstance(caught.value, AssertionError) and "found:" in str(caught.value)
+    assert len(empty) == 0 and not empty.is_reset
+    assert len(done) == 4 and len(done.get_observations()) == 5
 
 
 @pytest.mark.parametrize(
-    ("key", "options", "rows", "lookback", "t", "done"),
+    ("space", "good", "bad", "words"),
     [
-        (slice(1, 3), {}, (1, 5), 2, (11, 13, 2), False),
-        (slice(None), {}, (0, 6), 2, (10, 14, 4), True),
-        (slice(-2, None), {}, (2, 6), 2, (12, 14, 2), True),
-        (slice(2, 4), {}, (2, 6), 2, (12, 14, 2), True),
-        (slice(4, 4), {}, (4, 6), 2, (14, 14, 0), True),
-        (slice(0, -1), {}, (0, 5), 2, (10, 13, 3), False),
-        (slice(1, 3), {"len_lookback_buffer": 1}, (2, 5), 1, (11, 13, 2), False),
-        (slice(1, 3), {"len_lookback_buffer": 0}, (3, 5), 0, (11, 13, 2), False),
-        (slice(1, 3), {"len_lookback_buffer": 9}, (0, 5), 3, (11, 13, 2), False),
-        (slice(np.int64(1), np.int64(3)), {}, (1, 5), 2, (11, 13, 2), False),
-        # a stop behind the end keeps the flags
-        (slice(0, 9), {}, (0, 6), 2, (10, 14, 4), True),
+        (BOX, np.zeros(2, np.float32), np.zeros(3, np.float32), r"\(2,\)[\s\S]*\(3,\)"),
+        (BOX, np.zeros(2, np.float32), 1.0, r"\(2,\)[\s\S]*found: +(\(\)|float)"),
+        (gym.spaces.Discrete(3), 1, np.zeros(2), r"\(\)[\s\S]*\(2,\)"),
+        (DICT, {"x": np.zeros(2, np.float32), "n": 0}, {"x": np.zeros((1, 2), np.float32), "n": 0}, r"\(1, 2\)"),
+        (DICT, {"x": np.zeros(2, np.float32), "n": 0}, {"x": np.zeros(2, np.float32)}, "n"),
+        (gym.spaces.Tuple((BOX, BOX)), (np.zeros(2), np.zeros(2)), (np.zeros(2),), "found"),
     ],
 )
-def test_slice(key: slice, options: Any, rows: Any, lookback: int, t: Any, done: bool) -> None:
-    ids = {"id_": "i", "agent_id": "a", "module_id": "m", "multi_agent_episode_id": "ma"}
-    episode = make(6, 2, t_started=10, terminated=True, observation_space=gym.spaces.Discrete(99), **ids)
-    episode.custom_data["x"] = 1
-    part = episode.slice(key, **options)
-    check(part, *rows, lookback={lookback}, t=t, flags=(done, False))
-    assert {name: getattr(part, name) for name in ids} == ids
-    assert part.custom_data == {"x": 1} and part.observation_space == gym.spaces.Discrete(99)
-    if not options:
-        check(episode[key], *rows, lookback={lookback}, t=t)
+@pytest.mark.parametrize("steps_before", [0, 1, 99, 100])
+def test_an_observation_of_another_shape_than_its_space(
+    space: Any, good: Any, bad: Any, words: str, steps_before: int
+) -> None:
+    options = {"terminated": False, "truncated": False}
+    episode = SingleAgentEpisode(observation_space=space)
+    with pytest.raises(EpibatchError, match=words):
+        episode.add_env_reset(bad)
+    episode.add_env_reset(good)
+    for _ in range(steps_before):
+        episode.add_env_step(good, 0, 0.0, **options)
+    with pytest.raises(EpibatchError, match=words):
+        episode.add_env_step(bad, 0, 0.0, **options)
+    episode.validate()  # the refused step left nothing behind
+    assert len(episode) == steps_before
+    episode.add_env_step(good, 0, 0.0, **options)
+    assert len(episode) == steps_before + 1
 
 
-def test_appending_to_a_slice_and_to_its_source_are_separate() -> None:
-    episode = make(4)
-    part = episode[0:2]
-    part.add_env_step(99, 99, 99.0, {"i": 99}, terminated=False, truncated=False, extra_model_outputs={"e": np.ones(2)})
-    step(episode, 5)
-    check(episode, 0, 5)
-    assert list(part.get_observations()) == [0, 1, 2, 99]
+def test_values_out_of_bounds_and_other_float_types_are_accepted() -> None:
+    episode = SingleAgentEpisode(observation_space=BOX)
+    episode.add_env_reset(np.full(2, 1e6, np.float64))
+    episode.add_env_step(np.full(2, -1e6, np.float64), 0, 0.0, terminated=False, truncated=False)
+    np.testing.assert_array_equal(episode.get_observations(), [[1e6, 1e6], [-1e6, -1e6]])
 
 
-def test_slices_of_nested_columns_keep_their_lookback() -> None:
-    rows = [{"x": np.full(2, i, np.float32), "n": i} for i in range(8)]
-    episode = SingleAgentEpisode(observations=rows, actions=[0] * 7, rewards=[0.0] * 7, len_lookback_buffer=5)
-    part = episode[1:2]
-    assert part.observations.lookback == 5 == part.rewards.lookback
-    np.testing.assert_array_equal(part.observations.data["n"], [1, 2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("extras", [{"e": np.ones(2), "late_key": 1}, {"late_key": 1}, {}, None])
+def test_extra_keys_must_stay_the_same(extras: Any) -> None:
+    episode = make(2)
+    word = "late_key" if extras else "e"
+    with pytest.raises(EpisodeError, match=rf"{word}[\s\S]*found:|found:[\s\S]*{word}"):
+        episode.add_env_step(9, 9, 9.0, terminated=False, truncated=False, extra_model_outputs=extras)
+    episode.validate()
+    assert len(episode) == 2 and list(episode.extra_model_outputs) == ["e"]
 
 
-@pytest.mark.parametrize("index", [0, -1, np.int64(0)])
-def test_single_steps_are_not_episodes(index: Any) -> None:
-    with pytest.raises(NotImplementedError):
-        make()[index]
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"observations": [0, 1], "actions": [0, 1], "rewards": [0.0]},
+        {"observations": [0, 1], "actions": [0], "rewards": [0.0], "infos": [{}]},
+        {"observations": [0, 1], "actions": [0], "rewards": [0.0], "extra_model_outputs": {"e": [1, 2, 3]}},
+        {"observations": [0], "actions": [0], "rewards": [0.0]},
+    ],
+)
+def test_columns_of_unequal_length(columns: dict[str, Any]) -> None:
+    with pytest.raises(EpisodeError, match=r"expected:[\s\S]*found:"):
+        SingleAgentEpisode(**columns)
 
 
 # ---------------------------------------------------------------- state

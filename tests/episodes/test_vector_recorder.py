@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import gc
 import pickle
-import weakref
 
 import gymnasium as gym
 import numpy as np
@@ -219,25 +217,6 @@ def test_pickling_carries_only_the_used_rows():
     assert pickle.loads(data, buffers=buffers) == fragment[3]
 
 
-def test_a_small_kept_chunk_lets_go_of_its_block_at_the_next_harvest():
-    recorder = flat_recorder()
-
-    def step():
-        recorder.step(np.zeros(2, int), np.ones(2), [False] * 2, [False] * 2, np.array([2, 3]))
-
-    step()
-    fragment = recorder.harvest(0)
-    kept = fragment[0]
-    block = weakref.ref(fragment.chunks[0])
-    expected = kept.get_observations().copy()
-    del fragment
-    step()
-    recorder.harvest(0)
-    gc.collect()
-    assert block() is None or kept.observations._source is None or 2 * len(kept) >= 1
-    np.testing.assert_array_equal(kept.get_observations(), expected)
-
-
 def test_adding_steps_to_a_view_is_refused_while_it_is_recorded_and_detaches_it_afterwards():
     recorder = flat_recorder()
     recorder.step(np.zeros(2, int), np.ones(2), [False] * 2, [False] * 2, np.array([2, 3]))
@@ -256,5 +235,5 @@ def test_errors():
     recorder = flat_recorder()
     step = (np.zeros(2, int), np.ones(2), [False] * 2, [False] * 2, np.array([2, 3]))
     recorder.step(*step)
-    with pytest.raises(EpisodeError, match="late|keys of the first step"):
+    with pytest.raises(EpisodeError, match=r"keys of the first step"):
         recorder.step(*step, extras={"late": np.zeros(2)})

@@ -34,6 +34,8 @@ __all__ = [
     "nearest",
 ]
 
+_LISTED = 40
+
 
 class EpibatchError(Exception):
     """Base of every error that epibatch raises on purpose."""
@@ -122,18 +124,29 @@ class NotAvailableError(EpibatchError, NotImplementedError):
 
 def explain(where: str, *, expected: object, found: object, do: str) -> str:
     """Format one message: where, what was expected, what was found, what to do."""
-    return f"{where}\n  expected: {expected}\n  found:    {found}\n  do:       {do}"
+    text = f"{where}\n  expected: {expected}\n  found:    {found}\n  do:       {do}"
+    return "\n".join(line.rstrip() for line in text.splitlines())
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known name is closest to `name`, then list all of them."""
+    """Say which known name is closest to `name`, then list all of them, or the closest of very many."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
+    if len(names) > _LISTED:
+        names = [*difflib.get_close_matches(name, names, n=5, cutoff=0.3), "..."]
     return f"{hint}Known: {', '.join(names) if names else 'none'}"
 
 
 def add_context(error: BaseException, context: str) -> None:
-    """Prepend `context` to an error's message, keeping its class and traceback."""
-    first = str(error) if isinstance(error, EpibatchError) else str(error.args[0] if error.args else "")
-    error.args = (f"{context}\n{first}" if first else context, *error.args[1:])
+    """Put `context` in front of an error's message, keeping its class and traceback.
+
+    Errors that make their message from several arguments, or quote it, get a note instead.
+    """
+    if isinstance(error, EpibatchError) or not error.args or [str(error)] == list(error.args):
+        first = str(error)
+        error.args = (f"{context}\n{first}" if first else context, *error.args[1:])
+    elif hasattr(error, "add_note"):
+        error.add_note(context)
+    else:  # Python 3.10 keeps notes, but its tracebacks do not print them
+        error.__notes__ = [*getattr(error, "__notes__", []), context]

@@ -130,3 +130,91 @@ def test_capacity_never_shows(n: int) -> None:
     np.testing.assert_array_equal(buffer.get()["a"], np.arange(n))
     with pytest.raises(IndexError):
         buffer.get(n)
+
+
+# ---------------------------------------------------------------- the provisional row
+def test_put_takes_only_what_fits_as_it_is() -> None:
+    buffer = InfiniteLookbackBuffer([np.zeros(2, np.float32)])
+    assert buffer.put(np.ones(2, np.float32)) and len(buffer) == 2
+    for other in (np.ones(2), np.ones((1, 2), np.float32), 1.0, [1, 1], {"a": 1}):
+        assert not buffer.put(other)
+    assert len(buffer) == 2
+    buffer.drop_last()
+    np.testing.assert_array_equal(buffer.data, [[0, 0]])
+
+
+def test_a_staged_row_that_fits_is_in_the_column_and_is_written_through() -> None:
+    buffer = InfiniteLookbackBuffer([np.zeros(2)])
+    given = np.ones(2)
+    buffer.stage(given)
+    given += 8
+    assert buffer.provisional
+    rows = buffer.data
+    rows += 1
+    np.testing.assert_array_equal(buffer.last(), [2, 2])
+    buffer.append(np.zeros(2))
+    assert not buffer.provisional
+
+
+@pytest.mark.parametrize("indices", [-1, [-1], slice(1, 2)])
+def test_a_staged_row_is_replaced_by_one_of_another_kind(indices: Any) -> None:
+    buffer = InfiniteLookbackBuffer([np.zeros(2)])
+    buffer.stage(np.ones(2))
+    new: Any = {"raw": 1} if indices == -1 else [{"raw": 1}]
+    buffer.set(new, at_indices=indices)
+    assert buffer.last() == {"raw": 1} and buffer.raw_row() == {"raw": 1}
+    back = np.full(2, 5.0)
+    buffer.set(back if indices == -1 else [back], at_indices=indices)
+    np.testing.assert_array_equal(buffer.data, [[0, 0], [5, 5]])
+
+
+def test_the_only_row_makes_the_column_anew() -> None:
+    buffer = InfiniteLookbackBuffer()
+    buffer.stage({"a": 1})
+    buffer.set(np.zeros(3, np.float32), at_indices=-1)
+    assert buffer.form is None and buffer.data.dtype == np.float32 and buffer.data.shape == (1, 3)
+
+
+def test_a_raw_row_that_does_not_fit_is_read_as_a_copy_and_kept_when_refused() -> None:
+    buffer = InfiniteLookbackBuffer([np.zeros(1)])
+    buffer.stage({"raw": 1})
+    found = buffer.data
+    assert found.dtype == object and found[1] == {"raw": 1} and len(buffer) == 2
+    for refuse in (buffer.commit, lambda: buffer.append(np.zeros(1)), lambda: buffer.stage(np.zeros(1))):
+        with pytest.raises(EpibatchError, match=r"expected:[\s\S]*found:"):
+            refuse()
+        assert buffer.last() == {"raw": 1} and len(buffer) == 2
+    with pytest.raises(EpibatchError, match="raw"):
+        buffer.rows(0, 2)
+    np.testing.assert_array_equal(buffer.rows(0, 1)[0], [[0]])
+
+
+def test_a_raw_row_of_another_type_promotes_when_it_becomes_final() -> None:
+    buffer = InfiniteLookbackBuffer([np.zeros(2, np.float32)])
+    buffer.stage(np.full(2, 0.1))
+    assert buffer.get(0).dtype == np.float32
+    buffer.append(np.zeros(2, np.float32))
+    assert buffer.data.dtype == np.float64 and buffer.get(1).tolist() == [0.1, 0.1]
+
+
+def test_a_first_row_after_an_empty_part_keeps_the_type_of_the_column() -> None:
+    empty = InfiniteLookbackBuffer([np.float32(1)]).copy_rows(range(1, 1), 0)
+    empty.append(2)
+    assert empty.data.dtype == np.float32 and empty.data.tolist() == [2.0]
+
+
+def test_keys_may_come_in_another_order() -> None:
+    buffer = InfiniteLookbackBuffer([{"a": 1, "b": 2}])
+    for row in ({"b": 4, "a": 3}, {"b": 6, "a": 5}, {"b": 0.5, "a": 7}):
+        buffer.stage(row)
+        assert buffer.last() == row
+    found = buffer.data
+    np.testing.assert_array_equal(found["a"], [1, 3, 5, 7])
+    np.testing.assert_array_equal(found["b"], [2, 4, 6, 0.5])
+
+
+def test_lists_given_as_rows_are_copied() -> None:
+    buffer, row = InfiniteLookbackBuffer([[1, 2]]), [3, 4]
+    buffer.stage(row)
+    row[0] = 9
+    assert buffer.data.tolist() == [[1, 2], [3, 4]]

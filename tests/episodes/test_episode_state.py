@@ -1,13 +1,16 @@
-"""Pickled episodes carry the region they use, out of band under protocol 5."""
+"""Pickled episodes carry the region they use; states are plain data; both come back as they were."""
 
 from __future__ import annotations
 
+import copy
 import pickle
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
+from epibatch.core.errors import SpaceError
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
 
@@ -80,3 +83,48 @@ def test_episodes_made_from_read_only_buffers_can_be_changed() -> None:
         np.ones(256, np.float32), 1, 1.0, terminated=True, truncated=False, extra_model_outputs={"e": np.ones(64)}
     )
     assert twin.get_rewards(0) == 10.0 and len(twin) == 11 and len(episode) == 10
+
+
+# ---------------------------------------------------------------- plain state
+def test_the_state_keeps_the_space_that_new_observations_are_checked_against() -> None:
+    raw, flat = gym.spaces.Dict(n=gym.spaces.Discrete(3)), gym.spaces.Box(-1, 1, (1,), np.float32)
+    episode = SingleAgentEpisode(observation_space=raw)
+    episode.add_env_reset({"n": 1})
+    episode.observation_space = flat
+    episode.set_observations(new_data=np.zeros(1, np.float32), at_indices=-1)
+    twin = SingleAgentEpisode.from_state(episode.get_state())
+    assert twin.observation_space == flat
+    with pytest.raises(SpaceError, match=r"dict with keys \['n'\]"):
+        twin.add_env_step(np.zeros(1, np.float32), 0, 0.0)
+    twin.add_env_step({"n": 2}, 0, 0.0)
+    assert twin.get_observations(-1) == {"n": 2}
+
+
+@pytest.mark.parametrize("clone", ["state", "pickle", "deepcopy", "cut", "slice"])
+def test_a_raw_newest_observation_goes_along_and_stays_provisional(clone: str) -> None:
+    episode = SingleAgentEpisode()
+    episode.add_env_reset(np.zeros(2))
+    episode.add_env_step({"raw": 1}, 0, 0.0)
+    twin = {
+        "state": lambda: SingleAgentEpisode.from_state(episode.get_state()),
+        "pickle": lambda: pickle.loads(pickle.dumps(episode)),
+        "deepcopy": lambda: copy.deepcopy(episode),
+        "cut": lambda: episode.cut(len_lookback_buffer=1),
+        "slice": lambda: episode[0:1],
+    }[clone]()
+    assert twin.get_observations(-1) == {"raw": 1}
+    twin.set_observations(new_data=np.ones(2), at_indices=-1)
+    twin.add_env_step(np.full(2, 2.0), 0, 0.0)
+    np.testing.assert_array_equal(twin.observations.data, [[0, 0], [1, 1], [2, 2]])
+    assert episode.get_observations(-1) == {"raw": 1}
+
+
+def test_the_state_holds_nothing_of_the_episodes() -> None:
+    episode = wide_episode(3)
+    episode.set_infos(new_data={"deep": [1]}, at_indices=0)
+    state = episode.get_state()
+    episode.get_rewards()[:] = 9
+    episode.get_infos(0)["deep"].append(2)
+    twin = SingleAgentEpisode.from_state(state)
+    twin.get_infos(0)["deep"].append(3)
+    assert twin.get_return() == 1.5 and state["infos"][0] == {"deep": [1]}

@@ -1,0 +1,121 @@
+"""What an episode says about itself: lengths, times, flags, spaces, totals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.columns import Columns
+
+from .episode_getters import EpisodeGetters
+
+__all__ = ["EpisodeFacts"]
+
+
+class EpisodeFacts(EpisodeGetters):
+    """The read-only side of an episode, derived from its columns and flags."""
+
+    is_terminated: bool
+    is_truncated: bool
+    _t_started: int
+    _custom_data: dict[str, Any]
+    _start_time: float | None
+    _last_step_time: float | None
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def env_steps(self) -> int:
+        """Number of steps in this chunk, lookback excluded."""
+        return len(self)
+
+    agent_steps = env_steps
+
+    @property
+    def t(self) -> int:
+        """Step in the whole episode at which this chunk ends."""
+        return self._t_started + len(self)
+
+    @property
+    def t_started(self) -> int:
+        """Step in the whole episode at which this chunk starts."""
+        return self._t_started
+
+    @t_started.setter
+    def t_started(self, value: int) -> None:
+        self._t_started = value
+        for column in self._columns():
+            column.t_started = value
+
+    def _columns(self) -> list[Any]:
+        return [self.observations, self.infos, self.actions, self.rewards, *self.extra_model_outputs.values()]
+
+    @property
+    def lookback(self) -> int:
+        """Number of steps kept from before the chunk's start."""
+        return self.rewards.lookback
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether the episode has its reset observation."""
+        return self.observations.len_incl_lookback() > 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the episode ended, by termination or truncation."""
+        return self.is_terminated or self.is_truncated
+
+    @property
+    def is_numpy(self) -> bool:
+        """Always True: columns are arrays from their first row on."""
+        return True
+
+    @property
+    def custom_data(self) -> dict[str, Any]:
+        """Anything a user wants to keep with the episode."""
+        return self._custom_data
+
+    @property
+    def observation_space(self) -> gym.Space[Any] | None:
+        """Space of the observations as stored (a piece that rewrites them sets it)."""
+        return self.observations.space
+
+    @observation_space.setter
+    def observation_space(self, space: gym.Space[Any] | None) -> None:
+        self.observations.space = space
+
+    @property
+    def action_space(self) -> gym.Space[Any] | None:
+        """Space of the actions as stored."""
+        return self.actions.space
+
+    @action_space.setter
+    def action_space(self, space: gym.Space[Any] | None) -> None:
+        self.actions.space = space
+
+    def get_return(self) -> float:
+        """Sum of the rewards of this chunk, lookback excluded."""
+        return float(np.sum(self.rewards.get())) if len(self) else 0.0
+
+    def get_duration_s(self) -> float:
+        """Seconds between the reset and the newest step."""
+        if self._start_time is None or self._last_step_time is None:
+            return 0.0
+        return self._last_step_time - self._start_time
+
+    def get_data_dict(self) -> dict[str, Any]:
+        """The chunk's steps as a dict of columns, each with `len(self)` rows."""
+        flags = np.zeros((2, len(self)), np.bool_)
+        if len(self):
+            flags[:, -1] = self.is_terminated, self.is_truncated
+        return {
+            Columns.OBS: self.get_observations(slice(0, len(self))),
+            Columns.INFOS: self.get_infos(slice(0, len(self))),
+            Columns.ACTIONS: self.get_actions(),
+            Columns.REWARDS: self.get_rewards(),
+            Columns.TERMINATEDS: flags[0],
+            Columns.TRUNCATEDS: flags[1],
+            **{key: column.get() for key, column in self.extra_model_outputs.items()},
+        }

@@ -1,0 +1,44 @@
+"""The infos of a chunk stay a list of dicts."""
+
+from __future__ import annotations
+
+import pytest
+
+from epibatch.core.errors import EpisodeIndexError
+from epibatch.episodes.infos_buffer import InfosBuffer
+from epibatch.episodes.single_agent_episode import SingleAgentEpisode
+
+
+def make() -> InfosBuffer:
+    return InfosBuffer([{"i": i} for i in range(4)], lookback=1)
+
+
+def test_reading() -> None:
+    buffer = make()
+    assert (len(buffer), buffer.len_incl_lookback(), buffer.space) == (3, 4, None)
+    assert buffer.get(0) == {"i": 1} and buffer.get(-1, neg_index_as_lookback=True) == {"i": 0}
+    assert buffer.get(slice(-9, 2), fill={}) == [{}] * 5 + [{"i": 0}, {"i": 1}, {"i": 2}]
+    assert buffer[[0, -1]] == [{"i": 1}, {"i": 3}] and buffer.get(9, fill=None or {}) == {}
+
+
+def test_writing() -> None:
+    buffer = make()
+    buffer.set({"x": 1}, at_indices=0)
+    buffer.set([{"y": 2}, {"y": 3}], at_indices=slice(1, 3))
+    assert buffer.data == [{"i": 0}, {"x": 1}, {"y": 2}, {"y": 3}]
+    with pytest.raises(EpisodeIndexError, match=r"expected: 3 rows[\s\S]*found:    1"):
+        buffer.set([{}])
+    buffer.append({"z": 1})
+    assert buffer.pop() == {"z": 1} and buffer == InfosBuffer(buffer.data, 1)
+
+
+def test_given_dicts_are_copied_shallowly() -> None:
+    info, inner = {"a": 1}, [0]
+    info_with = {"inner": inner}
+    episode = SingleAgentEpisode()
+    episode.add_env_reset(0, info)
+    episode.add_env_step(1, 0, 0.0, info_with)
+    info["a"] = 2
+    info_with["more"] = [1]
+    inner.append(1)
+    assert episode.get_infos() == [{"a": 1}, {"inner": [0, 1]}]
