@@ -11,9 +11,16 @@ from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
 __all__ = ["acting_module", "is_multi", "is_stateful", "max_seq_len"]
 
 
+_MULTI: dict[type, bool] = {}
+
+
 def is_multi(rl_module: Any) -> bool:
     """Whether this is a module of modules."""
-    return hasattr(rl_module, "foreach_module")
+    cls = type(rl_module)
+    known = _MULTI.get(cls)
+    if known is None:  # hasattr on a torch module that lacks the name is slow, so classes are asked once
+        known = _MULTI[cls] = hasattr(cls, "foreach_module")
+    return known
 
 
 def acting_module(rl_module: Any) -> Any:

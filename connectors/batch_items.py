@@ -97,11 +97,12 @@ def add_n_batch_items(
     is_list = isinstance(items_to_add, list)
     found = {len(items_to_add)} if is_list else {len(leaf) for leaf in flatten(items_to_add)[0]}
     if found != {num_items}:
+        owner = "" if single_agent_episode is None else f", episode {single_agent_episode.id_!r}"
         raise ColumnError(
             explain(
-                f"column {column!r}",
-                expected=f"{num_items} rows",
-                found=f"{sorted(found)}",
+                f"column {column!r}{owner}",
+                expected=f"{num_items} rows, as num_items says",
+                found=" and ".join(f"{count} rows" for count in sorted(found)),
                 do="pass as many rows as num_items says",
             )
         )

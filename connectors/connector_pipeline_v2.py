@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import gymnasium as gym
 
 from epibatch.core.errors import (
-    PieceOutputError,
     PipelineError,
     UnknownNameError,
-    add_context,
     explain,
     nearest,
 )
@@ -22,8 +20,9 @@ from epibatch.core.piece_names import snake_case
 from ..episodes.indexing import HistoryWatch, watch_history
 from .call import Call, running_call, within
 from .connector_v2 import ConnectorV2
-from .layouts import to_columns, to_plain
-from .plan import Plan, Step, check_connector, make_plan
+from .layouts import to_plain
+from .plan import Plan, check_connector, make_plan
+from .run_plan import run_plan, timed
 
 __all__ = ["ConnectorPipelineV2"]
 
@@ -61,7 +60,7 @@ class ConnectorPipelineV2(ConnectorV2):
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self.connectors: list[Any] = [self._built(item, i) for i, item in enumerate(connectors or ())]
         self._plan: Plan | None = None
-        self.history: HistoryWatch = HistoryWatch(type(self).__name__)
+        self.history = HistoryWatch()
         self.plan()
 
     def _built(self, item: Any, position: int) -> ConnectorV2:
@@ -251,62 +250,14 @@ class ConnectorPipelineV2(ConnectorV2):
         )
         self.check_episodes(call)
         outer = running_call()
-        with within(call), watch_history(self.history) if plan.trusting else nullcontext():
-            with _timed(metrics, kwargs, "connector_pipeline_timer"):
-                batch = self._run(plan, {} if batch is None else batch, call)
+        with within(call), watch_history(self.history) if plan.watched else nullcontext():
+            with timed(metrics, kwargs, "connector_pipeline_timer"):
+                batch = run_plan(plan, {} if batch is None else batch, call, self.history)
             self.history.calls += 1
             return batch if outer is not None else to_plain(batch, call)
 
     def check_episodes(self, call: Call) -> None:
         """Refuse episodes that this pipeline cannot work on."""
-
-    def _run(self, plan: Plan, batch: dict[str, Any], call: Call) -> dict[str, Any]:
-        plain = bool(batch)
-        for step in plan.steps:
-            try:
-                if step.columnar:
-                    if plain:
-                        batch, plain = to_columns(batch, call), False
-                    if call.metrics is None:
-                        batch = step.piece.run(batch, call)  # type: ignore[attr-defined]
-                    else:
-                        batch = self._timed_run(step, batch, call)
-                else:
-                    batch, plain = self._plain_run(step, batch, call), True
-            except Exception as error:
-                add_context(error, f"in {step.where}:")
-                raise
-        return batch
-
-    def _timed_run(self, step: Step, batch: dict[str, Any], call: Call) -> dict[str, Any]:
-        with _timed(call.metrics, call.kwargs, "timers", "connectors", snake_case(type(step.piece).__name__)):
-            out: dict[str, Any] = step.piece.run(batch, call)  # type: ignore[attr-defined]
-        return out
-
-    def _plain_run(self, step: Step, batch: dict[str, Any], call: Call) -> dict[str, Any]:
-        self.history.enter(step.where)
-        if step.sees_bootstraps:
-            call.lengthen()
-        with _timed(call.metrics, call.kwargs, "timers", "connectors", snake_case(type(step.piece).__name__)):
-            out = step.piece(
-                rl_module=call.rl_module,
-                batch=to_plain(batch, call),
-                episodes=call.plain_episodes(),
-                explore=call.explore,
-                shared_data=call.shared_data,
-                metrics=call.metrics,
-                **call.kwargs,
-            )
-        if not isinstance(out, Mapping):
-            raise PieceOutputError(
-                explain(
-                    f"{type(step.piece).__name__}.__call__",
-                    expected="the batch dict, returned",
-                    found=f"{type(out).__name__}: {out!r}",
-                    do="end __call__ with `return batch`",
-                )
-            )
-        return dict(out)
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -372,10 +323,3 @@ def _wanted(name: str, components: Any, not_components: Any) -> bool:
         return [value] if isinstance(value, str) else list(value or ())
 
     return (components is None or name in names(components)) and name not in names(not_components)
-
-
-def _timed(metrics: Any, kwargs: dict[str, Any], *key: str) -> Any:
-    if metrics is None:
-        return nullcontext()
-    prefix = kwargs.get("metrics_prefix_key") or ()
-    return metrics.log_time((*prefix, *key))

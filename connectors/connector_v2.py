@@ -21,8 +21,9 @@ class ConnectorV2(Checkpointable, ABC):
     """One step on the way from episodes to batches, or from module outputs to actions.
 
     A piece is called with keywords only and returns the batch. Undeclared pieces (all class
-    attributes left alone) see plain dicts and a plain list of episodes, and are trusted; a piece
-    that declares what it reads, writes and takes is checked when its pipeline is built.
+    attributes left alone) see plain dicts and a plain list of episodes, and are trusted. A piece
+    that declares `reads`, an empty tuple too, is checked when its pipeline is built, along with
+    what it `writes`, `takes` and `gives`, and may not write to episodes unless it says so.
 
     The constructor's arguments are kept as they were given (`get_ctor_args_and_kwargs`).
 
@@ -46,7 +47,7 @@ class ConnectorV2(Checkpointable, ABC):
     columnar: ClassVar[bool] = False
     """Whether the piece takes whole columns; see `ColumnarPiece`."""
     reads: ClassVar[tuple[str, ...] | None] = None
-    """Columns that must have been written before; None: not declared."""
+    """Columns that must have been written before; None: the piece's needs are not declared."""
     writes: ClassVar[tuple[str, ...]] = ()
     """Columns that the piece writes."""
     takes: ClassVar[tuple[str, ...] | None] = None
@@ -54,7 +55,7 @@ class ConnectorV2(Checkpointable, ABC):
     gives: ClassVar[str | None] = None
     """The layout it leaves; None: the one it found."""
     mutates_episodes: ClassVar[bool] = False
-    """Whether a learner piece changes the episodes it is given."""
+    """Whether a declared learner piece writes to the episodes it is given."""
     lookback: int = 0
     """How many steps before a chunk's start the piece reads."""
 

@@ -23,13 +23,15 @@ class Step:
         piece: The piece.
         where: Pipeline, position and piece, as error messages name it.
         columnar: Whether it takes whole columns.
-        sees_bootstraps: Whether it is a plain piece behind the one that adds bootstrap rows.
+        sees_bootstraps: Whether it stands behind the piece that adds bootstrap rows.
+        writes_episodes: Whether it may write to episodes.
     """
 
     piece: ConnectorV2
     where: str
     columnar: bool
     sees_bootstraps: bool
+    writes_episodes: bool
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,14 @@ class Plan:
         connectors: The pieces the plan was made for.
         steps: One per piece.
         plus_one: Whether one of them adds bootstrap rows.
+        watched: Whether one of them takes episodes one by one, so that what it reads is watched.
         trusting: Whether one of them is undeclared.
     """
 
     connectors: tuple[ConnectorV2, ...]
     steps: tuple[Step, ...]
     plus_one: bool
+    watched: bool
     trusting: bool
 
 
@@ -89,13 +93,14 @@ def make_plan(pipeline: str, connectors: Sequence[Any], layout: str, columns: tu
     """
     steps, trusting, plus_one = [], False, False
     known: str | None = layout
-    giver = "the pipeline's start"
+    giver = _START
     written = dict.fromkeys(columns or (), giver)
     for position, piece in enumerate(connectors):
         check_connector(pipeline, position, piece)
         where = place(pipeline, position, piece)
-        if not piece.columnar:
-            steps.append(Step(piece, where, False, plus_one))
+        declared = piece.columnar or piece.reads is not None
+        steps.append(Step(piece, where, piece.columnar, plus_one, piece.mutates_episodes or not declared))
+        if not declared:
             trusting, known = True, None
             continue
         if known is not None and piece.takes is not None and known not in piece.takes:
@@ -108,14 +113,28 @@ def make_plan(pipeline: str, connectors: Sequence[Any], layout: str, columns: tu
         missing = [name for name in piece.reads or () if name not in written]
         if missing and not trusting and columns is not None:
             raise _unwritten(where, missing[0], list(connectors), position)
-        steps.append(Step(piece, where, True, plus_one))
         written.update(dict.fromkeys(piece.writes, where))
         if piece.gives is not None:
             known, giver = piece.gives, where
         plus_one = plus_one or type(piece).__name__ == _BOOTSTRAP
-    return Plan(tuple(connectors), tuple(steps), plus_one, trusting)
+    watched = not all(step.columnar for step in steps)
+    return Plan(tuple(connectors), tuple(steps), plus_one, watched, trusting)
 
 
+_START = "the pipeline's start"
+_MAKERS = {
+    "episodes": "UnBatchToIndividualItems",
+    "arrays": "BatchIndividualItems, or TensorToNumpy on the way to the environment",
+    "tensors": "NumpyToTensor",
+}
+_WRITERS = {
+    "obs": "AddObservationsFromEpisodesToBatch",
+    "actions": "AddColumnsFromEpisodesToTrainBatch, or GetActions on the way to the environment",
+    "rewards": "AddColumnsFromEpisodesToTrainBatch",
+    "terminateds": "AddColumnsFromEpisodesToTrainBatch",
+    "truncateds": "AddColumnsFromEpisodesToTrainBatch",
+    "loss_mask": "AddOneTsToEpisodesAndTruncate",
+}
 _SPELLED = {
     "episodes": "per-episode columns",
     "arrays": "batched arrays",
@@ -126,10 +145,10 @@ _SPELLED = {
 def _wrong_layout(where: str, piece: ConnectorV2, found: str, giver: str, later: str) -> PipelineError:
     wanted = " or ".join(_SPELLED[layout] for layout in piece.takes or ())
     name = type(piece).__name__
-    if found == "episodes" and later:
+    if later:
         do = f"move {name} behind {later}, which makes {wanted}"
-    elif found == "episodes":
-        do = f"put a piece that makes {wanted} in front of {name}"
+    elif found == "episodes" or giver == _START:
+        do = f"put {name} behind the piece that makes {wanted}: {_MAKERS[piece.takes[0] if piece.takes else found]}"
     else:
         do = f"move {name} in front of {giver}"
     return PipelineError(explain(where, expected=wanted, found=f"{_SPELLED[found]}, as {giver} leaves them", do=do))
@@ -141,11 +160,12 @@ def _unwritten(where: str, column: str, connectors: list[Any], position: int) ->
         for i, piece in enumerate(connectors)
         if i > position and column in getattr(piece, "writes", ())
     ]
+    writer = _WRITERS.get(column, "the piece that writes it")
     return PipelineError(
         explain(
             where,
             expected=f"column {column!r}, written by a piece in front of it",
             found=f"it is written only later, by {later[0]}" if later else "no piece writes it",
-            do=f"move {later[0]} in front" if later else f"add the piece that writes {column!r} in front",
+            do=f"move {later[0]} in front" if later else f"add {writer} in front",
         )
     )

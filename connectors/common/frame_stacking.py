@@ -51,7 +51,10 @@ class FrameStacking(ColumnarPiece):
         if not isinstance(num_frames, int) or num_frames < 1:
             raise ConfigError(
                 explain(
-                    "FrameStacking.num_frames", expected="an int of at least 1", found=repr(num_frames), do="mend it"
+                    "FrameStacking.num_frames",
+                    expected="an int of at least 1",
+                    found=repr(num_frames),
+                    do="pass the number of frames to stack, such as num_frames=4",
                 )
             )
         self.num_frames = num_frames

@@ -26,7 +26,8 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
     The row holds the last observation, so that a value function sees what came after the last
     step. Rewards there are 0, flags and `loss_mask` False; other columns repeat their last row.
     Chunks that were not terminated count as truncated. The episodes stay as they are. A column
-    that the batch has already gains the row if it has one per step, and is kept if it has one more.
+    that the batch has already gains the row if it has one per step, and is kept if it has one more;
+    `obs` must have it, because only the piece that made it can make the last observation's row.
 
     Args:
         input_observation_space: Space of one observation.
@@ -72,6 +73,18 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
                 batch[name] = EpisodeColumn(flags, counts)
         return batch
 
+    def _without_last(self, chunk: int, call: Call) -> ColumnError:
+        steps = call.lengths[chunk]
+        return ColumnError(
+            explain(
+                f"column 'obs', {call.describe(chunk)}",
+                expected=f"{steps + 1} rows: one per step and one for the last observation, whose value bootstraps",
+                found=f"{steps} rows",
+                do="write the last observation's row too (get_observations() has it), or insert the piece behind "
+                "AddOneTsToEpisodesAndTruncate, where episodes have it as a step",
+            )
+        )
+
     def _lengthened(self, name: str, column: EpisodeColumn, call: Call) -> EpisodeColumn:
         counts = np.ones_like(call.lengths) if column.counts is None else column.counts
         wrong = np.flatnonzero((counts != call.lengths) & (counts != call.lengths + 1))
@@ -82,11 +95,14 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
                     f"column {name!r}, {call.describe(chunk)}",
                     expected=f"{call.lengths[chunk]} rows, or {call.lengths[chunk] + 1} with one for the bootstrap",
                     found=f"{counts[chunk]} rows",
-                    do="let the piece that writes it add one row per step",
+                    do="let the piece that writes it add one row per step"
+                    + (" and one for the last observation" if name == Columns.OBS else ""),
                 )
             )
         if bool((counts == call.lengths + 1).all()) or isinstance(column.data, list):
             return column
+        if name == Columns.OBS:
+            raise self._without_last(int(np.flatnonzero(counts == call.lengths)[0]), call)
         # Position of each new row's source: the chunk's own rows, then its last one again if it is short.
         starts = np.cumsum(counts) - counts
         at = np.arange(int(call.counts.sum())) - np.repeat(np.cumsum(call.counts) - call.counts, call.counts)

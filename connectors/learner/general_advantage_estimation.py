@@ -57,7 +57,7 @@ class GeneralAdvantageEstimation(ColumnarPiece):
                         f"GeneralAdvantageEstimation.{name}",
                         expected="a number in [0, 1]",
                         found=repr(value),
-                        do="mend it",
+                        do=f"pass a discount between 0 and 1, such as {name}=0.95",
                     )
                 )
         self.gamma, self.lambda_ = float(gamma), float(lambda_)

@@ -11,7 +11,15 @@ from epibatch.connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, LearnerConnectorPipeline
-from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, UnknownNameError
+from epibatch.core.columns import Columns
+from epibatch.core.errors import (
+    ColumnError,
+    EpisodeStateError,
+    PieceError,
+    PieceOutputError,
+    PipelineError,
+    UnknownNameError,
+)
 
 
 class Marker(ConnectorV2):
@@ -198,7 +206,31 @@ def test_an_error_in_a_piece_keeps_its_class_and_gains_the_place(lab, error):
     pipe = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=[Marker(), Broken()])
     with pytest.raises(type(error), match="own words") as raised:
         pipe(rl_module=None, batch={}, episodes=[lab.episode("a", 0, numpy=False)])
-    assert "EnvToModulePipeline, piece 1 (Broken)" in str(raised.value)
+    said = [str(raised.value), *getattr(raised.value, "__notes__", ())]
+    assert any("EnvToModulePipeline, piece 1 (Broken)" in text for text in said)
+
+
+def test_a_declared_plain_piece_is_checked_and_may_not_write_to_episodes_in_silence(lab):
+    class Declared(ConnectorV2):
+        reads = (Columns.REWARDS,)
+
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            for episode in episodes:
+                episode.set_rewards(new_data=1.0, at_indices=0)
+            return batch
+
+    class Shaping(Declared):
+        reads = ()
+        mutates_episodes = True
+
+    with pytest.raises(PipelineError, match=r"Declared[\s\S]*'rewards'[\s\S]*AddColumnsFromEpisodesToTrainBatch"):
+        LearnerConnectorPipeline(connectors=[Declared()])
+    pieces = [AddColumnsFromEpisodesToTrainBatch(), Declared()]
+    with pytest.raises(EpisodeStateError, match=r"piece 1 \(Declared\)[\s\S]*mutates_episodes = True"):
+        LearnerConnectorPipeline(connectors=pieces)(episodes=[lab.episode("a", 2)])
+    episode = lab.episode("a", 2)
+    LearnerConnectorPipeline(connectors=[Shaping()])(episodes=[episode])
+    assert episode.get_rewards(0) == 1.0
 
 
 def test_keywords_reach_every_piece_and_shared_data_is_one_dict(lab):
