@@ -29,7 +29,7 @@ class EpisodeMetrics:
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, np.int64)
         self._ended: deque[tuple[float, int]] = deque(maxlen=window)
-        self._new = 0
+        self._new: list[float] = []
         self.lifetime = 0
 
     def add(self, rewards: Any, skipped: list[int]) -> None:
@@ -47,7 +47,7 @@ class EpisodeMetrics:
     def end(self, env: int) -> None:
         """Take the running episode of an environment as ended."""
         self._ended.append((float(self._returns[env]), int(self._lengths[env])))
-        self._new += 1
+        self._new.append(float(self._returns[env]))
         self.lifetime += 1
         self.forget([env])
 
@@ -58,9 +58,15 @@ class EpisodeMetrics:
         self._lengths[where] = 0
 
     def report(self) -> dict[str, float]:
-        """Means, minima and maxima over the window; `num_episodes` counts since the last report."""
-        out: dict[str, float] = {"num_episodes": self._new, "num_episodes_lifetime": self.lifetime}
-        self._new = 0
+        """Means, minima and maxima over the window.
+
+        `num_episodes` and `episode_return_mean_this_iter` (left out without one) are about the
+        episodes that ended since the last report.
+        """
+        out: dict[str, float] = {"num_episodes": len(self._new), "num_episodes_lifetime": self.lifetime}
+        if self._new:
+            out["episode_return_mean_this_iter"] = float(np.mean(self._new))
+        self._new = []
         for name, values in zip(("return", "len"), zip(*self._ended) if self._ended else ((), ())):
             own = np.array(values or [np.nan], np.float64)
             out[f"episode_{name}_mean"] = float(own.mean())
@@ -77,5 +83,5 @@ class EpisodeMetrics:
         self._ended.clear()
         self._ended.extend((float(value), int(length)) for value, length in state["ended"])
         self.lifetime = int(state["lifetime"])
-        self._new = 0
+        self._new = []
         self.forget()

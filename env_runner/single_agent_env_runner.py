@@ -11,6 +11,7 @@ import numpy as np
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import RunnerArgumentError, RunnerError, add_context, explain
+from epibatch.core.structs import map_struct
 
 from ..episodes import SingleAgentEpisode, VectorEpisodes, VectorRecorder
 from .episode_metrics import EpisodeMetrics
@@ -70,7 +71,6 @@ class SingleAgentEnvRunner:
             streams = np.random.SeedSequence(self._seed).spawn(2)
             self._env_to_module.seed(streams[0])
             self._module_to_env.seed(streams[1])
-            self.env.action_space.seed(self._seed)
         self._next_reset_seed = self._seed
         self._reset_wanted = True
         self._acted_randomly = False
@@ -79,7 +79,7 @@ class SingleAgentEnvRunner:
         self._to_module: dict[str, Any] = {}
         self._shared: dict[str, Any] = {}
         self._weights_seq_no = 0
-        self._steps_lifetime = self._steps_new = 0
+        self._steps_lifetime = self._steps_reported = 0
         self._timers = {"sample": 0.0, "env_step_timer": 0.0}
 
     def make_env(self) -> Any:
@@ -125,9 +125,10 @@ class SingleAgentEnvRunner:
 
         Raises:
             RunnerArgumentError: both numbers, or a negative one.
-            RunnerError: the environment failed.
+            RunnerError: the runner was stopped, or its environment cannot reset single environments.
         """
         started = time.perf_counter()
+        self.assert_healthy()
         num_timesteps, num_episodes = self._amounts(num_timesteps, num_episodes)
         explore = self.config.explore if explore is None else explore
         if num_timesteps == 0 or num_episodes == 0:
@@ -137,12 +138,10 @@ class SingleAgentEnvRunner:
         self._acted_randomly = random_actions
         if self._reset_wanted:
             self._reset(explore)
-        before = self._steps_lifetime
         if num_episodes is None:
             episodes: Sequence[SingleAgentEpisode] = self._sample_steps(num_timesteps or 0, explore, random_actions)
         else:
             episodes = self._sample_episodes(num_episodes, explore, random_actions)
-        self._steps_new += self._steps_lifetime - before
         self._timers["sample"] += time.perf_counter() - started
         if self._rescued:
             episodes, self._rescued = [*self._rescued, *episodes], []
@@ -199,8 +198,8 @@ class SingleAgentEnvRunner:
         observations, infos = self._try_env_reset()
         self._recorder.reset(observations, infos)
         self._episode_metrics.forget()
-        self._reset_wanted = False
         self._run_env_to_module(explore)
+        self._reset_wanted = False
 
     def _run_env_to_module(self, explore: bool) -> None:
         self._shared = {}
@@ -215,6 +214,13 @@ class SingleAgentEnvRunner:
 
     def _step(self, explore: bool, random_actions: bool) -> int:
         """Take one vector step; returns how many episodes ended."""
+        try:
+            return self._take_step(explore, random_actions)
+        except BaseException:  # Ctrl-C too: what was half done must not become a step
+            self._rescue()
+            raise
+
+    def _take_step(self, explore: bool, random_actions: bool) -> int:
         if random_actions:
             actions = for_env = self.env.action_space.sample()
             extras: dict[str, Any] = {}
@@ -224,24 +230,26 @@ class SingleAgentEnvRunner:
             for_env = extras.pop(Columns.ACTIONS_FOR_ENV, actions)
         extras[WEIGHTS_SEQ_NO] = np.full(self.num_envs, self._weights_seq_no)
         observations, rewards, terminateds, truncateds, infos = self._try_env_step(for_env)
-        final = None
-        if self._autoreset == "disabled":
-            done = np.logical_or(terminateds, truncateds)
-            if done.any():
-                final, infos = observations, {"final_info": infos}
+        final, reset_infos, failure = infos.get("final_obs"), None, None
+        done = np.logical_or(terminateds, truncateds)
+        if self._autoreset == "disabled" and done.any():
+            final = map_struct(np.array, observations)  # the reset may reuse the environment's arrays
+            try:
                 observations, reset_infos = reset_done(self.env, done)
-                infos.update(reset_infos)
-        elif self._autoreset == "same_step":
-            final = infos.get("final_obs")
+            except RunnerError as error:
+                reset_infos, failure = {}, error
         skipped = self._recorder.waiting
         self._episode_metrics.add(rewards, skipped)
         self._steps_lifetime += self.num_envs - len(skipped)
-        ended = self._recorder.step(actions, rewards, terminateds, truncateds, observations, infos, extras, final)
-        if ended:
-            for chunk in ended:
-                self._episode_metrics.end(chunk.env)
-            if self._autoreset != "next_step":
-                self._show_terminal_observations(ended, explore)
+        ended = self._recorder.step(
+            actions, rewards, terminateds, truncateds, observations, infos, extras, final, reset_infos
+        )
+        for chunk in ended:
+            self._episode_metrics.end(chunk.env)
+        if failure is not None:
+            raise failure
+        if ended and self._autoreset != "next_step":
+            self._show_terminal_observations(ended, explore)
         self._run_env_to_module(explore)
         return len(ended)
 
@@ -274,25 +282,26 @@ class SingleAgentEnvRunner:
         try:
             result = self.env.step(actions)
         except Exception as error:
-            self._give_up(error, "step")
+            add_context(error, f"environment {self.config.env!r} failed in step():")
             raise
         self._timers["env_step_timer"] += time.perf_counter() - started
         return result
 
     def _try_env_reset(self) -> Any:
         seed, self._next_reset_seed = self._next_reset_seed, None
+        if seed is not None:
+            self.env.action_space.seed(seed)
         try:
             return self.env.reset(seed=seed)
         except Exception as error:
-            self._give_up(error, "reset")
+            self._next_reset_seed = seed
+            add_context(error, f"environment {self.config.env!r} failed in reset():")
             raise
 
-    def _give_up(self, error: Exception, where: str) -> None:
+    def _rescue(self) -> None:
         """Keep ended episodes for the next call, which will reset."""
-        add_context(error, f"environment {self.config.env!r} failed in {where}():")
-        if not self._reset_wanted:
-            self._rescued += [episode for episode in self._recorder.harvest(0) if episode.is_done]
         self._reset_wanted = True
+        self._rescued += [episode for episode in self._recorder.harvest(0) if episode.is_done]
 
     # -- metrics and state ---------------------------------------------------------------------
 
@@ -300,12 +309,12 @@ class SingleAgentEnvRunner:
         """What was sampled: counts since the last call and over the lifetime, returns, seconds."""
         metrics: dict[str, Any] = {
             **self._episode_metrics.report(),
-            "num_env_steps_sampled": self._steps_new,
+            "num_env_steps_sampled": self._steps_lifetime - self._steps_reported,
             "num_env_steps_sampled_lifetime": self._steps_lifetime,
             WEIGHTS_SEQ_NO: self._weights_seq_no,
             **self._timers,
         }
-        self._steps_new = 0
+        self._steps_reported = self._steps_lifetime
         self._timers = dict.fromkeys(self._timers, 0.0)
         return metrics
 
@@ -335,21 +344,22 @@ class SingleAgentEnvRunner:
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over what `get_state` gave, or a part of it; the next call resets the environments.
 
-        Weights are taken unless their sequence number says that these here are newer.
+        Of a part, weights are taken unless their sequence number says that these here are newer.
         """
         sequence = int(state.get(WEIGHTS_SEQ_NO, 0))
-        if "rl_module" in state and (sequence == 0 or sequence >= self._weights_seq_no):
+        whole = "reset_seeds" in state
+        if "rl_module" in state and (whole or sequence == 0 or sequence >= self._weights_seq_no):
             self.module.set_state(state["rl_module"])
-            self._weights_seq_no = sequence or self._weights_seq_no
+            self._weights_seq_no = sequence if whole else sequence or self._weights_seq_no
         if "env_to_module_connector" in state:
             self._env_to_module.set_state(state["env_to_module_connector"])
         if "module_to_env_connector" in state:
             self._module_to_env.set_state(state["module_to_env_connector"])
         if "num_env_steps_sampled_lifetime" in state:
-            self._steps_lifetime = int(state["num_env_steps_sampled_lifetime"])
+            self._steps_lifetime = self._steps_reported = int(state["num_env_steps_sampled_lifetime"])
         if "episode_metrics" in state:
             self._episode_metrics.set_state(state["episode_metrics"])
-        if "reset_seeds" in state:
+        if whole:
             self._reset_seeds.bit_generator.state = state["reset_seeds"]
             self._next_reset_seed = state["next_reset_seed"]
             self._required_lookback = state["required_lookback"]

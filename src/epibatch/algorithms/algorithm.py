@@ -61,7 +61,6 @@ class Algorithm(ABC):
             seed_everything(self.config.seed)
         self.training_iteration = 0
         self._time_total_s = 0.0
-        self._running_returns: dict[str, float] = {}
         self.env_runner = SingleAgentEnvRunner(config=self.config, worker_index=0)
         self.learner = self._make_learner()
         self._share_lookback()
@@ -99,7 +98,6 @@ class Algorithm(ABC):
         start = time.perf_counter()
         episodes = self._sample()
         sampled = time.perf_counter()
-        ended = self._returns_of_ended(episodes)
         learner_results = self.learner.update(episodes=episodes)
         self.env_runner.weights_updated()
         self._share_lookback()
@@ -107,8 +105,6 @@ class Algorithm(ABC):
         self.training_iteration += 1
         self._time_total_s += end - start
         metrics = self.env_runner.get_metrics()
-        if ended:
-            metrics["episode_return_mean_this_iter"] = sum(ended) / len(ended)
         return {
             "env_runners": metrics,
             "learners": learner_results,
@@ -123,11 +119,11 @@ class Algorithm(ABC):
         """Chunks with at least `train_batch_size` env steps; one `sample()` unless fragments are shorter."""
         wanted = self.config.total_train_batch_size
         first: Sequence[Any] = self.env_runner.sample()
-        steps = sum(len(episode) for episode in first)
+        steps = _steps(first)
         episodes: Sequence[Any] = first
         while steps < wanted:
             more = self.env_runner.sample()
-            new = sum(len(episode) for episode in more)
+            new = _steps(more)
             if new == 0:
                 raise RunnerError(
                     explain(
@@ -140,21 +136,6 @@ class Algorithm(ABC):
             episodes = [*episodes, *more]
             steps += new
         return episodes
-
-    def _returns_of_ended(self, episodes: Sequence[Any]) -> list[float]:
-        """Whole returns of the episodes that ended, chunks of earlier iterations included."""
-        ended = []
-        for episode in episodes:
-            total = self._running_returns.pop(episode.id_, 0.0) + float(episode.get_return())
-            if episode.is_done:
-                ended.append(total)
-            else:
-                self._running_returns[episode.id_] = total
-        return ended
-
-    def _start_new_episodes(self) -> None:
-        self._running_returns.clear()
-        self.env_runner.checkpoint_reset()
 
     def _share_lookback(self) -> None:
         """Tell the runner how much history the learner's pieces read, so that its cuts keep it.
@@ -204,7 +185,7 @@ class Algorithm(ABC):
         self.training_iteration = int(state["counters"]["training_iteration"])
         self._time_total_s = float(state["counters"]["time_total_s"])
         set_random_state(state["random"])
-        self._start_new_episodes()
+        self.env_runner.checkpoint_reset()
 
     def save_to_path(self, path: str | Path) -> str:
         """Save everything into a folder; a checkpoint that is there already is replaced in one step.
@@ -218,7 +199,7 @@ class Algorithm(ABC):
             CheckpointError: the folder holds something other than a checkpoint.
         """
         saved = write_checkpoint(Path(path), self._description(), self.get_state())
-        self._start_new_episodes()
+        self.env_runner.checkpoint_reset()
         return str(saved)
 
     def _description(self) -> dict[str, Any]:
@@ -277,3 +258,8 @@ class Algorithm(ABC):
             )
         algorithm.set_state(state)
         return algorithm
+
+
+def _steps(episodes: Sequence[Any]) -> int:
+    lengths = getattr(episodes, "lengths", None)
+    return int(lengths().sum()) if lengths is not None else sum(len(episode) for episode in episodes)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Column
 
 if TYPE_CHECKING:
     from .settings import StopSettings
@@ -56,12 +57,13 @@ class Progress:
         self._live: RichProgress | None = None
         if self._console.is_terminal:
             self._live = RichProgress(
-                TextColumn("[bold]{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.fields[summary]}"),
+                TextColumn("[bold]{task.description}", table_column=Column(no_wrap=True, min_width=len(title))),
+                BarColumn(bar_width=12),
+                MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(self._total)) + 1)),
+                TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
+                TextColumn("{task.fields[summary]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
                 console=self._console,
+                expand=True,
             )
             self._task = self._live.add_task(title, total=self._total, summary="starting")
 
