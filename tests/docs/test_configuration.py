@@ -1,0 +1,80 @@
+"""docs/configuration.md lists every setting of every section, in order, with its default."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from epibatch.algorithms.pipelines import PIPELINES
+from epibatch.algorithms.ppo import PPOConfig
+from epibatch.algorithms.run_folder import RunFolder
+from epibatch.algorithms.settings import ALIASES, default_of, setting_names
+from epibatch.core.rl_module import DefaultModelConfig
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| `([\w./-]+)` \| (.*?) \| (.*) \|$", re.MULTILINE)
+
+
+def table_below(line):
+    """The rows of the first table below a line of the page: {name: (second cell, last cell)}."""
+    rest = PAGE.partition(f"\n{line}\n")[2]
+    assert rest, line
+    table = re.search(r"(?:^\|.*\n)+", rest, re.MULTILINE).group()
+    return {name: (second, last) for name, second, last in ROW.findall(table)}
+
+
+def value_of(cell):
+    """A default as the page spells it: `none`, or YAML in backticks."""
+    return None if cell == "none" else yaml.safe_load(cell.strip("`"))
+
+
+def same(found, expected):
+    return (float(found) if isinstance(expected, float) else found) == expected
+
+
+@pytest.mark.parametrize("section", PPOConfig.sections)
+def test_settings_and_their_defaults(section):
+    model = PPOConfig.sections[section]
+    table = table_below(f"### {section}")
+    assert list(table) == setting_names(model)
+    wrong = [name for name, (cell, _) in table.items() if not same(value_of(cell), default_of(model, name))]
+    assert wrong == []
+
+
+def test_second_spellings_are_mentioned():
+    for section, aliases in ALIASES.items():
+        table = table_below(f"### {section}")
+        for alias, name in aliases.items():
+            assert f"also `{alias}`" in table[name][1]
+
+
+def test_settings_of_the_default_network():
+    table = {name: value_of(cell) for name, (cell, _) in table_below("### rl_module").items()}
+    rest = PAGE.partition("| in `model_config` |")[2].partition("\n\n")[0]
+    table = {name: value_of(cell) for name, cell, _ in ROW.findall(rest)}
+    assert table == dataclasses.asdict(DefaultModelConfig())
+
+
+def test_sections_and_pipelines_are_all_there():
+    headings = re.findall(r"^### (\w+)$", PAGE.partition("## Sections")[2].partition("\n## ")[0], re.MULTILINE)
+    assert headings == list(PPOConfig.sections)
+    assert all(f"`{name}`" in PAGE for hook in PIPELINES.values() for name in (hook.name, hook.setting))
+
+
+def test_files_of_a_run(tmp_path):
+    run = RunFolder(tmp_path)
+    paths = (run.config_path, run.jsonl_path, run.csv_path, run.curve_path, run.checkpoint_path)
+    assert [
+        name.rstrip("/") for name in re.findall(r"^\| `([\w./]+)` \| ", PAGE.partition("### The run's folder")[2], re.M)
+    ] == [path.name for path in paths]
+
+
+def test_example_files_are_configs():
+    examples = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    assert len(examples) == 2
+    for text in examples:
+        PPOConfig.from_yaml(text)

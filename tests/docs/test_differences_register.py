@@ -1,0 +1,67 @@
+"""The register of differences has every fault once, and every test it names exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+REGISTER = (REPOSITORY / "docs" / "differences-from-rllib.md").read_text(encoding="utf-8")
+FAULTS = 62
+STATUS = re.compile(r"fixed|inherited|later: .+")
+NODE = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+def table_rows():
+    """The cells of every row of every table, header rows left out."""
+    for line in REGISTER.splitlines():
+        if line.startswith("| ") and not line.startswith(("| fault ", "| what ")):
+            yield [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+ROWS = list(table_rows())
+FAULT_ROWS = [row for row in ROWS if re.fullmatch(r"O\d+", row[0])]
+NODES = sorted({match for row in ROWS for match in NODE.findall(row[-1])})
+
+
+def names_in(path):
+    """Names of the test functions of a file."""
+    tree = ast.parse((REPOSITORY / path).read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+
+
+def test_every_fault_has_exactly_one_row():
+    assert Counter(row[0] for row in FAULT_ROWS) == Counter(f"O{number}" for number in range(1, FAULTS + 1))
+
+
+def test_rows_are_complete():
+    wrong = [row[0] for row in ROWS if len(row) != (5 if row in FAULT_ROWS else 4) or not all(row)]
+    assert wrong == []
+    assert [row[:2] for row in FAULT_ROWS if not STATUS.fullmatch(row[1])] == []
+
+
+def test_what_is_not_put_off_names_a_test():
+    untested = [row[0] for row in ROWS if not NODE.search(row[-1]) and not row[1].startswith("later: ")]
+    assert untested == []
+
+
+def test_the_counts_in_the_text_are_those_of_the_rows():
+    kinds = Counter(row[1].partition(":")[0] for row in FAULT_ROWS)
+    sentence = f"Of {FAULTS} faults {kinds['fixed']} are fixed, {kinds['inherited']} is inherited, and {kinds['later']}"
+    assert sentence in REGISTER
+
+
+@pytest.mark.parametrize("path", sorted({path for path, _ in NODES}))
+def test_named_tests_exist(path):
+    named = {name for own, name in NODES if own == path}
+    assert (REPOSITORY / path).is_file()
+    assert named - names_in(path) == set()
+
+
+def test_nothing_that_looks_like_a_test_is_misspelt():
+    mentioned = re.findall(r"tests/[\w/.]+::\w+", REGISTER)
+    assert sorted(set(mentioned)) == [f"{path}::{name}" for path, name in NODES]
