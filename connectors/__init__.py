@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .call import Call
@@ -12,13 +13,6 @@ if TYPE_CHECKING:
     from .connector_v2 import ConnectorV2
     from .episode_column import EpisodeColumn
 
-_MODULES = {
-    "Call": "call",
-    "ColumnarPiece": "columnar_piece",
-    "ConnectorPipelineV2": "connector_pipeline_v2",
-    "ConnectorV2": "connector_v2",
-    "EpisodeColumn": "episode_column",
-}
 
 __all__ = [
     "Call",
@@ -28,12 +22,13 @@ __all__ = [
     "EpisodeColumn",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Call": ".call",
+        "ColumnarPiece": ".columnar_piece",
+        "ConnectorPipelineV2": ".connector_pipeline_v2",
+        "ConnectorV2": ".connector_v2",
+        "EpisodeColumn": ".episode_column",
+    },
+)

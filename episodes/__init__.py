@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .infinite_lookback_buffer import InfiniteLookbackBuffer
@@ -13,14 +14,6 @@ if TYPE_CHECKING:
     from .vector_episodes import VectorEpisodes
     from .vector_recorder import VectorRecorder
 
-_MODULES = {
-    "InfiniteLookbackBuffer": "infinite_lookback_buffer",
-    "InfosBuffer": "infos_buffer",
-    "MultiAgentEpisode": "multi_agent_episode",
-    "SingleAgentEpisode": "single_agent_episode",
-    "VectorEpisodes": "vector_episodes",
-    "VectorRecorder": "vector_recorder",
-}
 
 __all__ = [
     "InfiniteLookbackBuffer",
@@ -31,12 +24,14 @@ __all__ = [
     "VectorRecorder",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "InfiniteLookbackBuffer": ".infinite_lookback_buffer",
+        "InfosBuffer": ".infos_buffer",
+        "MultiAgentEpisode": ".multi_agent_episode",
+        "SingleAgentEpisode": ".single_agent_episode",
+        "VectorEpisodes": ".vector_episodes",
+        "VectorRecorder": ".vector_recorder",
+    },
+)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import EpisodeError, EpisodeStateError, explain
+from epibatch.core.errors import EpisodeError, EpisodeStateError, NotAvailableError, explain
 from epibatch.core.structs import flatten
 
 from .episode_facts import EpisodeFacts
@@ -303,7 +303,7 @@ class SingleAgentEpisode(EpisodeFacts):
 
     def __getitem__(self, item: slice) -> SingleAgentEpisode:
         if not isinstance(item, slice):
-            raise NotImplementedError(
+            raise NotAvailableError(
                 explain(
                     f"episode {self.id_}[...]",
                     expected="a slice",

@@ -16,13 +16,14 @@ from epibatch.core.errors import (
     BatchLayoutError,
     CheckpointError,
     EpisodeError,
+    NonFiniteLossError,
     UnknownNameError,
     explain,
     nearest,
 )
 from epibatch.core.structs import map_struct
 
-from .loss import Loss, LossFunction, NonFiniteLossError, PlainLoss
+from .loss import Loss, LossFunction, PlainLoss
 from .minibatches import Minibatches
 from .optimizers import ModuleOptimizer
 from .settings import LearnerSettings

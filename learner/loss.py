@@ -8,18 +8,12 @@ from typing import Any, TypeAlias
 
 import torch
 
-from epibatch.core.errors import EpibatchError
-
-__all__ = ["Loss", "LossFunction", "NonFiniteLossError", "PlainLoss"]
+__all__ = ["Loss", "LossFunction", "PlainLoss"]
 
 LossFunction: TypeAlias = Callable[
     [Mapping[str, Any], Mapping[str, Any], Any], "tuple[torch.Tensor, dict[str, torch.Tensor]]"
 ]
 """`function(batch, outputs, distribution_class) -> (scalar loss, metrics)`."""
-
-
-class NonFiniteLossError(EpibatchError, FloatingPointError):
-    """A loss, one of its metrics or the gradient norm is NaN or infinite; the step was not applied."""
 
 
 class Loss(ABC):

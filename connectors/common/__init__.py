@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
@@ -14,15 +15,6 @@ if TYPE_CHECKING:
     from .numpy_to_tensor import NumpyToTensor
     from .tensor_to_numpy import TensorToNumpy
 
-_MODULES = {
-    "AddObservationsFromEpisodesToBatch": "add_observations_from_episodes_to_batch",
-    "AddStatesFromEpisodesToBatch": "add_states_from_episodes_to_batch",
-    "AddTimeDimToBatchAndZeroPad": "add_time_dim_to_batch_and_zero_pad",
-    "BatchIndividualItems": "batch_individual_items",
-    "FrameStacking": "frame_stacking",
-    "NumpyToTensor": "numpy_to_tensor",
-    "TensorToNumpy": "tensor_to_numpy",
-}
 
 __all__ = [
     "AddObservationsFromEpisodesToBatch",
@@ -34,12 +26,15 @@ __all__ = [
     "TensorToNumpy",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "AddObservationsFromEpisodesToBatch": ".add_observations_from_episodes_to_batch",
+        "AddStatesFromEpisodesToBatch": ".add_states_from_episodes_to_batch",
+        "AddTimeDimToBatchAndZeroPad": ".add_time_dim_to_batch_and_zero_pad",
+        "BatchIndividualItems": ".batch_individual_items",
+        "FrameStacking": ".frame_stacking",
+        "NumpyToTensor": ".numpy_to_tensor",
+        "TensorToNumpy": ".tensor_to_numpy",
+    },
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from ..common import (
@@ -16,18 +17,6 @@ if TYPE_CHECKING:
     from .env_to_module_pipeline import EnvToModulePipeline
     from .frame_stacking import FrameStackingEnvToModule
 
-_COMMON = (
-    "AddObservationsFromEpisodesToBatch",
-    "AddStatesFromEpisodesToBatch",
-    "AddTimeDimToBatchAndZeroPad",
-    "BatchIndividualItems",
-    "NumpyToTensor",
-)
-
-_MODULES = {
-    "EnvToModulePipeline": "env_to_module_pipeline",
-    "FrameStackingEnvToModule": "frame_stacking",
-}
 
 __all__ = [
     "AddObservationsFromEpisodesToBatch",
@@ -39,14 +28,15 @@ __all__ = [
     "FrameStackingEnvToModule",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _COMMON:
-        return getattr(import_module("epibatch.connectors.common"), name)
-    if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "AddObservationsFromEpisodesToBatch": "..common",
+        "AddStatesFromEpisodesToBatch": "..common",
+        "AddTimeDimToBatchAndZeroPad": "..common",
+        "BatchIndividualItems": "..common",
+        "EnvToModulePipeline": ".env_to_module_pipeline",
+        "FrameStackingEnvToModule": ".frame_stacking",
+        "NumpyToTensor": "..common",
+    },
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from ..common import (
@@ -22,22 +23,6 @@ if TYPE_CHECKING:
     from .general_advantage_estimation import GeneralAdvantageEstimation
     from .learner_connector_pipeline import LearnerConnectorPipeline
 
-_COMMON = (
-    "AddObservationsFromEpisodesToBatch",
-    "AddStatesFromEpisodesToBatch",
-    "AddTimeDimToBatchAndZeroPad",
-    "BatchIndividualItems",
-    "NumpyToTensor",
-)
-
-_MODULES = {
-    "AddColumnsFromEpisodesToBatch": "add_columns_from_episodes_to_train_batch",
-    "AddColumnsFromEpisodesToTrainBatch": "add_columns_from_episodes_to_train_batch",
-    "AddOneTsToEpisodesAndTruncate": "add_one_ts_to_episodes_and_truncate",
-    "FrameStackingLearner": "frame_stacking",
-    "GeneralAdvantageEstimation": "general_advantage_estimation",
-    "LearnerConnectorPipeline": "learner_connector_pipeline",
-}
 
 __all__ = [
     "AddObservationsFromEpisodesToBatch",
@@ -53,14 +38,19 @@ __all__ = [
     "LearnerConnectorPipeline",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _COMMON:
-        return getattr(import_module("epibatch.connectors.common"), name)
-    if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "AddColumnsFromEpisodesToBatch": ".add_columns_from_episodes_to_train_batch",
+        "AddColumnsFromEpisodesToTrainBatch": ".add_columns_from_episodes_to_train_batch",
+        "AddObservationsFromEpisodesToBatch": "..common",
+        "AddOneTsToEpisodesAndTruncate": ".add_one_ts_to_episodes_and_truncate",
+        "AddStatesFromEpisodesToBatch": "..common",
+        "AddTimeDimToBatchAndZeroPad": "..common",
+        "BatchIndividualItems": "..common",
+        "FrameStackingLearner": ".frame_stacking",
+        "GeneralAdvantageEstimation": ".general_advantage_estimation",
+        "LearnerConnectorPipeline": ".learner_connector_pipeline",
+        "NumpyToTensor": "..common",
+    },
+)

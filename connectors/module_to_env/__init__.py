@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from ..common import TensorToNumpy
@@ -14,16 +15,6 @@ if TYPE_CHECKING:
     from .remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
     from .unbatch_to_individual_items import UnBatchToIndividualItems
 
-_COMMON = ("TensorToNumpy",)
-
-_MODULES = {
-    "GetActions": "get_actions",
-    "ListifyDataForVectorEnv": "listify_data_for_vector_env",
-    "ModuleToEnvPipeline": "module_to_env_pipeline",
-    "NormalizeAndClipActions": "normalize_and_clip_actions",
-    "RemoveSingleTsTimeRankFromBatch": "remove_single_ts_time_rank_from_batch",
-    "UnBatchToIndividualItems": "unbatch_to_individual_items",
-}
 
 __all__ = [
     "TensorToNumpy",
@@ -35,14 +26,15 @@ __all__ = [
     "UnBatchToIndividualItems",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _COMMON:
-        return getattr(import_module("epibatch.connectors.common"), name)
-    if name in _MODULES:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "GetActions": ".get_actions",
+        "ListifyDataForVectorEnv": ".listify_data_for_vector_env",
+        "ModuleToEnvPipeline": ".module_to_env_pipeline",
+        "NormalizeAndClipActions": ".normalize_and_clip_actions",
+        "RemoveSingleTsTimeRankFromBatch": ".remove_single_ts_time_rank_from_batch",
+        "TensorToNumpy": "..common",
+        "UnBatchToIndividualItems": ".unbatch_to_individual_items",
+    },
+)

@@ -5,8 +5,9 @@ Names load when they are first used, so `import epibatch` loads neither torch no
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from epibatch.algorithms.algorithm import Algorithm
@@ -30,23 +31,16 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Algorithm": "epibatch.algorithms.algorithm",
-    "Columns": "epibatch.core.columns",
-    "ConnectorPipelineV2": "epibatch.connectors",
-    "ConnectorV2": "epibatch.connectors",
-    "PPOConfig": "epibatch.algorithms.ppo",
-    "SingleAgentEpisode": "epibatch.episodes",
-    "VectorEpisodes": "epibatch.episodes",
-    "register": "epibatch.core.registry",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Algorithm": "epibatch.algorithms.algorithm",
+        "Columns": "epibatch.core.columns",
+        "ConnectorPipelineV2": "epibatch.connectors",
+        "ConnectorV2": "epibatch.connectors",
+        "PPOConfig": "epibatch.algorithms.ppo",
+        "SingleAgentEpisode": "epibatch.episodes",
+        "VectorEpisodes": "epibatch.episodes",
+        "register": "epibatch.core.registry",
+    },
+)

@@ -71,8 +71,8 @@ def test_leaks_are_seen(text):
         "#!/usr/bin/env bash",
         "https://example.org/home/page",
         "runs/demo",
-        "frame/work/x",
-        "$ROOT/work/x",
+        "frame/works/x",
+        "$ROOT/works/x",
         "a simple URL",
     ],
 )

@@ -6,9 +6,16 @@ import pytest
 import torch
 
 from epibatch.core.checkpoints import load_state, save_state
-from epibatch.core.errors import BatchLayoutError, CheckpointError, ColumnError, EpisodeError, UnknownNameError
+from epibatch.core.errors import (
+    BatchLayoutError,
+    CheckpointError,
+    ColumnError,
+    EpisodeError,
+    NonFiniteLossError,
+    UnknownNameError,
+)
 from epibatch.core.rl_module import MultiRLModule, RLModule, RLModuleSpec, TorchRLModule
-from epibatch.learner import Learner, LearnerSettings, NonFiniteLossError, PPOLoss, PPOSettings
+from epibatch.learner import Learner, LearnerSettings, PPOLoss, PPOSettings
 from epibatch.learner.ppo_loss import ppo_loss
 
 BOX, CHOICE = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)

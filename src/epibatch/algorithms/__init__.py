@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .algorithm import Algorithm
@@ -12,14 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["PPO", "Algorithm", "AlgorithmConfig", "PPOConfig"]
 
-_MODULES = {"Algorithm": ".algorithm", "AlgorithmConfig": ".algorithm_config", "PPO": ".ppo", "PPOConfig": ".ppo"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Algorithm": ".algorithm",
+        "AlgorithmConfig": ".algorithm_config",
+        "PPO": ".ppo",
+        "PPOConfig": ".ppo",
+    },
+)

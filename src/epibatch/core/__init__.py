@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from epibatch.core.columns import Columns
@@ -15,14 +16,9 @@ DEFAULT_MODULE_ID = "default_policy"
 DEFAULT_POLICY_ID = "default_policy"
 ALL_MODULES = "__all_modules__"
 
-_HOMES = {"Columns": "epibatch.core.columns"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Columns": "epibatch.core.columns",
+    },
+)

@@ -20,6 +20,7 @@ __all__ = [
     "EpibatchError",
     "LookbackError",
     "MissingExtraError",
+    "NonFiniteLossError",
     "NotAvailableError",
     "PieceError",
     "PieceOutputError",
@@ -116,6 +117,10 @@ class RunnerArgumentError(RunnerError, ValueError, AssertionError):
 
 class MissingExtraError(EpibatchError, ImportError):
     """An optional dependency is not installed; the message holds the pip command."""
+
+
+class NonFiniteLossError(EpibatchError, FloatingPointError):
+    """A loss, one of its metrics or the gradient norm is NaN or infinite; the step was not applied."""
 
 
 class NotAvailableError(EpibatchError, NotImplementedError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from epibatch.core.rl_module.default_actor_critic import DefaultActorCritic
@@ -30,25 +31,18 @@ __all__ = [
     "default_module_spec",
 ]
 
-_HOMES = {
-    "DefaultActorCritic": "default_actor_critic",
-    "DefaultLSTMActorCritic": "default_lstm_actor_critic",
-    "DefaultModelConfig": "default_model_config",
-    "MultiRLModule": "multi_rl_module",
-    "MultiRLModuleSpec": "multi_rl_module_spec",
-    "RLModule": "rl_module",
-    "RLModuleSpec": "rl_module_spec",
-    "TorchRLModule": "torch_rl_module",
-    "ValueFunctionAPI": "value_function_api",
-    "default_module_spec": "default_modules",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "DefaultActorCritic": ".default_actor_critic",
+        "DefaultLSTMActorCritic": ".default_lstm_actor_critic",
+        "DefaultModelConfig": ".default_model_config",
+        "MultiRLModule": ".multi_rl_module",
+        "MultiRLModuleSpec": ".multi_rl_module_spec",
+        "RLModule": ".rl_module",
+        "RLModuleSpec": ".rl_module_spec",
+        "TorchRLModule": ".torch_rl_module",
+        "ValueFunctionAPI": ".value_function_api",
+        "default_module_spec": ".default_modules",
+    },
+)
