@@ -28,8 +28,15 @@ class BufferSource(Protocol):
     def promote(self, leaf: int, dtype: np.dtype[Any] | None) -> None:
         """Give a leaf of the block another dtype (None: an object column)."""
 
-    def write_pending(self, row: Any) -> None:
+    def write_newest(self, row: Any) -> None:
         """Replace the provisional row."""
 
-    def release(self) -> None:
-        """Called before the buffer copies its rows to own them."""
+    def release(self, change: str) -> None:
+        """Called before the buffer copies its rows to own them.
+
+        Args:
+            change: What needs rows of its own.
+
+        Raises:
+            EpisodeStateError: the rows are still being recorded.
+        """

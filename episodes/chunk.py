@@ -17,6 +17,7 @@ from .block_infos import BlockInfos
 from .buffer_source import NOTHING
 from .growing_column import GrowingColumn
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
+from .leaves import owned
 from .single_agent_episode import SingleAgentEpisode
 
 __all__ = ["Chunk"]
@@ -41,7 +42,6 @@ class Chunk:
         "_custom",
         "_view",
         "block",
-        "detached",
         "env",
         "id_",
         "low",
@@ -73,7 +73,6 @@ class Chunk:
         self.terminated = self.truncated = False
         self.tail: Any = NOTHING
         self.tail_infos: Any = None
-        self.detached = False
         self._custom = custom_data
         self._view: weakref.ref[SingleAgentEpisode] | None = None
 
@@ -88,8 +87,37 @@ class Chunk:
         return self.block.row if self.stop is None else self.stop
 
     def __len__(self) -> int:
-        view = self.shown if self.detached else None
-        return self.end - self.start if view is None else len(view)
+        view = self.shown
+        return self.end - self.start if view is None or self._is_all_of(view) else len(view)
+
+    @property
+    def detached(self) -> bool:
+        """Whether the episode object shows columns other than this chunk's."""
+        view = self.shown
+        return view is not None and not self._is_all_of(view)
+
+    def _is_all_of(self, view: SingleAgentEpisode) -> bool:
+        block, outputs, lookback = self.block, view.extra_model_outputs, self.start - self.low
+        rewards, observations, actions = view.rewards, view.observations, view.actions
+        if view._t_started != self.t_started or len(outputs) != len(block.extras):
+            return False
+        try:
+            if not rewards.lookback == observations.lookback == actions.lookback == lookback:
+                return False
+            one, two, three = rewards._source, observations._source, actions._source
+            if one.column is not block.rewards or two.column is not block.observations:  # type: ignore[union-attr]
+                return False
+            if three.column is not block.actions or one.chunk is not self:  # type: ignore[union-attr]
+                return False
+            if two.chunk is not self or three.chunk is not self:  # type: ignore[union-attr]
+                return False
+            for key, column in block.extras.items():
+                buffer = outputs[key]
+                if buffer._source.column is not column or buffer._source.chunk is not self:  # type: ignore[union-attr]
+                    return False
+        except (AttributeError, KeyError):  # rows of its own, no buffer at all, another output
+            return False
+        return True
 
     def finish(self, row: int, terminated: bool, truncated: bool) -> None:
         """Fix the chunk's end."""
@@ -119,6 +147,7 @@ class Chunk:
         view = self.shown
         if view is None:
             view = self._make_view()
+            self.block.views += 1
             self._view = weakref.ref(view)
         return view
 
@@ -170,20 +199,19 @@ class _StepSource:
     def promote(self, leaf: int, dtype: np.dtype[Any] | None) -> None:
         self.column.promote(leaf, dtype)
 
-    def write_pending(self, row: Any) -> None:
+    def write_newest(self, row: Any) -> None:
         """Step columns have no provisional row."""
 
-    def release(self) -> None:
+    def release(self, change: str) -> None:
         if self.chunk.stop is None:
             raise EpisodeStateError(
                 explain(
                     f"episode {self.chunk.id_}",
                     expected="reading, or writing existing rows, while its environment runner records it",
-                    found="an operation that adds or removes rows",
+                    found=change,
                     do="work on a copy: copy.deepcopy(episode)",
                 )
             )
-        self.chunk.detached = True
 
 
 class _ObservationSource(_StepSource):
@@ -192,16 +220,19 @@ class _ObservationSource(_StepSource):
     __slots__ = ()
 
     def sync(self, buffer: GrowingColumn) -> None:
-        chunk, column = self.chunk, self.column
+        chunk, column, block = self.chunk, self.column, self.chunk.block
         end, pending = chunk.end, chunk.tail
-        if pending is NOTHING and chunk.block.pending is not None and end == chunk.block.row:
-            pending = chunk.block.pending_row(chunk.env)
+        provisional = pending is not NOTHING or (block.provisional and end == block.row)
+        if pending is NOTHING and provisional and (block.pending is not None or chunk.env in block.written):
+            pending = block.newest_row(chunk.env)
         stop = end + (pending is NOTHING)
         leaves = [leaf[chunk.low : stop, chunk.env] for leaf in column.leaves] if stop > chunk.low else []
-        buffer.point(column.form, leaves or None, stop - chunk.low if leaves else 0, pending)
+        buffer.point(column.form, leaves or None, stop - chunk.low if leaves else 0)
+        if provisional:
+            buffer.point_newest(pending)
 
-    def write_pending(self, row: Any) -> None:
+    def write_newest(self, row: Any) -> None:
         if self.chunk.tail is not NOTHING:
-            self.chunk.tail = row
+            self.chunk.tail = owned(row)
         else:
-            self.chunk.block.written[self.chunk.env] = row
+            self.chunk.block.write_newest(self.chunk.env, row)

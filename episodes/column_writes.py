@@ -16,6 +16,9 @@ from .leaves import Leaf, as_value, copied, fits, leaf_from_rows, object_leaf, s
 __all__ = ["stacked_rows", "write_row", "write_rows"]
 
 
+_OTHER_SHAPE = "rows of another nesting, shape or kind in the place of committed ones"
+
+
 def stacked_rows(data: Any) -> tuple[Form, list[Leaf] | None, int]:
     """Bring rows into the form of a column.
 
@@ -56,9 +59,12 @@ def write_row(column: GrowingColumn, position: int, row: Any) -> None:
 
     Raises:
         ColumnError: another nesting than the column's; nothing changed.
+        EpisodeStateError: another shape than the column's while it is recorded; nothing changed.
     """
     values = flatten_like(column._form, row)
     dtypes = [fits(leaf, value) for leaf, value in zip(column._leaves or [], values)]
+    if column._source is not None and _makes_objects(column, dtypes):
+        column.own(_OTHER_SHAPE)
     for i, value in enumerate(values):
         store(column._promote(i, dtypes[i]), position, value)
 
@@ -77,6 +83,7 @@ def write_rows(column: GrowingColumn, positions: Positions, new_data: Any) -> No
     Raises:
         EpisodeIndexError: another number of rows; nothing changed.
         ColumnError: another nesting than the column's; nothing changed.
+        EpisodeStateError: another nesting or shape than the column's while it is recorded; nothing changed.
     """
     form, leaves, count = stacked_rows(new_data)
     if count != len(positions):
@@ -90,8 +97,10 @@ def write_rows(column: GrowingColumn, positions: Positions, new_data: Any) -> No
         column._write_row(total - 1, _row_of(form, leaves, 0))
         return
     where = np.asarray(positions, np.int64)
-    whole = count >= total and column._source is None and len(np.unique(where)) == total
-    if whole and not _like_before(column, form, leaves):
+    anew = count >= total and not _like_before(column, form, leaves) and len(np.unique(where)) == total
+    if column._source is not None and (anew or _would_make_objects(column, form, leaves)):
+        column.own(_OTHER_SHAPE)
+    if anew:
         order = np.empty(total, np.int64)
         order[where] = np.arange(count)
         column.replace(form, [copied(leaf[order]) for leaf in leaves], total)
@@ -113,6 +122,17 @@ def _row_of(form: Form, leaves: list[Leaf], i: int) -> Any:
 def _like_before(column: GrowingColumn, form: Form, leaves: list[Leaf]) -> bool:
     shapes = [leaf.shape[1:] for leaf in column._leaves or []]
     return form == column._form and shapes == [leaf.shape[1:] for leaf in leaves]
+
+
+def _makes_objects(column: GrowingColumn, dtypes: list[np.dtype[Any] | None]) -> bool:
+    """Whether a write would turn an array of a block, which other episodes share, into one of objects."""
+    leaves = column._leaves or []
+    return any(dtype is None or dtype.kind == "O" != leaf.dtype.kind for leaf, dtype in zip(leaves, dtypes))
+
+
+def _would_make_objects(column: GrowingColumn, form: Form, rows: list[Leaf]) -> bool:
+    values = flatten_like(column._form, unflatten(form, rows))
+    return _makes_objects(column, [fits(leaf, v, v.shape[1:]) for leaf, v in zip(column._leaves or [], values)])
 
 
 def _write_stored(column: GrowingColumn, positions: Positions, rows: Any) -> None:

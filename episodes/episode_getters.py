@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from epibatch.core.errors import UnknownNameError, explain, nearest
+from epibatch.core.errors import EpibatchError, UnknownNameError, add_context, explain, nearest
 
 from .indexing import Indices
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
@@ -78,25 +78,32 @@ class EpisodeGetters:
         self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False
     ) -> None:
         """Overwrite observations; None addresses all rows after the lookback."""
-        self.observations.set(new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback)
+        self._set(self.observations, "obs", new_data, at_indices, neg_index_as_lookback)
 
     def set_infos(self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False) -> None:
         """Overwrite info dicts."""
-        self.infos.set(new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback)
+        self._set(self.infos, "infos", new_data, at_indices, neg_index_as_lookback)
 
     def set_actions(self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False) -> None:
         """Overwrite actions."""
-        self.actions.set(new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback)
+        self._set(self.actions, "actions", new_data, at_indices, neg_index_as_lookback)
 
     def set_rewards(self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False) -> None:
         """Overwrite rewards."""
-        self.rewards.set(new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback)
+        self._set(self.rewards, "rewards", new_data, at_indices, neg_index_as_lookback)
 
     def set_extra_model_outputs(
         self, *, key: str, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False
     ) -> None:
         """Overwrite rows of one of the module's other outputs; the key must exist."""
-        self._extra(key).set(new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback)
+        self._set(self._extra(key), key, new_data, at_indices, neg_index_as_lookback)
+
+    def _set(self, buffer: Any, name: str, new_data: Any, at_indices: Indices, neg_index_as_lookback: bool) -> None:
+        try:
+            buffer.set(new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback)
+        except EpibatchError as error:
+            add_context(error, f"episode {self.id_!r}, column {name!r}:")
+            raise
 
     def _extra(self, key: str) -> InfiniteLookbackBuffer:
         if key not in self.extra_model_outputs:

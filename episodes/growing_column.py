@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ColumnError
-from epibatch.core.structs import Form, flatten, flatten_like, unflatten
+from epibatch.core.structs import Form, flatten, flatten_like, form_of, unflatten
 
 from .buffer_source import NOTHING, BufferSource
 from .leaves import Leaf, as_value, copied, empty_leaf, fits, fits_exactly, grown, owned, plain_types, promoted, store
@@ -57,10 +57,22 @@ class GrowingColumn(LookbackBuffer):
         self._source: BufferSource | None = None
         self._flat: Leaf | None = None
 
-    def point(self, form: Form, leaves: list[Leaf] | None, stop: int, pending: Any = NOTHING) -> None:
+    def point(self, form: Form, leaves: list[Leaf] | None, stop: int) -> None:
         """Show these rows from now on (for the buffer's source)."""
-        self._form, self._leaves, self._stop, self._pending = form, leaves, stop, pending
-        self.provisional = pending is not NOTHING
+        self._form, self._leaves, self._stop = form, leaves, stop
+        self._pending, self.provisional = NOTHING, False
+
+    def point_newest(self, pending: Any) -> None:
+        """Call the newest row provisional (for the buffer's source).
+
+        Args:
+            pending: The row, if it is held apart from those pointed to; else NOTHING.
+        """
+        if pending is not NOTHING:
+            self._pending = pending
+            if self._leaves is None:
+                self._form = form_of(pending)
+        self.provisional = True
 
     @property
     def form(self) -> Form:
@@ -253,13 +265,20 @@ class GrowingColumn(LookbackBuffer):
         self._form, self._leaves, self._stop, self._pending = form, leaves, count, NOTHING
         self._settle()
 
-    def own(self) -> None:
-        """Make sure that this column owns its rows, copying them out of a block if needed."""
+    def own(self, change: str = "an operation that adds or removes rows") -> None:
+        """Make sure that this column owns its rows, copying them out of a block if needed.
+
+        Args:
+            change: What it is for, should that be refused.
+
+        Raises:
+            EpisodeStateError: the rows are still being recorded.
+        """
         source = self._source
         if source is None:
             return
         source.sync(self)
-        source.release()
+        source.release(change)
         self._source = None
         self._leaves = [copied(leaf[: self._stop]) for leaf in self._leaves or []] or None
         pending, self._pending = self._pending, NOTHING

@@ -23,6 +23,7 @@ __all__ = [
     "Indices",
     "Positions",
     "check_writable",
+    "may_write",
     "note_history",
     "position_of",
     "positions_of",
@@ -90,6 +91,12 @@ def check_writable() -> None:
                 do="set `mutates_episodes = True` on the piece, or write to the batch instead",
             )
         )
+
+
+def may_write() -> bool:
+    """Whether the piece that runs, if any, may write to episodes."""
+    watch = _WATCH.get()
+    return watch is None or watch.writable
 
 
 def note_history(first: int, lookback: int, t_started: int) -> None:

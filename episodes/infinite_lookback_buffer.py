@@ -14,8 +14,21 @@ from epibatch.core.structs import flatten, flatten_like, form_of, map_struct, un
 from .buffer_source import NOTHING, BufferSource
 from .column_writes import stacked_rows, write_row, write_rows
 from .growing_column import GrowingColumn
-from .indexing import Positions, position_of, positions_of
-from .leaves import Leaf, copied, filled, fits, fits_exactly, grown, object_leaf, owned, promoted, same_leaf, with_rows
+from .indexing import Positions, may_write, position_of, positions_of
+from .leaves import (
+    Leaf,
+    copied,
+    filled,
+    fits,
+    fits_exactly,
+    grown,
+    object_leaf,
+    owned,
+    promoted,
+    same_leaf,
+    shielded,
+    with_rows,
+)
 
 __all__ = ["NOTHING", "InfiniteLookbackBuffer"]
 
@@ -68,7 +81,8 @@ class InfiniteLookbackBuffer(GrowingColumn):
     @property
     def data(self) -> Any:
         """All rows, lookback included: arrays of shape [T, ...] in the stream's nesting (views)."""
-        return self._span(0, self.len_incl_lookback())
+        rows = self._span(0, self.len_incl_lookback())
+        return rows if may_write() else shielded(rows)
 
     @property
     def finalized(self) -> bool:
@@ -260,11 +274,12 @@ class InfiniteLookbackBuffer(GrowingColumn):
         return row
 
     def _write_row(self, position: int, row: Any) -> None:
-        if position == self._stop and self._source is not None:
-            self._pending = owned(row)
-            self._source.write_pending(self._pending)
-        elif position == self._stop or (self.provisional and position == self._stop - 1):
-            self._restage(row)
+        newest = self._stop if self._pending is not NOTHING else self._stop - 1
+        if position == newest and self.provisional:
+            if self._source is not None:
+                self._source.write_newest(row)
+            else:
+                self._restage(row)
         elif self._flat is not None and type(row) in self._accepts:
             try:
                 self._flat[position] = row

@@ -10,6 +10,7 @@ import numpy as np
 from epibatch.core.errors import EpisodeIndexError, explain
 
 from .indexing import Positions
+from .leaves import same_value
 from .lookback_buffer import LookbackBuffer
 
 __all__ = ["InfosBuffer"]
@@ -85,7 +86,7 @@ class InfosBuffer(LookbackBuffer):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, InfosBuffer):
             return NotImplemented
-        return self.lookback == other.lookback and self._data == other._data
+        return self.lookback == other.lookback and same_value(self._data, other._data)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -26,6 +26,8 @@ __all__ = [
     "plain_types",
     "promoted",
     "same_leaf",
+    "same_value",
+    "shielded",
     "store",
     "with_rows",
 ]
@@ -213,10 +215,34 @@ def with_rows(leaf: Leaf, where: np.ndarray[Any, np.dtype[np.bool_]], value: Any
     return leaf
 
 
+def shielded(rows: Any) -> Any:
+    """The same rows; their arrays as views that cannot be written to."""
+    if isinstance(rows, (dict, tuple)):
+        return map_struct(shielded, rows)
+    if isinstance(rows, np.ndarray):
+        rows = rows.view()
+        rows.flags.writeable = False
+    return rows
+
+
+def same_value(a: Any, b: Any) -> bool:
+    """Whether two Python objects, with arrays at any depth, are equal; NaN equals NaN."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and same_leaf(a, b)
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same_value(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)) and type(a) is type(b):
+        return len(a) == len(b) and all(map(same_value, a, b))
+    if a is b:
+        return True
+    equal = a == b if a == a or b == b else True
+    return bool(equal.all() if hasattr(equal, "all") else equal)
+
+
 def same_leaf(a: Leaf, b: Leaf) -> bool:
     """Whether two leaves are equal in type, shape and values; NaN equals NaN."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     if a.dtype == _OBJECT:
-        return all(np.array_equal(x, y) for x, y in zip(a, b))
+        return all(map(same_value, a.ravel(), b.ravel()))
     return bool(np.array_equal(a, b, equal_nan=a.dtype.kind in "fc"))

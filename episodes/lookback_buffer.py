@@ -9,7 +9,8 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeIndexError, SpaceError, explain
 
-from .indexing import Indices, Positions, check_writable, note_history, position_of, positions_of
+from .indexing import Indices, Positions, check_writable, may_write, note_history, position_of, positions_of
+from .leaves import shielded
 
 __all__ = ["LookbackBuffer"]
 
@@ -76,7 +77,7 @@ class LookbackBuffer(ABC):
         fill: Any = None,
         one_hot_discrete: bool = False,
     ) -> Any:
-        """Rows by int, slice or list.
+        """Rows by int, slice or list: views where possible, read-only while a piece runs that may not write.
 
         Args:
             indices: An int gives one row, a slice or list gives stacked rows; None gives all rows
@@ -92,6 +93,10 @@ class LookbackBuffer(ABC):
         """
         if one_hot_discrete:
             return self._one_hot(indices, neg_index_as_lookback, fill)
+        rows = self._get(indices, neg_index_as_lookback, fill)
+        return rows if may_write() else shielded(rows)
+
+    def _get(self, indices: Indices, neg_index_as_lookback: bool, fill: Any) -> Any:
         total = self.len_incl_lookback()
         if indices is None:
             return self._span(self.lookback, total)

@@ -17,6 +17,7 @@ from .episode_parts import check_lookback, cut_episode, join_episode, slice_epis
 from .episode_state import episode_from_state, episode_state
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
 from .infos_buffer import InfosBuffer
+from .leaves import same_value
 
 __all__ = ["SingleAgentEpisode"]
 
@@ -347,12 +348,14 @@ class SingleAgentEpisode(EpisodeFacts):
         """Rebuild a chunk from `get_state()`."""
         return episode_from_state(SingleAgentEpisode, state)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, SingleAgentEpisode):
-            return NotImplemented
-        return all(getattr(self, name) == getattr(other, name) for name in _EQUAL)
+    def equals(self, other: Any) -> bool:
+        """Whether another episode holds the same: columns (NaN equals NaN), flags, names, infos, custom data.
 
-    __hash__ = object.__hash__
+        `==` compares identity, as sets and dicts of episodes need it.
+        """
+        if not isinstance(other, SingleAgentEpisode):
+            return False
+        return all(same_value(getattr(self, name), getattr(other, name)) for name in _EQUAL)
 
     def __repr__(self) -> str:
         end = "terminated" if self.is_terminated else "truncated" if self.is_truncated else "running"

@@ -8,16 +8,21 @@ from typing import Any, overload
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import UnknownNameError, explain, nearest
-from epibatch.core.structs import Form, unflatten
+from epibatch.core.errors import ColumnError, EpisodeStateError, UnknownNameError, explain, nearest
+from epibatch.core.structs import flatten, flatten_like, unflatten
 
 from .block import Block, BlockColumn
-from .buffer_source import NOTHING
 from .chunk import Chunk
-from .leaves import Leaf
 from .single_agent_episode import SingleAgentEpisode
+from .vector_columns import ChunkFacts, take, with_tails
 
 __all__ = ["VectorEpisodes"]
+
+
+class _HandedOut:
+    """Lives as long as any sequence that shows the same delivery."""
+
+    __slots__ = ("__weakref__",)
 
 
 class VectorEpisodes(Sequence[SingleAgentEpisode]):
@@ -31,6 +36,9 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         chunks: One per episode or chunk of one.
         views: Episode objects that exist already; None where nobody looked yet.
         recording: Whether these are the N episodes that a recorder is adding to.
+
+    Attributes:
+        handed_out: Shared by the sequences made with `first`; whoever holds it weakly knows when all are gone.
     """
 
     def __init__(
@@ -40,6 +48,9 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         self.recording = recording
         self.chunks = list(chunks)
         self.views: list[SingleAgentEpisode | None] = list(views) if views is not None else [None] * len(self.chunks)
+        self.handed_out = _HandedOut()
+        self._known: ChunkFacts | None = None
+        self._lows = np.array([self._low(chunk) for chunk in self.chunks] if recording else [], np.int64)
 
     def __len__(self) -> int:
         return len(self.chunks)
@@ -68,23 +79,72 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
 
     def first(self, count: int) -> VectorEpisodes:
         """The first `count` of these episodes."""
-        return VectorEpisodes(self.block, self.chunks[:count], self.views[:count])
+        part = VectorEpisodes(self.block, self.chunks[:count], self.views[:count])
+        part.handed_out = self.handed_out
+        return part
+
+    # -- facts about all chunks --------------------------------------------------------------------
 
     @property
     def ids(self) -> list[str]:
         """The episodes' names."""
-        return [chunk.id_ for chunk in self.chunks]
+        ids = [chunk.id_ for chunk in self.chunks]
+        for i, view in self._shown():
+            ids[i] = view.id_
+        return ids
 
     def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Number of steps of each chunk: int64, shape [len(self)]."""
-        return np.fromiter((len(chunk) for chunk in self.chunks), np.int64, len(self.chunks))
+        lengths = self._facts().lengths.copy()
+        for i, _ in self._shown():
+            lengths[i] = len(self.chunks[i])
+        return lengths
+
+    def terminateds(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each chunk's episode was terminated at its end: bool, shape [len(self)]."""
+        return self._ends(0, "is_terminated")
+
+    def truncateds(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each chunk's episode was truncated at its end: bool, shape [len(self)]."""
+        return self._ends(1, "is_truncated")
+
+    def _ends(self, row: int, name: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        flags = np.array(self._facts().ends[row])
+        for i, view in self._shown():
+            flags[i] = getattr(view, name)
+        return flags
 
     @property
     def columnar(self) -> bool:
-        """Whether every chunk's rows are still in the block."""
+        """Whether every episode's columns are those of the block: nobody replaced, added or lengthened one."""
+        if not self.recording and not self.block.views:
+            return True
         return not any(chunk.detached for chunk in self.chunks)
 
+    def _shown(self) -> Iterator[tuple[int, SingleAgentEpisode]]:
+        """Position and episode object of the chunks that somebody looked at."""
+        if self.recording or self.block.views:
+            for i, chunk in enumerate(self.chunks):
+                view = chunk.shown
+                if view is not None:
+                    yield i, view
+
+    def _facts(self) -> ChunkFacts:
+        if self.recording:
+            return ChunkFacts.of(self.chunks)
+        if self._known is None:
+            self._known = ChunkFacts.of(self.chunks)
+        return self._known
+
     # -- the newest step, while recording --------------------------------------------------------
+
+    def replace(self, env: int, chunk: Chunk) -> None:
+        """Go on with another chunk of an environment (for the recorder)."""
+        self.chunks[env], self.views[env], self._lows[env] = chunk, None, chunk.low
+
+    def _low(self, chunk: Chunk) -> int:
+        """The chunk's first row in this block, which may hold the end of a chunk of the block before."""
+        return chunk.low if chunk.block is self.block else max(0, chunk.low - chunk.end + self.block.row)
 
     def latest_observations(self) -> Any:
         """The newest observation of every environment: arrays of shape [N, ...]; do not write to them."""
@@ -92,7 +152,48 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
 
     def set_latest_observations(self, observations: Any) -> None:
         """Replace the newest, still provisional observations of all environments."""
-        self.block.pending, self.block.written = observations, {}
+        self.block.stage(observations)
+
+    def latest_window(self, frames: int) -> tuple[Any, np.ndarray[Any, np.dtype[np.int64]]]:
+        """The newest observations of every environment.
+
+        Args:
+            frames: How many.
+
+        Returns:
+            Copies, arrays of shape [frames, N, ...], newest last, zeros before the rows that an
+            environment's chunk holds; and how many rows each chunk gave (int64, [N]).
+
+        Raises:
+            ColumnError: the newest observations are of another nesting or shape than those before.
+        """
+        block = self.block
+        values, form = flatten(block.latest_observations())
+        first = block.row - frames + 1
+        before = block.before_newest(max(first, 0))
+        if before is not None:
+            values, form = flatten_like(before[0], unflatten(form, values)), before[0]
+        rows = np.minimum(block.row - self._lows + 1, frames)
+        short = np.flatnonzero(rows < frames)
+        window = []
+        for i, value in enumerate(values):
+            older = before[1][i] if before is not None else value[None][:0]
+            if older.shape[1:] != value.shape:
+                raise ColumnError(
+                    explain(
+                        "the newest observations, beside those before",
+                        expected=f"shape {older.shape[2:]} per environment",
+                        found=f"{value.shape[1:]}",
+                        do="write all observations of an episode back in one shape",
+                    )
+                )
+            leaf = np.zeros((frames, *value.shape), np.result_type(older.dtype, value.dtype))
+            leaf[frames - 1 - len(older) : frames - 1] = older
+            leaf[-1] = value
+            for env in short.tolist():
+                leaf[: frames - rows[env], env] = 0
+            window.append(leaf)
+        return unflatten(form, window), rows
 
     def latest_output(self, key: str) -> tuple[Any, np.ndarray[Any, np.dtype[np.bool_]]] | None:
         """The newest row of a model output of every environment.
@@ -104,8 +205,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         column, row = self.block.extras.get(key), self.block.row - 1
         if column is None or row < 0:
             return None
-        has = np.fromiter((chunk.low <= row for chunk in self.chunks), np.bool_, len(self.chunks))
-        return column.row(row), has
+        return column.row(row), self._lows <= row
 
     # -- whole columns, for batches ---------------------------------------------------------------
 
@@ -122,12 +222,17 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
 
         Returns:
             Arrays of shape [sum of lengths (+ number of chunks), ...], copies.
+
+        Raises:
+            UnknownNameError: no such column.
+            EpisodeStateError: the episodes are not `columnar` any more.
         """
-        column = self._column(name)
-        rows = self._rows(plus_one, name == Columns.OBS)
-        leaves = [_take(leaf, rows) for leaf in column.leaves]
-        if plus_one and name == Columns.OBS:
-            leaves = self._with_tails(leaves, column.form)
+        column, is_obs = self._column(name), name == Columns.OBS
+        facts = self._facts()
+        rows = facts.positions(self.block.num_envs, plus_one, is_obs)
+        leaves = [take(leaf, rows) for leaf in column.leaves]
+        if plus_one and is_obs:
+            leaves = with_tails(leaves, column.form, self.chunks, facts)
         return unflatten(column.form, leaves)
 
     def gather_before(self, name: str, steps: Sequence[Any]) -> Any:
@@ -136,14 +241,28 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         Args:
             name: Key of the model output.
             steps: One int64 array of steps per chunk.
+
+        Raises:
+            UnknownNameError: no such column.
+            EpisodeStateError: the episodes are not `columnar` any more.
         """
-        column, width = self._column(name), self.block.num_envs
-        rows = [(chunk.start + at) * width + chunk.env for chunk, at in zip(self.chunks, steps)]
-        index = np.concatenate(rows) if rows else np.empty(0, np.int64)
-        return unflatten(column.form, [_take(leaf, index) for leaf in column.leaves])
+        column, facts = self._column(name), self._facts()
+        first = facts.starts * self.block.num_envs + facts.envs
+        counts = np.fromiter((len(at) for at in steps), np.int64, len(self.chunks))
+        index = np.concatenate([*steps, np.empty(0, np.int64)]) * self.block.num_envs + np.repeat(first, counts)
+        return unflatten(column.form, [take(leaf, index) for leaf in column.leaves])
 
     def _column(self, name: str) -> BlockColumn:
         block = self.block
+        if not self.columnar:
+            raise EpisodeStateError(
+                explain(
+                    f"VectorEpisodes, column {name!r}",
+                    expected="episodes that all show their block",
+                    found="one with columns of its own, replaced, added or lengthened",
+                    do="read from the episodes one by one, or pass list(episodes)",
+                )
+            )
         if name == Columns.OBS:
             block.commit()
             return block.observations
@@ -160,35 +279,3 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
                 do=nearest(name, [Columns.OBS, *own, *block.extras]),
             )
         )
-
-    def _rows(self, plus_one: bool, next_exists: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Flat positions (row * N + env) of every chunk's steps."""
-        counts = self.lengths() + plus_one
-        width = self.block.num_envs
-        first = np.fromiter((c.start * width + c.env for c in self.chunks), np.int64, len(self.chunks))
-        ends = np.cumsum(counts)
-        rows = np.arange(ends[-1] if len(ends) else 0, dtype=np.int64)
-        rows *= width
-        rows += np.repeat(first - (ends - counts) * width, counts)
-        if plus_one and not next_exists:
-            rows[ends - 1] -= width
-        elif plus_one:
-            tails = np.fromiter((c.tail is not NOTHING for c in self.chunks), np.bool_, len(self.chunks))
-            rows[ends[tails] - 1] -= width
-        return rows
-
-    def _with_tails(self, leaves: list[Leaf], form: Form) -> list[Leaf]:
-        """Put observations that lie outside the block in their places."""
-        ends = np.cumsum(self.lengths() + 1) - 1
-        for end, chunk in zip(ends, self.chunks):
-            if chunk.tail is not NOTHING:
-                column = BlockColumn()
-                column.form, column.leaves = form, leaves
-                column.put_one(int(end), chunk.tail)
-                leaves = column.leaves
-        return leaves
-
-
-def _take(leaf: Leaf, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Leaf:
-    flat = leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:])
-    return np.take(flat, rows, axis=0)

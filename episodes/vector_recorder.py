@@ -8,6 +8,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import EpisodeError, EpisodeStateError, explain
 from epibatch.core.structs import map_struct
 
@@ -16,6 +17,7 @@ from .block_infos import env_infos
 from .chunk import Chunk
 from .leaves import owned
 from .single_agent_episode import SingleAgentEpisode
+from .vector_checks import VectorChecks
 from .vector_episodes import VectorEpisodes
 
 __all__ = ["VectorRecorder"]
@@ -49,10 +51,11 @@ class VectorRecorder:
         self._spaces = (observation_space, action_space)
         self._autoreset = autoreset
         self._capacity = capacity
+        self._checks = VectorChecks(num_envs, observation_space)
         self._block = Block(num_envs, capacity)
         self._waiting: list[int] = []
-        self._finished: list[tuple[Chunk, SingleAgentEpisode | None]] = []
-        self._delivered: list[tuple[weakref.ref[VectorEpisodes], list[weakref.ref[Chunk]]]] = []
+        self._finished: dict[int, tuple[Chunk, SingleAgentEpisode | None]] = {}  # by the id() of the chunk
+        self._delivered: list[tuple[weakref.ref[object], list[weakref.ref[Chunk]]]] = []
         self.episodes = VectorEpisodes(self._block, [])
 
     @property
@@ -71,12 +74,17 @@ class VectorRecorder:
         Args:
             observations: Arrays of shape [N, ...].
             infos: The vector environment's infos.
+
+        Raises:
+            ColumnError: not one row per environment.
+            SpaceError: observations of another nesting or shape than the observation space.
         """
+        self._checks.check_observations(observations)
         self._block = block = Block(self.num_envs, self._capacity)
-        block.pending = observations
+        block.stage(observations)
         if infos:
             block.infos[0] = infos
-        self._waiting, self._finished = [], []
+        self._waiting, self._finished = [], {}
         chunks = [Chunk(block, env, 0, 0, self._spaces) for env in range(self.num_envs)]
         self.episodes = VectorEpisodes(block, chunks, recording=True)
 
@@ -113,6 +121,9 @@ class VectorRecorder:
         Raises:
             EpisodeStateError: before `reset`.
             EpisodeError: model outputs other than in earlier steps.
+            ColumnError: a column without one row per environment, or nested otherwise than before.
+            SpaceError: observations of another nesting or shape than the observation space.
+                After any of these no step was added.
         """
         block = self._block
         if not self.episodes.chunks:
@@ -120,12 +131,13 @@ class VectorRecorder:
                 explain("VectorRecorder.step", expected="reset() first", found="no episode", do="call reset()")
             )
         row = block.row
+        self._check(actions, rewards, observations, extras)
         block.commit()
         self._put_extras(row, extras or {})
         block.actions.put(row, actions, block.capacity)
         block.rewards.put(row, rewards, block.capacity)
         block.row = row + 1
-        block.pending = observations
+        block.stage(observations)
         if infos:
             block.infos[row + 1] = {key: value for key, value in infos.items() if key not in _FINAL}
         done = np.logical_or(terminateds, truncateds)
@@ -141,6 +153,15 @@ class VectorRecorder:
                 self._set_tail(chunk, final_observations, infos or {}, reset_infos)
                 self._begin(chunk.env, row + 1)
         return ended
+
+    def _check(self, actions: Any, rewards: Any, observations: Any, extras: dict[str, Any] | None) -> None:
+        checks = self._checks
+        checks.check_observations(observations)
+        checks.check_rows(Columns.ACTIONS, actions)
+        checks.check_rows(Columns.REWARDS, rewards)
+        if extras:
+            for key, value in extras.items():
+                checks.check_rows(key, value)
 
     def _put_extras(self, row: int, extras: dict[str, Any]) -> None:
         block = self._block
@@ -162,15 +183,14 @@ class VectorRecorder:
             block.extras[key].put(row, value, block.capacity)
 
     def _begin(self, env: int, row: int) -> None:
-        self.episodes.chunks[env] = Chunk(self._block, env, row, row, self._spaces)
-        self.episodes.views[env] = None
+        self.episodes.replace(env, Chunk(self._block, env, row, row, self._spaces))
 
     def _end(self, done: Any, row: int, terminateds: Any, truncateds: Any) -> list[Chunk]:
         ended = []
         for env in np.flatnonzero(done).tolist():
             chunk = self.episodes.chunks[env]
             chunk.finish(row, bool(terminateds[env]), bool(truncateds[env]))
-            self._finished.append((chunk, self.episodes.views[env]))
+            self._finished[id(chunk)] = chunk, self.episodes.views[env]
             ended.append(chunk)
             if self._autoreset == "next_step":
                 self._waiting.append(env)
@@ -196,12 +216,10 @@ class VectorRecorder:
 
     def view(self, chunk: Chunk) -> SingleAgentEpisode:
         """The episode object of a chunk that ended and was not handed over yet."""
-        for i, (own, view) in enumerate(self._finished):
-            if own is chunk:
-                view = chunk.view() if view is None else view
-                self._finished[i] = (chunk, view)
-                return view
-        return chunk.view()
+        view = chunk.view()
+        if id(chunk) in self._finished:
+            self._finished[id(chunk)] = chunk, view
+        return view
 
     def commit(self) -> None:
         """Move the newest observations, as pieces left them, into the block."""
@@ -219,33 +237,29 @@ class VectorRecorder:
         """
         self._retire()
         old, block = self._block, self._block.successor(lookback, self._capacity)
-        running, going_on = [], []
+        running, going_on, waiting = [], [], set(self._waiting)
         for env, (chunk, view) in enumerate(zip(self.episodes.chunks, self.episodes.views)):
-            if env in self._waiting:
+            if env in waiting:
                 going_on.append(chunk)
                 continue
             going_on.append(chunk.next_chunk(block, lookback))
             if len(chunk):
                 chunk.finish(old.row, False, False)
                 running.append((chunk, view))
-        done = [*self._finished, *running]
+        done = [*self._finished.values(), *running]
         result = VectorEpisodes(old, [chunk for chunk, _ in done], [view for _, view in done])
-        views = [view if env in self._waiting else None for env, view in enumerate(self.episodes.views)]
-        self._block, self._finished = block, []
+        views = [view if env in waiting else None for env, view in enumerate(self.episodes.views)]
+        self._block, self._finished = block, {}
         self.episodes = VectorEpisodes(block, going_on, views, recording=True)
-        self._delivered.append((weakref.ref(result), [weakref.ref(chunk) for chunk in result.chunks]))
+        self._delivered.append((weakref.ref(result.handed_out), [weakref.ref(chunk) for chunk in result.chunks]))
         return result
-
-    def discard(self) -> None:
-        """Forget the episodes that ended but were not handed over."""
-        self._finished = []
 
     def _retire(self) -> None:
         """Let small chunks that somebody kept from earlier harvests go of their block."""
         held = []
-        for episodes, chunks in self._delivered:
-            if episodes() is not None:
-                held.append((episodes, chunks))
+        for handed_out, chunks in self._delivered:
+            if handed_out() is not None:
+                held.append((handed_out, chunks))
                 continue
             for chunk in (reference() for reference in chunks):
                 view = None if chunk is None else chunk.shown

@@ -21,7 +21,7 @@ def recorded(steps: int = 3, start: int = 1) -> Chunk:
         block.actions.put(row, np.array([0, 10 + row]), 8)
         block.rewards.put(row, np.array([0, row]), 8)
         block.row = row + 1
-    block.pending = np.array([steps, 100 + steps])
+    block.stage(np.array([steps, 100 + steps]))
     return Chunk(block, 1, 0, start, (None, None), "id", 5)
 
 
@@ -62,9 +62,11 @@ def test_a_chunk_that_starts_with_the_raw_observation() -> None:
     view = recorded(1, 1).view()
     chunk = Chunk(block := Block(1, 4), 0, 1, 1, (None, None))
     block.observations.put(0, np.array([7]), 4)
-    block.row, block.pending = 1, np.array([8])
-    assert chunk.view().get_observations(slice(-3, None), fill=0).tolist() == [0, 0, 8]
-    assert chunk.view().get_observations().tolist() == [8] and len(view) == 0
+    block.row = 1
+    for newest in (8, 8.5):  # in its row, and apart
+        block.stage(np.array([newest]))
+        assert chunk.view().get_observations(slice(-3, None), fill=0).tolist() == [0, 0, newest]
+        assert chunk.view().get_observations().tolist() == [newest] and len(view) == 0
 
 
 def test_next_chunk() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import EpisodeIndexError, EpisodeStateError, LookbackError
+from epibatch.episodes import InfiniteLookbackBuffer
 from epibatch.episodes.indexing import (
     HistoryWatch,
     check_writable,
@@ -75,3 +76,18 @@ def test_a_watch_refuses_writes_of_pieces_that_did_not_declare_them() -> None:
         with pytest.raises(EpisodeStateError, match="mutates_episodes"):
             check_writable()
     assert positions_of(np.array([1]), 0, 2, False, False).tolist() == [1]  # type: ignore[union-attr]
+
+
+def test_arrays_are_read_only_while_a_piece_runs_that_may_not_write() -> None:
+    rows = {"a": [1.0, 2.0], "b": [[3], [4]]}
+    buffer = InfiniteLookbackBuffer({key: np.array(values) for key, values in rows.items()})
+    with watch_history(HistoryWatch(writable=False)) as watch:
+        for found in (buffer.get(), buffer[0:1], buffer.get([0, 1]), buffer.get(slice(-3, 2), fill=0), buffer.data):
+            with pytest.raises(ValueError, match="read-only"):
+                found["a"][0] = 5
+        with pytest.raises(ValueError, match="read-only"):
+            buffer.get(-1)["b"][:] = 5
+        watch.writable = True
+        buffer.get()["a"][0] = 5
+    buffer.get(-1)["b"][:] = 6
+    assert buffer.data["a"].tolist() == [5, 2] and buffer.data["b"].tolist() == [[3], [6]]

@@ -334,3 +334,17 @@ def test_set_with_another_number_of_rows_raises_and_changes_nothing(new: list[in
 @pytest.mark.parametrize("space", [gym.spaces.Text(5), None])
 def test_no_rows_of_things_that_are_not_arrays(space: Any) -> None:
     assert len(InfiniteLookbackBuffer(space=space).get()) == 0
+
+
+def test_finalizing_changes_nothing() -> None:
+    buffer = InfiniteLookbackBuffer([1, 2], lookback=1)
+    before = buffer.data
+    buffer.finalize()
+    assert buffer.finalized and buffer.data.base is before.base and buffer.get().tolist() == [2]
+
+
+def test_a_committed_row_before_a_raw_newest_one_is_written_in_its_place() -> None:
+    buffer = InfiniteLookbackBuffer([1.0, 2.0])
+    buffer.stage("raw")
+    buffer.set(9.0, at_indices=-2)
+    assert buffer.get([0, 1]).tolist() == [1.0, 9.0] and buffer.get(-1) == "raw"

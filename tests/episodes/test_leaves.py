@@ -113,3 +113,20 @@ def test_with_rows_filled_grown_and_same_leaf() -> None:
     assert leaves.same_leaf(np.array([np.nan]), np.array([np.nan]))
     assert not leaves.same_leaf(np.array([1]), np.array([1.0]))
     assert leaves.same_leaf(leaves.object_leaf([np.ones(2)]), leaves.object_leaf([np.ones(2)]))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ({"k": [np.arange(2), (1, float("nan"))]}, {"k": [np.arange(2), (1, np.nan)]}, True),
+        ({"k": np.arange(2)}, {"k": np.arange(2.0)}, False),
+        ({"k": 1}, {"k": 1, "m": 2}, False),
+        ([1, 2], (1, 2), False),
+        ([1, 2], [1, 2, 3], False),
+        (np.zeros(2), [0, 0], False),
+        (1, np.int64(1), True),
+        ("x", "y", False),
+    ],
+)
+def test_same_value(a: object, b: object, same: bool) -> None:
+    assert leaves.same_value(a, b) is same and leaves.same_value(b, a) is same

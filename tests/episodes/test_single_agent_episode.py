@@ -218,3 +218,35 @@ def test_state_round_trip(clone: Any) -> None:
     assert twin.observation_space == episode.observation_space and twin.get_return() == episode.get_return()
     twin.set_rewards(new_data=9.0, at_indices=0)
     assert contents(episode)["rewards"] == whole(0, 5)["rewards"]
+
+
+# ---------------------------------------------------------------- identity and value
+def test_episodes_are_equal_by_identity_and_equal_in_value_by_name() -> None:
+    episode = make(3)
+    episode.custom_data["k"] = [np.arange(3), float("nan")]
+    twin = copy.deepcopy(episode)
+    assert episode != twin and len({episode, twin, episode}) == 2 and [twin, episode].index(episode) == 1
+    assert episode.equals(episode) and episode.equals(twin) and not episode.equals(None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda e: setattr(e, "is_terminated", True),
+        lambda e: setattr(e, "t_started", 2),
+        lambda e: setattr(e, "id_", "another"),
+        lambda e: e.set_rewards(new_data=9.0, at_indices=0),
+        lambda e: e.set_actions(new_data=e.get_actions() + 0.0),
+        lambda e: e.set_infos(new_data={"i": np.zeros(2)}, at_indices=0),
+        lambda e: e.set_extra_model_outputs(key="e", new_data=np.ones(2), at_indices=0),
+        lambda e: e.custom_data.update(k=np.zeros(2)),
+        lambda e: e.add_env_step(5, 6, 7.0, extra_model_outputs={"e": np.zeros(2)}),
+    ],
+)
+def test_any_difference_makes_episodes_unequal(change: Any) -> None:
+    episode = make()
+    episode.set_infos(new_data={"i": np.ones(2)}, at_indices=0)
+    twin = copy.deepcopy(episode)
+    assert episode.equals(twin)
+    change(twin)
+    assert not episode.equals(twin) and not twin.equals(episode)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
 
-from epibatch.core.errors import UnknownNameError
-from epibatch.episodes import SingleAgentEpisode, VectorRecorder
+from epibatch.connectors.call import Call
+from epibatch.connectors.gather import gather, output_keys
+from epibatch.core.errors import ColumnError, EpisodeStateError, UnknownNameError
+from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorRecorder
 from epibatch.episodes.vector_episodes import VectorEpisodes
 
 NO = np.zeros(2, bool)
@@ -39,7 +42,8 @@ def test_it_is_a_sequence_of_episodes() -> None:
     assert episodes[-2:] == [episodes[1], episodes[2]] and next(reversed(episodes)) is episodes[2]
     assert [e.is_terminated for e in episodes] == [True, False, False]
     assert repr(episodes) == "VectorEpisodes(3 chunks, 7 steps)" and episodes.columnar and not episodes.recording
-    assert pickle.loads(pickle.dumps(episodes)) == list(episodes)
+    twins = pickle.loads(pickle.dumps(episodes))
+    assert type(twins) is list and all(twin.equals(episode) for twin, episode in zip(twins, episodes, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -135,3 +139,197 @@ def test_episodes_that_are_let_go_of_later_are_compacted_at_the_harvest_after_th
     recorder.harvest(0)
     gc.collect()
     assert block() is None and kept.get_observations().tolist() == [0, 1, 2, 3]
+
+
+# ---------------------------------------------------------------- pieces that change the episode object
+def fragment() -> VectorEpisodes:
+    """Two environments, three chunks (an end with a tail, a start behind a lookback), float32 observations."""
+    recorder = VectorRecorder(2, autoreset="same_step", capacity=2)
+    recorder.reset(np.array([[0, 0], [10, 10]], np.float32))
+    for i in range(5):
+        if i == 2:
+            recorder.harvest(1)
+        recorder.step(
+            np.array([i, 10 + i]), np.array([i / 2, -i]), np.array([i == 3, False]), NO,
+            np.array([[i + 1] * 2, [i + 11] * 2], np.float32), extras={"v": np.array([i, -i])},
+            final_observations=np.array([[77, 77], [0, 0]], np.float32),
+        )  # fmt: skip
+    return recorder.harvest(0)
+
+
+def new_rewards(episode: SingleAgentEpisode) -> None:
+    rows = np.arange(len(episode) + episode.lookback, dtype=np.float32) + 100
+    episode.rewards = InfiniteLookbackBuffer(rows, lookback=episode.lookback)
+
+
+def new_output(episode: SingleAgentEpisode) -> None:
+    rows = np.arange(len(episode) + episode.lookback, dtype=np.float32)
+    episode.extra_model_outputs["mine"] = InfiniteLookbackBuffer(rows, lookback=episode.lookback)
+
+
+def new_flags(episode: SingleAgentEpisode) -> None:
+    episode.is_terminated, episode.is_truncated = not episode.is_terminated, True
+
+
+def doubled(episode: SingleAgentEpisode) -> None:
+    rows = np.array(episode.observations.data)
+    episode.observations = InfiniteLookbackBuffer(np.concatenate([rows, rows], -1), lookback=episode.lookback)
+
+
+def in_place(episode: SingleAgentEpisode) -> None:
+    rewards = episode.get_rewards()
+    rewards += 5
+
+
+CHANGES = {
+    "nothing": (lambda episode: None, True),
+    "flags": (new_flags, True),
+    "in place": (in_place, True),
+    "promotion": (lambda episode: episode.set_actions(new_data=episode.get_actions() + 0.5), True),
+    "rewards": (new_rewards, False),
+    "output": (new_output, False),
+    "no output": (lambda episode: episode.extra_model_outputs.pop("v"), False),
+    "observations": (doubled, False),
+    "a step more": (lambda episode: episode.own_columns(), False),
+}
+
+
+def columns_of(episodes: Any) -> dict[str, Any]:
+    call = Call(rl_module=None, episodes=episodes)
+    found = {"ends": call.ends(), "lengths": call.lengths}
+    for name in ("obs", "actions", "rewards", *output_keys(call)):
+        for plus_one in (False, True):
+            found[f"{name}+{plus_one}"] = gather(call, name, plus_one=plus_one)
+    return found
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_pieces_do_to_the_object_is_seen_both_ways(change: str) -> None:
+    function, columnar = CHANGES[change]
+    vector = fragment()
+    twins = pickle.loads(pickle.dumps(list(vector)))
+    for episode in [*vector, *twins]:
+        function(episode)
+    assert vector.columnar is columnar
+    assert vector.terminateds().tolist() == [twin.is_terminated for twin in twins]
+    assert vector.truncateds().tolist() == [twin.is_truncated for twin in twins]
+    assert vector.lengths().tolist() == list(map(len, twins)) and vector.ids == [twin.id_ for twin in twins]
+    found, expected = columns_of(vector), columns_of(twins)
+    assert found.keys() == expected.keys()
+    for name in found:
+        assert found[name].dtype == expected[name].dtype, name
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+def test_what_pieces_put_in_place_of_a_column_is_what_counts() -> None:
+    vector = fragment()
+    new_rewards(vector[1])
+    vector[0].is_terminated, vector[0].is_truncated = False, True
+    assert vector.terminateds().tolist() == [False, False, False] and vector.truncateds().tolist() == [
+        True,
+        False,
+        False,
+    ]
+    assert columns_of(vector)["rewards+False"].tolist() == [1, 1.5, 100, -2, -3, -4]
+    with pytest.raises(EpisodeStateError, match=r"column 'rewards'[\s\S]*columns of its own"):
+        vector.gather("rewards")
+
+
+def test_facts_without_views_are_copies() -> None:
+    vector = fragment()
+    for facts in (vector.lengths, vector.terminateds):
+        facts()[:] = 9
+    assert vector.block.views == 0 and vector.columnar
+    assert vector.lengths().tolist() == [2, 1, 3] and vector.terminateds().tolist() == [True, False, False]
+
+
+# ---------------------------------------------------------------- writing to one of them
+def test_rows_of_another_shape_leave_the_neighbours_alone() -> None:
+    recorder = VectorRecorder(2)
+    recorder.reset(np.zeros((2, 2), np.float32))
+    for i in range(2):
+        recorder.step(np.zeros(2), np.zeros(2), NO, NO, np.full((2, 2), i + 1, np.float32))
+    first, second = vector = recorder.harvest(0)
+    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+    first.set_observations(new_data=rows)
+    np.testing.assert_array_equal(first.get_observations(), rows)
+    assert second.get_observations().dtype == np.float32 and second.get_observations().shape == (3, 2)
+    assert vector.block.observations.leaves[0].dtype == np.float32 and not vector.columnar
+    second.set_rewards(new_data=np.ones(3), at_indices=0)
+    assert second.get_rewards().dtype == object and vector.block.rewards.leaves[0].dtype == np.float64
+    first.set_rewards(new_data=["text", "more"])
+    assert first.get_rewards().tolist() == ["text", "more"] and first.get_actions().tolist() == [0, 0]
+
+
+def test_rows_of_another_shape_are_refused_while_they_are_recorded() -> None:
+    recorder = VectorRecorder(2)
+    recorder.reset(np.zeros((2, 2), np.float32))
+    recorder.step(np.zeros(2), np.array([1, 2]), NO, NO, np.ones((2, 2), np.float32))
+    view = recorder.episodes[0]
+    for new_data, indices in ((np.zeros((2, 4)), None), (np.zeros(4), 0), ([np.zeros(4)], [0])):
+        with pytest.raises(EpisodeStateError, match="another nesting, shape or kind in the place of committed"):
+            view.set_observations(new_data=new_data, at_indices=indices)
+    view.set_rewards(new_data=0.5, at_indices=0)
+    assert recorder.episodes[1].get_rewards().tolist() == [2.0]
+    view.set_observations(new_data=np.zeros(4), at_indices=-1)
+    assert view.get_observations(-1).shape == (4,) and view.get_observations(0).shape == (2,)
+
+
+# ---------------------------------------------------------------- frame stacks while recording
+@pytest.mark.parametrize("frames", [1, 2, 4])
+@pytest.mark.parametrize("rewrite", ["nothing", "one", "all"])
+@pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
+def test_the_latest_window_holds_what_the_getters_give(frames: int, rewrite: str, autoreset: Any) -> None:
+    rng = np.random.default_rng(frames)
+    recorder = VectorRecorder(3, autoreset=autoreset, capacity=2)
+    recorder.reset(rng.standard_normal((3, 2)).astype(np.float32))
+    for i in range(30):
+        if rewrite == "one":
+            recorder.episodes[1].set_observations(new_data=np.full(2, i, np.float64), at_indices=-1)
+        if rewrite == "all":
+            recorder.episodes.set_latest_observations(np.full((3, 2), i))
+        window, rows = recorder.episodes.latest_window(frames)
+        for env, episode in enumerate(recorder.episodes):
+            expected = episode.get_observations(slice(-frames, None), fill=0.0)
+            np.testing.assert_array_equal(window[:, env], expected)
+            assert rows[env] == min(frames, episode.observations.len_incl_lookback())
+        kept = window.copy()
+        recorder.step(
+            np.zeros(3), np.zeros(3), rng.random(3) < 0.3, np.zeros(3, bool),
+            rng.standard_normal((3, 2)).astype(np.float32), final_observations=np.zeros((3, 2), np.float32),
+        )  # fmt: skip
+        if i % 7 == 6 and not recorder.waiting:
+            recorder.harvest(i % 4)
+        np.testing.assert_array_equal(window, kept)
+
+
+def test_the_latest_window_of_an_environment_that_waits_for_its_reset() -> None:
+    recorder = VectorRecorder(2)
+    recorder.reset(np.array([0, 10]))
+    step(recorder, 0, (True, False))
+    recorder.harvest(3)
+    window, rows = recorder.episodes.latest_window(3)
+    assert window.tolist() == [[0, 0], [0, 10], [1, 11]] and rows.tolist() == [2, 2]
+
+
+def test_the_latest_window_of_nested_observations_and_of_another_shape() -> None:
+    recorder = VectorRecorder(2)
+    recorder.reset({"a": np.array([1, 2]), "b": np.zeros((2, 3), np.float32)})
+    recorder.step(np.zeros(2), np.zeros(2), NO, NO, {"b": np.ones((2, 3), np.float32), "a": np.array([3, 4])})
+    window, _ = recorder.episodes.latest_window(2)
+    assert window["a"].tolist() == [[1, 2], [3, 4]] and window["b"].shape == (2, 2, 3)
+    recorder.episodes.set_latest_observations({"a": np.array([3, 4]), "b": np.ones((2, 4), np.float32)})
+    with pytest.raises(ColumnError, match=r"shape \(3,\) per environment[\s\S]*\(4,\)"):
+        recorder.episodes.latest_window(2)
+
+
+def test_a_part_of_a_delivery_keeps_its_episodes_in_the_block() -> None:
+    recorder = VectorRecorder(2, capacity=2)
+    recorder.reset(np.array([0, 10]))
+    for i in range(4):
+        step(recorder, i, (i in (1, 3), False))
+    part = recorder.harvest(0).first(2)
+    view = part[1]
+    gc.collect()
+    recorder.harvest(0)
+    assert part.columnar and view.get_actions().tolist() == [3]

@@ -214,7 +214,7 @@ def test_pickling_carries_only_the_used_rows():
     data = pickle.dumps(fragment[3], protocol=5, buffer_callback=buffers.append)
     used = 51 * 400 + 50 * 16
     assert used <= sum(memoryview(b).nbytes for b in buffers) + len(data) < 1.2 * used + 2000
-    assert pickle.loads(data, buffers=buffers) == fragment[3]
+    assert pickle.loads(data, buffers=buffers).equals(fragment[3])
 
 
 def test_adding_steps_to_a_view_is_refused_while_it_is_recorded_and_detaches_it_afterwards():
@@ -237,3 +237,46 @@ def test_errors():
     recorder.step(*step)
     with pytest.raises(EpisodeError, match=r"keys of the first step"):
         recorder.step(*step, extras={"late": np.zeros(2)})
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_an_environment_may_reuse_its_arrays(dtype):
+    """The second type does not fit the column of the first, so its rows are held apart."""
+    recorder, shared = VectorRecorder(2), np.zeros((2, 2), np.float32)
+    recorder.reset(shared)
+    recorder.episodes.set_latest_observations(np.zeros((2, 2), np.float32))
+    recorder.commit()
+    kept, shared = [], shared.astype(dtype)
+    for _ in range(1, 6):
+        shared += 1
+        recorder.step(np.zeros(2), np.zeros(2), [False] * 2, [False] * 2, shared)
+        kept.append(recorder.episodes[0].get_observations(-1))
+        shared += 0.25
+    assert [row.tolist() for row in kept] == [[t + (t - 1) * 0.25] * 2 for t in range(1, 6)]
+    np.testing.assert_array_equal(recorder.episodes[1].get_observations()[1:], kept)
+
+
+def test_the_newest_observation_can_be_written_in_place():
+    recorder = VectorRecorder(2)
+    for _ in range(2):
+        recorder.reset(np.ones((2, 2)))
+        for t in range(3):
+            newest = recorder.episodes[0].get_observations(-1)
+            newest *= -1
+            np.testing.assert_array_equal(recorder.episodes.latest_observations(), [[-1 - t] * 2, [1 + t] * 2])
+            recorder.step(np.zeros(2), np.zeros(2), [False] * 2, [False] * 2, np.full((2, 2), t + 2.0))
+    assert recorder.harvest(0).gather("obs").tolist() == [[-1.0] * 2, [-2.0] * 2, [-3.0] * 2, [1] * 2, [2] * 2, [3] * 2]
+
+
+def test_views_of_ended_chunks_are_found_and_handed_over():
+    recorder = VectorRecorder(2, autoreset="same_step")
+    recorder.reset(np.zeros(2))
+    views = []
+    for t in range(3):
+        ended = recorder.step(
+            np.zeros(2), np.zeros(2), [True, t == 1], [False] * 2, np.ones(2), final_observations=np.full(2, t + 7.0)
+        )
+        views += [recorder.view(chunk) for chunk in ended]
+        assert recorder.view(ended[-1]) is views[-1]
+    assert [view.get_observations(-1) for view in views] == [7.0, 8.0, 8.0, 9.0]
+    assert all(mine is theirs for mine, theirs in zip(views, recorder.harvest(0), strict=False))
