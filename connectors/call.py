@@ -37,8 +37,10 @@ class Call:
         "_keys",
         "_lengthened",
         "_lengths",
+        "_looked",
         "_plain",
         "_positions",
+        "_vector",
         "episodes",
         "explore",
         "kwargs",
@@ -76,14 +78,21 @@ class Call:
         self._plain: list[Any] | None = None
         self._lengthened: list[Any] | None = None
         self._positions: dict[int, int] | None = None
+        self._vector: VectorEpisodes | None = None
+        self._looked = False
 
     @property
     def vector(self) -> VectorEpisodes | None:
         """The episodes, if whole columns can be read from a block."""
-        episodes = self.episodes
-        if self._lengthened is not None or not isinstance(episodes, VectorEpisodes) or not episodes.columnar:
-            return None
-        return episodes
+        if not self._looked:
+            episodes, self._looked = self.episodes, True
+            whole = isinstance(episodes, VectorEpisodes) and episodes.columnar and self._lengthened is None
+            self._vector = episodes if whole else None  # type: ignore[assignment]
+        return self._vector
+
+    def look_again(self) -> None:
+        """Forget what is known about the episodes: a plain piece may have changed them."""
+        self._looked, self._lengths = False, None
 
     @property
     def recording(self) -> VectorEpisodes | None:
@@ -91,15 +100,13 @@ class Call:
         episodes = self.episodes
         return episodes if isinstance(episodes, VectorEpisodes) and episodes.recording else None
 
-    def is_terminated(self, chunk: int) -> bool:
-        """Whether a chunk's episode was terminated at its end."""
+    def ends(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each chunk's episode was terminated, and truncated, at its end: bool, [2, chunks]."""
         episodes = self.vector
-        return bool(self.episodes[chunk].is_terminated if episodes is None else episodes.chunks[chunk].terminated)
-
-    def is_truncated(self, chunk: int) -> bool:
-        """Whether a chunk's episode was truncated at its end."""
-        episodes = self.vector
-        return bool(self.episodes[chunk].is_truncated if episodes is None else episodes.chunks[chunk].truncated)
+        if episodes is not None:
+            return np.stack([episodes.terminateds(), episodes.truncateds()])
+        flags = [(episode.is_terminated, episode.is_truncated) for episode in self.episodes]
+        return np.array(flags, np.bool_).reshape(-1, 2).T
 
     def history(self, chunk: int) -> tuple[int, int]:
         """Step at which a chunk starts, and how many steps before that it holds."""
@@ -155,6 +162,7 @@ class Call:
         if self._lengthened is None:
             self._lengthened = self._plain = [lengthened(episode) for episode in self.episodes]
             self._positions = None
+            self._looked = False
 
     @property
     def lengthened(self) -> list[Any] | None:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 
 from epibatch.core.errors import (
+    PieceError,
     PipelineError,
     UnknownNameError,
     explain,
@@ -18,7 +19,8 @@ from epibatch.core.errors import (
 from epibatch.core.piece_names import snake_case
 
 from ..episodes.indexing import HistoryWatch, watch_history
-from .call import Call, running_call, within
+from ..episodes.vector_episodes import VectorEpisodes
+from .call import Call, within
 from .connector_v2 import ConnectorV2
 from .layouts import to_plain
 from .plan import Plan, check_connector, make_plan
@@ -58,8 +60,19 @@ class ConnectorPipelineV2(ConnectorV2):
         **kwargs: Any,
     ) -> None:
         super().__init__(input_observation_space, input_action_space, **kwargs)
+        if isinstance(input_observation_space, (list, tuple)):
+            raise PieceError(
+                explain(
+                    f"{type(self).__name__}(...)",
+                    expected="input spaces first, and the pieces as `connectors=`",
+                    found=f"a {type(input_observation_space).__name__} as input_observation_space",
+                    do=f"{type(self).__name__}(connectors=[...])",
+                )
+            )
         self.connectors: list[Any] = [self._built(item, i) for i, item in enumerate(connectors or ())]
         self._plan: Plan | None = None
+        self._planned: list[Any] = []
+        self._nested = False
         self.history = HistoryWatch()
         self.plan()
 
@@ -74,9 +87,13 @@ class ConnectorPipelineV2(ConnectorV2):
 
     def plan(self) -> Plan:
         """The checked order of pieces; made anew when the list has changed."""
+        if self._plan is not None and self._planned == self.connectors and not self._nested:
+            return self._plan
         if self._plan is None or self._plan.connectors != self.pieces():
             self._plan = make_plan(type(self).__name__, self.pieces(), self.start_layout, self.start_columns)
             self._wire_spaces()
+        self._planned = list(self.connectors)
+        self._nested = any(isinstance(piece, ConnectorPipelineV2) for piece in self.connectors)
         return self._plan
 
     def pieces(self) -> tuple[ConnectorV2, ...]:
@@ -119,8 +136,10 @@ class ConnectorPipelineV2(ConnectorV2):
         self.connectors.insert(position, piece)
         try:
             self.plan()
-        except PipelineError:
+        except Exception:
             self.connectors[:] = before
+            self._plan = None
+            self.plan()
             raise
 
     def prepend(self, connector: Any) -> None:
@@ -229,15 +248,8 @@ class ConnectorPipelineV2(ConnectorV2):
             EpibatchError: whatever a piece raises, with pipeline and piece put in front.
         """
         plan = self.plan()
-        if not isinstance(episodes, Sequence):
-            raise PipelineError(
-                explain(
-                    f"{type(self).__name__}(episodes=...)",
-                    expected="a list of episodes",
-                    found=type(episodes).__name__,
-                    do="pass [episode], or list(episodes)",
-                )
-            )
+        if not _are_episodes(episodes):
+            raise self._no_episodes(episodes)
         call = Call(
             rl_module=rl_module,
             episodes=episodes,
@@ -249,12 +261,24 @@ class ConnectorPipelineV2(ConnectorV2):
             kwargs=kwargs,
         )
         self.check_episodes(call)
-        outer = running_call()
         with within(call), watch_history(self.history) if plan.watched else nullcontext():
             with timed(metrics, kwargs, "connector_pipeline_timer"):
                 batch = run_plan(plan, {} if batch is None else batch, call, self.history)
             self.history.calls += 1
-            return batch if outer is not None else to_plain(batch, call)
+            return to_plain(batch, call)
+
+    def _no_episodes(self, found: Any) -> PipelineError:
+        items = f"a {type(found).__name__}"
+        if isinstance(found, Sequence):
+            items += f" of {type(found[0]).__name__}"
+        return PipelineError(
+            explain(
+                f"{type(self).__name__}(episodes=...)",
+                expected="a list of SingleAgentEpisode",
+                found=items,
+                do="pass [episode], or list(episodes)",
+            )
+        )
 
     def check_episodes(self, call: Call) -> None:
         """Refuse episodes that this pipeline cannot work on."""
@@ -323,3 +347,11 @@ def _wanted(name: str, components: Any, not_components: Any) -> bool:
         return [value] if isinstance(value, str) else list(value or ())
 
     return (components is None or name in names(components)) and name not in names(not_components)
+
+
+def _are_episodes(episodes: Any) -> bool:
+    if type(episodes) is list:
+        return not episodes or hasattr(episodes[0], "get_observations")
+    if type(episodes) is VectorEpisodes:
+        return True
+    return isinstance(episodes, Sequence) and not isinstance(episodes, (str, bytes))

@@ -65,6 +65,7 @@ class ConnectorV2(Checkpointable, ABC):
         piece = super().__new__(cls)
         _check_arguments(cls, args, kwargs)
         piece._ctor = (args, dict(kwargs))
+        piece._input_spaces, piece._output_spaces = (None, None), None  # for classes that skip super().__init__
         return piece
 
     def __init__(

@@ -68,7 +68,8 @@ def collect(name: str, column: dict[tuple[Any, ...], list[Any]], call: Call) -> 
         ColumnError: items that cannot be stacked, because their shapes or nesting differ.
     """
     keys = call.keys
-    strangers = [key for key in column if key not in set(keys)]
+    known = set(keys)
+    strangers = [key for key in column if key not in known]
     if strangers:
         raise BatchLayoutError(
             explain(

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
+
 from epibatch.core.errors import EpibatchError, PieceOutputError, add_context, explain
 from epibatch.core.piece_names import snake_case
 
 from ..episodes.indexing import HistoryWatch
 from .call import Call
-from .layouts import to_columns, to_plain
+from .layouts import is_plain, to_columns, to_plain
 from .plan import Plan, Step
 
 __all__ = ["run_plan", "timed"]
@@ -89,7 +91,7 @@ def _plain_run(step: Step, batch: dict[str, Any], call: Call, history: HistoryWa
             metrics=call.metrics,
             **call.kwargs,
         )
-    if not isinstance(out, Mapping):
+    if type(out) is not dict and not isinstance(out, Mapping):
         raise PieceOutputError(
             explain(
                 f"{type(step.piece).__name__}.__call__",
@@ -98,7 +100,18 @@ def _plain_run(step: Step, batch: dict[str, Any], call: Call, history: HistoryWa
                 do="end __call__ with `return batch`",
             )
         )
-    return dict(out)
+    history.writable = True
+    call.look_again()
+    return {name: _unshared(value) for name, value in out.items()}
+
+
+def _unshared(value: Any) -> Any:
+    """Copies of batched arrays that are views: they may show an episode's storage, which tensors must not share."""
+    if isinstance(value, np.ndarray):
+        return value.copy() if value.base is not None else value
+    if isinstance(value, dict) and not is_plain(value):
+        return {key: _unshared(own) for key, own in value.items()}
+    return value
 
 
 def timed(metrics: Any, kwargs: dict[str, Any], *key: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,10 @@ from epibatch.core.errors import RunnerArgumentError, RunnerError, add_context, 
 from epibatch.core.structs import map_struct
 
 from ..episodes import SingleAgentEpisode, VectorEpisodes, VectorRecorder
+from .env_stepper import EnvStepper
 from .episode_metrics import EpisodeMetrics
 from .runner_config import RunnerConfig
-from .vector_env import autoreset_mode, make_vector_env, reset_done
+from .vector_env import make_vector_env
 
 __all__ = ["SingleAgentEnvRunner"]
 
@@ -60,10 +61,9 @@ class SingleAgentEnvRunner:
         self.spaces[DEFAULT_MODULE_ID] = (self._env_to_module.observation_space, own[1])
         self._module_to_env = config.build_module_to_env_connector(env=self.env, spaces=self.spaces)
         self.module = self.make_module()
-        self._autoreset = autoreset_mode(self.env)
-        self._recorder = VectorRecorder(
-            self.num_envs, *own, autoreset="next_step" if self._autoreset == "next_step" else "same_step"
-        )
+        self._stepper = EnvStepper(self.env, config.env)
+        later = self._stepper.mode == "next_step"
+        self._recorder = VectorRecorder(self.num_envs, *own, autoreset="next_step" if later else "same_step")
         self._episode_metrics = EpisodeMetrics(self.num_envs)
         self._seed = None if config.seed is None else config.seed + worker_index
         self._reset_seeds = np.random.default_rng(self._seed)
@@ -80,7 +80,7 @@ class SingleAgentEnvRunner:
         self._shared: dict[str, Any] = {}
         self._weights_seq_no = 0
         self._steps_lifetime = self._steps_reported = 0
-        self._timers = {"sample": 0.0, "env_step_timer": 0.0}
+        self._sample_seconds = 0.0
 
     def make_env(self) -> Any:
         """Make the vector environment."""
@@ -142,7 +142,7 @@ class SingleAgentEnvRunner:
             episodes: Sequence[SingleAgentEpisode] = self._sample_steps(num_timesteps or 0, explore, random_actions)
         else:
             episodes = self._sample_episodes(num_episodes, explore, random_actions)
-        self._timers["sample"] += time.perf_counter() - started
+        self._sample_seconds += time.perf_counter() - started
         if self._rescued:
             episodes, self._rescued = [*self._rescued, *episodes], []
         return episodes
@@ -195,8 +195,9 @@ class SingleAgentEnvRunner:
         self._required_lookback = steps
 
     def _reset(self, explore: bool) -> None:
-        observations, infos = self._try_env_reset()
-        self._recorder.reset(observations, infos)
+        seed = self._next_reset_seed
+        self._recorder.reset(*self._stepper.reset(seed))
+        self._next_reset_seed = None
         self._episode_metrics.forget()
         self._run_env_to_module(explore)
         self._reset_wanted = False
@@ -228,36 +229,42 @@ class SingleAgentEnvRunner:
             extras = self._act(explore)
             actions = extras.pop(Columns.ACTIONS)
             for_env = extras.pop(Columns.ACTIONS_FOR_ENV, actions)
+            if for_env is actions:  # an environment may change the action it is given
+                for_env = map_struct(np.copy, actions)
         extras[WEIGHTS_SEQ_NO] = np.full(self.num_envs, self._weights_seq_no)
-        observations, rewards, terminateds, truncateds, infos = self._try_env_step(for_env)
-        final, reset_infos, failure = infos.get("final_obs"), None, None
-        done = np.logical_or(terminateds, truncateds)
-        if self._autoreset == "disabled" and done.any():
-            final = map_struct(np.array, observations)  # the reset may reuse the environment's arrays
-            try:
-                observations, reset_infos = reset_done(self.env, done)
-            except RunnerError as error:
-                reset_infos, failure = {}, error
+        step = self._stepper.step(for_env)
         skipped = self._recorder.waiting
-        self._episode_metrics.add(rewards, skipped)
+        self._episode_metrics.add(step.rewards, skipped)
         self._steps_lifetime += self.num_envs - len(skipped)
         ended = self._recorder.step(
-            actions, rewards, terminateds, truncateds, observations, infos, extras, final, reset_infos
+            actions,
+            step.rewards,
+            step.terminateds,
+            step.truncateds,
+            step.observations,
+            step.infos,
+            extras,
+            step.final_observations,
+            step.reset_infos,
         )
         for chunk in ended:
             self._episode_metrics.end(chunk.env)
-        if failure is not None:
-            raise failure
-        if ended and self._autoreset != "next_step":
+        if step.failure is not None:
+            raise step.failure
+        if ended and self._stepper.mode != "next_step":
             self._show_terminal_observations(ended, explore)
         self._run_env_to_module(explore)
         return len(ended)
 
     def _act(self, explore: bool) -> dict[str, Any]:
-        if explore:
-            outputs = self.module.forward_exploration(self._to_module, t=self._steps_lifetime)
-        else:
-            outputs = self.module.forward_inference(self._to_module)
+        try:
+            if explore:
+                outputs = self.module.forward_exploration(self._to_module, t=self._steps_lifetime)
+            else:
+                outputs = self.module.forward_inference(self._to_module)
+        except Exception as error:
+            add_context(error, f"in {type(self.module).__name__}'s forward pass, with {_shapes(self._to_module)}:")
+            raise
         to_env: dict[str, Any] = self._module_to_env(
             rl_module=self.module,
             batch=outputs,
@@ -277,27 +284,6 @@ class SingleAgentEnvRunner:
             shared_data={},
         )
 
-    def _try_env_step(self, actions: Any) -> Any:
-        started = time.perf_counter()
-        try:
-            result = self.env.step(actions)
-        except Exception as error:
-            add_context(error, f"environment {self.config.env!r} failed in step():")
-            raise
-        self._timers["env_step_timer"] += time.perf_counter() - started
-        return result
-
-    def _try_env_reset(self) -> Any:
-        seed, self._next_reset_seed = self._next_reset_seed, None
-        if seed is not None:
-            self.env.action_space.seed(seed)
-        try:
-            return self.env.reset(seed=seed)
-        except Exception as error:
-            self._next_reset_seed = seed
-            add_context(error, f"environment {self.config.env!r} failed in reset():")
-            raise
-
     def _rescue(self) -> None:
         """Keep ended episodes for the next call, which will reset."""
         self._reset_wanted = True
@@ -312,10 +298,11 @@ class SingleAgentEnvRunner:
             "num_env_steps_sampled": self._steps_lifetime - self._steps_reported,
             "num_env_steps_sampled_lifetime": self._steps_lifetime,
             WEIGHTS_SEQ_NO: self._weights_seq_no,
-            **self._timers,
+            "sample": self._sample_seconds,
+            "env_step_timer": self._stepper.seconds,
         }
         self._steps_reported = self._steps_lifetime
-        self._timers = dict.fromkeys(self._timers, 0.0)
+        self._sample_seconds = self._stepper.seconds = 0.0
         return metrics
 
     def checkpoint_reset(self) -> None:
@@ -328,18 +315,26 @@ class SingleAgentEnvRunner:
         self._reset_wanted = True
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Module weights, pipeline states, counters and random streams; not the environments' inner state."""
-        return {
-            "rl_module": self.module.get_state(),
-            "env_to_module_connector": self._env_to_module.get_state(),
-            "module_to_env_connector": self._module_to_env.get_state(),
-            "num_env_steps_sampled_lifetime": self._steps_lifetime,
-            WEIGHTS_SEQ_NO: self._weights_seq_no,
-            "episode_metrics": self._episode_metrics.get_state(),
-            "reset_seeds": self._reset_seeds.bit_generator.state,
-            "next_reset_seed": self._next_reset_seed,
-            "required_lookback": self._required_lookback,
+        """Module weights, pipeline states, counters and random streams; not the environments' inner state.
+
+        Args:
+            components: Names of the parts to give; default: all.
+            not_components: Names of parts to leave out.
+        """
+        parts: dict[str, Callable[[], Any]] = {
+            "rl_module": self.module.get_state,
+            "env_to_module_connector": self._env_to_module.get_state,
+            "module_to_env_connector": self._module_to_env.get_state,
+            "num_env_steps_sampled_lifetime": lambda: self._steps_lifetime,
+            WEIGHTS_SEQ_NO: lambda: self._weights_seq_no,
+            "episode_metrics": self._episode_metrics.get_state,
+            "reset_seeds": lambda: self._reset_seeds.bit_generator.state,
+            "next_reset_seed": lambda: self._next_reset_seed,
+            "required_lookback": lambda: self._required_lookback,
         }
+        left_out = [not_components] if isinstance(not_components, str) else list(not_components or ())
+        wanted = [components] if isinstance(components, str) else list(components or parts)
+        return {name: part() for name, part in parts.items() if name in wanted and name not in left_out}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over what `get_state` gave, or a part of it; the next call resets the environments.
@@ -348,8 +343,9 @@ class SingleAgentEnvRunner:
         """
         sequence = int(state.get(WEIGHTS_SEQ_NO, 0))
         whole = "reset_seeds" in state
-        if "rl_module" in state and (whole or sequence == 0 or sequence >= self._weights_seq_no):
-            self.module.set_state(state["rl_module"])
+        if whole or sequence == 0 or sequence >= self._weights_seq_no:
+            if "rl_module" in state:
+                self.module.set_state(state["rl_module"])
             self._weights_seq_no = sequence if whole else sequence or self._weights_seq_no
         if "env_to_module_connector" in state:
             self._env_to_module.set_state(state["env_to_module_connector"])
@@ -385,3 +381,9 @@ class SingleAgentEnvRunner:
         if self.env is not None:
             self.env.close()
             self.env = None
+
+
+def _shapes(batch: dict[str, Any]) -> str:
+    """The columns of a batch and their shapes, for a message."""
+    shapes = {name: map_struct(lambda leaf: list(getattr(leaf, "shape", ())), own) for name, own in batch.items()}
+    return ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "an empty batch"

@@ -83,10 +83,51 @@ def _from_id(env: str, num_envs: int, mode: str, config: dict[str, Any]) -> Any:
     extra: dict[str, Any] = {"vector_kwargs": {"copy": False}} if mode == "sync" else {}
     try:
         return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **extra, **config)
-    except (gym.error.NameNotFound, gym.error.NamespaceNotFound, gym.error.VersionNotFound) as error:
+    except gym.error.NamespaceNotFound as error:
+        raise _unknown_namespace(env) from error
+    except TypeError as error:
+        if "argument" not in str(error):
+            raise
+        raise _wrong_env_config(env, config, error) from error
+    except (gym.error.NameNotFound, gym.error.VersionNotFound) as error:
         raise UnknownNameError(
             explain("environment", expected="a Gymnasium id", found=repr(env), do=nearest(env, gym.registry))
         ) from error
+
+
+def _unknown_namespace(env: str) -> UnknownNameError:
+    module, _, name = env.rpartition(":")
+    namespace = name.partition("/")[0]
+    package, own_module = {"ALE": ("ale-py", "ale_py")}.get(namespace, ("THE_PACKAGE", "its_module"))
+    known = {spec.namespace for spec in gym.registry.values() if spec.namespace}
+    close = {spelled for spelled in known if spelled.lower() == namespace.lower()}
+    do = (
+        f"did you mean '{min(close)}/{name.partition('/')[2]}'?"
+        if close
+        else f"install the package that registers it (pip install {package}), then name the module that does so in "
+        f"front: '{module or own_module}:{name}' (from a file or the command line: with --allow-imports)"
+    )
+    return UnknownNameError(
+        explain(
+            "environment",
+            expected="a Gymnasium id",
+            found=f"{env!r}, and no imported package has registered the namespace {namespace!r}",
+            do=do,
+        )
+    )
+
+
+def _wrong_env_config(env: str, config: dict[str, Any], error: TypeError) -> ConfigError:
+    message = str(error).partition(" was raised from the environment creator")[0]
+    try:
+        entry = gym.spec(env).entry_point
+        creator = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+        known = [name for name in inspect.signature(creator or dict).parameters if name not in ("self", "kwargs")]
+    except (TypeError, ValueError, ImportError, AttributeError, gym.error.Error):
+        known = []
+    unknown = next((name for name in config if known and name not in known), None)
+    do = "correct env_config" + (f": {nearest(unknown, known)}" if unknown else "")
+    return ConfigError(explain("environment.env_config", expected=f"keywords that {env!r} takes", found=message, do=do))
 
 
 def _made(creator: Callable[..., Any], config: dict[str, Any]) -> Any:

@@ -88,7 +88,7 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         steps = max_seq_len(call.rl_module)
         counts = -(-call.counts // steps)
         first, form = flatten(initial)
-        known = [self._has_states(call, chunk) for chunk in range(len(call.episodes))]
+        known = self._have_states(call)
         wanted, starts = [], []
         for chunk, count in enumerate(counts.tolist()):
             at = np.arange(count, dtype=np.int64) * steps - 1
@@ -105,10 +105,11 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
             leaf[fresh] = start
         return unflatten(form, out), counts
 
-    def _has_states(self, call: Call, chunk: int) -> bool:
+    def _have_states(self, call: Call) -> list[bool]:
+        """Which chunks recorded the module's states."""
         if call.vector is not None:
-            return Columns.STATE_OUT in call.vector.output_names()
-        return Columns.STATE_OUT in call.episodes[chunk].extra_model_outputs
+            return [Columns.STATE_OUT in call.vector.output_names()] * len(call.episodes)
+        return [Columns.STATE_OUT in episode.extra_model_outputs for episode in call.episodes]
 
     def _rows(self, call: Call, steps: list[Any], form: Form) -> list[Any]:
         """Leaves of `state_out` at given steps of each chunk, in the order of `form`."""

@@ -85,17 +85,21 @@ class BatchIndividualItems(ColumnarPiece):
         return out
 
     def _check_rows(self, batch: dict[str, Any], call: Call) -> None:
+        if call.training is False and all(
+            type(column) is EpisodeColumn and column.counts is None for column in batch.values()
+        ):
+            return
         columns = {
             name: column
             for name, column in batch.items()
             if isinstance(column, EpisodeColumn) and not isinstance(column.data, list)
         }
-        expected = _longest(columns) if call.training is None else call.expected_rows
+        expected = _many(columns) if call.training is None else call.expected_rows
         if expected is None:
             return
         total = int(expected.sum())
         for name, column in batch.items():
-            if isinstance(column, list) and name != Columns.INFOS and column and len(column) != total:
+            if isinstance(column, (list, np.ndarray)) and name != Columns.INFOS and 0 < len(column) != total:
                 raise ColumnError(
                     explain(
                         f"column {name!r}, added without an episode",
@@ -110,7 +114,7 @@ class BatchIndividualItems(ColumnarPiece):
                 raise _wrong_rows(name, found, expected, call)
 
 
-def _longest(columns: dict[str, EpisodeColumn]) -> Any:
+def _many(columns: dict[str, EpisodeColumn]) -> Any:
     """Outside a learner pipeline: the rows of a column that has more than one per chunk, if any has."""
     return next((column.counts for column in columns.values() if column.counts is not None), None)
 

@@ -64,8 +64,8 @@ def _flags(call: Call) -> Any:
     """terminateds and truncateds: bool, shape [2, rows]; only a chunk's last step can be True."""
     flags = np.zeros((2, int(call.counts.sum())), np.bool_)
     last = np.cumsum(call.counts) - 1 - call.plus_one
-    ends = [(call.is_terminated(chunk), call.is_truncated(chunk)) for chunk in range(len(call.episodes))]
-    flags[:, last] = np.array(ends, np.bool_).T
+    steps = call.lengths > 0
+    flags[:, last[steps]] = call.ends()[:, steps]
     return flags
 
 

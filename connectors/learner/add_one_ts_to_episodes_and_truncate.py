@@ -60,7 +60,7 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
         mask = np.ones(int(counts.sum()), np.bool_)
         mask[ends - 1] = False
         terminateds, truncateds = np.zeros_like(mask), np.zeros_like(mask)
-        done = np.array([call.is_terminated(i) for i in range(len(counts))], np.bool_)
+        done = call.ends()[0]
         steps = call.lengths > 0
         terminateds[(ends - 2)[steps]] = done[steps]
         truncateds[(ends - 2)[steps]] = ~done[steps]

@@ -10,7 +10,8 @@ import torch
 
 from epibatch.core.advantages import generalized_advantages, td_errors
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ColumnError, ConfigError, explain
+from epibatch.core.padding import padded_layout
 
 from ..acting_module import is_multi
 from ..call import Call
@@ -79,6 +80,17 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         terminateds = self.need(batch, Columns.TERMINATEDS, do)
         with torch.no_grad():
             values = module.compute_values(batch)
+        if values.shape != rewards.shape:
+            raise ColumnError(
+                explain(
+                    f"{type(module).__name__}.compute_values",
+                    expected=f"one value per row, shape {list(rewards.shape)}",
+                    found=f"shape {list(values.shape)}",
+                    do="squeeze the last axis: `return values.squeeze(-1)`"
+                    if values.shape[:-1] == rewards.shape
+                    else "return the values of all rows of batch['obs'], in order",
+                )
+            )
         shape, device = values.shape, values.device
         rows = _real_rows(batch, call, shape)
         flat_values = _flat(values, rows)
@@ -96,11 +108,7 @@ def _real_rows(batch: dict[str, Any], call: Call, shape: Any) -> Any:
     """Flat positions of the chunks' rows in a zero-padded batch; None if nothing is padded."""
     if Columns.SEQ_LENS not in batch or len(shape) < 2:
         return None
-    steps = shape[1]
-    per_chunk = -(-call.counts // steps)
-    chunk_starts = (np.cumsum(per_chunk) - per_chunk) * steps
-    offsets = np.arange(int(call.counts.sum())) - np.repeat(np.cumsum(call.counts) - call.counts, call.counts)
-    return np.repeat(chunk_starts, call.counts) + offsets
+    return padded_layout(call.counts, shape[1]).destination
 
 
 def _flat(tensor: Any, rows: Any) -> Any:

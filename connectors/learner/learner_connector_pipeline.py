@@ -36,6 +36,11 @@ class LearnerConnectorPipeline(ConnectorPipelineV2):
                     f"{type(self).__name__}, {call.describe(int(empty[0]))}",
                     expected="at least one step",
                     found="a zero-length chunk (an observation, but no step)",
-                    do="leave it out: [episode for episode in episodes if len(episode)]",
+                    do="leave it out: [episode for episode in episodes if len(episode)]"
+                    + self._all_lookback(call, int(empty[0])),
                 )
             )
+
+    def _all_lookback(self, call: Call, chunk: int) -> str:
+        _, lookback = call.history(chunk)
+        return f"; if its {lookback} steps of lookback are meant as steps, pass len_lookback_buffer=0" * bool(lookback)

@@ -41,6 +41,7 @@ class GetActions(ColumnarPiece):
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
         self._generator: torch.Generator | None = None
+        self._width = -1
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:
         """Draw from a random stream of this piece's own from now on."""
@@ -64,6 +65,7 @@ class GetActions(ColumnarPiece):
         if Columns.ACTIONS in batch and Columns.ACTION_LOGP in batch:
             return batch
         module = acting_module(call.rl_module)
+        self._check_width(module, inputs)
         if call.explore is False:
             distribution = module.get_inference_action_dist_cls().from_logits(inputs)
         else:
@@ -75,6 +77,24 @@ class GetActions(ColumnarPiece):
         if Columns.ACTION_LOGP not in batch:
             batch[Columns.ACTION_LOGP] = distribution.logp(batch[Columns.ACTIONS])
         return batch
+
+    def _check_width(self, module: Any, inputs: Any) -> None:
+        """Refuse distribution inputs of another number than the action space takes."""
+        width = int(inputs.shape[-1]) if inputs.ndim else 0
+        if self.input_action_space is None or width == self._width:
+            return
+        required = getattr(module.get_exploration_action_dist_cls(), "required_input_dim", None)
+        expected = width if required is None else required(self.input_action_space)
+        if width != expected:
+            raise ColumnError(
+                explain(
+                    f"column {Columns.ACTION_DIST_INPUTS!r} of {type(module).__name__}",
+                    expected=f"{expected} inputs per row for {self.input_action_space}",
+                    found=f"shape {list(inputs.shape)}",
+                    do="give the module's last layer as many outputs as the action distribution takes",
+                )
+            )
+        self._width = width
 
     def _sample(self, distribution: Any) -> Any:
         return distribution.sample() if self._generator is None else distribution.sample(generator=self._generator)

@@ -10,8 +10,9 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import flatten, flatten_like, map_struct
 
+from ..acting_module import acting_module, is_stateful
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
@@ -27,7 +28,7 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
         input_action_space: Space of one action.
 
     Raises:
-        ColumnError: a column whose time axis is missing or longer.
+        ColumnError: a column whose time axis is missing or longer, or no new state.
     """
 
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
@@ -42,12 +43,44 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Squeeze all columns, if a time axis was added."""
-        if not call.shared_data.get("_added_single_ts_time_rank"):
+        if not self._has_time_axis(batch, call):
             return batch
+        if Columns.STATE_OUT not in batch:
+            raise ColumnError(
+                explain(
+                    f"outputs of {type(call.rl_module).__name__}, which is recurrent",
+                    expected=f"a column {Columns.STATE_OUT!r}, nested like get_initial_state()",
+                    found=f"columns {sorted(batch)}",
+                    do="return the new state as Columns.STATE_OUT from the module's _forward",
+                )
+            )
+        self._check_state(batch[Columns.STATE_OUT], call)
         for name, column in batch.items():
             if name != Columns.STATE_OUT and isinstance(column, EpisodeColumn) and not isinstance(column.data, list):
                 column.data = map_struct(partial(_squeezed, name), column.data)
         return batch
+
+    def _check_state(self, column: Any, call: Call) -> None:
+        """Refuse a state of another shape than the initial one: with a time axis, say."""
+        initial, form = flatten(acting_module(call.rl_module).get_initial_state())
+        for start, leaf in zip(initial, flatten_like(form, column.data)):
+            if tuple(leaf.shape[1:]) != tuple(start.shape):
+                raise ColumnError(
+                    explain(
+                        f"column {Columns.STATE_OUT!r} of {type(call.rl_module).__name__}",
+                        expected=f"shape [rows, {', '.join(map(str, start.shape))}], like get_initial_state() has",
+                        found=f"shape {list(leaf.shape)}",
+                        do="return the state after the last step, without a time axis",
+                    )
+                )
+
+    def _has_time_axis(self, batch: dict[str, Any], call: Call) -> bool:
+        """Whether the outputs have a time axis: the env-to-module side says so, or they look like it."""
+        added = call.shared_data.get("_added_single_ts_time_rank")
+        if added is not None or not is_stateful(call.rl_module):
+            return bool(added)
+        inputs = batch.get(Columns.ACTION_DIST_INPUTS)
+        return isinstance(inputs, EpisodeColumn) and np.ndim(inputs.data) > 2
 
 
 def _squeezed(name: str, leaf: np.ndarray[Any, Any]) -> Any:

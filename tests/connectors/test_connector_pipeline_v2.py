@@ -6,7 +6,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems, TensorToNumpy
+from epibatch.connectors.common import (
+    AddObservationsFromEpisodesToBatch,
+    BatchIndividualItems,
+    FrameStacking,
+    NumpyToTensor,
+    TensorToNumpy,
+)
 from epibatch.connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline
@@ -18,6 +24,7 @@ from epibatch.core.errors import (
     PieceError,
     PieceOutputError,
     PipelineError,
+    SpaceError,
     UnknownNameError,
 )
 
@@ -417,3 +424,73 @@ def test_metrics_time_the_pipeline_and_each_piece(lab):
     assert ("p", "connector_pipeline_timer") in logger.keys
     assert ("p", "timers", "connectors", "marker") in logger.keys
     assert ("p", "timers", "connectors", "add_observations_from_episodes_to_batch") in logger.keys
+
+
+def test_pieces_given_as_the_first_argument_are_not_taken_for_a_space():
+    with pytest.raises(PieceError, match=r"EnvToModulePipeline\(connectors=\[\.\.\.\]\)"):
+        EnvToModulePipeline([Marker()])
+
+
+@pytest.mark.parametrize(
+    ("episodes", "found"),
+    [
+        ([{"obs": [1.0]}], "a list of dict"),
+        ((episode for episode in ()), "a generator"),
+        ("episodes", "a str"),
+    ],
+)
+def test_something_else_than_episodes_is_named(episodes, found):
+    with pytest.raises(PipelineError, match=rf"a list of SingleAgentEpisode[\s\S]*{found}"):
+        EnvToModulePipeline(connectors=[Marker()])(rl_module=None, batch={}, episodes=episodes)
+
+
+def test_a_piece_that_skips_the_base_constructor_works(lab):
+    class Forgetful(ConnectorV2):
+        def __init__(self):
+            self.calls = 0
+
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            self.calls += 1
+            return batch
+
+    pipe = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=[Forgetful()])
+    pipe(rl_module=None, batch={}, episodes=[lab.episode("a", 0)])
+    assert pipe[0].calls == 1 and pipe.observation_space == lab.obs_space
+
+
+def test_an_edit_that_is_refused_changes_nothing(lab):
+    pipe = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=[Marker()])
+    with pytest.raises(SpaceError, match="FrameStacking"):
+        pipe.prepend(FrameStacking(num_frames=4))
+    assert len(pipe) == 1 and pipe.observation_space == lab.obs_space
+
+
+def test_a_piece_that_calls_a_pipeline_of_its_own_sees_plain_columns(lab):
+    inner = EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch()])
+    seen = []
+
+    def call(batch, episodes):
+        seen.append(inner(rl_module=None, batch={}, episodes=episodes))
+
+    lab.run("env_to_module", [lab.user(call)], [lab.episode("a", 1)])
+    assert list(seen[0]["obs"]) == [("a",)]
+
+
+def test_arrays_that_a_plain_piece_batched_do_not_share_memory_with_the_episode(lab):
+    def share(batch, episodes):
+        batch["mine"] = episodes[0].get_observations(slice(0, 3))
+
+    episode = lab.episode("a", 3)
+    before = episode.get_observations().copy()
+    pieces = [AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems(), lab.user(share), NumpyToTensor()]
+    batch = lab.run("learner", pieces, [episode], rl_module=lab.module())
+    batch["mine"].fill_(99)
+    np.testing.assert_array_equal(episode.get_observations(), before)
+
+
+def test_an_array_of_another_length_is_named_and_not_the_other_columns(lab):
+    def add(batch, episodes):
+        batch["extra"] = np.zeros(10)
+
+    with pytest.raises(ColumnError, match=r"column 'extra'[\s\S]*3 rows[\s\S]*10 rows"):
+        lab.run("learner", [lab.user(add), *lab.defaults("learner")], [lab.episode("a", 3)], rl_module=lab.module())

@@ -45,17 +45,14 @@ def test_pad_equals_the_loop_over_rows_and_unpad_inverts_it(counts, steps, shape
 
 
 @given(COUNTS, st.integers(1, 7))
-def test_layout_places_rows_and_knows_the_row_before_each_sequence(counts, steps):
+def test_layout_places_rows(counts, steps):
     layout = padded_layout(counts, steps)
-    lens, previous, chunks, start = [], [], [], 0
+    lens, chunks = [], []
     for chunk, count in enumerate(counts):
         for first in range(0, count, steps):
             lens.append(min(steps, count - first))
-            previous.append(start + first - 1 if first else -1)
             chunks.append(chunk)
-        start += count
     assert layout.seq_lens.tolist() == lens and layout.seq_lens.dtype == np.int64
-    assert layout.previous_rows.tolist() == previous
     assert layout.sequence_chunks.tolist() == chunks
     assert layout.mask.sum(axis=1).tolist() == lens
     assert layout.num_sequences == len(lens) and layout.num_rows == sum(counts)
@@ -67,7 +64,6 @@ def test_layout_places_rows_and_knows_the_row_before_each_sequence(counts, steps
 def test_seven_rows_in_sequences_of_four():  # RLlib: seq_lens [4, 3]
     layout = padded_layout([7], 4)
     assert layout.seq_lens.tolist() == [4, 3]
-    assert layout.previous_rows.tolist() == [-1, 3]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,14 @@ import pytest
 from epibatch.core import piece_names
 from epibatch.core.errors import EpibatchError, PieceError, RegistryError, UnknownNameError
 from epibatch.core.piece_names import register
-from epibatch.core.piece_specs import build_piece, constructor_keywords, piece_to_dict, plain_data, spec_problems
+from epibatch.core.piece_specs import (
+    build_piece,
+    constructor_keywords,
+    constructor_parameters,
+    piece_to_dict,
+    plain_data,
+    spec_problems,
+)
 
 
 class Base:
@@ -66,6 +73,7 @@ def test_keywords_are_collected_as_far_as_they_are_passed_on():
     assert constructor_keywords(Scale) == {**spaces, **own}
     assert constructor_keywords(ScaleMore) == {"more": False, **spaces, **own}
     assert constructor_keywords(Positional) == {"depth": False, "width": False}
+    assert constructor_parameters(ScaleMore)["offset"].default == 0.0
 
 
 def test_build_from_name_and_from_mapping():

@@ -206,3 +206,64 @@ def test_spaces_by_name(toys):
     spaces = runner.get_spaces()
     assert spaces["__env__"][0].shape == (2, 2) and spaces["__env_single__"][0].shape == (2,)
     assert spaces["default_policy"][0].shape == (8,) and spaces["default_policy"][1] == gym.spaces.Discrete(2)
+
+
+class WrongShape(gym.Env):
+    """Declares observations of shape (2,) and delivers three numbers."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(3, np.float32), {}
+
+
+class FourValues(WrongShape):
+    """Returns what a step returned before terminated and truncated were told apart."""
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, {}
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        (WrongShape, r"WrongShape.* failed in reset\(\):[\s\S]*\(observation, info\) with observations of Box.*\(2,\)"),
+        (FourValues, r"FourValues.* failed in step\(\):[\s\S]*\(observation, reward, terminated, truncated, info\)"),
+    ],
+)
+def test_an_environment_that_returns_something_else_is_told_what_it_must_return(env, message):
+    runner = SingleAgentEnvRunner(config=PPOConfig().environment(env))
+    with pytest.raises(ValueError, match=message):
+        runner.sample(num_timesteps=2)
+
+
+def test_an_error_in_the_module_names_it_and_the_batch(toys, monkeypatch):
+    runner = toys.runner(2)
+
+    def broken(batch, **kwargs):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(runner.module, "forward_exploration", broken)
+    with pytest.raises(RuntimeError, match=r"forward pass, with obs \[2, 2\]:\nmat1"):
+        runner.sample(num_timesteps=2)
+
+
+def test_an_environment_that_changes_its_actions_does_not_change_the_episode(toys):
+    class Meddling(gym.Env):
+        observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        action_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            action[:] = 77.0
+            return np.zeros(2, np.float32), 0.0, False, False, {}
+
+    config = PPOConfig().environment(Meddling, normalize_actions=False).debugging(seed=0)
+    episode = SingleAgentEnvRunner(config=config).sample(num_timesteps=5)[0]
+    assert abs(episode.get_actions()).max() < 10

@@ -78,11 +78,15 @@ def test_a_registered_name():
     [
         ((None, 1), ConfigError, "environment"),
         (("CartPol-v1", 1), UnknownNameError, "did you mean 'CartPole-v"),
+        (("ALE/NoGame-v5", 1), UnknownNameError, r"(?s)'ALE'.*pip install ale-py.*'ale_py:ALE/NoGame-v5'.*--allow-im"),
+        (("rooms/Big-v0", 1), UnknownNameError, r"namespace 'rooms'\n.*install the package.*'its_module:rooms/Big-v0'"),
+        (("PHYS2D/CartPole-v1", 1), UnknownNameError, "did you mean 'phys2d/CartPole-v1'"),
+        (("CartPole-v1", 1, "sync", {"render": 1}), ConfigError, r"(?s)env_config\n.*did you mean 'render_mode'"),
         (("CartPole-v1", 1, "snyc"), ConfigError, "did you mean 'sync'"),
         ((Spread(), 1), ConfigError, "class"),
         ((Spread, 1, "vector_entry_point"), ConfigError, "'sync' or 'async'"),
     ],
-    ids=["none", "unknown_id", "mode", "instance", "no_native_version"],
+    ids=["none", "unknown_id", "ALE", "namespace", "case", "keyword", "mode", "instance", "no_native_version"],
 )
 def test_what_cannot_be_made(arguments, error, words):
     with pytest.raises(error, match=words):

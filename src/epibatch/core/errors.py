@@ -19,7 +19,6 @@ __all__ = [
     "EpisodeStateError",
     "EpibatchError",
     "LookbackError",
-    "MissingExtraError",
     "NonFiniteLossError",
     "NotAvailableError",
     "PieceError",
@@ -113,10 +112,6 @@ class RunnerArgumentError(RunnerError, ValueError, AssertionError):
 
     Also an AssertionError, so that code written against RLlib's runners catches it.
     """
-
-
-class MissingExtraError(EpibatchError, ImportError):
-    """An optional dependency is not installed; the message holds the pip command."""
 
 
 class NonFiniteLossError(EpibatchError, FloatingPointError):

@@ -72,12 +72,6 @@ class PaddedLayout:
         """int64 [B * T - R]: the padded places of the flattened layout."""
         return np.flatnonzero(~self.mask)
 
-    @cached_property
-    def previous_rows(self) -> npt.NDArray[np.int64]:
-        """int64 [B]: the flat row just before each sequence, -1 where a chunk starts (for `state_in`)."""
-        first_rows = np.cumsum(self.seq_lens) - self.seq_lens
-        return np.where(self.sequence_offsets > 0, first_rows - 1, -1)
-
 
 def padded_layout(counts: npt.ArrayLike, max_seq_len: int) -> PaddedLayout:
     """Lay ragged chunks out as sequences of at most `max_seq_len` rows, `ceil(count / T)` sequences per chunk.
@@ -92,8 +86,8 @@ def padded_layout(counts: npt.ArrayLike, max_seq_len: int) -> PaddedLayout:
 
     Example:
         >>> layout = padded_layout([5, 3], max_seq_len=4)
-        >>> layout.seq_lens, layout.previous_rows
-        (array([4, 1, 3]), array([-1,  3, -1]))
+        >>> layout.seq_lens, layout.sequence_chunks
+        (array([4, 1, 3]), array([0, 0, 1]))
         >>> layout.mask.astype(int)
         array([[1, 1, 1, 1],
                [1, 0, 0, 0],

@@ -66,6 +66,18 @@ BUILT_IN_PIECES: dict[str, str] = {
 """Registered name -> `module path:Class` of every piece that comes with epibatch."""
 
 ALIASES: dict[str, str] = {"add_columns_from_episodes_to_batch": "add_columns_from_episodes_to_train_batch"}
+"""A second name of a built-in piece -> its registered name."""
+
+_BOTH = ("env_to_module", "learner")
+_BUILT_IN_PIPELINES: dict[str, tuple[str, ...]] = {
+    "add_observations_from_episodes_to_batch": _BOTH,
+    "add_states_from_episodes_to_batch": _BOTH,
+    "add_time_dim_to_batch_and_zero_pad": _BOTH,
+    "batch_individual_items": _BOTH,
+    "frame_stacking": _BOTH,
+    "numpy_to_tensor": _BOTH,
+    "tensor_to_numpy": ("module_to_env",),
+}
 
 _registered: dict[str, type] = {}
 
@@ -85,6 +97,14 @@ class PieceEntry:
     path: str
     owner: str
     rivals: tuple[str, ...] = ()
+
+    @property
+    def pipelines(self) -> tuple[str, ...]:
+        """Names of the pipelines that a built-in piece is made for; empty for others, which do not say."""
+        if self.owner != BUILT_IN_OWNER:
+            return ()
+        home = self.path.removeprefix("epibatch.connectors.").partition(".")[0]
+        return _BUILT_IN_PIPELINES.get(self.name, (home,))
 
 
 def snake_case(class_name: str) -> str:

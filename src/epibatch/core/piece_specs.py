@@ -11,19 +11,32 @@ import numpy as np
 from epibatch.core.errors import EpibatchError, PieceError, add_context, explain, nearest
 from epibatch.core.piece_names import piece_class, piece_name
 
-__all__ = ["PieceSpec", "build_piece", "constructor_keywords", "piece_to_dict", "plain_data", "spec_problems"]
+__all__ = [
+    "PieceSpec",
+    "build_piece",
+    "constructor_keywords",
+    "constructor_parameters",
+    "piece_to_dict",
+    "plain_data",
+    "spec_problems",
+]
 
 PieceSpec: TypeAlias = "str | Mapping[str, Any]"
 SPACES = ("input_observation_space", "input_action_space")
 
 
 def constructor_keywords(cls: type) -> dict[str, bool]:
-    """Keywords that a class's constructor names, each with whether it must be given.
+    """Keywords that a class's constructor names, each with whether it must be given."""
+    return {name: parameter.default is parameter.empty for name, parameter in constructor_parameters(cls).items()}
+
+
+def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
+    """Parameters that a class's constructor names and that can be given as keywords.
 
     A constructor that ends in `**kwargs` passes the rest on, so the classes above it are read too.
     Whatever no constructor names counts as unknown: it would be swallowed in silence.
     """
-    known: dict[str, bool] = {}
+    known: dict[str, inspect.Parameter] = {}
     for owner in cls.__mro__:
         init = owner.__dict__.get("__init__")
         if init is None or owner is object:
@@ -31,7 +44,7 @@ def constructor_keywords(cls: type) -> dict[str, bool]:
         parameters = list(inspect.signature(init).parameters.values())[1:]
         for parameter in parameters:
             if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                known.setdefault(parameter.name, parameter.default is parameter.empty)
+                known.setdefault(parameter.name, parameter)
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             break
     return known

@@ -102,3 +102,17 @@ def test_without_bootstrap_rows_there_is_a_clear_error(lab):
 def test_unknown_keywords_are_refused():
     with pytest.raises(TypeError, match="lamda"):
         GeneralAdvantageEstimation(gamma=0.9, lamda=0.8)
+
+
+@pytest.mark.parametrize(
+    ("values", "found", "do"),
+    [
+        (lambda obs: obs[..., :1], r"\[6, 1\]", "squeeze the last axis"),
+        (lambda obs: obs[:-1, 0], r"\[5\]", "values of all rows"),
+    ],
+)
+def test_values_of_another_shape_are_refused_with_the_module_named(lab, values, found, do):
+    module = lab.module(multi=True)
+    module["default_policy"].compute_values = lambda batch, embeddings=None: values(batch["obs"])
+    with pytest.raises(EpibatchError, match=rf"compute_values[\s\S]*shape \[6\][\s\S]*{found}[\s\S]*{do}"):
+        lab.run("learner", lab.defaults("learner", ppo=True), [lab.episode("a", 5)], rl_module=module)

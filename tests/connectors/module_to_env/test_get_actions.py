@@ -8,6 +8,7 @@ import torch
 
 from epibatch.connectors.module_to_env import GetActions
 from epibatch.core.distributions import TorchDiagGaussian
+from epibatch.core.errors import EpibatchError
 
 LOGITS = torch.tensor([[0.0, 2.0], [3.0, 0.0], [0.0, 0.5]])
 
@@ -120,3 +121,11 @@ def test_recurrent_outputs_keep_their_time_axis(lab):
 def test_unknown_keywords_are_refused():
     with pytest.raises(TypeError, match="explore"):
         GetActions(explore=True)
+
+
+def test_distribution_inputs_of_another_number_than_the_space_takes_are_refused(lab):
+    pieces = [GetActions()]
+    with pytest.raises(
+        EpibatchError, match=r"action_dist_inputs[\s\S]*2 inputs per row for Discrete\(2\)[\s\S]*\[1, 5\]"
+    ):
+        lab.env_step([lab.episode("a", 0, numpy=False)], {"action_dist_inputs": torch.zeros(1, 5)}, pieces)

@@ -11,6 +11,7 @@ from epibatch.connectors.module_to_env import (
     TensorToNumpy,
     UnBatchToIndividualItems,
 )
+from epibatch.core.errors import ColumnError
 
 
 def seen_after(lab, module, outputs):
@@ -43,3 +44,24 @@ def test_stateless_outputs_stay_as_they_are(lab):
 def test_unknown_keywords_are_refused():
     with pytest.raises(TypeError, match="axis"):
         RemoveSingleTsTimeRankFromBatch(axis=1)
+
+
+def test_a_recurrent_module_without_new_state_is_told_so(lab):
+    outputs = {"actions": torch.tensor([[1], [0]])}
+    with pytest.raises(ColumnError, match=r"recurrent[\s\S]*'state_out'[\s\S]*_forward"):
+        seen_after(lab, lab.module(state=1), outputs)
+
+
+def test_the_axis_goes_also_when_the_two_sides_share_no_data(lab, tensors):
+    episodes = [lab.episode("a", 0, numpy=False, state=1), lab.episode("b", 1, numpy=False, state=1)]
+    outputs = {"action_dist_inputs": tensors.recurrent, "state_out": {"h": torch.zeros(2, 1)}}
+    pieces = lab.defaults("module_to_env")
+    batch = lab.run("module_to_env", pieces, episodes, batch=outputs, rl_module=lab.module(state=1), explore=False)
+    assert batch["actions"].tolist() == [1, 0]
+    assert batch["action_dist_inputs"].shape == (2, 2)
+
+
+def test_a_new_state_with_a_time_axis_is_refused(lab):
+    outputs = {"actions": torch.tensor([[1], [0]]), "state_out": {"h": torch.zeros(2, 1, 1)}}
+    with pytest.raises(ColumnError, match=r"'state_out'[\s\S]*shape \[rows, 1\][\s\S]*\[2, 1, 1\]"):
+        seen_after(lab, lab.module(state=1), outputs)

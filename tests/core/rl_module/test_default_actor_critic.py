@@ -103,7 +103,7 @@ def test_modules_for_acting_only():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"observation_space": gym.spaces.Dict(a=BOX)}, SpaceError, "FlattenObservations"),
+        ({"observation_space": gym.spaces.Dict(a=BOX)}, SpaceError, "FlattenObservation"),
         ({"action_space": gym.spaces.MultiDiscrete([2, 2])}, SpaceError, "get_exploration_action_dist_cls"),
         ({"action_space": None}, SpaceError, "get_exploration_action_dist_cls"),
         ({"model_config": {"fcnet_hidens": [1]}}, ConfigError, "fcnet_hiddens"),

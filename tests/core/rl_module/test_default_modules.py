@@ -36,9 +36,9 @@ def test_choice(config, cls):
 @pytest.mark.parametrize(
     ("observation_space", "action_space", "config", "error", "message"),
     [
-        (gym.spaces.Dict(a=BOX), CHOICE, None, SpaceError, "FlattenObservations"),
-        (gym.spaces.Tuple([BOX]), CHOICE, None, SpaceError, "FlattenObservations"),
-        (gym.spaces.MultiBinary(3), CHOICE, None, SpaceError, "FlattenObservations"),
+        (gym.spaces.Dict(a=BOX), CHOICE, None, SpaceError, "FlattenObservation"),
+        (gym.spaces.Tuple([BOX]), CHOICE, None, SpaceError, "FlattenObservation"),
+        (gym.spaces.MultiBinary(3), CHOICE, None, SpaceError, "FlattenObservation"),
         (BOX, gym.spaces.MultiDiscrete([2, 2]), None, SpaceError, "get_exploration_action_dist_cls"),
         (BOX, gym.spaces.Box(0, 5, (2,), np.int64), None, SpaceError, "get_exploration_action_dist_cls"),
         (BOX, CHOICE, {"uselstm": True}, ConfigError, "did you mean 'use_lstm'"),

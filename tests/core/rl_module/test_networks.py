@@ -52,7 +52,7 @@ def test_empty_batches():
     "space", [gym.spaces.Dict(a=gym.spaces.Discrete(2)), gym.spaces.Tuple([gym.spaces.Discrete(2)]), None]
 )
 def test_spaces_that_need_flattening(space):
-    with pytest.raises(SpaceError, match="FlattenObservations"):
+    with pytest.raises(SpaceError, match="FlattenObservation"):
         ObservationInput(space)
 
 

@@ -76,8 +76,7 @@ class ObservationInput:
                     "observation space of a default module",
                     expected="a Box or a Discrete space",
                     found=space,
-                    do="put a FlattenObservations piece into the env-to-module pipeline, or write an RLModule "
-                    "of your own",
+                    do="flatten them (gymnasium.wrappers.FlattenObservation), or write an RLModule of your own",
                 )
             )
         self._is_vector = len(self._shape) == 1

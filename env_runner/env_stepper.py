@@ -1,0 +1,105 @@
+"""Steps a vector environment: one answer for every way of resetting, and failures that name the environment."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from epibatch.core.errors import RunnerError, add_context
+from epibatch.core.structs import map_struct
+
+from .vector_env import autoreset_mode, reset_done
+
+__all__ = ["EnvStepper", "VectorStep"]
+
+
+class VectorStep(NamedTuple):
+    """What one vector step brought.
+
+    Args:
+        observations: What comes next, reset observations of ended environments among them unless
+            they come a step later; arrays of shape [N, ...].
+        rewards: Shape [N].
+        terminateds: bool, [N].
+        truncateds: bool, [N].
+        infos: The step's infos.
+        final_observations: Terminal observations, if `observations` hold reset ones instead.
+        reset_infos: Infos of a separate reset of the ended environments.
+        failure: Why that reset failed; the step itself is good.
+    """
+
+    observations: Any
+    rewards: Any
+    terminateds: Any
+    truncateds: Any
+    infos: dict[str, Any]
+    final_observations: Any = None
+    reset_infos: dict[str, Any] | None = None
+    failure: RunnerError | None = None
+
+
+class EnvStepper:
+    """A vector environment whose failures say which environment it is and what it must return.
+
+    Args:
+        env: A `gymnasium.vector.VectorEnv`.
+        name: What error messages call it.
+    """
+
+    def __init__(self, env: Any, name: Any) -> None:
+        self.env = env
+        self.mode = autoreset_mode(env)
+        self.seconds = 0.0
+        self._name = name
+
+    def reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments.
+
+        Args:
+            seed: For the first environment; the others get the following numbers. It also seeds
+                the random actions. None leaves the random streams as they are.
+        """
+        if seed is not None:
+            self.env.action_space.seed(seed)
+        try:
+            result: tuple[Any, dict[str, Any]] = self.env.reset(seed=seed)
+        except Exception as error:
+            self._explain(error, "reset", "(observation, info)")
+            raise
+        return result
+
+    def step(self, actions: Any) -> VectorStep:
+        """Step all environments, and reset the ended ones if they do not do so themselves."""
+        started = time.perf_counter()
+        try:
+            step = VectorStep(*self.env.step(actions))
+        except Exception as error:
+            self._explain(error, "step", "(observation, reward, terminated, truncated, info)")
+            raise
+        if self.mode == "same_step":
+            step = step._replace(final_observations=step.infos.get("final_obs"))
+        elif self.mode == "disabled":
+            step = self._with_reset(step)
+        self.seconds += time.perf_counter() - started
+        return step
+
+    def _with_reset(self, step: VectorStep) -> VectorStep:
+        done = np.logical_or(step.terminateds, step.truncateds)
+        if not done.any():
+            return step
+        final = map_struct(np.array, step.observations)  # the reset may reuse the environment's arrays
+        try:
+            observations, infos = reset_done(self.env, done)
+        except RunnerError as error:
+            return step._replace(final_observations=final, reset_infos={}, failure=error)
+        return step._replace(observations=observations, final_observations=final, reset_infos=infos)
+
+    def _explain(self, error: Exception, call: str, returns: str) -> None:
+        """Say which environment failed; for errors that wrong return values cause, what it must return."""
+        where = f"environment {self._name!r} failed in {call}():"
+        if type(error) in (ValueError, TypeError):
+            space = self.env.single_observation_space
+            where += f"\n  expected: {returns} with observations of {space}\n  found, by the vector environment:"
+        add_context(error, where)
