@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 
+import gymnasium as gym
 import pytest
 from typer.testing import CliRunner
 
 import epibatch.cli
 from epibatch.cli import app, first_sentence
+from epibatch.core import registry
+from epibatch.core.registry import BUILT_IN_PIECES, register_env
 
 CONFIG = """
 algorithm: ppo
@@ -50,6 +55,86 @@ def test_goal_that_is_missed(run, tmp_path):
     assert "not solved" in result.output
 
 
+PIECES = """
+from epibatch.connectors.connector_v2 import ConnectorV2
+
+class FailsLater(ConnectorV2):
+    calls = 0
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        self.calls += 1
+        if self.calls > 1:
+            raise ValueError("this is the user's mistake")
+        return batch
+"""
+
+
+@pytest.fixture
+def own_pieces(tmp_path, monkeypatch):
+    """A module beside the config, which only --allow-imports finds."""
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    (tmp_path / "pieces_of_cli_test.py").write_text(PIECES)
+    (tmp_path / "own.yaml").write_text(CONFIG + 'learner: ["pieces_of_cli_test:FailsLater"]\n')
+    yield
+    sys.modules.pop("pieces_of_cli_test", None)
+
+
+def test_an_error_in_a_piece_saves_and_can_be_gone_on_from(run, tmp_path, own_pieces):
+    result = run("train", "own.yaml", "--run", "out", "--allow-imports")
+    assert result.exit_code == 3
+    assert "(FailsLater):\nthis is the user's mistake\n" in result.output
+    assert "pieces_of_cli_test.py" in result.output
+    assert "typer" not in result.output and "algorithm.py" not in result.output
+    assert "checkpoint: out/checkpoint (after 1 iterations)" in result.output
+    again = run("train", "--resume", "out", "--iterations", 1, "--allow-imports")
+    assert again.exit_code == 0, again.output
+    assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_imports_need_leave(run, own_pieces):
+    result = run("train", "own.yaml")
+    assert result.exit_code == 2
+    assert "learner[0].piece" in result.output and "--allow-imports" in result.output
+
+
+def test_an_environment_that_cannot_be_made(run, tmp_path):
+    class Broken(gym.Env):
+        def __init__(self, env_config):
+            raise ZeroDivisionError("no floor")
+
+    register_env("broken_of_cli_test", Broken)
+    try:
+        (tmp_path / "broken.yaml").write_text(CONFIG.replace("CartPole-v1", "broken_of_cli_test"))
+        result = run("train", "broken.yaml")
+    finally:
+        del registry._env_creators["broken_of_cli_test"]
+    assert result.exit_code == 3
+    assert result.output.startswith("Traceback (from your code on):")
+    assert "ZeroDivisionError: no floor\n\nthe run could not be built" in result.output
+
+
+def test_a_run_that_was_never_saved_starts_again(run, tmp_path):
+    assert run("train", "small.yaml", "--run", "out").exit_code == 0
+    before = (tmp_path / "out" / "metrics.csv").read_text().splitlines()
+    shutil.rmtree(tmp_path / "out" / "checkpoint")
+    result = run("train", "--resume", "out", "--iterations", 1)
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("out has no checkpoint: the run starts again from the beginning")
+    after = (tmp_path / "out" / "metrics.csv").read_text().splitlines()
+    assert len(before) == 3 and len(after) == 2
+    assert after[1].split(",")[:3] == before[1].split(",")[:3]
+
+
+def test_a_run_whose_limit_is_used_up_trains_nothing(run, tmp_path):
+    assert run("train", "small.yaml", "--run", "out").exit_code == 0
+    before = (tmp_path / "out" / "metrics.jsonl").read_text()
+    result = run("train", "--resume", "out")
+    assert result.exit_code == 0
+    assert "nothing to train: the limit of 256 env steps is used up" in result.output
+    assert "raise stop.num_env_steps_sampled_lifetime in out/config.yaml" in result.output
+    assert (tmp_path / "out" / "metrics.jsonl").read_text() == before
+
+
 def test_resume_goes_on_in_the_same_folder(run, tmp_path):
     assert run("train", "small.yaml", "--run", "out", "--iterations", 1, "--seed", 5).exit_code == 0
     assert "seed: 5" in (tmp_path / "out" / "config.yaml").read_text()
@@ -65,7 +150,8 @@ def test_resume_goes_on_in_the_same_folder(run, tmp_path):
         (["train", "small.yaml", "--resume", "x"], "give either"),
         (["train", "--resume", "x", "--seed", "3"], "leave out --run and --seed"),
         (["train", "missing.yaml"], "missing.yaml"),
-        (["train", "--resume", "nowhere"], "no config.yaml and no checkpoint"),
+        (["train", "--resume", "nowhere"], "no such folder"),
+        (["train", "--resume", "."], "no config.yaml"),
         (["train", "small.yaml", "--iterations", "0"], "Invalid value"),
         (["train", "small.yaml", "--run", "."], "never overwritten"),
         (["trian"], "No such command"),
@@ -82,18 +168,22 @@ def test_wrong_use(run, words, message):
     ("old", "new", "message"),
     [
         ("lr: 0.001", "lr: -1", "training.lr"),
-        ("algorithm: ppo", "", "algorithm"),
+        ("algorithm: ppo", "", "add the line `algorithm: ppo`"),
+        ("algorithm: ppo", "a: [1", "wrong.yaml, line "),
         ("algorithm: ppo", "algorithm: pppo", "did you mean 'ppo'"),
         ("CartPole-v1", "CartPol-v1", "CartPol"),
         ("minibatch_size: 64", "minibatch_size: 256", "at most train_batch_size"),
-        ("environment: {env: CartPole-v1}", "", "expected: an environment"),
+        ("environment: {env: CartPole-v1}", "", "add the line `environment: {env: CartPole-v1}`"),
+        ("CartPole-v1}", "CartPole-v1, env_config: {render: 1}}", "did you mean 'render_mode'"),
+        ("num_envs_per_env_runner: 4", "num_env_runners: 2", "not available yet"),
+        ("lr: 0.001", "lr: -1}\nenv_runner: {x: 1", "these 2 settings"),
     ],
 )
 def test_wrong_config(run, tmp_path, old, new, message):
     (tmp_path / "wrong.yaml").write_text(CONFIG.replace(old, new))
     result = run("train", "wrong.yaml")
     assert result.exit_code == 2
-    assert result.output.startswith("error: ")
+    assert result.output.startswith("error: wrong.yaml")
     assert message in result.output
 
 
@@ -107,7 +197,19 @@ def test_pieces(run):
     assert result.exit_code == 0
     lines = [line for line in result.output.splitlines() if line.strip().startswith("frame_stacking")]
     assert len(lines) == 1
-    assert "epibatch" in lines[0]
+    for text in ("epibatch", "env_to_module, learner", "num_frames=1, as_learner_connector=False"):
+        assert text in lines[0]
+
+
+def test_pieces_as_json(run):
+    listed = {piece["piece"]: piece for piece in json.loads(run("pieces", "--json").output)}
+    assert set(BUILT_IN_PIECES) <= listed.keys()
+    assert all(listed[name]["pipelines"] for name in BUILT_IN_PIECES)
+    assert listed["get_actions"]["pipelines"] == listed["tensor_to_numpy"]["pipelines"] == ["module_to_env"]
+    assert listed["general_advantage_estimation"]["keywords"]["gamma"] == {"default": 0.99}
+    alias = listed["add_columns_from_episodes_to_batch"]
+    assert alias["description"] == "Another name of add_columns_from_episodes_to_train_batch."
+    assert alias["pipelines"] == ["learner"]
 
 
 @pytest.mark.parametrize(

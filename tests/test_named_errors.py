@@ -312,7 +312,8 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "training.lr", "training.gamma", "training.clip_parm", "env_runner: ", "learner[0].num_frame", "these 5"]),
     "wrong values": (ConfigError, lambda: PPOConfig().training(lr="0.1", gamma=2.0), [
         "training.lr", "found str '0.1'", "training.gamma", "found float 2.0"]),
-    "contradicting settings": (ConfigError, lambda: cart_pole().training(train_batch_size=64).build_algo(), [
+    "contradicting settings": (ConfigError, lambda: cart_pole().training(
+        train_batch_size=64, minibatch_size=128).build_algo(), [
         "training.minibatch_size", "train_batch_size (64)", "128"]),
     "misspelt network setting": (
         ConfigError, lambda: PPOConfig.from_dict({"rl_module": {"model_config": {"fcnet_hidden": [8]}}}), [

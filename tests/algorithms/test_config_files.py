@@ -4,7 +4,7 @@ import gymnasium as gym
 import pytest
 
 from epibatch.algorithms import AlgorithmConfig, PPOConfig
-from epibatch.algorithms.config_files import read_yaml
+from epibatch.algorithms.config_files import config_from_dict, read_yaml
 from epibatch.core import registry
 from epibatch.core.errors import ConfigError, NotAvailableError
 from epibatch.core.registry import register_env
@@ -92,7 +92,43 @@ def test_wrong_piece_keyword_has_its_path():
 
 def test_contradicting_settings():
     with pytest.raises(ConfigError, match="at most train_batch_size"):
-        PPOConfig.from_dict({"training": {"train_batch_size": 10}})
+        PPOConfig.from_dict({"training": {"train_batch_size": 10, "minibatch_size": 20}})
+
+
+def test_contradictions_and_what_is_not_there_are_reported_with_the_rest():
+    data = {
+        "training": {"train_batch_size": 10, "minibatch_size": 20, "gama": 0.9},
+        "env_runners": {"num_env_runners": 2, "explore": 1},
+        "debugging": {"sed": 1},
+    }
+    with pytest.raises(ConfigError) as caught:
+        PPOConfig.from_dict(data)
+    for path in ("training.minibatch_size", "training.gama", "env_runners.num_env_runners", "env_runners.explore"):
+        assert f"- {path}: " in str(caught.value)
+    assert "these 5 settings" in str(caught.value)
+
+
+def test_what_the_command_needs_is_reported_with_the_rest():
+    with pytest.raises(ConfigError) as caught:
+        config_from_dict(PPOConfig, {"training": {"lr": 0}}, where="my.yaml", for_command=True)
+    for text in (
+        "my.yaml\n",
+        "- algorithm: missing; add the line `algorithm: ppo`",
+        "- environment.env: missing; add the line `environment: {env: CartPole-v1}`",
+        "- training.lr: ",
+    ):
+        assert text in str(caught.value)
+
+
+def test_messages_name_the_file(tmp_path):
+    path = tmp_path / "my.yaml"
+    path.write_text("training:\n  lr: fast\n")
+    with pytest.raises(ConfigError, match=r"PPOConfig from .*my\.yaml\n"):
+        PPOConfig.from_yaml(path)
+    path.write_text("training: {lr: 1\nenv: 3\n")
+    with pytest.raises(ConfigError, match=r"my\.yaml, line 2, column 4\n") as caught:
+        PPOConfig.from_yaml(path)
+    assert "unicode string" not in str(caught.value)
 
 
 def test_distribution_is_not_available():
@@ -122,7 +158,7 @@ def test_empty_sections_are_empty():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("lr: 1\nlr: 2\n", "the key 'lr' is given twice.*\n.*line 2"),
+        ("lr: 1\nlr: 2\n", "line 2, column 1\\n.*\n.*the key 'lr' is given twice"),
         ("a: [1\n", "line 1, column 4"),
         ("a: !!python/object/apply:os.getcwd []\n", "could not determine a constructor"),
         ("- 1\n", "expected: sections such as"),

@@ -89,7 +89,7 @@ def test_setting_attributes():
 
 
 def test_unknown_attribute():
-    with pytest.raises(AttributeError, match="no setting 'gama'; did you mean 'gamma'"):
+    with pytest.raises(AttributeError, match="no setting or method 'gama'; did you mean 'gamma'"):
         _ = PPOConfig().gama
     assert not hasattr(PPOConfig(), "_nothing")
 
@@ -120,7 +120,22 @@ def test_auto_fragment_length_covers_the_train_batch(settings, length):
 
 def test_minibatch_larger_than_the_batch():
     with pytest.raises(ConfigError, match=r"training\.minibatch_size: expected at most train_batch_size \(64\)"):
-        PPOConfig().training(train_batch_size=64).validate()
+        PPOConfig().training(train_batch_size=64, minibatch_size=128).validate()
+
+
+def test_the_minibatch_size_that_nobody_gave_fits():
+    config = PPOConfig().training(train_batch_size=100)
+    assert config.minibatch_size == 100
+    assert config.training(train_batch_size=4000).minibatch_size == 128
+    assert config.training(train_batch_size=100).copy().minibatch_size == 100
+    assert PPOConfig.from_dict(config.to_dict()).minibatch_size == 100
+    assert config.training(minibatch_size=None).minibatch_size is None
+    config.validate()
+
+
+def test_what_is_wrong_and_what_is_not_there_come_together():
+    with pytest.raises(ConfigError, match=r"(?s)runnr: .*num_env_runners: not available yet.*these 2 settings"):
+        PPOConfig().env_runners(num_env_runners=2, num_envs_per_env_runnr=3, explore=True)
 
 
 def test_repr_shows_what_was_set():

@@ -130,6 +130,12 @@ def test_type_errors_inside_a_function_are_its_own():
         ("learner", lambda a, b, c: U(), r"a function of \(obs_space, act_space\) or of \(env\)"),
         ("env_to_module", U, "found the class U"),
         ("env_to_module", U(), "found a U object"),
+        (
+            "env_to_module",
+            ["frame_stacking", U()],
+            r"\[1\]: .*found a U object; a function .*lambda env, spaces, device",
+        ),
+        ("learner", [U], r"learner_connector\[0\]: .*found the class U; a function makes.*lambda obs_space, act_space"),
         ("learner", "frame_stacking", "found str"),
         ("learner", 3, r"learners\.learner_connector: expected a function or a list of piece specs, found int"),
     ],

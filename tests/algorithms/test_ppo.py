@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from epibatch.algorithms import PPO, PPOConfig
+from epibatch.core.errors import ConfigError
+from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
 from epibatch.learner import PPOLoss, PPOSettings
 
 
@@ -49,3 +52,37 @@ def test_learner_pipeline_is_ppos(algorithm):
     names = [type(piece).__name__ for piece in algorithm.learner.connector]
     assert names[0] == "AddOneTsToEpisodesAndTruncate"
     assert names[-1] == "GeneralAdvantageEstimation"
+
+
+class ActsOnly(TorchRLModule):
+    def _forward(self, batch, **kwargs):
+        return {"action_dist_inputs": torch.zeros(len(batch["obs"]), 2)}
+
+
+class Remembers(ActsOnly, ValueFunctionAPI):
+    def get_initial_state(self):
+        return {"h": torch.zeros(1)}
+
+    def compute_values(self, batch, embeddings=None):
+        return torch.zeros(batch["obs"].shape[:-1])
+
+
+def build(module_class, **settings):
+    spec = RLModuleSpec(module_class=module_class, model_config={"own": 1})
+    return PPOConfig().environment("CartPole-v1").learners(**settings).rl_module(rl_module_spec=spec).build_algo()
+
+
+@pytest.mark.parametrize(
+    ("module_class", "message"),
+    [
+        (ActsOnly, r"PPO with the module ActsOnly\n.*value function\n.*compute_values\n.*ValueFunctionAPI"),
+        (Remembers, r"(?s)model_config of Remembers\n.*max_seq_len.*\"max_seq_len\": 20"),
+    ],
+)
+def test_incomplete_modules_are_found_before_sampling(module_class, message):
+    with pytest.raises(ConfigError, match=message):
+        build(module_class)
+
+
+def test_without_the_default_pieces_a_value_function_is_up_to_the_user():
+    build(ActsOnly, add_default_connectors_to_learner_pipeline=False).stop()

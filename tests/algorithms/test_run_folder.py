@@ -43,6 +43,14 @@ def test_one_row_per_iteration_in_both_files(tmp_path):
     assert [row["training_iteration"] for row in read_csv(folder)] == ["1", "2"]
 
 
+def test_last_results_are_nested_again(tmp_path):
+    folder = RunFolder.create(tmp_path)
+    assert folder.last_results() is None
+    for iteration in (1, 2):
+        folder.log(results(iteration, learners={"default_policy": {"loss": 0.5}}))
+    assert folder.last_results() == results(2, learners={"default_policy": {"loss": 0.5}})
+
+
 def test_new_metrics_add_columns(tmp_path):
     folder = RunFolder.create(tmp_path)
     folder.log(results(1))
@@ -64,12 +72,34 @@ def test_folder_that_is_a_file(tmp_path):
         RunFolder.create(path)
 
 
-def test_opening_needs_config_and_checkpoint(tmp_path):
-    with pytest.raises(CheckpointError, match=r"no config\.yaml and no checkpoint"):
+def test_opening_needs_a_config(tmp_path):
+    with pytest.raises(CheckpointError, match="no such folder"):
+        RunFolder.open_existing(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError, match=r"no config\.yaml"):
+        RunFolder.open_existing(tmp_path)
+    (tmp_path / "COMPLETE").write_text("")
+    with pytest.raises(CheckpointError, match="one above"):
         RunFolder.open_existing(tmp_path)
     (tmp_path / "config.yaml").write_text("")
-    (tmp_path / "checkpoint").mkdir()
     assert RunFolder.open_existing(tmp_path).path == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "there"), [("checkpoint", True), (".checkpoint.previous", True), (".checkpoint.saving-x", False)]
+)
+def test_finished_saves_count_as_checkpoints(tmp_path, name, there):
+    (tmp_path / name).mkdir()
+    assert RunFolder(tmp_path).has_checkpoint is there
+
+
+def test_the_csv_begins_with_what_one_looks_for(tmp_path):
+    folder = RunFolder.create(tmp_path)
+    folder.log({"timers": {"sample": 1}, "num_env_steps_sampled_lifetime": 100, "training_iteration": 1})
+    folder.log({"timers": {"sample": 1, "learn": 2}, **results(2)})
+    expected = ["training_iteration", "num_env_steps_sampled_lifetime", "env_runners/episode_return_mean"]
+    assert list(read_csv(folder)[0]) == [*expected, "timers/sample", "timers/learn"]
+    folder.keep_until(1)
+    assert list(read_csv(folder)[0]) == [*expected[:2], "timers/sample"]
 
 
 def test_going_on_drops_rows_after_the_checkpoint(tmp_path):

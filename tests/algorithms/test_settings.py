@@ -12,6 +12,7 @@ from epibatch.algorithms.settings import (
     RLModuleSettings,
     StopSettings,
     check_section,
+    fitting_part,
     resolve_aliases,
     setting_names,
 )
@@ -116,6 +117,11 @@ def test_default_model_config_becomes_a_dict():
     values = {"model_config": DefaultModelConfig(fcnet_hiddens=[8])}
     settings = check_section("rl_module", RLModuleSettings, values, problems, {})
     assert settings.module_config["fcnet_hiddens"] == [8]
+
+
+def test_the_fitting_part_leaves_out_what_is_wrong():
+    part = fitting_part(PPOTrainingSettings, {"lr": 0, "gama": 1, "gamma": 0.5, "num_epochs": "1"})
+    assert (part.lr, part.gamma, part.num_epochs) == (5e-5, 0.5, 30)
 
 
 def test_all_problems_come_in_one_error():

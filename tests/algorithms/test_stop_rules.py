@@ -43,3 +43,4 @@ def test_reasons_are_readable():
     )
     limit = judge(StopSettings(num_env_steps_sampled_lifetime=1000), results())
     assert limit.reason == "the limit of 1,000 env steps is used up"
+    assert limit.setting == "num_env_steps_sampled_lifetime"

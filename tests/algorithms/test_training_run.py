@@ -7,23 +7,27 @@ import pytest
 
 from epibatch.algorithms import PPOConfig
 from epibatch.algorithms.run_folder import RunFolder
-from epibatch.algorithms.training_run import TrainingRun
+from epibatch.algorithms.training_run import FAILED, TrainingRun
 
 
 class Scripted:
     """An algorithm whose mean return grows by 100 in every iteration of 1,000 steps."""
 
-    def __init__(self, config, interrupt_in=None):
+    def __init__(self, config, interrupt_in=None, with_signal=signal.SIGINT, error=None):
         self.config = config
         self.training_iteration = 0
         self.saved = []
         self.stopped = False
         self.interrupt_in = interrupt_in
+        self.with_signal = with_signal
+        self.error = error
 
     def train(self):
+        if self.error is not None and self.training_iteration == 2:
+            raise self.error
         self.training_iteration += 1
         if self.training_iteration == self.interrupt_in:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), self.with_signal)
         return {
             "env_runners": {"episode_return_mean": 100.0 * self.training_iteration, "num_episodes_lifetime": 500},
             "learners": {"default_policy": {"policy_loss": 0.1}},
@@ -46,7 +50,8 @@ class Scripted:
         ({"episode_return_mean": 300}, None, 0, 3, "solved: mean return 300.0 over the last 100 episodes, after 3,000"),
         ({"episode_return_mean": 900, "num_env_steps_sampled_lifetime": 2000}, None, 1, 2, "not solved: the limit of"),
         ({"training_iteration": 2}, None, 0, 2, "finished: the limit of 2 iterations"),
-        ({"episode_return_mean": 900}, 1, 0, 1, "finished, after 1,000 env steps and 0.1 s of training"),
+        ({"episode_return_mean": 900, "training_iteration": 2}, 2, 1, 2, "raise stop.training_iteration in "),
+        ({"episode_return_mean": 900}, 1, 0, 1, "finished: --iterations 1 done, after 1,000 env steps and 0.1 s"),
     ],
 )
 def test_how_runs_end(tmp_path, capsys, rules, iterations, code, trained, words):
@@ -63,14 +68,75 @@ def test_how_runs_end(tmp_path, capsys, rules, iterations, code, trained, words)
     assert f"checkpoint: {folder.checkpoint_path}" in printed
 
 
-def test_ctrl_c_ends_after_the_iteration_and_saves(tmp_path, capsys):
-    algorithm = Scripted(PPOConfig(), interrupt_in=2)
+@pytest.mark.parametrize(("number", "code", "word"), [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")])
+def test_signals_end_after_the_iteration_and_save(tmp_path, capsys, number, code, word):
+    algorithm = Scripted(PPOConfig(), interrupt_in=2, with_signal=number)
     folder = RunFolder.create(tmp_path)
-    before = signal.getsignal(signal.SIGINT)
-    assert TrainingRun(algorithm, folder, "scripted").run() == 130
-    assert signal.getsignal(signal.SIGINT) is before
+    before = signal.getsignal(number)
+    assert TrainingRun(algorithm, folder, "scripted").run() == code
+    assert signal.getsignal(number) is before
     assert algorithm.training_iteration == 2
     assert algorithm.saved == [folder.checkpoint_path]
     printed = capsys.readouterr().out
-    assert "finishing this iteration, then saving" in printed
+    assert f"{word}: finishing this iteration, then saving" in printed
     assert f"--resume {tmp_path}" in printed
+
+
+def test_a_second_signal_ends_at_once_without_saving(tmp_path, capsys):
+    class Impatient(Scripted):
+        def train(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+            return super().train()
+
+    algorithm = Impatient(PPOConfig())
+    assert TrainingRun(algorithm, RunFolder.create(tmp_path), "scripted").run() == 143
+    assert (algorithm.saved, algorithm.stopped) == ([], True)
+    assert "what was trained since the beginning is not saved" in capsys.readouterr().out
+
+
+def test_an_error_saves_what_there_is(tmp_path, capsys):
+    algorithm = Scripted(PPOConfig(allow_imports=True), error=ZeroDivisionError("in the environment"))
+    folder = RunFolder.create(tmp_path)
+    assert TrainingRun(algorithm, folder, "scripted").run() == FAILED == 3
+    assert (algorithm.saved, algorithm.stopped) == ([folder.checkpoint_path], True)
+    printed = capsys.readouterr().err
+    assert "ZeroDivisionError: in the environment\n\nthe run failed in iteration 3\n" in printed
+    assert f"checkpoint: {folder.checkpoint_path} (after 2 iterations)" in printed
+    assert f"go on with: epibatch train --resume {tmp_path} --allow-imports" in printed
+    assert "in run\n" not in printed, "the traceback begins with the user's code"
+
+
+def test_the_first_error_stays_if_saving_fails_too(tmp_path, capsys):
+    class Broken(Scripted):
+        def save_to_path(self, path):
+            raise OSError("disk full")
+
+        def stop(self):
+            raise RuntimeError("closed already")
+
+    algorithm = Broken(PPOConfig(), error=ZeroDivisionError("first"))
+    assert TrainingRun(algorithm, RunFolder.create(tmp_path), "scripted").run() == 3
+    printed = capsys.readouterr().err
+    assert printed.index("first") < printed.index("could not be saved either: OSError: disk full")
+    assert "closing the environments failed too: RuntimeError: closed already" in printed
+
+
+@pytest.mark.parametrize(
+    ("rules", "code", "words"),
+    [
+        ({"training_iteration": 2}, 0, ["the limit of 2 iterations is used up", "raise stop.training_iteration in "]),
+        ({"episode_return_mean": 900, "num_env_steps_sampled_lifetime": 2000}, 1, ["num_env_steps_sampled_lifetime"]),
+        ({"episode_return_mean": 150}, 0, ["mean return 200.0", "raise stop.episode_return_mean in "]),
+    ],
+)
+def test_a_run_that_has_ended_trains_nothing(tmp_path, capsys, rules, code, words):
+    algorithm = Scripted(PPOConfig())
+    assert TrainingRun(algorithm, RunFolder.create(tmp_path), "scripted").run(2) == 0
+    capsys.readouterr()
+    again = Scripted(PPOConfig().stopping(**rules))
+    assert TrainingRun(again, RunFolder(tmp_path), "scripted").run(5) == code
+    assert (again.training_iteration, again.saved, again.stopped) == (0, [], True)
+    printed = capsys.readouterr().out
+    assert printed.startswith("nothing to train: ")
+    assert [word for word in words if word not in printed] == []

@@ -11,7 +11,7 @@ import yaml
 
 from epibatch.algorithms.pipelines import PIPELINES
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.algorithms.run_folder import RunFolder
+from epibatch.algorithms.run_folder import RunFolder, flat_metrics
 from epibatch.algorithms.settings import ALIASES, default_of, setting_names
 from epibatch.core.rl_module import DefaultModelConfig
 
@@ -68,9 +68,10 @@ def test_sections_and_pipelines_are_all_there():
 def test_files_of_a_run(tmp_path):
     run = RunFolder(tmp_path)
     paths = (run.config_path, run.jsonl_path, run.csv_path, run.curve_path, run.checkpoint_path)
-    assert [
-        name.rstrip("/") for name in re.findall(r"^\| `([\w./]+)` \| ", PAGE.partition("### The run's folder")[2], re.M)
-    ] == [path.name for path in paths]
+    folder = PAGE.partition("### The run's folder")[2].partition("\n### ")[0]
+    assert [name.rstrip("/") for name in re.findall(r"^\| `([\w./]+)` \| ", folder, re.M)] == [
+        path.name for path in paths
+    ]
 
 
 def test_example_files_are_configs():
@@ -78,3 +79,22 @@ def test_example_files_are_configs():
     assert len(examples) == 2
     for text in examples:
         PPOConfig.from_yaml(text)
+
+
+def test_results_are_all_listed():
+    config = PPOConfig().environment("CartPole-v1").training(train_batch_size=128, num_epochs=1)
+    algorithm = config.rl_module(model_config={"fcnet_hiddens": [4]}).debugging(seed=0).build_algo()
+    found = flat_metrics(algorithm.train())
+    algorithm.stop()
+    table = PAGE.partition("### Results")[2].partition("\n### ")[0]
+    assert sorted(re.findall(r"^\| `([\w/]+)` \| ", table, re.M)) == sorted(found)
+
+
+def test_exit_codes_are_those_of_the_command():
+    from epibatch.algorithms import training_run
+    from epibatch.cli import WRONG_USE
+
+    table = PAGE.partition("### Exit codes")[2].partition("\n### ")[0]
+    codes = [int(code) for code in re.findall(r"^\| (\d+) \| ", table, re.M)]
+    signals = [128 + number for number in training_run._SIGNALS]
+    assert codes == [0, training_run.GOAL_MISSED, WRONG_USE, training_run.FAILED, *signals]

@@ -62,8 +62,27 @@ class Algorithm(ABC):
         self.training_iteration = 0
         self._time_total_s = 0.0
         self.env_runner = SingleAgentEnvRunner(config=self.config, worker_index=0)
-        self.learner = self._make_learner()
+        try:
+            self.check_module(self.env_runner.module)
+            self.learner = self._make_learner()
+        except BaseException:
+            self.env_runner.stop()
+            raise
         self._share_lookback()
+
+    def check_module(self, module: Any) -> None:
+        """Check what can be known of a module before it is used.
+
+        Args:
+            module: the runner's module.
+
+        Raises:
+            ConfigError: it is recurrent, and its model_config has no `max_seq_len`.
+        """
+        from ..connectors.acting_module import is_stateful, max_seq_len
+
+        if is_stateful(module):
+            max_seq_len(module)
 
     def _make_learner(self) -> Learner:
         observation, action = self.env_runner.get_spaces()["__env_single__"]
@@ -159,7 +178,7 @@ class Algorithm(ABC):
         """Everything that training changes: module, optimiser, connectors, runner, counters, generators."""
         return {
             "learner": self.learner.get_state(),
-            "env_runner": self.env_runner.get_state(),
+            "env_runner": self.env_runner.get_state(not_components="rl_module"),  # the learner's state has it
             "counters": {"training_iteration": self.training_iteration, "time_total_s": self._time_total_s},
             "random": get_random_state(),
         }

@@ -162,9 +162,10 @@ class AlgorithmConfig(FluentSettings):
             source: a path, or the text itself.
             allow_imports: as in `from_dict`.
         """
-        from .config_files import config_from_dict, read_yaml
+        from .config_files import config_from_dict, read_yaml, yaml_name
 
-        return config_from_dict(cls, read_yaml(source), allow_imports=allow_imports)
+        data, name = read_yaml(source), yaml_name(source)
+        return config_from_dict(cls, data, allow_imports=allow_imports, where=f"{cls.__name__} from {name}")
 
     def to_yaml(self) -> str:
         """The config as YAML text; `from_yaml` reads it back."""

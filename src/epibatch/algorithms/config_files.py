@@ -19,7 +19,7 @@ from .settings import Problems, default_of, setting_names
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["config_from_dict", "config_to_dict", "read_yaml", "to_yaml_text"]
+__all__ = ["config_from_dict", "config_to_dict", "read_yaml", "to_yaml_text", "yaml_name"]
 
 ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
 
@@ -27,12 +27,28 @@ ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
 # ------------------------------------------------------------------------------------------- reading
 
 
-def config_from_dict(cls: type[ConfigT], data: Any, *, allow_imports: bool = False) -> ConfigT:
-    """See `AlgorithmConfig.from_dict`."""
-    where = f"{cls.__name__} from data"
+def config_from_dict(
+    cls: type[ConfigT], data: Any, *, allow_imports: bool = False, where: str | None = None, for_command: bool = False
+) -> ConfigT:
+    """See `AlgorithmConfig.from_dict`.
+
+    Args:
+        cls: the config class.
+        data: nested dicts.
+        allow_imports: whether pieces and environments may be named by import path.
+        where: what the data came from, for messages.
+        for_command: whether `algorithm` and an environment must be given.
+    """
+    where = where or f"{cls.__name__} from data"
     if not isinstance(data, Mapping):
+        found = "nothing" if data is None else f"{type(data).__name__} {data!r}"
         raise ConfigError(
-            explain(where, expected="sections such as environment and training", found=repr(data), do="write a mapping")
+            explain(
+                where,
+                expected="sections such as environment and training",
+                found=found,
+                do="write a mapping, for example `environment: {env: CartPole-v1}`",
+            )
         )
     problems = Problems()
     config = cls(allow_imports=allow_imports)
@@ -40,21 +56,34 @@ def config_from_dict(cls: type[ConfigT], data: Any, *, allow_imports: bool = Fal
     for key, value in data.items():
         if key == "algorithm":
             if value != cls.algorithm:
-                problems.add("algorithm", f"expected {cls.algorithm!r}, found {value!r}")
+                problems.add("algorithm", _unknown_algorithm(value, cls.algorithm))
         elif key in PIPELINES:
             _read_pipeline(key, value, parts, problems, allow_imports)
         elif key in cls.sections:
             _read_section(cls, key, value, parts, problems)
         else:
             problems.add(str(key), _unknown_section(cls, str(key)))
+    if for_command:
+        _check_complete(cls, data, parts, problems)
     _check_env(parts.get("environment", {}).get("env"), problems, allow_imports)
-    for section, settings in parts.items():
-        config.check(section, settings, problems)
+    checked = {section: config.check(section, settings, problems)[0] for section, settings in parts.items()}
+    config.check_together(checked, problems)
     _check_network(parts.get("rl_module", {}), problems)
     problems.raise_if_any(where)
-    config.change("from_dict", parts)
-    config.validate()
-    return config
+    return config.change("from_dict", parts)
+
+
+def _unknown_algorithm(value: Any, known: str) -> str:
+    hint = nearest(value, [known]).partition("Known: ")[0] if isinstance(value, str) else ""
+    return f"expected {known!r}, found {value!r}" + (f"; {hint.strip()}" if hint else "")
+
+
+def _check_complete(cls: type[Any], data: Mapping[str, Any], parts: Mapping[str, Any], problems: Problems) -> None:
+    """Note what `epibatch train` needs and the file does not give."""
+    if "algorithm" not in data:
+        problems.add("algorithm", f"missing; add the line `algorithm: {cls.algorithm}`")
+    if parts.get("environment", {}).get("env") is None and isinstance(data.get("environment") or {}, Mapping):
+        problems.add("environment.env", "missing; add the line `environment: {env: CartPole-v1}`")
 
 
 def _read_section(cls: type[Any], name: str, value: Any, parts: dict[str, dict[str, Any]], problems: Problems) -> None:
@@ -77,7 +106,7 @@ def _read_pipeline(
     found = Problems()
     check_hook(hook, value, name, found, allow_imports=allow_imports)
     if found:
-        problems.found.extend(found.found)
+        problems.extend(found)
     else:
         parts.setdefault(hook.section, {})[hook.setting] = value
 
@@ -132,20 +161,51 @@ def read_yaml(source: str | Path) -> Any:
     Raises:
         ConfigError: the file is missing or is no YAML; the message has line and column.
     """
-    where = "YAML text"
+    where = yaml_name(source)
     text = source
-    if isinstance(source, Path) or ("\n" not in source and source.strip().endswith((".yaml", ".yml"))):
-        where = str(source)
+    if _is_path(source):
         try:
             text = Path(source).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
                 explain(where, expected="a readable YAML file", found=str(error), do="check the path")
             ) from error
+    return _parse(str(text), where)
+
+
+def yaml_name(source: str | Path) -> str:
+    """What messages call a YAML source: its path, or that it is text."""
+    return str(source) if _is_path(source) else "YAML text"
+
+
+def _is_path(source: str | Path) -> bool:
+    return isinstance(source, Path) or ("\n" not in source and source.strip().endswith((".yaml", ".yml")))
+
+
+def _parse(text: str, where: str) -> Any:
     try:
-        return yaml.load(str(text), Loader=_Loader)
+        loader = _Loader(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        found = ", ".join(part for part in (_context(error), error.problem) if part)
+        snippet = mark.get_snippet(indent=4) if mark is not None else None
+        if mark is not None:
+            where += f", line {mark.line + 1}, column {mark.column + 1}"
+        found += f"\n{snippet}" if snippet else ""
+        raise ConfigError(explain(where, expected="YAML", found=found, do="correct it there")) from error
     except yaml.YAMLError as error:
-        raise ConfigError(explain(where, expected="YAML", found=str(error), do="correct the file there")) from error
+        found = str(error).replace('"<unicode string>", ', "")
+        raise ConfigError(explain(where, expected="YAML", found=found, do="correct it there")) from error
+
+
+def _context(error: yaml.MarkedYAMLError) -> str:
+    begun = error.context_mark
+    where = f" that begins in line {begun.line + 1}, column {begun.column + 1}" if begun is not None else ""
+    return f"{error.context}{where}" if error.context else ""
 
 
 # ------------------------------------------------------------------------------------------- writing

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 from epibatch.core.errors import ConfigError, NotAvailableError, explain, nearest
 
 from .pipelines import PIPELINES, check_hook
+from .rllib_methods import unknown_attribute
 from .settings import (
     ALIASES,
     DebuggingSettings,
@@ -21,6 +22,7 @@ from .settings import (
     StopSettings,
     TrainingSettings,
     check_section,
+    fitting_part,
     resolve_aliases,
     setting_names,
 )
@@ -159,15 +161,13 @@ class FluentSettings:
         problems = Problems()
         changed = {section: self.check(section, settings, problems) for section, settings in parts.items()}
         problems.raise_if_any(f"{type(self).__name__}.{method}")
-        for settings, _ in changed.values():
-            _refuse_distribution(type(self).__name__, settings)
         for section, (settings, pipelines) in changed.items():
             self._settings[section] = settings
             self._pipelines.update(pipelines)
         return self
 
     def check(self, section: str, new: Mapping[str, Any], problems: Problems) -> tuple[Any, dict[str, Any]]:
-        """One section's settings with the new ones (None if something is wrong), and its new pipelines."""
+        """One section's settings with the new ones, as far as they are right, and its new pipelines."""
         values = resolve_aliases(section, new, problems)
         pipelines: dict[str, Any] = {}
         for name, hook in PIPELINES.items():
@@ -179,7 +179,10 @@ class FluentSettings:
         if section == "rl_module" and isinstance(values.get("model_config"), Mapping):
             values["model_config"] = {**given.get("model_config", {}), **values["model_config"]}
         model = self.sections[section]
-        return check_section(section, model, {**given, **values}, problems, self.places()), pipelines
+        merged = {**given, **values}
+        settings = check_section(section, model, merged, problems, self.places()) or fitting_part(model, merged)
+        _note_distribution(section, settings, problems)
+        return settings, pipelines
 
     def all_settings(self, section: str) -> dict[str, Any]:
         """Every setting of a section, by the names that users write."""
@@ -214,7 +217,7 @@ class FluentSettings:
             for hook in PIPELINES.values():
                 if hook.setting == name:
                     return self._pipelines[hook.name]
-        raise AttributeError(f"{type(self).__name__} has no setting {name!r}; {nearest(name, self.places())}")
+        raise AttributeError(unknown_attribute(type(self), name, self.places()))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
@@ -242,6 +245,11 @@ class FluentSettings:
             if setting in setting_names(model):
                 return section, setting
         return "", name
+
+    @property
+    def allows_imports(self) -> bool:
+        """Whether pieces may be named by an import path."""
+        return self._allow_imports
 
     @property
     def stop_rules(self) -> StopSettings:
@@ -284,25 +292,33 @@ class FluentSettings:
             ConfigError: settings that contradict each other, all of them in one message.
         """
         problems = Problems()
-        if self.minibatch_size is not None and self.minibatch_size > self.train_batch_size:
-            problems.add(
-                "training.minibatch_size",
-                f"expected at most train_batch_size ({self.train_batch_size}), found {self.minibatch_size}",
-            )
+        self.check_together({}, problems)
         problems.raise_if_any(type(self).__name__)
 
+    def check_together(self, new: Mapping[str, Section], problems: Problems) -> None:
+        """Note settings that contradict each other.
 
-def _refuse_distribution(where: str, settings: Section) -> None:
-    for name in ("num_env_runners", "num_learners"):
+        Args:
+            new: sections that are about to replace this config's.
+            problems: where to note them.
+        """
+        _note_contradictions({**self._settings, **new}["training"], problems)
+
+
+DISTRIBUTION = {
+    "num_env_runners": "this process samples; raise num_envs_per_env_runner to step more environments at once",
+    "num_learners": "this process learns; leave num_learners at 0",
+}
+
+
+def _note_distribution(section: str, settings: Section, problems: Problems) -> None:
+    for name, advice in DISTRIBUTION.items():
         count = getattr(settings, name, 0)
         if count:
-            raise NotAvailableError(
-                explain(
-                    f"{where}, {name}",
-                    expected="0: this process samples and learns",
-                    found=count,
-                    do="raise num_envs_per_env_runner to step more environments at once"
-                    if name == "num_env_runners"
-                    else "leave num_learners at 0",
-                )
-            )
+            problems.add_unavailable(f"{section}.{name}", f"not available yet; expected 0, found {count}: {advice}")
+
+
+def _note_contradictions(training: Any, problems: Problems) -> None:
+    size, batch = training.minibatch_size, training.train_batch_size
+    if size is not None and size > batch:
+        problems.add("training.minibatch_size", f"expected at most train_batch_size ({batch}), found {size}")

@@ -85,15 +85,24 @@ def check_hook(hook: PipelineHook, value: Any, path: str, problems: Problems, *,
         return
     if isinstance(value, Sequence) and not isinstance(value, str):
         for index, spec in enumerate(value):
+            if not isinstance(spec, (str, Mapping)):
+                found = _code_name(spec)
+                advice = f"a function makes new pieces for every pipeline: {form}"
+                problems.add(f"{path}[{index}]", f"expected a piece's name or {{piece: name}}, found {found}; {advice}")
+                continue
             for key, text in spec_problems(spec, allow_imports=allow_imports):
                 problems.add(f"{path}[{index}]" + (f".{key}" if key else ""), text)
     elif isinstance(value, type) or hasattr(value, "recompute_output_observation_space"):
-        what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__} object"
-        problems.add(path, f"expected a function, so that every pipeline gets its own piece; found {what}. Use {form}")
+        found = _code_name(value)
+        problems.add(path, f"expected a function, so that every pipeline gets its own piece; found {found}. Use {form}")
     elif not callable(value):
         problems.add(path, f"expected a function or a list of piece specs, found {type(value).__name__}. Use {form}")
     elif _arity(value, hook) is None:
         problems.add(path, f"expected a function of ({', '.join(hook.arguments)}) or of (env). Use {form}")
+
+
+def _code_name(value: Any) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__} object"
 
 
 def user_pieces(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from epibatch.core.errors import ConfigError, explain
+
 from .algorithm import Algorithm
 from .algorithm_config import AlgorithmConfig
 from .settings import PPOTrainingSettings, Section
@@ -57,6 +59,24 @@ class PPOConfig(AlgorithmConfig):
 
 class PPO(Algorithm):
     """PPO's training loop; built by `PPOConfig.build_algo`."""
+
+    def check_module(self, module: Any) -> None:
+        """Check that the module is complete, and that it has a value function unless the default pieces are off.
+
+        Raises:
+            ConfigError: it has none, or it is recurrent without `max_seq_len`.
+        """
+        super().check_module(module)
+        if self.config.add_default_connectors_to_learner_pipeline and not hasattr(module, "compute_values"):
+            raise ConfigError(
+                explain(
+                    f"PPO with the module {type(module).__name__}",
+                    expected="a module with a value function",
+                    found="no method compute_values",
+                    do=f"let it inherit ValueFunctionAPI, class {type(module).__name__}(TorchRLModule, "
+                    "ValueFunctionAPI), and add compute_values(self, batch, embeddings=None), one value per row",
+                )
+            )
 
     def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:
         """Build the learner with the clipped-surrogate loss."""

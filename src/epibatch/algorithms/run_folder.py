@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from epibatch.core.errors import CheckpointError, ConfigError, explain
 
-__all__ = ["RunFolder", "flat_metrics"]
+__all__ = ["RunFolder", "flat_metrics", "in_reading_order"]
 
 
 def flat_metrics(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -35,6 +35,17 @@ def flat_metrics(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
         elif value is None or isinstance(value, (bool, int, str)):
             flat[f"{prefix}{key}"] = value
     return flat
+
+
+def in_reading_order(columns: Iterable[str]) -> list[str]:
+    """Columns with those first that one looks for first; the others keep their order.
+
+    Example:
+        >>> in_reading_order(["timers/sample", "training_iteration"])
+        ['training_iteration', 'timers/sample']
+    """
+    known = list(columns)
+    return [name for name in _FIRST if name in known] + [name for name in known if name not in _FIRST]
 
 
 class RunFolder:
@@ -82,30 +93,34 @@ class RunFolder:
 
     @classmethod
     def open_existing(cls, path: Path) -> RunFolder:
-        """Open the folder of a run that has a checkpoint.
+        """Open the folder of a run; it has a config, and a checkpoint unless the run was killed before its first save.
 
         Raises:
-            CheckpointError: the folder has no config or no checkpoint.
+            CheckpointError: the folder has no config.
         """
         run = cls(path)
-        there = {"config.yaml": run.config_path.exists(), "checkpoint": any(path.glob("*checkpoint*"))}
-        missing = [name for name, found in there.items() if not found]
-        if missing:
+        if not run.config_path.is_file():
+            checkpoint = (path / "COMPLETE").exists()
             raise CheckpointError(
                 explain(
                     f"run folder {path}",
-                    expected="the folder of a run that was saved",
-                    found=f"no {' and no '.join(missing)}",
-                    do="give the folder that `epibatch train` wrote",
+                    expected="the folder of a run",
+                    found="a checkpoint" if checkpoint else "no config.yaml" if path.is_dir() else "no such folder",
+                    do="give the folder that `epibatch train` wrote" + (", one above" if checkpoint else ""),
                 )
             )
         return run
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether a save was finished, be it one that was about to be replaced."""
+        return self.checkpoint_path.exists() or self.path.joinpath(".checkpoint.previous").exists()
 
     def keep_until(self, training_iteration: int) -> None:
         """Drop the rows of iterations after a checkpoint: a run that goes on from there repeats them."""
         rows = [row for row in self.rows() if row.get("training_iteration", 0) <= training_iteration]
         _replace(self.jsonl_path, "".join(json.dumps(row) + "\n" for row in rows))
-        self._columns = list(dict.fromkeys(key for row in rows for key in row))
+        self._columns = in_reading_order(dict.fromkeys(key for row in rows for key in row))
         self._rewrite_csv()
 
     def log(self, results: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,7 +130,7 @@ class RunFolder:
             file.write(json.dumps(row) + "\n")
         new = [key for key in row if key not in self._columns]
         if new:
-            self._columns += new
+            self._columns = in_reading_order([*self._columns, *new])
             self._rewrite_csv()
         else:
             with self.csv_path.open("a", encoding="utf-8", newline="") as file:
@@ -130,6 +145,18 @@ class RunFolder:
             for line in file:
                 if line.endswith("\n"):  # a killed run may leave half a line
                     yield json.loads(line)
+
+    def last_results(self) -> dict[str, Any] | None:
+        """The newest row as nested results; None without one."""
+        rows = list(self.rows())
+        nested: dict[str, Any] = {}
+        for key, value in (rows[-1] if rows else {}).items():
+            *path, name = key.split("/")
+            place = nested
+            for part in path:
+                place = place.setdefault(part, {})
+            place[name] = value
+        return nested or None
 
     def _rewrite_csv(self) -> None:
         temporary = self.csv_path.with_suffix(".tmp")
@@ -183,6 +210,7 @@ class RunFolder:
 
 _MEAN = "episode_return_mean"
 _RAW = "episode_return_mean_this_iter"
+_FIRST = ("training_iteration", "num_env_steps_sampled_lifetime", f"env_runners/{_MEAN}")
 
 
 def _replace(path: Path, text: str) -> None:

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.errors import ConfigError, NotAvailableError, explain, nearest
 
 __all__ = [
     "ALIASES",
@@ -30,6 +30,7 @@ __all__ = [
     "TrainingSettings",
     "check_section",
     "default_of",
+    "fitting_part",
     "resolve_aliases",
     "setting_names",
 ]
@@ -145,6 +146,11 @@ class TrainingSettings(Section):
     grad_clip: Annotated[Number | None, Field(gt=0)] = None
     grad_clip_by: Literal["global_norm", "norm", "value"] = "global_norm"
 
+    def model_post_init(self, context: Any, /) -> None:
+        """A minibatch size that nobody gave is never larger than the batch."""
+        if self.minibatch_size is not None and "minibatch_size" not in self.model_fields_set:
+            self.__dict__["minibatch_size"] = min(self.minibatch_size, self.train_batch_size)
+
 
 class PPOTrainingSettings(TrainingSettings):
     """PPO's own coefficients; the defaults are RLlib 2.60's."""
@@ -217,20 +223,37 @@ class Problems:
 
     def __init__(self) -> None:
         self.found: list[tuple[str, str]] = []
+        self._wrong = False
 
     def add(self, path: str, text: str) -> None:
         """Note that the setting at `path` is wrong."""
         self.found.append((path, text))
+        self._wrong = True
+
+    def add_unavailable(self, path: str, text: str) -> None:
+        """Note that the setting at `path` asks for something that this release does not have."""
+        self.found.append((path, text))
+
+    def extend(self, others: Problems) -> None:
+        """Take over what others noted."""
+        self.found += others.found
+        self._wrong = self._wrong or others._wrong
 
     def __len__(self) -> int:
         return len(self.found)
 
     def raise_if_any(self, where: str) -> None:
-        """Raise one ConfigError that lists everything noted so far."""
+        """Raise one error that lists everything noted so far.
+
+        Raises:
+            ConfigError: something is wrong.
+            NotAvailableError: nothing is wrong, but something is not available.
+        """
         if not self.found:
             return
         lines = [f"{path}: {text}".replace("\n", "\n      ") for path, text in self.found]
-        raise ConfigError(
+        kind = ConfigError if self._wrong else NotAvailableError
+        raise kind(
             explain(
                 where,
                 expected="known settings with fitting values",
@@ -289,6 +312,15 @@ def check_section(
                 message = message[0].lower() + message[1:]
                 problems.add(path, f"{message}, found {_brief(detail.get('input'))}")
         return None
+
+
+def fitting_part(model: type[Section], values: Mapping[str, Any]) -> Section:
+    """One section's settings from those of the values that are right by themselves; defaults for the others."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        wrong = {detail["loc"][0] for detail in error.errors(include_url=False) if detail["loc"]}
+        return model.model_validate({name: value for name, value in values.items() if name not in wrong})
 
 
 def unknown_setting(name: str, section: str, model: type[Section], places: Mapping[str, str]) -> str:

@@ -29,11 +29,13 @@ class Verdict:
         solved: whether the goal was reached.
         has_goal: whether there was one.
         reason: one phrase for the user.
+        setting: the setting of the `stop` section that ends it.
     """
 
     solved: bool
     has_goal: bool
     reason: str
+    setting: str
 
 
 def judge(rules: StopSettings, results: Mapping[str, Any]) -> Verdict | None:
@@ -50,9 +52,11 @@ def judge(rules: StopSettings, results: Mapping[str, Any]) -> Verdict | None:
     mean = runner.get("episode_return_mean")
     enough = runner.get("num_episodes_lifetime", FULL_WINDOW) >= FULL_WINDOW
     if goal is not None and mean is not None and mean >= goal and enough:
-        return Verdict(True, True, f"mean return {mean:.1f} over the last {FULL_WINDOW} episodes")
+        return Verdict(
+            True, True, f"mean return {mean:.1f} over the last {FULL_WINDOW} episodes", "episode_return_mean"
+        )
     for name, unit in _LIMITS.items():
         limit = getattr(rules, name)
         if limit is not None and results[name] >= limit:
-            return Verdict(False, goal is not None, f"the limit of {limit:,} {unit} is used up")
+            return Verdict(False, goal is not None, f"the limit of {limit:,} {unit} is used up", name)
     return None

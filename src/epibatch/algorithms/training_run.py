@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -13,28 +14,35 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import ConfigError, EpibatchError, explain
+from epibatch.core.errors import EpibatchError, add_context
 
-from .checkpoint import config_class
-from .config_files import read_yaml, to_yaml_text
+from .checkpoint import CONFIGS, config_class
+from .config_files import config_from_dict, read_yaml, to_yaml_text
+from .error_reports import error_report
 from .run_folder import RunFolder
 from .stop_rules import Verdict, judge
 from .training_progress import Progress
 
 if TYPE_CHECKING:
     from .algorithm import Algorithm
+    from .algorithm_config import AlgorithmConfig
 
-__all__ = ["STARTUP_ERRORS", "TrainingRun"]
+__all__ = ["FAILED", "GOAL_MISSED", "STARTUP_ERRORS", "TrainingRun"]
 
 STARTUP_ERRORS = (EpibatchError, gym.error.Error, ImportError, OSError)
 """What a wrong config, environment or folder raises before training begins."""
 
 GOAL_MISSED = 1
-INTERRUPTED = 130
+FAILED = 3
+"""Exit code of a run that an error ended."""
+
+_SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
 class TrainingRun:
-    """Trains an algorithm into a run folder until a stop rule, a number of iterations, or Ctrl-C ends it.
+    """Trains an algorithm into a run folder until a stop rule, a number of iterations, a signal or an error ends it.
+
+    However it ends, the state that was reached is saved, so that the run can go on.
 
     Args:
         algorithm: the algorithm.
@@ -46,7 +54,7 @@ class TrainingRun:
         self.algorithm = algorithm
         self.folder = folder
         self.name = name
-        self._interrupted = False
+        self._signal: int | None = None
 
     @classmethod
     def start(cls, config_path: Path, run: Path | None, *, seed: int | None, allow_imports: bool) -> TrainingRun:
@@ -55,27 +63,28 @@ class TrainingRun:
         Raises:
             ConfigError: the file is missing or wrong, or the run folder is not empty.
         """
-        data = read_yaml(Path(config_path))
-        config = config_class(_algorithm_of(data)).from_dict(data, allow_imports=allow_imports)
+        config = _read_config(Path(config_path), allow_imports)
         if seed is not None:
             config.debugging(seed=seed)
         text = to_yaml_text(config.to_dict())
-        algorithm = config.build_algo()
+        algorithm = _build(config, Path(config_path))
         folder = RunFolder.create(run or _default_folder(config_path))
         folder.write_config(text)
         return cls(algorithm, folder, config_path.stem)
 
     @classmethod
     def resume(cls, run: Path, *, allow_imports: bool) -> TrainingRun:
-        """Go on with a saved run, with the config in its folder.
+        """Go on with a run, with the config in its folder; one that was never saved starts from the beginning.
 
         Raises:
-            CheckpointError: the folder holds no saved run.
+            CheckpointError: the folder holds no run, or its checkpoint is damaged.
         """
         folder = RunFolder.open_existing(Path(run))
-        data = read_yaml(folder.config_path)
-        algorithm = config_class(_algorithm_of(data)).from_dict(data, allow_imports=allow_imports).build_algo()
-        algorithm.restore_from_path(folder.checkpoint_path)
+        algorithm = _build(_read_config(folder.config_path, allow_imports), folder.config_path)
+        if folder.has_checkpoint:
+            algorithm.restore_from_path(folder.checkpoint_path)
+        else:
+            print(f"{folder.path} has no checkpoint: the run starts again from the beginning, with its config.yaml")
         folder.keep_until(algorithm.training_iteration)
         return cls(algorithm, folder, Path(run).name)
 
@@ -86,67 +95,134 @@ class TrainingRun:
             iterations: stop after this many, or None.
 
         Returns:
-            The process's exit code.
+            The process's exit code: 0, `GOAL_MISSED`, `FAILED`, or 128 + the number of the signal.
         """
         rules = self.algorithm.config.stop_rules
-        verdict: Verdict | None = None
-        done = 0
-        results: dict[str, Any] = {}
+        before = self.folder.last_results()
+        verdict = judge(rules, before) if before else None
+        if verdict is not None:
+            return self._nothing_to_do(verdict)
         with Progress(rules, self.name) as progress, self._interruptible(progress):
-            while verdict is None and not self._interrupted and (iterations is None or done < iterations):
-                results = self.algorithm.train()
-                done += 1
-                self.folder.log(results)
-                progress.show(results)
-                verdict = judge(rules, results)
-        self.algorithm.save_to_path(self.folder.checkpoint_path)
-        curve = self.folder.draw_learning_curve(self.name, rules.episode_return_mean)
+            try:
+                results, verdict = self._train(progress, iterations)
+                self.algorithm.save_to_path(self.folder.checkpoint_path)
+                curve = self.folder.draw_learning_curve(self.name, rules.episode_return_mean)
+            except KeyboardInterrupt:
+                return self._stopped_unsaved()
+            except Exception as error:
+                return self._failed(error)
         self.algorithm.stop()
-        self._report(verdict, results, curve)
-        if self._interrupted:
-            return INTERRUPTED
-        return GOAL_MISSED if verdict is not None and verdict.has_goal and not verdict.solved else 0
+        self._report(verdict, results, curve, iterations)
+        if self._signal is not None:
+            return 128 + self._signal
+        return _exit_code(verdict)
+
+    def _train(self, progress: Progress, iterations: int | None) -> tuple[dict[str, Any], Verdict | None]:
+        """Iterate until a rule, the number of iterations or a signal says stop."""
+        rules = self.algorithm.config.stop_rules
+        verdict: Verdict | None = None
+        results: dict[str, Any] = {}
+        done = 0
+        while verdict is None and self._signal is None and (iterations is None or done < iterations):
+            results = self.algorithm.train()
+            done += 1
+            self.folder.log(results)
+            progress.show(results)
+            verdict = judge(rules, results)
+        return results, verdict
 
     @contextmanager
     def _interruptible(self, progress: Progress) -> Iterator[None]:
-        """Let Ctrl-C end the run after the current iteration; a second one ends it at once."""
+        """Let Ctrl-C or SIGTERM end the run after the current iteration; a second one ends it at once."""
 
-        def on_interrupt(number: int, frame: FrameType | None) -> None:
-            if self._interrupted:
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            again = self._signal is not None
+            self._signal = number
+            if again:
                 raise KeyboardInterrupt
-            self._interrupted = True
-            progress.say("Ctrl-C: finishing this iteration, then saving (press again to stop without saving)")
+            what = _SIGNALS[signal.Signals(number)]
+            progress.say(f"{what}: finishing this iteration, then saving (once more: stop without saving)")
 
-        before = signal.signal(signal.SIGINT, on_interrupt)
+        before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
-    def _report(self, verdict: Verdict | None, results: dict[str, Any], curve: Path) -> None:
+    # ------------------------------------------------------------------------------------- endings
+
+    def _nothing_to_do(self, verdict: Verdict) -> int:
+        self.algorithm.stop()
+        print(f"nothing to train: {verdict.reason}")
+        print(f"to go on, raise stop.{verdict.setting} in {self.folder.config_path}")
+        return _exit_code(verdict)
+
+    def _stopped_unsaved(self) -> int:
+        self.algorithm.stop()
+        saved = "the last checkpoint" if self.folder.has_checkpoint else "the beginning"
+        print(f"stopped at once; what was trained since {saved} is not saved")
+        print(f"go on with: {self._command()}")
+        return 128 + (self._signal or signal.SIGINT)
+
+    def _failed(self, error: Exception) -> int:
+        """Report the error, then save what there is; an error on the way changes nothing about the first one."""
+        iteration = self.algorithm.training_iteration
+        lines = ["", error_report(error), "", f"the run failed in iteration {iteration + 1}"]
+        try:
+            self.algorithm.save_to_path(self.folder.checkpoint_path)
+            lines.append(f"checkpoint: {self.folder.checkpoint_path} (after {iteration} iterations)")
+        except Exception as second:
+            lines.append(f"the checkpoint could not be saved either: {type(second).__name__}: {second}")
+        lines.append(f"go on with: {self._command()} (once the cause is mended)")
+        print("\n".join(lines), file=sys.stderr)
+        try:
+            self.algorithm.stop()
+        except Exception as second:
+            print(f"closing the environments failed too: {type(second).__name__}: {second}", file=sys.stderr)
+        return FAILED
+
+    def _command(self) -> str:
+        imports = " --allow-imports" if self.algorithm.config.allows_imports else ""
+        return f"epibatch train --resume {self.folder.path}{imports}"
+
+    def _report(self, verdict: Verdict | None, results: Mapping[str, Any], curve: Path, iterations: int | None) -> None:
         steps = results.get("num_env_steps_sampled_lifetime", 0)
         seconds = results.get("time_total_s", 0.0)
         if verdict is not None:
             head = "solved" if verdict.solved else "not solved" if verdict.has_goal else "finished"
             head += f": {verdict.reason}"
+        elif self._signal is not None:
+            head = "interrupted"
         else:
-            head = "interrupted" if self._interrupted else "finished"
+            head = f"finished: --iterations {iterations} done"
         print(f"{head}, after {steps:,} env steps and {seconds:.1f} s of training")
         print(f"curve:      {curve}")
         print(f"checkpoint: {self.folder.checkpoint_path}")
-        if verdict is None or not verdict.solved:
-            print(f"go on with: epibatch train --resume {self.folder.path}")
+        if verdict is None:
+            print(f"go on with: {self._command()}")
+        elif not verdict.solved:
+            print(f"to go on, raise stop.{verdict.setting} in {self.folder.config_path}, then: {self._command()}")
 
 
-def _algorithm_of(data: Any) -> str:
-    if isinstance(data, dict) and "algorithm" in data:
-        return str(data["algorithm"])
-    found = "no key 'algorithm'" if isinstance(data, dict) else type(data).__name__
-    raise ConfigError(
-        explain(
-            "config file", expected="a mapping with `algorithm: ppo`", found=found, do="add the line algorithm: ppo"
-        )
-    )
+def _exit_code(verdict: Verdict | None) -> int:
+    return GOAL_MISSED if verdict is not None and verdict.has_goal and not verdict.solved else 0
+
+
+def _read_config(path: Path, allow_imports: bool) -> AlgorithmConfig:
+    """The config in a file, checked for all that training needs."""
+    data = read_yaml(path)
+    name = data.get("algorithm") if isinstance(data, Mapping) else None
+    cls = config_class(name if isinstance(name, str) and name in CONFIGS else "ppo")
+    return config_from_dict(cls, data, allow_imports=allow_imports, where=str(path), for_command=True)
+
+
+def _build(config: AlgorithmConfig, path: Path) -> Algorithm:
+    try:
+        return config.build_algo()
+    except EpibatchError as error:
+        add_context(error, f"{path}:")
+        raise
 
 
 def _default_folder(config_path: Path) -> Path:
