@@ -32,7 +32,7 @@ $(CONFORMANCE_READY): $(READY)
 	touch $@
 
 demo: $(READY) ## train CartPole with PPO into a new folder under runs/
-	$(BIN)/epibatch train $(CONFIG) --run $(RUN)
+	OMP_NUM_THREADS=1 $(BIN)/epibatch train $(CONFIG) --run $(RUN)
 
 test: lint types unit ## lint, types and tests
 

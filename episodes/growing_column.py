@@ -104,6 +104,17 @@ class GrowingColumn(LookbackBuffer):
             return leaves[0][stop - 1]
         return unflatten(self._form, [leaf[stop - 1] for leaf in leaves])
 
+    def last_leaves(self, form: Form) -> list[Any]:
+        """The leaves of the newest row, in the order of `form`.
+
+        Raises:
+            ColumnError: the row is nested differently.
+        """
+        if self._source is None and self._pending is NOTHING and self._form == form and self._leaves and self._stop:
+            newest = self._stop - 1
+            return [leaf[newest] for leaf in self._leaves]
+        return flatten_like(form, self.last())
+
     # -- adding rows ---------------------------------------------------------------------------
 
     def put(self, item: Any) -> bool:

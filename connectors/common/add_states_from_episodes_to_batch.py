@@ -80,7 +80,7 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         for episode in call.episodes:
             column = episode.extra_model_outputs.get(Columns.STATE_OUT)
             empty = column is None or not column.len_incl_lookback()
-            rows_of.append(first if empty else flatten_like(form, column.last()))
+            rows_of.append(first if empty else column.last_leaves(form))
         return unflatten(form, [_stacked(rows) for rows in zip(*rows_of)])
 
     def _before_each_sequence(self, call: Call, initial: Any, shift: int = 0) -> tuple[Any, Any]:
