@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import RunnerError, add_context
@@ -46,12 +47,18 @@ class EnvStepper:
     Args:
         env: A `gymnasium.vector.VectorEnv`.
         name: What error messages call it.
+
+    Attributes:
+        mode: When reset observations come: "next_step", "same_step" or "disabled".
+        seconds: Spent in steps so far.
+        broken: Whether the environment must be made anew before the next reset.
     """
 
     def __init__(self, env: Any, name: Any) -> None:
         self.env = env
         self.mode = autoreset_mode(env)
         self.seconds = 0.0
+        self.broken = False
         self._name = name
 
     def reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
@@ -79,7 +86,7 @@ class EnvStepper:
             self._explain(error, "step", "(observation, reward, terminated, truncated, info)")
             raise
         if self.mode == "same_step":
-            step = step._replace(final_observations=step.infos.get("final_obs"))
+            step = step._replace(final_observations=(step.infos or {}).get("final_obs"))
         elif self.mode == "disabled":
             step = self._with_reset(step)
         self.seconds += time.perf_counter() - started
@@ -95,6 +102,10 @@ class EnvStepper:
         except RunnerError as error:
             return step._replace(final_observations=final, reset_infos={}, failure=error)
         return step._replace(observations=observations, final_observations=final, reset_infos=infos)
+
+    def interrupted(self) -> None:
+        """Note that a call did not come to its end: worker processes cannot go on from there."""
+        self.broken = isinstance(self.env, gym.vector.AsyncVectorEnv)
 
     def _explain(self, error: Exception, call: str, returns: str) -> None:
         """Say which environment failed; for errors that wrong return values cause, what it must return."""

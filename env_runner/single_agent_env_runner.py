@@ -10,10 +10,17 @@ import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
-from epibatch.core.errors import RunnerArgumentError, RunnerError, add_context, explain
+from epibatch.core.errors import (
+    RunnerArgumentError,
+    RunnerError,
+    UnknownNameError,
+    explain,
+    nearest,
+)
 from epibatch.core.structs import map_struct
 
 from ..episodes import SingleAgentEpisode, VectorEpisodes, VectorRecorder
+from .acting import act
 from .env_stepper import EnvStepper
 from .episode_metrics import EpisodeMetrics
 from .runner_config import RunnerConfig
@@ -149,11 +156,12 @@ class SingleAgentEnvRunner:
 
     def _amounts(self, num_timesteps: int | None, num_episodes: int | None) -> tuple[int | None, int | None]:
         given = {"num_timesteps": num_timesteps, "num_episodes": num_episodes}
-        if (num_timesteps is not None and num_episodes is not None) or min(num_timesteps or 0, num_episodes or 0) < 0:
+        wrong = [n for n in given.values() if n is not None and (not isinstance(n, (int, np.integer)) or n < 0)]
+        if wrong or None not in given.values():
             raise RunnerArgumentError(
                 explain(
                     "sample(...)",
-                    expected="one of num_timesteps and num_episodes, at least 0",
+                    expected="one of num_timesteps and num_episodes, an int of at least 0",
                     found=", ".join(f"{name}={value}" for name, value in given.items()),
                     do="leave one of them out",
                 )
@@ -195,6 +203,10 @@ class SingleAgentEnvRunner:
         self._required_lookback = steps
 
     def _reset(self, explore: bool) -> None:
+        if self._stepper.broken:
+            self.env.close(terminate=True)
+            self.env = self.make_env()
+            self._stepper = EnvStepper(self.env, self.config.env)
         seed = self._next_reset_seed
         self._recorder.reset(*self._stepper.reset(seed))
         self._next_reset_seed = None
@@ -222,20 +234,10 @@ class SingleAgentEnvRunner:
             raise
 
     def _take_step(self, explore: bool, random_actions: bool) -> int:
-        if random_actions:
-            actions = for_env = self.env.action_space.sample()
-            extras: dict[str, Any] = {}
-        else:
-            extras = self._act(explore)
-            actions = extras.pop(Columns.ACTIONS)
-            for_env = extras.pop(Columns.ACTIONS_FOR_ENV, actions)
-            if for_env is actions:  # an environment may change the action it is given
-                for_env = map_struct(np.copy, actions)
+        actions, for_env, extras = self._random_actions() if random_actions else self._actions(explore)
         extras[WEIGHTS_SEQ_NO] = np.full(self.num_envs, self._weights_seq_no)
         step = self._stepper.step(for_env)
         skipped = self._recorder.waiting
-        self._episode_metrics.add(step.rewards, skipped)
-        self._steps_lifetime += self.num_envs - len(skipped)
         ended = self._recorder.step(
             actions,
             step.rewards,
@@ -247,6 +249,8 @@ class SingleAgentEnvRunner:
             step.final_observations,
             step.reset_infos,
         )
+        self._episode_metrics.add(step.rewards, skipped)
+        self._steps_lifetime += self.num_envs - len(skipped)
         for chunk in ended:
             self._episode_metrics.end(chunk.env)
         if step.failure is not None:
@@ -256,23 +260,26 @@ class SingleAgentEnvRunner:
         self._run_env_to_module(explore)
         return len(ended)
 
-    def _act(self, explore: bool) -> dict[str, Any]:
-        try:
-            if explore:
-                outputs = self.module.forward_exploration(self._to_module, t=self._steps_lifetime)
-            else:
-                outputs = self.module.forward_inference(self._to_module)
-        except Exception as error:
-            add_context(error, f"in {type(self.module).__name__}'s forward pass, with {_shapes(self._to_module)}:")
-            raise
-        to_env: dict[str, Any] = self._module_to_env(
-            rl_module=self.module,
-            batch=outputs,
-            episodes=self._recorder.episodes,
+    def _random_actions(self) -> tuple[Any, Any, dict[str, Any]]:
+        actions = self.env.action_space.sample()
+        return actions, map_struct(np.copy, actions), {}
+
+    def _actions(self, explore: bool) -> tuple[Any, Any, dict[str, Any]]:
+        """The module's actions, those for the environment, and the other columns of the step."""
+        columns = act(
+            self.module,
+            self._module_to_env,
+            self._to_module,
+            self._recorder.episodes,
             explore=explore,
+            t=self._steps_lifetime,
             shared_data=self._shared,
         )
-        return to_env
+        actions = columns.pop(Columns.ACTIONS)
+        for_env = columns.pop(Columns.ACTIONS_FOR_ENV, actions)
+        if for_env is actions:  # an environment may change the action it is given
+            for_env = map_struct(np.copy, actions)
+        return actions, for_env, columns
 
     def _show_terminal_observations(self, ended: list[Any], explore: bool) -> None:
         """Let the pipeline see observations that no action follows, as it does when resets come a step later."""
@@ -287,7 +294,8 @@ class SingleAgentEnvRunner:
     def _rescue(self) -> None:
         """Keep ended episodes for the next call, which will reset."""
         self._reset_wanted = True
-        self._rescued += [episode for episode in self._recorder.harvest(0) if episode.is_done]
+        self._stepper.interrupted()
+        self._rescued += self._recorder.give_up()
 
     # -- metrics and state ---------------------------------------------------------------------
 
@@ -334,6 +342,11 @@ class SingleAgentEnvRunner:
         }
         left_out = [not_components] if isinstance(not_components, str) else list(not_components or ())
         wanted = [components] if isinstance(components, str) else list(components or parts)
+        for name in (*left_out, *wanted):
+            if name not in parts:
+                raise UnknownNameError(
+                    explain("get_state(...)", expected="parts of the state", found=repr(name), do=nearest(name, parts))
+                )
         return {name: part() for name, part in parts.items() if name in wanted and name not in left_out}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -341,12 +354,16 @@ class SingleAgentEnvRunner:
 
         Of a part, weights are taken unless their sequence number says that these here are newer.
         """
-        sequence = int(state.get(WEIGHTS_SEQ_NO, 0))
         whole = "reset_seeds" in state
-        if whole or sequence == 0 or sequence >= self._weights_seq_no:
-            if "rl_module" in state:
-                self.module.set_state(state["rl_module"])
-            self._weights_seq_no = sequence if whole else sequence or self._weights_seq_no
+        sequence = int(state.get(WEIGHTS_SEQ_NO, 0))
+        if "rl_module" in state and (whole or sequence == 0 or sequence >= self._weights_seq_no):
+            self.module.set_state(state["rl_module"])
+            self._weights_seq_no = sequence or self._weights_seq_no
+        if whole:
+            self._weights_seq_no = int(state.get(WEIGHTS_SEQ_NO, self._weights_seq_no))
+            self._reset_seeds.bit_generator.state = state["reset_seeds"]
+            self._next_reset_seed = state.get("next_reset_seed")
+            self._reset_wanted = True
         if "env_to_module_connector" in state:
             self._env_to_module.set_state(state["env_to_module_connector"])
         if "module_to_env_connector" in state:
@@ -355,11 +372,8 @@ class SingleAgentEnvRunner:
             self._steps_lifetime = self._steps_reported = int(state["num_env_steps_sampled_lifetime"])
         if "episode_metrics" in state:
             self._episode_metrics.set_state(state["episode_metrics"])
-        if whole:
-            self._reset_seeds.bit_generator.state = state["reset_seeds"]
-            self._next_reset_seed = state["next_reset_seed"]
+        if "required_lookback" in state:
             self._required_lookback = state["required_lookback"]
-            self._reset_wanted = True
 
     def weights_updated(self) -> None:
         """Count that the module's weights changed."""
@@ -381,9 +395,3 @@ class SingleAgentEnvRunner:
         if self.env is not None:
             self.env.close()
             self.env = None
-
-
-def _shapes(batch: dict[str, Any]) -> str:
-    """The columns of a batch and their shapes, for a message."""
-    shapes = {name: map_struct(lambda leaf: list(getattr(leaf, "shape", ())), own) for name, own in batch.items()}
-    return ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "an empty batch"

@@ -21,6 +21,7 @@ from .leaves import (
     owned,
     promoted,
     store,
+    unaliased,
 )
 
 __all__ = ["Block", "BlockColumn"]
@@ -63,7 +64,7 @@ class BlockColumn:
             self.leaves = [empty_leaf(as_value(item), capacity) for item in items]
         else:
             items = flatten_like(self.form, value)
-        for i, item in enumerate(items):
+        for i, item in enumerate(unaliased(items)):
             rows, leaf = as_value(item), self.leaves[i]
             dtype = fits(leaf, rows, rows.shape)
             if dtype is None or dtype != leaf.dtype:
@@ -98,7 +99,7 @@ class BlockColumn:
                 return False
             if leaf.dtype.kind == "O":
                 return False
-        for i, own in enumerate(values):
+        for i, own in enumerate(unaliased(values)):
             leaf = self.leaves[i]
             if row >= len(leaf):
                 leaf = self._roomy(i, row, capacity)
@@ -113,7 +114,7 @@ class BlockColumn:
         parts = [leaf[:, env] for leaf in self.leaves]
         if not all(part.dtype.kind != "O" and fits_exactly(part, own) for part, own in zip(parts, values)):
             return False
-        for part, own in zip(parts, values):
+        for part, own in zip(parts, unaliased(values)):
             part[row] = own
         return True
 

@@ -31,6 +31,9 @@ class BufferSource(Protocol):
     def write_newest(self, row: Any) -> None:
         """Replace the provisional row."""
 
+    def elsewhere(self) -> bool:
+        """Whether the newest row will never lie in the block, because it is another episode's there."""
+
     def release(self, change: str) -> None:
         """Called before the buffer copies its rows to own them.
 

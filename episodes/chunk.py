@@ -202,6 +202,9 @@ class _StepSource:
     def write_newest(self, row: Any) -> None:
         """Step columns have no provisional row."""
 
+    def elsewhere(self) -> bool:
+        return False
+
     def release(self, change: str) -> None:
         if self.chunk.stop is None:
             raise EpisodeStateError(
@@ -230,6 +233,9 @@ class _ObservationSource(_StepSource):
         buffer.point(column.form, leaves or None, stop - chunk.low if leaves else 0)
         if provisional:
             buffer.point_newest(pending)
+
+    def elsewhere(self) -> bool:
+        return self.chunk.tail is not NOTHING
 
     def write_newest(self, row: Any) -> None:
         if self.chunk.tail is not NOTHING:

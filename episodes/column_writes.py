@@ -11,7 +11,16 @@ from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
 from .growing_column import GrowingColumn
 from .indexing import Positions
-from .leaves import Leaf, as_value, copied, fits, leaf_from_rows, object_leaf, store
+from .leaves import (
+    Leaf,
+    as_value,
+    copied,
+    fits,
+    leaf_from_rows,
+    object_leaf,
+    store,
+    unaliased,
+)
 
 __all__ = ["stacked_rows", "write_row", "write_rows"]
 
@@ -65,7 +74,7 @@ def write_row(column: GrowingColumn, position: int, row: Any) -> None:
     dtypes = [fits(leaf, value) for leaf, value in zip(column._leaves or [], values)]
     if column._source is not None and _makes_objects(column, dtypes):
         column.own(_OTHER_SHAPE)
-    for i, value in enumerate(values):
+    for i, value in enumerate(unaliased(values)):
         store(column._promote(i, dtypes[i]), position, value)
 
 
@@ -141,6 +150,6 @@ def _write_stored(column: GrowingColumn, positions: Positions, rows: Any) -> Non
     where: Any = positions
     if isinstance(positions, range):
         where = slice(positions[0], positions[-1] + 1) if positions.step == 1 else np.asarray(positions, np.int64)
-    for i, value in enumerate(values):
+    for i, value in enumerate(unaliased(values)):
         leaf = column._promote(i, dtypes[i])
         leaf[where] = copied(object_leaf(value)) if leaf.dtype == object else value

@@ -128,6 +128,9 @@ class InfiniteLookbackBuffer(GrowingColumn):
         if not len(positions):
             return self._no_rows()
         if self._pending is not NOTHING and int(np.max(positions)) == self._stop:
+            if self._source is not None and self._source.elsewhere():
+                self.own()  # rows side by side, so that writing to what a getter gives reaches the episode
+                return self._rows(positions)
             if self._leaves is not None and self.leaves_of(self._pending) is None:
                 return object_leaf([owned(self._row(int(p))) for p in positions])
             form = form_of(self._pending) if self._leaves is None else self._form

@@ -29,6 +29,7 @@ __all__ = [
     "same_value",
     "shielded",
     "store",
+    "unaliased",
     "with_rows",
 ]
 
@@ -68,7 +69,7 @@ def empty_leaf(value: Leaf, capacity: int | None = None) -> Leaf:
     """Room for `capacity` rows that look like `value`; default: about a kilobyte, at least 16 rows."""
     if capacity is None:
         capacity = max(_FIRST_ROWS, _FIRST_BYTES // max(value.nbytes, 1))
-    return np.empty((capacity, *value.shape), value.dtype)
+    return np.zeros((capacity, *value.shape), value.dtype)  # unused rows are cast along when a column is promoted
 
 
 def leaf_from_rows(rows: Sequence[Any]) -> Leaf:
@@ -182,9 +183,16 @@ def promoted(leaf: Leaf, stop: int, dtype: np.dtype[Any] | None) -> Leaf:
 
 def grown(leaf: Leaf, stop: int, capacity: int) -> Leaf:
     """A copy of the first `stop` rows with room for `capacity`."""
-    out = np.empty((capacity, *leaf.shape[1:]), leaf.dtype)
+    out = np.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
     out[:stop] = leaf[:stop]
     return out
+
+
+def unaliased(values: Sequence[Any]) -> Sequence[Any]:
+    """Values to store one after another: copies where one may show memory that storing another overwrites."""
+    if len(values) < 2 or not any(isinstance(value, np.ndarray) and value.base is not None for value in values):
+        return values
+    return [value.copy() if isinstance(value, np.ndarray) else value for value in values]
 
 
 def store(leaf: Leaf, position: int, value: Any) -> None:

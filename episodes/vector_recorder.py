@@ -120,7 +120,8 @@ class VectorRecorder:
 
         Raises:
             EpisodeStateError: before `reset`.
-            EpisodeError: model outputs other than in earlier steps.
+            EpisodeError: ended environments without terminal observations ("same_step"), or model
+                outputs other than in earlier steps.
             ColumnError: a column without one row per environment, or nested otherwise than before.
             SpaceError: observations of another nesting or shape than the observation space.
                 After any of these no step was added.
@@ -132,6 +133,11 @@ class VectorRecorder:
             )
         row = block.row
         self._check(actions, rewards, observations, extras)
+        self._checks.check_rows(Columns.TERMINATEDS, terminateds)
+        self._checks.check_rows(Columns.TRUNCATEDS, truncateds)
+        done = np.logical_or(terminateds, truncateds)
+        if final_observations is None and self._autoreset == "same_step" and done.any():
+            raise _no_terminal_observations(done)
         block.commit()
         self._put_extras(row, extras or {})
         block.actions.put(row, actions, block.capacity)
@@ -140,7 +146,6 @@ class VectorRecorder:
         block.stage(observations)
         if infos:
             block.infos[row + 1] = {key: value for key, value in infos.items() if key not in _FINAL}
-        done = np.logical_or(terminateds, truncateds)
         for env in self._waiting:
             self._begin(env, row + 1)
             done[env] = False  # an episode cannot end with its reset
@@ -254,6 +259,11 @@ class VectorRecorder:
         self._delivered.append((weakref.ref(result.handed_out), [weakref.ref(chunk) for chunk in result.chunks]))
         return result
 
+    def give_up(self) -> list[SingleAgentEpisode]:
+        """The episodes that ended and were not handed over; nothing else is kept until the next reset."""
+        finished, self._finished = [self.view(chunk) for chunk, _ in self._finished.values()], {}
+        return finished
+
     def _retire(self) -> None:
         """Let small chunks that somebody kept from earlier harvests go of their block."""
         held = []
@@ -266,3 +276,14 @@ class VectorRecorder:
                 if chunk is not None and view is not None and 2 * len(chunk) < chunk.block.row * chunk.block.num_envs:
                     view.own_columns()
         self._delivered = held
+
+
+def _no_terminal_observations(done: Any) -> EpisodeError:
+    return EpisodeError(
+        explain(
+            "vector step of an environment that resets in the same step",
+            expected="terminal observations, as infos['final_obs']",
+            found=f"none, although environments {np.flatnonzero(done).tolist()} ended",
+            do="let the vector environment deliver final_obs, or reset a step later (AutoresetMode.NEXT_STEP)",
+        )
+    )

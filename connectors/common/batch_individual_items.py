@@ -99,12 +99,15 @@ class BatchIndividualItems(ColumnarPiece):
             return
         total = int(expected.sum())
         for name, column in batch.items():
-            if isinstance(column, (list, np.ndarray)) and name != Columns.INFOS and 0 < len(column) != total:
+            if name == Columns.INFOS or not isinstance(column, (list, np.ndarray)):
+                continue
+            rows = len(column) if np.ndim(column) or isinstance(column, list) else -1
+            if rows not in (0, total):
                 raise ColumnError(
                     explain(
                         f"column {name!r}, added without an episode",
                         expected=f"{total} rows, as the other columns have",
-                        found=f"{len(column)} rows",
+                        found=f"{rows} rows" if rows >= 0 else "a single value",
                         do="add one item per row of the batch, or say which episode each belongs to",
                     )
                 )

@@ -64,6 +64,8 @@ class GetActions(ColumnarPiece):
             )
         if Columns.ACTIONS in batch and Columns.ACTION_LOGP in batch:
             return batch
+        if isinstance(inputs, np.ndarray):
+            inputs = batch[Columns.ACTION_DIST_INPUTS] = torch.from_numpy(inputs)
         module = acting_module(call.rl_module)
         self._check_width(module, inputs)
         if call.explore is False:
@@ -75,7 +77,9 @@ class GetActions(ColumnarPiece):
                 distribution = distribution.to_deterministic()
             batch[Columns.ACTIONS] = self._sample(distribution)
         if Columns.ACTION_LOGP not in batch:
-            batch[Columns.ACTION_LOGP] = distribution.logp(batch[Columns.ACTIONS])
+            logp = batch[Columns.ACTION_LOGP] = distribution.logp(batch[Columns.ACTIONS])
+            if logp.device.type == "cpu" and np.isnan(logp.detach().numpy()).any():
+                raise self._not_a_number(module, logp)
         return batch
 
     def _check_width(self, module: Any, inputs: Any) -> None:
@@ -95,6 +99,17 @@ class GetActions(ColumnarPiece):
                 )
             )
         self._width = width
+
+    def _not_a_number(self, module: Any, logp: torch.Tensor) -> ColumnError:
+        rows = torch.isnan(logp).flatten(1).any(1) if logp.ndim > 1 else torch.isnan(logp)
+        return ColumnError(
+            explain(
+                f"column {Columns.ACTION_DIST_INPUTS!r} of {type(module).__name__}",
+                expected="numbers",
+                found=f"NaN in rows {torch.nonzero(rows).flatten().tolist()[:10]}",
+                do="look for NaN in the observations and the module's weights (a learning rate that is too high?)",
+            )
+        )
 
     def _sample(self, distribution: Any) -> Any:
         return distribution.sample() if self._generator is None else distribution.sample(generator=self._generator)

@@ -49,7 +49,7 @@ class UnBatchToIndividualItems(ColumnarPiece):
                     explain(
                         f"column {name!r}",
                         expected=f"{expected} rows, one per episode",
-                        found=f"{found}",
+                        found=f"{found}" if found >= 0 else "a single value, or parts of different lengths",
                         do="let the module return one row per observation it was given",
                     )
                 )
@@ -58,7 +58,7 @@ class UnBatchToIndividualItems(ColumnarPiece):
 
 
 def _rows(column: Any) -> int:
-    if type(column) is np.ndarray or isinstance(column, list):
+    if isinstance(column, list) or (type(column) is np.ndarray and column.ndim):
         return len(column)
-    lengths = {len(leaf) if np.ndim(leaf) else 0 for leaf in flatten(column)[0]}
+    lengths = {len(leaf) if np.ndim(leaf) else -1 for leaf in flatten(column)[0]}
     return lengths.pop() if len(lengths) == 1 else -1

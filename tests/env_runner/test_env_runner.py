@@ -267,3 +267,76 @@ def test_an_environment_that_changes_its_actions_does_not_change_the_episode(toy
     config = PPOConfig().environment(Meddling, normalize_actions=False).debugging(seed=0)
     episode = SingleAgentEnvRunner(config=config).sample(num_timesteps=5)[0]
     assert abs(episode.get_actions()).max() < 10
+
+
+def test_a_pieces_own_error_is_not_hidden_by_the_batch_it_left(toys):
+    class Nests(ConnectorV2):
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            for i, episode in enumerate(episodes):
+                if episode.t >= 4:
+                    if i:
+                        raise ZeroDivisionError("own words")
+                    episode.set_observations(new_data={"x": episode.get_observations(-1)}, at_indices=-1)
+            return batch
+
+    runner = toys.runner(2, env_to_module_connector=lambda env, spaces, device: Nests())
+    with pytest.raises(ZeroDivisionError, match="own words"):
+        runner.sample(num_timesteps=100)
+
+
+def test_parts_of_the_state_by_name(toys):
+    runner = toys.runner(2)
+    runner.sample(num_timesteps=4)
+    state = runner.get_state(not_components=["required_lookback", "rl_module"])
+    assert "rl_module" not in state and state["num_env_steps_sampled_lifetime"] == 4
+    other = toys.runner(2)
+    other.set_state(state)
+    assert other.get_metrics()["num_env_steps_sampled_lifetime"] == 4
+    other.set_state(runner.get_state(components="rl_module"))
+    with pytest.raises(EpibatchError, match="did you mean 'rl_module'"):
+        runner.get_state(components=["rl_modul"])
+
+
+@pytest.mark.parametrize("amount", [{"num_timesteps": 2.5}, {"num_timesteps": "5"}, {"num_episodes": 1.5}])
+def test_amounts_are_whole_numbers(toys, amount):
+    with pytest.raises(EpibatchError, match="an int of at least 0"):
+        toys.runner(1).sample(**amount)
+
+
+class FailsInAProcess(gym.Env):
+    """Raises at its third step, in the first process that gets there, and never again."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, marker):
+        self.marker, self.t = marker, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        if self.t == 3 and not self.marker.exists():
+            self.marker.touch()
+            raise OSError("simulator lost")
+        return np.zeros(1, np.float32), 1.0, self.t == 5, False, {}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Gymnasium reports a failed worker by warnings, too
+def test_environments_in_processes_are_made_anew_after_a_failure(tmp_path):
+    marker = tmp_path / "failed"
+    config = (
+        PPOConfig()
+        .environment(lambda config: FailsInAProcess(marker))
+        .env_runners(num_envs_per_env_runner=2, gym_env_vectorize_mode="async")
+    )
+    runner = SingleAgentEnvRunner(config=config)
+    with pytest.raises(OSError, match="simulator lost") as raised:
+        runner.sample(num_timesteps=20)
+    said = " ".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
+    assert "failed in step()" in said
+    episodes = runner.sample(num_timesteps=20)
+    assert sum(map(len, episodes)) == 20 and max(map(len, episodes)) == 5
+    runner.stop()

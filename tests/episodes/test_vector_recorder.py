@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.core.errors import EpisodeError, EpisodeStateError
+from epibatch.core.errors import ColumnError, EpisodeError, EpisodeStateError
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
 
 N = 3
@@ -124,13 +124,15 @@ def test_chunks_keep_lookback_and_time(mode):
 @pytest.mark.parametrize("plus_one", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 def test_gather_equals_the_getters(mode, plus_one):
+    getters = {
+        "obs": SingleAgentEpisode.get_observations,
+        "actions": SingleAgentEpisode.get_actions,
+        "rewards": SingleAgentEpisode.get_rewards,
+        "twice": lambda e: e.get_extra_model_outputs("twice"),
+    }
     for fragment in record(mode, 60):
-        for name, get in (
-            ("obs", SingleAgentEpisode.get_observations),
-            ("actions", SingleAgentEpisode.get_actions),
-            ("rewards", SingleAgentEpisode.get_rewards),
-            ("twice", lambda e: e.get_extra_model_outputs("twice")),
-        ):
+        gathered = {name: fragment.gather(name, plus_one=plus_one) for name in getters}
+        for name, get in getters.items():
             parts = []
             for chunk in fragment:
                 rows = get(chunk)
@@ -138,7 +140,7 @@ def test_gather_equals_the_getters(mode, plus_one):
                     parts.append(rows if plus_one else rows[:-1])
                 else:
                     parts.append(np.concatenate([rows, rows[-1:]]) if plus_one else rows)
-            np.testing.assert_array_equal(fragment.gather(name, plus_one=plus_one), np.concatenate(parts))
+            np.testing.assert_array_equal(gathered[name], np.concatenate(parts))
 
 
 def flat_recorder(observations=None):
@@ -280,3 +282,64 @@ def test_views_of_ended_chunks_are_found_and_handed_over():
         assert recorder.view(ended[-1]) is views[-1]
     assert [view.get_observations(-1) for view in views] == [7.0, 8.0, 8.0, 9.0]
     assert all(mine is theirs for mine, theirs in zip(views, recorder.harvest(0), strict=False))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_getter_gives_writes_through_up_to_the_terminal_observation(mode):
+    done = [episode for fragment in record(mode, 60) for episode in fragment if episode.is_done]
+    assert done
+    for ended in done:
+        rows = ended.get_observations()
+        rows *= 0
+        assert not ended.get_observations().any() and not ended.get_observations(-1).any()
+
+
+def test_swapped_leaves_of_a_nested_observation_are_swapped():
+    recorder = flat_recorder({"a": np.array([1, 2]), "b": np.array([10, 20])})
+    view = recorder.episodes[0]
+    newest = view.get_observations(-1)
+    view.set_observations(new_data={"a": newest["b"], "b": newest["a"]}, at_indices=-1)
+    assert {key: int(value) for key, value in view.get_observations(-1).items()} == {"a": 10, "b": 1}
+    recorder.commit()
+    latest = recorder.episodes.latest_observations()
+    recorder.step(
+        np.zeros(2, int), np.ones(2), np.zeros(2, bool), np.zeros(2, bool), {"a": latest["b"], "b": latest["a"]}
+    )
+    assert recorder.episodes.latest_observations()["a"].tolist() == [1, 20]
+
+
+def test_promotion_does_not_cast_rows_that_nobody_wrote():
+    recorder = VectorRecorder(2, capacity=1000)
+    recorder.reset(np.array([0, 1]))
+    step = (np.zeros(2, bool), np.zeros(2, bool), np.array([1, 2]))
+    recorder.step(np.zeros(2, int), np.array([1.0, 2.0], np.float32), *step)
+    block = recorder.episodes.block
+    assert not block.rewards.leaves[0][1:].any()  # defined, so that casting them cannot warn
+    recorder.step(np.zeros(2, int), np.array([1.0, 2.0]), *step)
+    assert block.rewards.leaves[0].dtype == np.float64
+
+
+@pytest.mark.parametrize("flag", [np.array([False]), False])
+def test_flags_have_one_row_per_environment(flag):
+    recorder = flat_recorder()
+    for flags in ((flag, np.zeros(2, bool)), (np.zeros(2, bool), flag)):
+        with pytest.raises(ColumnError, match=r"(terminateds|truncateds)[\s\S]*2 rows"):
+            recorder.step(np.zeros(2, int), np.ones(2), *flags, np.array([1, 2]))
+
+
+def test_terminal_observations_must_come_when_resets_come_in_the_same_step():
+    recorder = VectorRecorder(2, autoreset="same_step")
+    recorder.reset(np.array([0, 1]))
+    with pytest.raises(EpisodeError, match=r"final_obs[\s\S]*environments \[1\] ended"):
+        recorder.step(np.zeros(2, int), np.ones(2), np.array([False, True]), np.zeros(2, bool), np.array([1, 2]))
+
+
+def test_giving_up_keeps_what_ended_whatever_the_newest_rows_are():
+    recorder = flat_recorder()
+    recorder.step(np.zeros(2, int), np.ones(2), np.array([True, False]), np.zeros(2, bool), np.array([2, 3]))
+    recorder.commit()
+    recorder.step(np.zeros(2, int), np.ones(2), np.zeros(2, bool), np.zeros(2, bool), np.array([4, 5]))
+    recorder.episodes[1].set_observations(new_data={"nested": 1}, at_indices=-1)
+    (ended,) = recorder.give_up()
+    assert ended.is_terminated and ended.get_observations().tolist() == [0, 2]
+    assert recorder.give_up() == []

@@ -129,3 +129,11 @@ def test_distribution_inputs_of_another_number_than_the_space_takes_are_refused(
         EpibatchError, match=r"action_dist_inputs[\s\S]*2 inputs per row for Discrete\(2\)[\s\S]*\[1, 5\]"
     ):
         lab.env_step([lab.episode("a", 0, numpy=False)], {"action_dist_inputs": torch.zeros(1, 5)}, pieces)
+
+
+def test_inputs_that_are_no_numbers_are_refused_and_arrays_are_taken(lab):
+    call = {"episodes": [lab.episode(numpy=False)], "rl_module": lab.module(), "explore": True}
+    with pytest.raises(EpibatchError, match=r"action_dist_inputs[\s\S]*NaN in rows \[1\]"):
+        lab.call(GetActions(), {"action_dist_inputs": torch.tensor([[0.0, 1.0], [0.0, float("nan")]])}, **call)
+    batch = lab.call(GetActions(), {"action_dist_inputs": np.array([[0.0, 99.0]], np.float32)}, **call)
+    assert batch["actions"].tolist() == [1]

@@ -59,3 +59,8 @@ def test_types_survive(lab):
 def test_unknown_keywords_are_refused():
     with pytest.raises(TypeError, match="multi"):
         UnBatchToIndividualItems(multi=True)
+
+
+def test_a_single_value_in_the_place_of_rows_is_named(lab):
+    with pytest.raises(EpibatchError, match=r"column 'mine'[\s\S]*1 rows[\s\S]*a single value"):
+        lab.call(UnBatchToIndividualItems(), {"mine": np.array(1.0)}, episodes=[lab.episode(numpy=False)])
