@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -261,11 +260,20 @@ class ConnectorPipelineV2(ConnectorV2):
             kwargs=kwargs,
         )
         self.check_episodes(call)
-        with within(call), watch_history(self.history) if plan.watched else nullcontext():
-            with timed(metrics, kwargs, "connector_pipeline_timer"):
-                batch = run_plan(plan, {} if batch is None else batch, call, self.history)
-            self.history.calls += 1
-            return to_plain(batch, call)
+        batch = {} if batch is None else batch
+        if plan.watched:
+            with within(call), watch_history(self.history):
+                batch = self._timed_run(plan, batch, call)
+        else:  # nobody asks which call is running
+            batch = self._timed_run(plan, batch, call)
+        self.history.calls += 1
+        return to_plain(batch, call)
+
+    def _timed_run(self, plan: Plan, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        if call.metrics is None:
+            return run_plan(plan, batch, call, self.history)
+        with timed(call.metrics, call.kwargs, "connector_pipeline_timer"):
+            return run_plan(plan, batch, call, self.history)
 
     def _no_episodes(self, found: Any) -> PipelineError:
         items = f"a {type(found).__name__}"

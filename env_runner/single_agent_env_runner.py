@@ -86,6 +86,7 @@ class SingleAgentEnvRunner:
         self._to_module: dict[str, Any] = {}
         self._shared: dict[str, Any] = {}
         self._weights_seq_no = 0
+        self._sequence = np.zeros(self.num_envs, np.int64)
         self._steps_lifetime = self._steps_reported = 0
         self._sample_seconds = 0.0
 
@@ -235,7 +236,9 @@ class SingleAgentEnvRunner:
 
     def _take_step(self, explore: bool, random_actions: bool) -> int:
         actions, for_env, extras = self._random_actions() if random_actions else self._actions(explore)
-        extras[WEIGHTS_SEQ_NO] = np.full(self.num_envs, self._weights_seq_no)
+        if self._sequence[0] != self._weights_seq_no:
+            self._sequence = np.full(self.num_envs, self._weights_seq_no)
+        extras[WEIGHTS_SEQ_NO] = self._sequence
         step = self._stepper.step(for_env)
         skipped = self._recorder.waiting
         ended = self._recorder.step(
