@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate
 from epibatch.core.errors import EpibatchError
 
@@ -197,3 +198,21 @@ def test_zero_length_episodes_are_named(lab):
 def test_unknown_keywords_are_refused():
     with pytest.raises(TypeError, match="gamma"):
         AddOneTsToEpisodesAndTruncate(gamma=0.9)
+
+
+def test_observations_without_the_last_ones_row_are_refused(lab):
+    def one_per_step(batch, episodes):
+        for episode in episodes:
+            rows = episode.get_observations(slice(0, len(episode)))
+            ConnectorV2.add_n_batch_items(batch, "obs", rows, len(episode), episode)
+
+    def with_the_last(batch, episodes):
+        for episode in episodes:
+            ConnectorV2.add_n_batch_items(batch, "obs", episode.get_observations(), len(episode) + 1, episode)
+
+    episodes = [lab.episode("a", 2), lab.episode("b", 3, offset=50)]
+    message = r"'obs', episode 'a'[\s\S]*3 rows[\s\S]*whose value bootstraps[\s\S]*2 rows"
+    with pytest.raises(EpibatchError, match=message):
+        batch_of(lab, episodes, [lab.user(one_per_step), *without_gae(lab)])
+    batch = batch_of(lab, episodes, [lab.user(with_the_last), *without_gae(lab)])
+    assert [row[0] for row in batch["obs"]] == [0, 1, 2, 50, 51, 52, 53]
