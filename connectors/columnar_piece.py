@@ -6,6 +6,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import gymnasium as gym
+
 from epibatch.core.errors import ColumnError, explain, nearest
 
 from .call import ADDED_LOSS_MASK, Call, within
@@ -20,9 +22,20 @@ class ColumnarPiece(ConnectorV2):
 
     Subclasses write `run`. Called directly, outside a pipeline, such a piece takes and gives the
     plain layouts like any other.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
     """
 
     columnar: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)  # and no other keywords
 
     @abstractmethod
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:

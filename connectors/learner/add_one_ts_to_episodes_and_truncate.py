@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
@@ -40,13 +39,6 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK, Columns.TERMINATEDS, Columns.TRUNCATEDS)
-
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add flags and mask, and lengthen what is there."""

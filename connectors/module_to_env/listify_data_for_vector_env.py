@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ColumnError, explain
@@ -32,13 +31,6 @@ class ListifyDataForVectorEnv(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "arrays"
-
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Lay out all columns."""

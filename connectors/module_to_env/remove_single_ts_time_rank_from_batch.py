@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
@@ -33,13 +32,6 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
 
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Squeeze all columns, if a time axis was added."""
