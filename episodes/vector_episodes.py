@@ -50,6 +50,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         self.views: list[SingleAgentEpisode | None] = list(views) if views is not None else [None] * len(self.chunks)
         self.handed_out = _HandedOut()
         self._known: ChunkFacts | None = None
+        self._places: dict[tuple[bool, bool], np.ndarray[Any, np.dtype[np.int64]]] = {}
         self._lows = np.array([self._low(chunk) for chunk in self.chunks] if recording else [], np.int64)
 
     def __len__(self) -> int:
@@ -229,11 +230,20 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         """
         column, is_obs = self._column(name), name == Columns.OBS
         facts = self._facts()
-        rows = facts.positions(self.block.num_envs, plus_one, is_obs)
+        rows = self._rows(facts, plus_one, is_obs)
         leaves = [take(leaf, rows) for leaf in column.leaves]
         if plus_one and is_obs:
             leaves = with_tails(leaves, column.form, self.chunks, facts)
         return unflatten(column.form, leaves)
+
+    def _rows(self, facts: ChunkFacts, plus_one: bool, is_obs: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Where the chunks' rows lie; kept for the next column once the chunks are fixed."""
+        kind = plus_one, plus_one and is_obs
+        if facts is not self._known:
+            return facts.positions(self.block.num_envs, *kind)
+        if kind not in self._places:
+            self._places[kind] = facts.positions(self.block.num_envs, *kind)
+        return self._places[kind]
 
     def gather_before(self, name: str, steps: Sequence[Any]) -> Any:
         """Rows of a model output at given steps of each chunk (-1: the newest lookback step).
