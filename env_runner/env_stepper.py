@@ -47,6 +47,7 @@ class EnvStepper:
     Args:
         env: A `gymnasium.vector.VectorEnv`.
         name: What error messages call it.
+        seconds: Spent in steps of an environment that this one replaces.
 
     Attributes:
         mode: When reset observations come: "next_step", "same_step" or "disabled".
@@ -54,10 +55,10 @@ class EnvStepper:
         broken: Whether the environment must be made anew before the next reset.
     """
 
-    def __init__(self, env: Any, name: Any) -> None:
+    def __init__(self, env: Any, name: Any, *, seconds: float = 0.0) -> None:
         self.env = env
         self.mode = autoreset_mode(env)
-        self.seconds = 0.0
+        self.seconds = seconds
         self.broken = False
         self._name = name
 
@@ -72,8 +73,10 @@ class EnvStepper:
             self.env.action_space.seed(seed)
         try:
             result: tuple[Any, dict[str, Any]] = self.env.reset(seed=seed)
-        except Exception as error:
-            self._explain(error, "reset", "(observation, info)")
+        except BaseException as error:  # Ctrl-C too: worker processes may be half way through
+            self.interrupted()
+            if isinstance(error, Exception):
+                self._explain(error, "reset", "(observation, info)")
             raise
         return result
 

@@ -10,13 +10,7 @@ import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
-from epibatch.core.errors import (
-    RunnerArgumentError,
-    RunnerError,
-    UnknownNameError,
-    explain,
-    nearest,
-)
+from epibatch.core.errors import RunnerArgumentError, RunnerError, UnknownNameError, explain, nearest
 from epibatch.core.structs import map_struct
 
 from ..episodes import SingleAgentEpisode, VectorEpisodes, VectorRecorder
@@ -205,15 +199,21 @@ class SingleAgentEnvRunner:
 
     def _reset(self, explore: bool) -> None:
         if self._stepper.broken:
-            self.env.close(terminate=True)
-            self.env = self.make_env()
-            self._stepper = EnvStepper(self.env, self.config.env)
+            self._remake_env()
         seed = self._next_reset_seed
         self._recorder.reset(*self._stepper.reset(seed))
         self._next_reset_seed = None
         self._episode_metrics.forget()
         self._run_env_to_module(explore)
         self._reset_wanted = False
+
+    def _remake_env(self) -> None:
+        """Replace worker processes that stopped half way; those of a seeded runner are seeded again."""
+        self.env.close(terminate=True)
+        self.env = self.make_env()
+        self._stepper = EnvStepper(self.env, self.config.env, seconds=self._stepper.seconds)
+        if self._seed is not None and self._next_reset_seed is None:
+            self._next_reset_seed = int(self._reset_seeds.integers(2**31))
 
     def _run_env_to_module(self, explore: bool) -> None:
         self._shared = {}

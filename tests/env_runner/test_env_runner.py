@@ -340,3 +340,41 @@ def test_environments_in_processes_are_made_anew_after_a_failure(tmp_path):
     episodes = runner.sample(num_timesteps=20)
     assert sum(map(len, episodes)) == 20 and max(map(len, episodes)) == 5
     runner.stop()
+
+
+class FailsToReset(FailsInAProcess):
+    """Raises at its second reset, in the first process that gets there; its observations are its seeded stream."""
+
+    def reset(self, *, seed=None, options=None):
+        gym.Env.reset(self, seed=seed)
+        self.t += 1
+        if self.t == 2 and not self.marker.exists():
+            self.marker.touch()
+            raise OSError("simulator lost")
+        return self.np_random.uniform(-1, 1, 1).astype(np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_environments_made_anew_after_a_failed_reset_are_seeded_and_keep_the_time(tmp_path):
+    def starts(name):
+        config = (
+            PPOConfig()
+            .environment(lambda config: FailsToReset(tmp_path / name))
+            .env_runners(num_envs_per_env_runner=2, gym_env_vectorize_mode="async")
+            .debugging(seed=3)
+        )
+        runner = SingleAgentEnvRunner(config=config)
+        runner.sample(num_timesteps=4)
+        with pytest.raises(OSError, match="simulator lost"):
+            runner.sample(num_timesteps=4, force_reset=True)
+        seconds = runner._stepper.seconds
+        episodes = runner.sample(num_timesteps=4)
+        assert runner.get_metrics()["env_step_timer"] > seconds > 0
+        runner.stop()
+        return [float(episode.get_observations(0)[0]) for episode in episodes]
+
+    one, other = starts("one"), starts("other")
+    assert one == other and one[0] != one[1]
