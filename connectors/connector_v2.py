@@ -56,6 +56,8 @@ class ConnectorV2(Checkpointable, ABC):
     """The layout it leaves; None: the one it found."""
     mutates_episodes: ClassVar[bool] = False
     """Whether a declared learner piece writes to the episodes it is given."""
+    adds_bootstrap_rows: ClassVar[bool] = False
+    """Whether chunks have one virtual row more behind the piece, for the value after their last step."""
     lookback: int = 0
     """How many steps before a chunk's start the piece reads."""
 

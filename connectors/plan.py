@@ -12,8 +12,6 @@ from .connector_v2 import ConnectorV2
 
 __all__ = ["Plan", "Step", "check_connector", "make_plan", "place"]
 
-_BOOTSTRAP = "AddOneTsToEpisodesAndTruncate"
-
 
 @dataclass(frozen=True)
 class Step:
@@ -116,7 +114,7 @@ def make_plan(pipeline: str, connectors: Sequence[Any], layout: str, columns: tu
         written.update(dict.fromkeys(piece.writes, where))
         if piece.gives is not None:
             known, giver = piece.gives, where
-        plus_one = plus_one or type(piece).__name__ == _BOOTSTRAP
+        plus_one = plus_one or piece.adds_bootstrap_rows
     watched = not all(step.columnar for step in steps)
     return Plan(tuple(connectors), tuple(steps), plus_one, watched, trusting)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import EpibatchError, PieceOutputError, add_context, explain
+from epibatch.core.errors import PieceOutputError, add_context, explain
 from epibatch.core.piece_names import snake_case
 
 from ..episodes.indexing import HistoryWatch
@@ -17,14 +17,6 @@ from .layouts import is_plain, to_columns, to_plain
 from .plan import Plan, Step
 
 __all__ = ["run_plan", "timed"]
-
-
-class _LeftBatchError(Exception):
-    """Carries an error past the piece that met it to the one that made it."""
-
-    def __init__(self, cause: EpibatchError) -> None:
-        super().__init__()
-        self.cause = cause
 
 
 def run_plan(plan: Plan, batch: dict[str, Any], call: Call, history: HistoryWatch) -> dict[str, Any]:
@@ -42,16 +34,14 @@ def run_plan(plan: Plan, batch: dict[str, Any], call: Call, history: HistoryWatc
     """
     plain, before = bool(batch), "in the batch that the pipeline was given:"
     for step in plan.steps:
+        if step.columnar and plain:  # an error in it is one of the piece that left it, not of this one
+            batch, plain = _columns(batch, call, before), False
         try:
             if step.columnar:
-                if plain:
-                    batch, plain = _columns(batch, call, before), False
                 batch = _columnar_run(step, batch, call)
             else:
                 batch, plain = _plain_run(step, batch, call, history), True
                 before = f"in {step.where}, the batch it left:"
-        except _LeftBatchError as error:
-            raise error.cause from None
         except Exception as error:
             add_context(error, f"in {step.where}:")
             raise
@@ -59,12 +49,11 @@ def run_plan(plan: Plan, batch: dict[str, Any], call: Call, history: HistoryWatc
 
 
 def _columns(batch: dict[str, Any], call: Call, before: str) -> dict[str, Any]:
-    """The batch as columns; an error in it is one of the piece that left it."""
     try:
         return to_columns(batch, call)
-    except EpibatchError as error:
+    except Exception as error:
         add_context(error, before)
-        raise _LeftBatchError(error) from None
+        raise
 
 
 def _columnar_run(step: Step, batch: dict[str, Any], call: Call) -> dict[str, Any]:
@@ -78,10 +67,12 @@ def _columnar_run(step: Step, batch: dict[str, Any], call: Call) -> dict[str, An
 
 
 def _plain_run(step: Step, batch: dict[str, Any], call: Call, history: HistoryWatch) -> dict[str, Any]:
-    history.writable = step.writes_episodes or not call.training
     if step.sees_bootstraps:
         call.lengthen()
-    with timed(call.metrics, call.kwargs, "timers", "connectors", snake_case(type(step.piece).__name__)):
+    with (
+        _writable(history, step.writes_episodes or not call.training),
+        timed(call.metrics, call.kwargs, "timers", "connectors", snake_case(type(step.piece).__name__)),
+    ):
         out = step.piece(
             rl_module=call.rl_module,
             batch=to_plain(batch, call),
@@ -100,9 +91,17 @@ def _plain_run(step: Step, batch: dict[str, Any], call: Call, history: HistoryWa
                 do="end __call__ with `return batch`",
             )
         )
-    history.writable = True
     call.look_again()
     return {name: _unshared(value) for name, value in out.items()}
+
+
+@contextmanager
+def _writable(history: HistoryWatch, writable: bool) -> Iterator[None]:
+    history.writable = writable
+    try:
+        yield
+    finally:
+        history.writable = True
 
 
 def _unshared(value: Any) -> Any:

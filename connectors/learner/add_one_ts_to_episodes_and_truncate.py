@@ -39,6 +39,7 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK, Columns.TERMINATEDS, Columns.TRUNCATEDS)
+    adds_bootstrap_rows: ClassVar[bool] = True
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add flags and mask, and lengthen what is there."""

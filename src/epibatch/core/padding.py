@@ -38,7 +38,6 @@ class PaddedLayout:
         seq_lens: int64 [B], valid rows per sequence.
         mask: bool [B, T], True where a row is.
         sequence_chunks: int64 [B], the chunk each sequence belongs to.
-        sequence_offsets: int64 [B], rows of its chunk that lie before each sequence (0 for a chunk's first).
         num_rows: R, the sum of `counts`.
     """
 
@@ -47,7 +46,6 @@ class PaddedLayout:
     seq_lens: npt.NDArray[np.int64]
     mask: npt.NDArray[np.bool_]
     sequence_chunks: npt.NDArray[np.int64]
-    sequence_offsets: npt.NDArray[np.int64]
     num_rows: int
 
     @property
@@ -107,7 +105,6 @@ def padded_layout(counts: npt.ArrayLike, max_seq_len: int) -> PaddedLayout:
         seq_lens=seq_lens,
         mask=np.arange(steps) < seq_lens[:, None],
         sequence_chunks=chunks,
-        sequence_offsets=offsets,
         num_rows=int(rows.sum()),
     )
 

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from epibatch.connectors.connector_v2 import ConnectorV2
-from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate
+from epibatch.connectors.learner import (
+    AddObservationsFromEpisodesToBatch,
+    AddOneTsToEpisodesAndTruncate,
+    BatchIndividualItems,
+    LearnerConnectorPipeline,
+)
 from epibatch.core.errors import EpibatchError
 
 
@@ -216,3 +221,16 @@ def test_observations_without_the_last_ones_row_are_refused(lab):
         batch_of(lab, episodes, [lab.user(one_per_step), *without_gae(lab)])
     batch = batch_of(lab, episodes, [lab.user(with_the_last), *without_gae(lab)])
     assert [row[0] for row in batch["obs"]] == [0, 1, 2, 50, 51, 52, 53]
+
+
+def test_a_subclass_adds_the_rows_like_the_piece(lab):
+    class Own(AddOneTsToEpisodesAndTruncate):
+        pass
+
+    batches = []
+    for piece in (AddOneTsToEpisodesAndTruncate(), Own()):
+        pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), piece, BatchIndividualItems()]
+        batches.append(LearnerConnectorPipeline(connectors=pieces)(episodes=[lab.episode("a", 3)]))
+    assert batches[0].keys() == batches[1].keys() and len(batches[1]["obs"]) == 4
+    for name, column in batches[0].items():
+        np.testing.assert_array_equal(batches[1][name], column)

@@ -1,0 +1,65 @@
+"""Errors name the piece that made them; what a piece may do ends with the piece."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from epibatch.connectors import ConnectorV2
+from epibatch.connectors.common import AddObservationsFromEpisodesToBatch
+from epibatch.connectors.env_to_module import EnvToModulePipeline
+from epibatch.connectors.learner import LearnerConnectorPipeline
+from epibatch.core.errors import EpibatchError, EpisodeStateError, PieceOutputError
+
+
+class Returns(ConnectorV2):
+    """Leaves a given batch."""
+
+    def __init__(self, out):
+        super().__init__()
+        self.out = out
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return self.out
+
+
+def told(error):
+    return "\n".join([str(error.value), *getattr(error.value, "__notes__", ())])
+
+
+RAGGED = {"obs": {("e",): [np.zeros(2), np.zeros(3)]}}
+
+
+def test_an_unusable_batch_is_the_fault_of_the_piece_that_left_it(lab):
+    pipe = EnvToModulePipeline(connectors=[Returns({}), Returns(RAGGED), AddObservationsFromEpisodesToBatch()])
+    with pytest.raises(EpibatchError) as error:
+        pipe(episodes=[lab.episode("e", 0, numpy=False)])
+    assert "in EnvToModulePipeline, piece 1 (Returns), the batch it left:" in told(error)
+    assert "AddObservationsFromEpisodesToBatch" not in told(error)
+
+
+def test_an_unusable_batch_at_the_start_is_the_callers(lab):
+    pipe = EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch()])
+    with pytest.raises(EpibatchError) as error:
+        pipe(episodes=[lab.episode("e", 0, numpy=False)], batch=RAGGED)
+    assert "in the batch that the pipeline was given:" in told(error)
+    assert "AddObservationsFromEpisodesToBatch" not in told(error)
+
+
+@pytest.mark.parametrize("out", [None, [1], "batch"])
+def test_a_piece_that_returns_no_batch_is_told_to(lab, out):
+    with pytest.raises(PieceOutputError, match=r"piece 0 \(Returns\)[\s\S]*end __call__ with `return batch`"):
+        EnvToModulePipeline(connectors=[Returns(out)])(episodes=[lab.episode("e", 0, numpy=False)])
+
+
+def test_a_failed_declared_piece_leaves_episodes_writable(lab):
+    class Declared(ConnectorV2):
+        reads = ()
+
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            episodes[0].set_rewards(new_data=1.0, at_indices=0)
+
+    pipe = LearnerConnectorPipeline(connectors=[Declared()])
+    with pytest.raises(EpisodeStateError):
+        pipe(episodes=[lab.episode("e", 2)])
+    assert pipe.history.writable
