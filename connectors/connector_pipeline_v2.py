@@ -322,6 +322,11 @@ class ConnectorPipelineV2(ConnectorV2):
         for piece in self.connectors:
             piece.reset_state()
 
+    def freeze(self) -> None:
+        """Freeze every piece."""
+        for piece in self.connectors:
+            piece.freeze()
+
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
         """Merge states piece by piece, matched by name."""
         merged = {}

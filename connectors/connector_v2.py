@@ -172,6 +172,13 @@ class ConnectorV2(Checkpointable, ABC):
         """One state from those of several copies of this piece."""
         return {}
 
+    def freeze(self) -> None:
+        """Stop updating running statistics: the state stays as it is and is still applied.
+
+        By default nothing happens, which is right for pieces without statistics. A piece that keeps
+        some overrides this; `set_state` still changes a frozen piece, and it stays frozen.
+        """
+
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The constructor's arguments as they were given."""
         return self._ctor

@@ -55,10 +55,14 @@ class Counter(ConnectorV2):
     def __init__(self, input_observation_space=None, input_action_space=None, *, count=0, **kwargs):
         super().__init__(input_observation_space, input_action_space, **kwargs)
         self.count = count
+        self.frozen = False
 
     def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        self.count += len(episodes)
+        self.count += 0 if self.frozen else len(episodes)
         return batch
+
+    def freeze(self):
+        self.frozen = True
 
     def get_state(self, components=None, *, not_components=None, **kwargs):
         return {"count": self.count}
@@ -365,6 +369,18 @@ def test_states_are_merged_by_name_even_behind_stateless_pieces():
         "mean_std_filter": {"count": 60},
         "counter_1": {"count": 600},
     }
+
+
+def test_freezing_reaches_every_piece_and_those_of_nested_pipelines(lab):
+    inner, outer, free = Counter(), Counter(count=5), Counter()
+    pipe = pipeline(Marker(), pipeline(Marker(), pipeline(inner)), outer)
+    pipe.freeze()
+    for pieces in (pipe, pipeline(free)):
+        pieces(rl_module=None, batch={}, episodes=[lab.episode("a", 1), lab.episode("b", 1)])
+    assert (inner.count, outer.count, free.count) == (0, 5, 2)
+    pipe.set_state({"counter": {"count": 7}})
+    pipe(rl_module=None, batch={}, episodes=[lab.episode("a", 1)])
+    assert outer.count == 7
 
 
 def test_a_state_of_a_piece_that_is_not_there_is_an_error():

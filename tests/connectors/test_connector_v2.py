@@ -64,6 +64,8 @@ def test_a_stateless_piece_has_no_state():
     assert piece.merge_states([{}, {}]) == {}
     piece.reset_state()
     piece.set_state({})
+    piece.freeze()
+    assert piece.get_state() == {}
 
 
 class OwnInit(Widened):
