@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
-from epibatch.core.errors import RunnerArgumentError, RunnerError, UnknownNameError, explain, nearest
+from epibatch.core.errors import RunnerError, UnknownNameError, explain, nearest
 from epibatch.core.structs import map_struct
 
 from ..episodes import SingleAgentEpisode, VectorEpisodes, VectorRecorder
 from .acting import act
 from .env_stepper import EnvStepper
-from .episode_metrics import EpisodeMetrics
+from .reset_seeds import ResetSeeds
 from .runner_config import RunnerConfig
+from .sample_amounts import sample_amounts
+from .sampling_metrics import SamplingMetrics
 from .vector_env import make_vector_env
 
 __all__ = ["SingleAgentEnvRunner"]
@@ -65,14 +68,13 @@ class SingleAgentEnvRunner:
         self._stepper = EnvStepper(self.env, config.env)
         later = self._stepper.mode == "next_step"
         self._recorder = VectorRecorder(self.num_envs, *own, autoreset="next_step" if later else "same_step")
-        self._episode_metrics = EpisodeMetrics(self.num_envs)
-        self._seed = None if config.seed is None else config.seed + worker_index
-        self._reset_seeds = np.random.default_rng(self._seed)
-        if self._seed is not None:
-            streams = np.random.SeedSequence(self._seed).spawn(2)
+        self._metrics = SamplingMetrics(self.num_envs)
+        seed = None if config.seed is None else config.seed + worker_index
+        self._reset_seeds = ResetSeeds(seed)
+        if seed is not None:
+            streams = np.random.SeedSequence(seed).spawn(2)
             self._env_to_module.seed(streams[0])
             self._module_to_env.seed(streams[1])
-        self._next_reset_seed = self._seed
         self._reset_wanted = True
         self._acted_randomly = False
         self._required_lookback: int | None = 0
@@ -81,8 +83,6 @@ class SingleAgentEnvRunner:
         self._shared: dict[str, Any] = {}
         self._weights_seq_no = 0
         self._sequence = np.zeros(self.num_envs, np.int64)
-        self._steps_lifetime = self._steps_reported = 0
-        self._sample_seconds = 0.0
 
     def make_env(self) -> Any:
         """Make the vector environment."""
@@ -131,7 +131,9 @@ class SingleAgentEnvRunner:
         """
         started = time.perf_counter()
         self.assert_healthy()
-        num_timesteps, num_episodes = self._amounts(num_timesteps, num_episodes)
+        num_timesteps, num_episodes = sample_amounts(
+            self.config, self.num_envs, self.worker_index, num_timesteps, num_episodes
+        )
         explore = self.config.explore if explore is None else explore
         if num_timesteps == 0 or num_episodes == 0:
             return []
@@ -144,34 +146,15 @@ class SingleAgentEnvRunner:
             episodes: Sequence[SingleAgentEpisode] = self._sample_steps(num_timesteps or 0, explore, random_actions)
         else:
             episodes = self._sample_episodes(num_episodes, explore, random_actions)
-        self._sample_seconds += time.perf_counter() - started
+        self._metrics.seconds += time.perf_counter() - started
         if self._rescued:
             episodes, self._rescued = [*self._rescued, *episodes], []
         return episodes
 
-    def _amounts(self, num_timesteps: int | None, num_episodes: int | None) -> tuple[int | None, int | None]:
-        given = {"num_timesteps": num_timesteps, "num_episodes": num_episodes}
-        wrong = [n for n in given.values() if n is not None and (not isinstance(n, (int, np.integer)) or n < 0)]
-        if wrong or None not in given.values():
-            raise RunnerArgumentError(
-                explain(
-                    "sample(...)",
-                    expected="one of num_timesteps and num_episodes, an int of at least 0",
-                    found=", ".join(f"{name}={value}" for name, value in given.items()),
-                    do="leave one of them out",
-                )
-            )
-        if num_timesteps is None and num_episodes is None:
-            if self.config.batch_mode == "complete_episodes":
-                return None, self.num_envs
-            fragment: int = self.config.get_rollout_fragment_length(self.worker_index)
-            return fragment * self.num_envs, None
-        return num_timesteps, num_episodes
-
     def _sample_steps(self, num_timesteps: int, explore: bool, random_actions: bool) -> VectorEpisodes:
-        goal = self._steps_lifetime + num_timesteps
+        goal = self._metrics.steps + num_timesteps
         self._recorder.expect(-(-num_timesteps // self.num_envs) + 8)
-        while self._steps_lifetime < goal:
+        while self._metrics.steps < goal:
             self._step(explore, random_actions)
         return self._recorder.harvest(self._lookback())
 
@@ -200,10 +183,9 @@ class SingleAgentEnvRunner:
     def _reset(self, explore: bool) -> None:
         if self._stepper.broken:
             self._remake_env()
-        seed = self._next_reset_seed
-        self._recorder.reset(*self._stepper.reset(seed))
-        self._next_reset_seed = None
-        self._episode_metrics.forget()
+        self._recorder.reset(*self._stepper.reset(self._reset_seeds.next))
+        self._reset_seeds.used()
+        self._metrics.episodes.forget()
         self._run_env_to_module(explore)
         self._reset_wanted = False
 
@@ -212,8 +194,7 @@ class SingleAgentEnvRunner:
         self.env.close(terminate=True)
         self.env = self.make_env()
         self._stepper = EnvStepper(self.env, self.config.env, seconds=self._stepper.seconds)
-        if self._seed is not None and self._next_reset_seed is None:
-            self._next_reset_seed = int(self._reset_seeds.integers(2**31))
+        self._reset_seeds.draw_if_seeded()
 
     def _run_env_to_module(self, explore: bool) -> None:
         self._shared = {}
@@ -252,10 +233,9 @@ class SingleAgentEnvRunner:
             step.final_observations,
             step.reset_infos,
         )
-        self._episode_metrics.add(step.rewards, skipped)
-        self._steps_lifetime += self.num_envs - len(skipped)
+        self._metrics.add(step.rewards, skipped)
         for chunk in ended:
-            self._episode_metrics.end(chunk.env)
+            self._metrics.episodes.end(chunk.env)
         if step.failure is not None:
             raise step.failure
         if ended and self._stepper.mode != "next_step":
@@ -275,7 +255,7 @@ class SingleAgentEnvRunner:
             self._to_module,
             self._recorder.episodes,
             explore=explore,
-            t=self._steps_lifetime,
+            t=self._metrics.steps,
             shared_data=self._shared,
         )
         actions = columns.pop(Columns.ACTIONS)
@@ -304,17 +284,8 @@ class SingleAgentEnvRunner:
 
     def get_metrics(self) -> dict[str, Any]:
         """What was sampled: counts since the last call and over the lifetime, returns, seconds."""
-        metrics: dict[str, Any] = {
-            **self._episode_metrics.report(),
-            "num_env_steps_sampled": self._steps_lifetime - self._steps_reported,
-            "num_env_steps_sampled_lifetime": self._steps_lifetime,
-            WEIGHTS_SEQ_NO: self._weights_seq_no,
-            "sample": self._sample_seconds,
-            "env_step_timer": self._stepper.seconds,
-        }
-        self._steps_reported = self._steps_lifetime
-        self._sample_seconds = self._stepper.seconds = 0.0
-        return metrics
+        seconds, self._stepper.seconds = self._stepper.seconds, 0.0
+        return {**self._metrics.report(), WEIGHTS_SEQ_NO: self._weights_seq_no, "env_step_timer": seconds}
 
     def checkpoint_reset(self) -> None:
         """Start fresh episodes at the next call, from a seed of this runner's own stream.
@@ -322,7 +293,7 @@ class SingleAgentEnvRunner:
         An environment's inner state cannot be saved in general. A run that calls this when it
         saves therefore goes on exactly like one that is restored from what was saved.
         """
-        self._next_reset_seed = int(self._reset_seeds.integers(2**31))
+        self._reset_seeds.draw()
         self._reset_wanted = True
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
@@ -336,13 +307,11 @@ class SingleAgentEnvRunner:
             "rl_module": self.module.get_state,
             "env_to_module_connector": self._env_to_module.get_state,
             "module_to_env_connector": self._module_to_env.get_state,
-            "num_env_steps_sampled_lifetime": lambda: self._steps_lifetime,
             WEIGHTS_SEQ_NO: lambda: self._weights_seq_no,
-            "episode_metrics": self._episode_metrics.get_state,
-            "reset_seeds": lambda: self._reset_seeds.bit_generator.state,
-            "next_reset_seed": lambda: self._next_reset_seed,
             "required_lookback": lambda: self._required_lookback,
         }
+        for counts in (self._metrics.get_state(), self._reset_seeds.get_state()):
+            parts.update({name: partial(counts.get, name) for name in counts})
         left_out = [not_components] if isinstance(not_components, str) else list(not_components or ())
         wanted = [components] if isinstance(components, str) else list(components or parts)
         for name in (*left_out, *wanted):
@@ -364,17 +333,13 @@ class SingleAgentEnvRunner:
             self._weights_seq_no = sequence or self._weights_seq_no
         if whole:
             self._weights_seq_no = int(state.get(WEIGHTS_SEQ_NO, self._weights_seq_no))
-            self._reset_seeds.bit_generator.state = state["reset_seeds"]
-            self._next_reset_seed = state.get("next_reset_seed")
+            self._reset_seeds.set_state(state)
             self._reset_wanted = True
         if "env_to_module_connector" in state:
             self._env_to_module.set_state(state["env_to_module_connector"])
         if "module_to_env_connector" in state:
             self._module_to_env.set_state(state["module_to_env_connector"])
-        if "num_env_steps_sampled_lifetime" in state:
-            self._steps_lifetime = self._steps_reported = int(state["num_env_steps_sampled_lifetime"])
-        if "episode_metrics" in state:
-            self._episode_metrics.set_state(state["episode_metrics"])
+        self._metrics.set_state(state)
         if "required_lookback" in state:
             self._required_lookback = state["required_lookback"]
 

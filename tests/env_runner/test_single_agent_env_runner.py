@@ -278,7 +278,7 @@ def test_metrics_are_what_the_episodes_give(toys):
     nothing = runner.get_metrics()
     assert nothing["num_episodes"] == 0 and np.isnan(nothing["episode_return_mean"])
     # Episodes cut in the middle count whole: lengths 3 (rewards 0.5 + 1.5 + 2.5), 5 (10.5 + ... + 14.5), 5, 2.
-    while runner._episode_metrics.lifetime < 4:
+    while runner._metrics.episodes.lifetime < 4:
         runner.sample(num_timesteps=2)
     metrics = runner.get_metrics()
     returns, lengths = [4.5, 62.5, 12.5, 22.0], [3, 5, 5, 2]

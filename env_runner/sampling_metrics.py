@@ -1,0 +1,68 @@
+"""What a runner has sampled: steps, episodes, seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .episode_metrics import EpisodeMetrics
+
+__all__ = ["SamplingMetrics"]
+
+
+class SamplingMetrics:
+    """Counts the steps of N environments, the episodes that end, and the time it takes.
+
+    Args:
+        num_envs: How many environments step together.
+
+    Attributes:
+        episodes: Returns and lengths.
+        steps: Environment steps over the lifetime.
+        seconds: Spent sampling since the last report.
+
+    Example:
+        >>> import numpy as np
+        >>> metrics = SamplingMetrics(3)
+        >>> metrics.add(np.ones(3), skipped=[1])
+        >>> metrics.report()["num_env_steps_sampled"]
+        2
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self.episodes = EpisodeMetrics(num_envs)
+        self.steps = 0
+        self.seconds = 0.0
+        self._num_envs = num_envs
+        self._reported = 0
+
+    def add(self, rewards: Any, skipped: list[int]) -> None:
+        """Count one vector step.
+
+        Args:
+            rewards: Shape [N].
+            skipped: Environments whose step belongs to no episode.
+        """
+        self.episodes.add(rewards, skipped)
+        self.steps += self._num_envs - len(skipped)
+
+    def report(self) -> dict[str, Any]:
+        """Counts since the last report and over the lifetime, returns, seconds."""
+        metrics = {
+            **self.episodes.report(),
+            "num_env_steps_sampled": self.steps - self._reported,
+            "num_env_steps_sampled_lifetime": self.steps,
+            "sample": self.seconds,
+        }
+        self._reported, self.seconds = self.steps, 0.0
+        return metrics
+
+    def get_state(self) -> dict[str, Any]:
+        """The lifetime count and the remembered episodes."""
+        return {"num_env_steps_sampled_lifetime": self.steps, "episode_metrics": self.episodes.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over what `get_state` gave, or a part of it."""
+        if "num_env_steps_sampled_lifetime" in state:
+            self.steps = self._reported = int(state["num_env_steps_sampled_lifetime"])
+        if "episode_metrics" in state:
+            self.episodes.set_state(state["episode_metrics"])
