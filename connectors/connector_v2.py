@@ -44,6 +44,8 @@ class ConnectorV2(Checkpointable, ABC):
         {'twice': {('e',): [np.int64(6)]}}
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ()
+    """Pipelines the piece is made for, of "env_to_module", "module_to_env", "learner"; empty: not said."""
     columnar: ClassVar[bool] = False
     """Whether the piece takes whole columns; see `ColumnarPiece`."""
     reads: ClassVar[tuple[str, ...] | None] = None

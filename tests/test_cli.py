@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import epibatch.cli
-from epibatch.cli import app, first_sentence
+from epibatch.cli import app
 from epibatch.core import registry
 from epibatch.core.registry import BUILT_IN_PIECES, register_env
 
@@ -187,43 +187,32 @@ def test_wrong_config(run, tmp_path, old, new, message):
     assert message in result.output
 
 
-def test_pieces_show_their_first_sentence_as_it_is(run, monkeypatch):
-    monkeypatch.setattr(epibatch.cli, "first_sentence", lambda docstring: "Gives [B, T] and [bold].")
-    assert "Gives [B, T] and [bold]." in run("pieces").output
-
-
-def test_pieces(run):
+def test_pieces_are_one_line_each_outside_a_terminal(run):
     result = run("pieces")
     assert result.exit_code == 0
     lines = [line for line in result.output.splitlines() if line.strip().startswith("frame_stacking")]
     assert len(lines) == 1
-    for text in ("epibatch", "env_to_module, learner", "num_frames=1, as_learner_connector=False"):
+    for text in (f"epibatch {epibatch.__version__}", "env_to_module, learner", "num_frames=1, as_learner_connector=F"):
         assert text in lines[0]
 
 
+def test_one_piece_in_detail(run):
+    result = run("pieces", "frame_stacking")
+    assert result.exit_code == 0
+    assert result.output.startswith(f"frame_stacking  epibatch {epibatch.__version__}\nPuts the last `num_frames` obs")
+    assert "num_frames            1        How many observations make a stack." in result.output
+
+
+def test_a_piece_that_is_not_there(run):
+    result = run("pieces", "frame_stackin")
+    assert result.exit_code == 2
+    assert "did you mean 'frame_stacking'" in result.output
+
+
 def test_pieces_as_json(run):
-    listed = {piece["piece"]: piece for piece in json.loads(run("pieces", "--json").output)}
-    assert set(BUILT_IN_PIECES) <= listed.keys()
-    assert all(listed[name]["pipelines"] for name in BUILT_IN_PIECES)
-    assert listed["get_actions"]["pipelines"] == listed["tensor_to_numpy"]["pipelines"] == ["module_to_env"]
-    assert listed["general_advantage_estimation"]["keywords"]["gamma"] == {"default": 0.99}
-    alias = listed["add_columns_from_episodes_to_batch"]
-    assert alias["description"] == "Another name of add_columns_from_episodes_to_train_batch."
-    assert alias["pipelines"] == ["learner"]
-
-
-@pytest.mark.parametrize(
-    ("docstring", "sentence"),
-    [
-        (None, ""),
-        ("One.", "One."),
-        ("One\n  line. Two.", "One line."),
-        ("No stop\n\nMore.", "No stop"),
-        ("By A et al. 2015. B.", "By A et al. 2015."),
-    ],
-)
-def test_first_sentence(docstring, sentence):
-    assert first_sentence(docstring) == sentence
+    listed = json.loads(run("pieces", "--json").output)
+    assert {piece["piece"] for piece in listed} >= set(BUILT_IN_PIECES)
+    assert json.loads(run("pieces", "get_actions", "--json").output) in listed
 
 
 def test_help_is_fast_and_loads_no_torch():

@@ -34,6 +34,7 @@ class AddObservationsFromEpisodesToBatch(ColumnarPiece):
         {'obs': {('e',): [array([1., 1.])]}}
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)

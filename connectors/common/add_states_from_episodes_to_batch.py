@@ -35,6 +35,7 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         LookbackError: a chunk goes on in the middle of an episode and kept no lookback.
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.STATE_IN,)

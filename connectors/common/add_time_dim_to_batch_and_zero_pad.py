@@ -34,6 +34,7 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
         as_learner_connector: Whether the batch is for training.
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     writes: ClassVar[tuple[str, ...]] = (Columns.SEQ_LENS, Columns.LOSS_MASK)

@@ -61,6 +61,7 @@ class BatchIndividualItems(ColumnarPiece):
         ColumnError: a column with another number of rows than the others have for an episode.
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "arrays"

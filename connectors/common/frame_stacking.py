@@ -35,6 +35,7 @@ class FrameStacking(ColumnarPiece):
         LookbackError: a chunk kept too little of the episode before it.
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)

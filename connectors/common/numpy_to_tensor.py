@@ -31,6 +31,7 @@ class NumpyToTensor(ColumnarPiece):
         device: Where the tensors go; default: the CPU.
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("arrays",)
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "tensors"

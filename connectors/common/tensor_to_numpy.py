@@ -23,6 +23,7 @@ class TensorToNumpy(ColumnarPiece):
         input_action_space: Space of one action.
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "arrays"

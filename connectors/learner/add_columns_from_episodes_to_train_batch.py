@@ -26,6 +26,7 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
         input_action_space: Space of one action.
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (

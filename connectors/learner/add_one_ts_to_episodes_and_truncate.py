@@ -36,6 +36,7 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
         ColumnError: a column with another number of rows.
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK, Columns.TERMINATEDS, Columns.TRUNCATEDS)

@@ -30,6 +30,7 @@ class GetActions(ColumnarPiece):
         input_action_space: Space of one action.
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS, Columns.ACTION_LOGP)

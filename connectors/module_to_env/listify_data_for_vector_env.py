@@ -28,6 +28,7 @@ class ListifyDataForVectorEnv(ColumnarPiece):
         ColumnError: a column without exactly one item per episode.
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "arrays"

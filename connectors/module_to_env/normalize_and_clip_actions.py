@@ -31,6 +31,7 @@ class NormalizeAndClipActions(ColumnarPiece):
         clip_actions: Whether to clip.
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = (Columns.ACTIONS,)
     writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS_FOR_ENV,)

@@ -30,6 +30,7 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
         ColumnError: a column whose time axis is missing or longer, or no new state.
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
 

@@ -27,6 +27,7 @@ class UnBatchToIndividualItems(ColumnarPiece):
         ColumnError: a column without one row per episode.
     """
 
+    pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("arrays",)
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "episodes"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from epibatch.core.lazy import lazy_exports
+from epibatch.core.version import __version__
 
 if TYPE_CHECKING:
     from epibatch.algorithms.algorithm import Algorithm
@@ -28,8 +29,6 @@ __all__ = [
     "__version__",
     "register",
 ]
-
-__version__ = "0.1.0"
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
 import os
-import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from epibatch import __version__
 from epibatch.core.errors import EpibatchError
@@ -31,6 +27,8 @@ app = typer.Typer(
 )
 
 WRONG_USE = 2
+UNBROKEN = 1000
+"""Width of a table that goes to no terminal, so that no line is broken."""
 
 
 def _fail(message: object) -> NoReturn:
@@ -97,76 +95,24 @@ def train(
 
 @app.command()
 def pieces(
+    name: Annotated[str | None, typer.Argument(help="Tell all about this piece; left out: list them all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
 ) -> None:
-    """List the connector pieces that configs can name, with their pipelines and keywords."""
-    listed = _described_pieces()
-    if as_json:
-        typer.echo(json.dumps(listed, indent=2))
-        return
-    table = Table("piece", "pipelines", "keywords", "owner", "what it does", box=None, header_style="bold")
-    for piece in listed:
-        keywords = ", ".join(name + _default(value) for name, value in piece["keywords"].items())
-        pipelines = ", ".join(piece["pipelines"])
-        table.add_row(piece["piece"], pipelines, escape(keywords), piece["owner"], escape(piece["description"]))
-    width = None if sys.stdout.isatty() else 240
-    Console(width=width).print(table)
+    """List the connector pieces that configs can name: owner, pipelines, columns and keywords of each.
 
-
-def _described_pieces() -> list[dict[str, Any]]:
-    """What there is to say about every piece, second names included, as plain data."""
-    from epibatch.core.piece_names import ALIASES
-    from epibatch.core.registry import piece_entries
-
-    listed = []
-    for entry in piece_entries():
-        owner = " and ".join((entry.owner, *entry.rivals))
-        described: dict[str, Any] = {"piece": entry.name, "pipelines": list(entry.pipelines), "keywords": {}}
-        text = "name taken twice: cannot be used"
-        if not entry.rivals:
-            text, described["keywords"] = _text_and_keywords(entry.name)
-        listed.append({**described, "owner": owner, "description": text})
-    known = {piece["piece"]: piece for piece in listed}
-    for alias, name in ALIASES.items():
-        listed.append({**known[name], "piece": alias, "description": f"Another name of {name}."})
-    return sorted(listed, key=lambda piece: str(piece["piece"]))
-
-
-def _text_and_keywords(name: str) -> tuple[str, dict[str, Any]]:
-    """The first sentence about a piece, and its keywords: {} or {"default": value} for each."""
-    from epibatch.core.piece_specs import SPACES, constructor_parameters
-    from epibatch.core.registry import piece_class, plain_data
-
-    try:
-        cls = piece_class(name)
-    except EpibatchError as error:
-        return "cannot be loaded: " + str(error).splitlines()[2].strip(), {}
-    keywords: dict[str, Any] = {}
-    for key, parameter in constructor_parameters(cls).items():
-        if key in SPACES:
-            continue
-        keywords[key] = {}
-        if parameter.default is not inspect.Parameter.empty:
-            try:
-                keywords[key]["default"] = plain_data(parameter.default)
-            except TypeError:
-                keywords[key]["default"] = repr(parameter.default)
-    return first_sentence(cls.__doc__), keywords
-
-
-def _default(keyword: dict[str, Any]) -> str:
-    return f"={keyword['default']!r}" if "default" in keyword else " (needed)"
-
-
-def first_sentence(docstring: str | None) -> str:
-    """The first sentence of a docstring, on one line.
-
-    Example:
-        >>> first_sentence("Stack frames of images. More.")
-        'Stack frames of images.'
+    Pieces of installed packages are among them; looking at one imports its package.
     """
-    paragraph = " ".join((docstring or "").strip().split("\n\n")[0].split())
-    return re.split(r"(?<=\.) (?=[A-Z`])", paragraph)[0]
+    listing = importlib.import_module("epibatch.piece_listing")
+    try:
+        found = listing.describe_pieces() if name is None else listing.describe_piece(name)
+    except EpibatchError as error:
+        _fail(error)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+        return
+    terminal = sys.stdout.isatty()
+    text = listing.piece_text(found) if name is not None else listing.list_text(found, one_line_each=not terminal)
+    Console(width=None if terminal else UNBROKEN, highlight=False).print(text)
 
 
 def main() -> None:

@@ -120,6 +120,19 @@ def test_what_the_command_needs_is_reported_with_the_rest():
         assert text in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "piece", "made_for"),
+    [
+        ("learner", "get_actions", "module_to_env"),
+        ("module_to_env", {"piece": "frame_stacking", "num_frames": 2}, "env_to_module and learner"),
+        ("env_to_module", "general_advantage_estimation", "learner"),
+    ],
+)
+def test_a_piece_in_a_pipeline_that_it_is_not_made_for(pipeline, piece, made_for):
+    with pytest.raises(ConfigError, match=rf"{pipeline}\[0\]\.piece: \w+ is made for {made_for}, not for {pipeline}"):
+        PPOConfig.from_dict({pipeline: [piece]})
+
+
 def test_messages_name_the_file(tmp_path):
     path = tmp_path / "my.yaml"
     path.write_text("training:\n  lr: fast\n")

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
+import types
+from types import SimpleNamespace
 
 import pytest
 
+from epibatch.connectors import ConnectorV2
 from epibatch.core import piece_names
 from epibatch.core.errors import PieceError, RegistryError, UnknownNameError
 from epibatch.core.piece_names import (
@@ -16,13 +20,18 @@ from epibatch.core.piece_names import (
     snake_case,
     unregister,
 )
+from epibatch.core.piece_offers import class_path
+from epibatch.core.version import __version__
 
 
-class Doubler:
+class Doubler(ConnectorV2):
     """Doubles."""
 
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
 
-class Rival:
+
+class Rival(Doubler):
     """Also doubles."""
 
 
@@ -35,20 +44,15 @@ def clean_registry():
     piece_names._offered.cache_clear()
 
 
-def offer(monkeypatch, **points):
-    """Pretend that installed distributions offer pieces: name=(distribution, module:Class)."""
-
-    class Distribution:
-        def __init__(self, name):
-            self.name = name
-
-    class Point:
-        def __init__(self, name, dist, value):
-            self.name, self.dist, self.value = name, Distribution(dist), value
-
-    found = [Point(name, *offered) for name, offers in points.items() for offered in offers]
+def offer(monkeypatch, *points, clear=True):
+    """Pretend that installed distributions offer pieces: (name, module:Class, distribution, what it requires)."""
+    found = [
+        SimpleNamespace(name=name, value=path, dist=SimpleNamespace(name=dist, version="1.0", requires=list(requires)))
+        for name, path, dist, *requires in points
+    ]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found if group else [])
-    piece_names._offered.cache_clear()
+    if clear:
+        piece_names._offered.cache_clear()
 
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN_PIECES))
@@ -93,28 +97,40 @@ def test_register_under_class_name_and_under_given_name():
     assert piece_name(Doubler) == "doubler"
 
 
-def test_registering_the_same_class_again_is_allowed():
-    register(Doubler)
-    again = type("Doubler", (), {"__module__": Doubler.__module__, "__qualname__": "Doubler"})
-    register(again)
-    assert piece_class("doubler") is again
+def test_a_cell_that_runs_twice_registers_its_newest_class():
+    cell = """
+from epibatch.connectors import ConnectorV2
+from epibatch.core.registry import register
+
+@register("cell_piece")
+class CellPiece(ConnectorV2):
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+"""
+    first, second = {"__name__": "__main__"}, {"__name__": "__main__"}
+    exec(cell, first)
+    exec(cell, second)
+    assert first["CellPiece"] is not second["CellPiece"] is piece_class("cell_piece")
+    assert piece_name(second["CellPiece"]) == "cell_piece"
+    with pytest.raises(RegistryError, match=r"\(__main__:CellPiece\) and .*\(__main__:Other\)\n.*unregister"):
+        exec(cell.replace("CellPiece", "Other"), {"__name__": "__main__"})
 
 
 def test_taken_name_names_both_owners():
     register("shared")(Doubler)
     Rival.__module__ = "other_package.pieces"
     try:
-        with pytest.raises(RegistryError, match=rf"'shared'\n.*\n.*{Doubler.__module__} and other_package\.pieces"):
+        with pytest.raises(RegistryError, match=rf"'shared'\n.*\n.*{Doubler.__module__} .* and other_package\.pieces"):
             register("shared")(Rival)
     finally:
         Rival.__module__ = __name__
 
 
 def test_built_in_names_are_taken():
-    with pytest.raises(RegistryError, match="epibatch and "):
-        register("frame_stacking")(Doubler)
-    with pytest.raises(RegistryError, match="epibatch and "):
-        register("add_columns_from_episodes_to_batch")(Doubler)
+    for name in ("frame_stacking", "add_columns_from_episodes_to_batch"):
+        with pytest.raises(RegistryError, match=rf"epibatch {__version__} \(.*\) and .*\({__name__}:Doubler\)"):
+            register(name)(Doubler)
+        assert piece_class(name) is not Doubler
 
 
 @pytest.mark.parametrize("name", ["a.b", "a:b", "", "two words", 3])
@@ -123,30 +139,111 @@ def test_register_refuses_other_than_plain_names(name):
         register(name)(Doubler)
 
 
-def test_plugin_is_found_without_import(monkeypatch):
-    offer(monkeypatch, doubler=[("some-plugin", f"{__name__}:Doubler")])
-    assert [entry.owner for entry in piece_entries() if entry.name == "doubler"] == ["some-plugin"]
-    monkeypatch.setattr(piece_names, "_load", lambda path, where: (path, where))
-    assert piece_class("doubler") == (f"{__name__}:Doubler", "piece 'doubler' of some-plugin")
+@pytest.mark.parametrize("thing", [dict, len, Doubler()])
+def test_register_refuses_what_is_no_piece_class(thing):
+    with pytest.raises(PieceError, match=r"expected: a subclass of epibatch\.connectors\.ConnectorV2"):
+        register("thing")(thing)
 
 
-def test_two_plugins_with_one_name(monkeypatch):
-    offer(monkeypatch, doubler=[("one", "one:Doubler"), ("two", "two:Doubler")])
-    with pytest.raises(RegistryError, match="'doubler'\n  expected: one owner\n  found:    one and two"):
+def test_plugin_is_listed_without_import_and_loaded_by_name(monkeypatch):
+    offer(monkeypatch, ("doubler", f"{__name__}:Doubler", "some-plugin"), ("gone", "no_such_module:X", "other"))
+    offered = {entry.name: entry.offered_by for entry in piece_entries() if entry.owner != "epibatch"}
+    assert offered == {"doubler": "some-plugin 1.0", "gone": "other 1.0"}
+    assert class_path(piece_class("doubler")) == f"{__name__}:Doubler"
+
+
+def test_a_plugin_may_register_the_class_that_it_offers(monkeypatch):
+    package = types.ModuleType("plugin_of_name_test")
+    package.Doubler = Doubler  # re-exported: the entry point names another module than the class's own
+    package.Rival = Rival
+    monkeypatch.setitem(sys.modules, "plugin_of_name_test", package)
+    monkeypatch.setattr(Doubler, "__module__", "plugin_of_name_test.pieces")
+    monkeypatch.setattr(Rival, "__module__", "plugin_of_name_test.pieces")
+    offer(monkeypatch, ("doubler", "plugin_of_name_test:Doubler", "some-plugin"))
+    assert piece_name(Doubler) == "doubler"
+    register("doubler")(Doubler)
+    assert piece_class("doubler") is Doubler
+    unregister("doubler")
+    register("doubler")(Rival)
+    with pytest.raises(RegistryError, match=r"some-plugin 1\.0 .*Doubler.* and .*Rival.*\n.*name the same class"):
         piece_class("doubler")
 
 
+def test_two_plugins_with_one_name(monkeypatch):
+    offer(monkeypatch, ("doubler", f"{__name__}:Doubler", "one"), ("doubler", "two:Doubler", "two"))
+    with pytest.raises(RegistryError, match=r"'doubler'\n  expected: one owner\n.*one 1\.0 \(.*two 1\.0 \(two:Doubler"):
+        piece_class("doubler")
+    with pytest.raises(RegistryError, match=r"two 1\.0"):
+        register("doubler")(Doubler)
+    assert piece_name(Doubler) == f"{__name__}:Doubler", "a name taken twice names nobody"
+
+
 def test_plugin_with_a_built_in_name(monkeypatch):
-    offer(monkeypatch, frame_stacking=[("one", "one:FrameStacking")])
-    with pytest.raises(RegistryError, match="epibatch and one"):
+    offer(monkeypatch, ("frame_stacking", "one:FrameStacking", "one"))
+    with pytest.raises(RegistryError, match=rf"epibatch {__version__} \(.*\) and one 1\.0 \(one:FrameStacking\)"):
         piece_class("frame_stacking")
     assert piece_class("get_actions").__name__ == "GetActions"
 
 
-def test_broken_plugin(monkeypatch):
-    offer(monkeypatch, gone=[("one", "no_such_module_here:Piece")])
-    with pytest.raises(RegistryError, match=r"piece 'gone' of one\n.*\n.*ModuleNotFoundError"):
-        piece_class("gone")
+def test_plugin_with_the_second_name_of_a_built_in_piece(monkeypatch):
+    offer(monkeypatch, ("add_columns_from_episodes_to_batch", "one:Mine", "one"))
+    with pytest.raises(RegistryError, match=r"one 1\.0 \(one:Mine\)"):
+        piece_class("add_columns_from_episodes_to_batch")
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "error", "message"),
+    [
+        ("gone", "no_such_module_here:Piece", RegistryError, "ModuleNotFoundError: No module named"),
+        ("gone", f"{__name__}:Nothing", RegistryError, "AttributeError: .*'Nothing'"),
+        ("gone", "no_class", RegistryError, "expected: an import path module:Class\n  found:    'no_class'"),
+        ("gone", "fractions:Fraction", PieceError, "found:    the class fractions:Fraction"),
+        ("gone", "math:pi", PieceError, "subclass of .*ConnectorV2\n  found:    a float"),
+        ("go.ne", f"{__name__}:Doubler", RegistryError, "expected: a plain name"),
+    ],
+)
+def test_broken_plugin_is_named_and_breaks_nothing_else(monkeypatch, name, path, error, message):
+    offer(monkeypatch, (name, path, "acme"), ("doubler", f"{__name__}:Doubler", "good"))
+    with pytest.raises(error, match=message) as caught:
+        piece_class(name)
+    assert f"piece {name!r} of acme 1.0 (entry point {name} = {path})" in str(caught.value)
+    assert piece_class("doubler").__name__ == "Doubler"
+
+
+def test_a_plugin_whose_import_ends_the_process(monkeypatch, tmp_path):
+    (tmp_path / "quits_of_name_test.py").write_text("raise SystemExit('bye')")
+    monkeypatch.syspath_prepend(tmp_path)
+    offer(monkeypatch, ("quits", "quits_of_name_test:Piece", "acme"))
+    with pytest.raises(RegistryError, match="SystemExit: bye"):
+        piece_class("quits")
+
+
+@pytest.mark.parametrize(
+    ("requires", "fits"),
+    [
+        ("epibatch>=99", False),
+        ("EpiBatch<0.0.1", False),
+        (f"epibatch>={__version__}", True),
+        ("epibatch", True),
+        ("numpy>=99", True),
+        ("epibatch>=99; python_version < '3'", True),
+        ("epibatch>=99; extra == 'new'", True),
+        ("this is no requirement", True),
+    ],
+)
+def test_a_plugin_for_another_release_of_epibatch(monkeypatch, requires, fits):
+    offer(monkeypatch, ("doubler", f"{__name__}:Doubler", "acme", requires))
+    if fits:
+        assert piece_class("doubler").__name__ == "Doubler"
+        return
+    with pytest.raises(RegistryError, match=rf"piece 'doubler' of acme 1\.0 .*\n.*acme asks for\n.*{__version__}"):
+        piece_class("doubler")
+
+
+def test_a_package_that_is_installed_later_is_found(monkeypatch):
+    assert "doubler" not in [entry.name for entry in piece_entries()]
+    offer(monkeypatch, ("doubler", f"{__name__}:Doubler", "late"), clear=False)
+    assert piece_class("doubler").__name__ == "Doubler"
 
 
 @pytest.mark.parametrize(
@@ -162,28 +259,30 @@ def test_unknown_name(name, message):
         piece_class(name)
 
 
-@pytest.mark.parametrize("path", ["fractions:Fraction", "fractions.Fraction"])
+@pytest.mark.parametrize("path", [f"{__name__}:Doubler", f"{__name__}.Doubler"])
 def test_import_path_needs_leave(path):
     with pytest.raises(RegistryError, match=r"runs code.*\n.*allow_imports=True .*--allow-imports"):
         piece_class(path)
-    assert piece_class(path, allow_imports=True).__name__ == "Fraction"
+    assert piece_class(path, allow_imports=True).__name__ == "Doubler"
 
 
 @pytest.mark.parametrize(
-    ("path", "message"),
+    ("path", "error", "message"),
     [
-        ("fractions:Nothing", "AttributeError"),
-        ("no_such_module_here:X", "ModuleNotFoundError"),
-        ("math:pi", "expected: a class\n  found:    float"),
+        ("fractions:Nothing", RegistryError, "AttributeError"),
+        ("no_such_module_here:X", RegistryError, "ModuleNotFoundError"),
+        (":X", RegistryError, "an import path module:Class"),
+        ("math:pi", PieceError, "found:    a float"),
+        ("fractions.Fraction", PieceError, "found:    the class fractions:Fraction"),
     ],
 )
-def test_import_path_that_leads_nowhere(path, message):
-    with pytest.raises(RegistryError, match=message):
+def test_import_path_that_leads_nowhere(path, error, message):
+    with pytest.raises(error, match=message):
         piece_class(path, allow_imports=True)
 
 
 def test_piece_name_of_an_unregistered_class_is_its_path():
-    assert piece_name(piece_class("fractions.Fraction", allow_imports=True)) == "fractions:Fraction"
+    assert piece_name(Doubler) == f"{__name__}:Doubler"
 
 
 @pytest.mark.parametrize(
@@ -207,6 +306,6 @@ def test_unregister():
 
 def test_entries_are_sorted_and_have_owners():
     register(Doubler)
-    entries = piece_entries()
+    entries = [entry for entry in piece_entries() if entry.owner in ("epibatch", __name__)]
     assert [entry.name for entry in entries] == sorted([*BUILT_IN_PIECES, "doubler"])
     assert {entry.owner for entry in entries} == {"epibatch", __name__}

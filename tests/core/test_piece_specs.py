@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from epibatch.connectors import ConnectorV2
 from epibatch.core import piece_names
 from epibatch.core.errors import EpibatchError, PieceError, RegistryError, UnknownNameError
 from epibatch.core.piece_names import register
@@ -18,12 +19,17 @@ from epibatch.core.piece_specs import (
 )
 
 
-class Base:
+class Base(ConnectorV2):
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+
     def __init__(self, input_observation_space=None, input_action_space=None, **kwargs):
         self.swallowed = kwargs
 
     def get_ctor_args_and_kwargs(self):
-        return (), {key: value for key, value in vars(self).items() if key != "swallowed"} | self.swallowed
+        return (), {
+            key: value for key, value in vars(self).items() if key != "swallowed" and key[0] != "_"
+        } | self.swallowed
 
 
 class Scale(Base):
@@ -104,7 +110,7 @@ def test_wrong_specs(spec, error, message):
 
 
 def test_error_of_the_piece_itself_is_kept():
-    class Refuses:
+    class Refuses(Base):
         def __init__(self, *, x=1):
             raise RegistryError("refused")
 
@@ -120,7 +126,7 @@ def test_all_problems_of_one_spec_are_found():
 
 
 def test_import_path_in_a_spec():
-    spec = {"piece": "fractions:Fraction"}
+    spec = {"piece": f"{__name__}:OwnData"}
     assert "--allow-imports" in spec_problems(spec)[0][1]
     assert spec_problems(spec, allow_imports=True) == []
 

@@ -90,7 +90,7 @@ def check_hook(hook: PipelineHook, value: Any, path: str, problems: Problems, *,
                 advice = f"a function makes new pieces for every pipeline: {form}"
                 problems.add(f"{path}[{index}]", f"expected a piece's name or {{piece: name}}, found {found}; {advice}")
                 continue
-            for key, text in spec_problems(spec, allow_imports=allow_imports):
+            for key, text in spec_problems(spec, pipeline=hook.name, allow_imports=allow_imports):
                 problems.add(f"{path}[{index}]" + (f".{key}" if key else ""), text)
     elif isinstance(value, type) or hasattr(value, "recompute_output_observation_space"):
         found = _code_name(value)

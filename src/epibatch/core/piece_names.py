@@ -3,21 +3,32 @@
 A piece is found by its registered name. Built-in names stand in a static table (nothing is imported to
 list them), other packages offer theirs through the entry-point group `epibatch.connectors`, and a script
 uses `register`. A dotted path is code rather than a name and is refused unless the caller allows it.
+A name that several offer is an error when it is registered or used, and none before.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
 import re
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 from epibatch.core.errors import PieceError, RegistryError, UnknownNameError, explain, nearest
+from epibatch.core.piece_offers import (
+    ENTRY_POINT_GROUP,
+    PieceEntry,
+    check_piece_class,
+    class_path,
+    load_class,
+    load_entry,
+    offered_pieces,
+    taken,
+)
 
 __all__ = [
+    "ALIASES",
     "BUILT_IN_PIECES",
     "ENTRY_POINT_GROUP",
     "PieceEntry",
@@ -30,9 +41,6 @@ __all__ = [
 ]
 
 PieceT = TypeVar("PieceT", bound=type)
-
-ENTRY_POINT_GROUP = "epibatch.connectors"
-BUILT_IN_OWNER = "epibatch"
 
 _COMMON = "epibatch.connectors.common"
 _TO_ENV = "epibatch.connectors.module_to_env"
@@ -68,43 +76,7 @@ BUILT_IN_PIECES: dict[str, str] = {
 ALIASES: dict[str, str] = {"add_columns_from_episodes_to_batch": "add_columns_from_episodes_to_train_batch"}
 """A second name of a built-in piece -> its registered name."""
 
-_BOTH = ("env_to_module", "learner")
-_BUILT_IN_PIPELINES: dict[str, tuple[str, ...]] = {
-    "add_observations_from_episodes_to_batch": _BOTH,
-    "add_states_from_episodes_to_batch": _BOTH,
-    "add_time_dim_to_batch_and_zero_pad": _BOTH,
-    "batch_individual_items": _BOTH,
-    "frame_stacking": _BOTH,
-    "numpy_to_tensor": _BOTH,
-    "tensor_to_numpy": ("module_to_env",),
-}
-
 _registered: dict[str, type] = {}
-
-
-@dataclass(frozen=True)
-class PieceEntry:
-    """One name of the registry: where its class is, and which package offers it.
-
-    Attributes:
-        name: what a configuration writes after `piece:`.
-        path: `module path:Class`.
-        owner: the distribution, or the module for a piece registered by a script.
-        rivals: other distributions that offer a piece under the same name; looking it up is an error.
-    """
-
-    name: str
-    path: str
-    owner: str
-    rivals: tuple[str, ...] = ()
-
-    @property
-    def pipelines(self) -> tuple[str, ...]:
-        """Names of the pipelines that a built-in piece is made for; empty for others, which do not say."""
-        if self.owner != BUILT_IN_OWNER:
-            return ()
-        home = self.path.removeprefix("epibatch.connectors.").partition(".")[0]
-        return _BUILT_IN_PIPELINES.get(self.name, (home,))
 
 
 def snake_case(class_name: str) -> str:
@@ -128,15 +100,22 @@ def register(name: str | None = None) -> Callable[[PieceT], PieceT]: ...
 def register(name: Any = None) -> Any:
     """Register a piece class, under its class name in snake_case unless a name is given.
 
+    A class that is defined again under the same name in the same place, by running a notebook's cell twice
+    or reloading a module, takes the place of the earlier one.
+
     Args:
         name: the name, or nothing; the decorator also works without parentheses.
 
     Raises:
         RegistryError: the name is taken by another class, or is not a plain identifier.
+        PieceError: it is no subclass of ConnectorV2.
 
     Example:
+        >>> from epibatch.connectors import ConnectorV2
         >>> @register("double_rewards")
-        ... class DoubleRewards: ...
+        ... class DoubleRewards(ConnectorV2):
+        ...     def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        ...         return batch
         >>> piece_class("double_rewards").__name__
         'DoubleRewards'
         >>> unregister("double_rewards")
@@ -147,22 +126,26 @@ def register(name: Any = None) -> Any:
 
 
 def _register(cls: PieceT, name: str | None) -> PieceT:
+    where = f"register({getattr(cls, '__qualname__', cls)!s})"
+    check_piece_class(cls, where)
     key = snake_case(cls.__name__) if name is None else name
     if not isinstance(key, str) or not key.isidentifier():
         raise RegistryError(
             explain(
-                f"register({cls.__qualname__})",
+                where,
                 expected="a plain name such as 'frame_stacking'",
                 found=repr(key),
                 do="use letters, digits and underscores; dots and colons mark import paths",
             )
         )
-    owner = _registered.get(key)
-    if owner is not None and _path_of(owner) != _path_of(cls):
-        raise _taken(key, owner.__module__, cls.__module__)
-    entry = _offered().get(ALIASES.get(key, key))
-    if entry is not None and entry.path != _path_of(cls):
-        raise _taken(key, entry.owner, cls.__module__)
+    own = _registered_entry(key, cls)
+    others = [_registered_entry(key, _registered[key])] if key in _registered else []
+    # A package may register a class that it also offers; `piece_class` checks that both are the same.
+    others += [one for one in _claims(key) if one.package != own.package]
+    others = [one for one in others if one.path != own.path]
+    if others:
+        advice = "register it under another name" + (f", or unregister({key!r}) first" if key in _registered else "")
+        raise taken(key, [one.describe() for one in (*others, own)], advice)
     _registered[key] = cls
     return cls
 
@@ -175,21 +158,14 @@ def unregister(name: str) -> None:
                 "unregister",
                 expected="a name given with register()",
                 found=repr(name),
-                do=nearest(name, _registered),
+                do=nearest(str(name), _registered),
             )
         )
     del _registered[name]
 
 
-def _taken(name: str, *owners: str) -> RegistryError:
-    return RegistryError(
-        explain(
-            f"piece name {name!r}",
-            expected="one owner",
-            found=" and ".join(owners),
-            do="register one of them under another name, or uninstall one of the packages",
-        )
-    )
+def _registered_entry(name: str, cls: type) -> PieceEntry:
+    return PieceEntry(name, class_path(cls), cls.__module__)
 
 
 # ------------------------------------------------------------------------------------------ looking up
@@ -198,25 +174,19 @@ def _taken(name: str, *owners: str) -> RegistryError:
 @functools.cache
 def _offered() -> dict[str, PieceEntry]:
     """Built-in names and those of installed packages, read once; nothing is imported."""
-    entries = {name: PieceEntry(name, path, BUILT_IN_OWNER) for name, path in BUILT_IN_PIECES.items()}
-    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
-        owner = point.dist.name if point.dist is not None else point.value.partition(":")[0]
-        known = entries.get(point.name)
-        if point.name in ALIASES:
-            known = entries[ALIASES[point.name]]
-        if known is None:
-            entries[point.name] = PieceEntry(point.name, point.value, owner)
-        elif (known.path, known.owner) != (point.value, owner):
-            rivals = (*known.rivals, owner)
-            entries[known.name] = PieceEntry(known.name, known.path, known.owner, rivals)
-    return entries
+    return offered_pieces(BUILT_IN_PIECES, ALIASES)
+
+
+def _claims(name: str) -> list[PieceEntry]:
+    """What is offered under a name: none, one, or several entries."""
+    entry = _offered().get(ALIASES.get(name, name))
+    return [] if entry is None else [entry, *entry.rivals]
 
 
 def piece_entries() -> list[PieceEntry]:
     """Every known piece, sorted by name: built-in, from installed packages, and registered by a script."""
-    entries = dict(_offered())
-    for name, cls in _registered.items():
-        entries[name] = PieceEntry(name, _path_of(cls), cls.__module__)
+    entries = {name: _registered_entry(name, cls) for name, cls in _registered.items()}
+    entries.update(_offered())
     return [entries[name] for name in sorted(entries)]
 
 
@@ -230,6 +200,7 @@ def piece_class(name: str, *, allow_imports: bool = False) -> type:
     Raises:
         UnknownNameError: no piece has this name.
         RegistryError: the name is taken twice, an import path is not allowed, or its class cannot be loaded.
+        PieceError: what the name leads to is no connector piece.
 
     Example:
         >>> BUILT_IN_PIECES["frame_stacking"]
@@ -244,21 +215,34 @@ def piece_class(name: str, *, allow_imports: bool = False) -> type:
                 do="write the piece's registered name",
             )
         )
-    if name in _registered:
-        return _registered[name]
-    if "." in name or ":" in name:
-        return _import_class(name, allow_imports)
-    entry = _offered().get(ALIASES.get(name, name))
-    if entry is None:
-        known = [*_offered(), *_registered, *ALIASES]
-        raise UnknownNameError(
-            explain(
-                f"piece {name!r}", expected="a registered piece name", found="no such piece", do=nearest(name, known)
-            )
-        )
-    if entry.rivals:
-        raise _taken(name, entry.owner, *entry.rivals)
-    return _load(entry.path, f"piece {name!r} of {entry.owner}")
+    claims = _claims(name)
+    if not claims and name not in _registered:
+        if "." in name or ":" in name:
+            return _import_class(name, allow_imports)
+        claims = _look_again(name)
+    if len(claims) > 1:
+        advice = "uninstall all but one, or, with imports allowed, write the import path of the one you mean"
+        raise taken(name, [claim.describe() for claim in claims], advice)
+    if name not in _registered:
+        return load_entry(claims[0])
+    cls = _registered[name]
+    if claims and class_path(load_entry(claims[0])) != class_path(cls):
+        owners = [claims[0].describe(), _registered_entry(name, cls).describe()]
+        raise taken(name, owners, "let register() and the entry point of the package name the same class")
+    return cls
+
+
+def _look_again(name: str) -> list[PieceEntry]:
+    """What is offered under a name that was unknown so far: its package may have been installed since."""
+    importlib.invalidate_caches()
+    _offered.cache_clear()
+    claims = _claims(name)
+    if claims:
+        return claims
+    known = [*_offered(), *_registered, *ALIASES]
+    raise UnknownNameError(
+        explain(f"piece {name!r}", expected="a registered piece name", found="no such piece", do=nearest(name, known))
+    )
 
 
 def _import_class(path: str, allow_imports: bool) -> type:
@@ -275,33 +259,7 @@ def _import_class(path: str, allow_imports: bool) -> type:
     if ":" not in path:
         module, _, attribute = path.rpartition(".")
         path = f"{module}:{attribute}"
-    return _load(path, f"piece {path!r}")
-
-
-def _load(path: str, where: str) -> type:
-    module_name, _, attribute = path.partition(":")
-    try:
-        target: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            target = getattr(target, part)
-    except Exception as error:
-        raise RegistryError(
-            explain(
-                where,
-                expected=f"the class {path}",
-                found=f"{type(error).__name__}: {error}",
-                do="check that the package is installed and that the path is module:Class",
-            )
-        ) from error
-    if not isinstance(target, type):
-        raise RegistryError(
-            explain(where, expected="a class", found=f"{type(target).__name__}", do="point the name to a class")
-        )
-    return target
-
-
-def _path_of(cls: type) -> str:
-    return f"{cls.__module__}:{cls.__qualname__}"
+    return load_class(path, f"piece {path!r}")
 
 
 def piece_name(cls: type) -> str:
@@ -311,15 +269,16 @@ def piece_name(cls: type) -> str:
         PieceError: the class has no name and no import path (it was made in a function or a script).
 
     Example:
-        >>> piece_name(dict)
-        'builtins:dict'
+        >>> from epibatch.connectors.common import FrameStacking
+        >>> piece_name(FrameStacking)
+        'frame_stacking'
     """
     for name, registered in _registered.items():
         if registered is cls:
             return name
-    path = _path_of(cls)
+    path = class_path(cls)
     for entry in _offered().values():
-        if entry.path == path and not entry.rivals:
+        if not entry.rivals and _is_offered_class(entry, cls, path):
             return entry.name
     if "<locals>" in path or cls.__module__ == "__main__":
         raise PieceError(
@@ -331,3 +290,13 @@ def piece_name(cls: type) -> str:
             )
         )
     return path
+
+
+def _is_offered_class(entry: PieceEntry, cls: type, path: str) -> bool:
+    """Whether an entry leads to a class; it may name another module of its package, which re-exports the class."""
+    if entry.path == path:
+        return True
+    module, _, attribute = entry.path.partition(":")
+    return (
+        entry.package == cls.__module__.partition(".")[0] and getattr(sys.modules.get(module), attribute, None) is cls
+    )

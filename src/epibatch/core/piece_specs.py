@@ -50,8 +50,14 @@ def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
     return known
 
 
-def spec_problems(spec: Any, *, allow_imports: bool = False) -> list[tuple[str, str]]:
-    """Everything wrong with a piece spec, as `(key, what is wrong)`; an empty list for a good one."""
+def spec_problems(spec: Any, *, pipeline: str | None = None, allow_imports: bool = False) -> list[tuple[str, str]]:
+    """Everything wrong with a piece spec, as `(key, what is wrong)`; an empty list for a good one.
+
+    Args:
+        spec: a name, or a mapping with the key `piece`.
+        pipeline: the pipeline it is for; a piece that says it is made for others is wrong there.
+        allow_imports: whether the name may be an import path.
+    """
     if isinstance(spec, str):
         spec = {"piece": spec}
     if not isinstance(spec, Mapping):
@@ -71,6 +77,9 @@ def spec_problems(spec: Any, *, allow_imports: bool = False) -> list[tuple[str, 
         if key not in known
     ]
     missing = [key for key, needed in known.items() if needed and key not in spec]
+    made_for = tuple(getattr(cls, "pipelines", ()))
+    if pipeline is not None and made_for and pipeline not in made_for:
+        problems.insert(0, ("piece", f"{spec['piece']} is made for {' and '.join(made_for)}, not for {pipeline}"))
     return problems + [(key, f"{spec['piece']} needs the argument {key!r}") for key in missing]
 
 

@@ -1,0 +1,169 @@
+"""What `epibatch pieces` says about every piece: built-in, registered, of a package, and broken."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import io
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from epibatch.algorithms.pipelines import PIPELINES
+from epibatch.connectors import ConnectorV2
+from epibatch.core import piece_names
+from epibatch.core.errors import UnknownNameError
+from epibatch.core.piece_names import register
+from epibatch.core.version import __version__
+from epibatch.piece_listing import describe_piece, describe_pieces, first_sentence, list_text, piece_text
+
+BUILT_IN = {piece["piece"]: piece for piece in describe_pieces()}
+
+
+@pytest.fixture(autouse=True)
+def clean_registry():
+    before = dict(piece_names._registered)
+    yield
+    piece_names._registered.clear()
+    piece_names._registered.update(before)
+    piece_names._offered.cache_clear()
+
+
+class Mixes(ConnectorV2):
+    """Mixes [colours]. And more.
+
+    Args:
+        parts: How many parts, which may be
+            a long story.
+    """
+
+    def __init__(self, input_observation_space=None, input_action_space=None, *, parts, lid=min, **kwargs):
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+
+
+class Declared(Mixes):
+    """Says what it does."""
+
+    pipelines = ("learner",)
+    reads = ("rewards",)
+    writes = ("rewards", "own")
+    takes = ("episodes", "arrays")
+    lookback = 3
+    mutates_episodes = True
+
+
+def shown(content, width):
+    file = io.StringIO()
+    Console(file=file, width=width, highlight=False).print(content)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_built_in_pieces_say_everything(name):
+    piece = BUILT_IN[name]
+    assert (piece["owner"], piece["version"], piece["error"]) == ("epibatch", __version__, None)
+    assert piece["declared"] and piece["pipelines"] and set(piece["pipelines"]) <= set(PIPELINES)
+    assert piece["description"].endswith(".")
+    undocumented = [key for key, facts in piece["keywords"].items() if not facts.get("doc")]
+    assert undocumented == [], "say under Args: in the docstring what it is for"
+
+
+def test_built_in_pieces_are_of_the_pipelines_they_are_for():
+    assert BUILT_IN["get_actions"]["pipelines"] == BUILT_IN["tensor_to_numpy"]["pipelines"] == ["module_to_env"]
+    assert BUILT_IN["frame_stacking"]["pipelines"] == ["env_to_module", "learner"]
+    assert BUILT_IN["add_time_dim_to_batch_and_zero_pad"]["reads"] == ["obs"]
+    assert BUILT_IN["general_advantage_estimation"]["keywords"]["gamma"]["default"] == 0.99
+    alias = BUILT_IN["add_columns_from_episodes_to_batch"]
+    assert alias["description"] == "Another name of add_columns_from_episodes_to_train_batch."
+    assert alias["pipelines"] == ["learner"]
+
+
+def test_a_piece_that_declares_nothing_says_so():
+    register(Mixes)
+    piece = describe_piece("mixes")
+    assert (piece["owner"], piece["version"], piece["declared"]) == (__name__, "", False)
+    assert [piece[key] for key in ("reads", "writes", "takes", "gives", "lookback")] == [None] * 5
+    assert piece["keywords"] == {
+        "parts": {"doc": "How many parts, which may be a long story."},
+        "lid": {"default": repr(min)},
+    }
+    for content in (piece_text(piece), list_text([piece], one_line_each=False), list_text([piece], one_line_each=True)):
+        text = shown(content, 300)
+        assert "not declared" in text and "Mixes [colours]." in text and "needed" in text
+    assert "pipelines not said" in shown(list_text([piece], one_line_each=False), 80)
+
+
+def test_a_declared_piece_in_detail():
+    register(Declared)
+    lines = [line.split(None, 1) for line in shown(piece_text(describe_piece("declared")), 100).splitlines() if line]
+    facts = {words[0]: words[1].strip() for words in lines if len(words) == 2}
+    assert facts["reads"] == "rewards" and facts["writes"] == "rewards, own"
+    assert facts["takes"] == "episodes or arrays" and facts["gives"] == "the layout it took"
+    assert facts["lookback"] == "3" and facts["pipelines"] == "learner"
+    assert facts["episodes"] == "it writes to the episodes it is given"
+    assert facts["class"] == f"{__name__}:Declared"
+
+
+def offer(monkeypatch, *points):
+    found = [
+        SimpleNamespace(name=name, value=value, dist=SimpleNamespace(name=dist, version=version, requires=[]))
+        for name, value, dist, version in points
+    ]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found)
+    piece_names._offered.cache_clear()
+
+
+def test_what_cannot_be_used_says_why_and_leaves_the_others_alone(monkeypatch):
+    offer(
+        monkeypatch,
+        ("gone", "no_such_module_here:Piece", "acme", "1.2"),
+        ("shared", "one:X", "first", "1"),
+        ("shared", "two:X", "second", "2"),
+        ("fraction", "fractions:Fraction", "acme", "1.2"),
+        ("declared", f"{__name__}:Declared", "good", "3"),
+    )
+    listed = {piece["piece"]: piece for piece in describe_pieces()}
+    assert {name for name, piece in listed.items() if piece["error"]} == {"gone", "shared", "fraction"}
+    text = shown(list_text(listed.values(), one_line_each=False), 120)
+    assert "gone  acme 1.2\n    cannot be used: ModuleNotFoundError: No module named 'no_such_module_here'" in text
+    assert "shared  first 1 and second 2\n    cannot be used: first 1 (one:X) and second 2 (two:X)" in text
+    assert "cannot be used: the class fractions:Fraction" in text
+    assert "shared" in shown(piece_text(listed["shared"]), 80)
+    assert set(BUILT_IN) < set(listed)
+
+
+@pytest.mark.parametrize("width", [80, 120, 240])
+def test_the_list_fits_a_terminal_without_cutting_anything(width):
+    text = shown(list_text(BUILT_IN.values(), one_line_each=False), width)
+    assert max(map(len, text.splitlines())) <= width
+    words = set(text.split())
+    assert "…" not in text
+    for piece in BUILT_IN.values():
+        assert {piece["piece"], *piece["description"].split()} <= words
+
+
+def test_one_line_each_is_one_line_each():
+    text = shown(list_text(BUILT_IN.values(), one_line_each=True), 1000)
+    assert len(text.splitlines()) == 1 + len(BUILT_IN)
+
+
+def test_unknown_piece():
+    with pytest.raises(UnknownNameError, match="did you mean 'get_actions'"):
+        describe_piece("get_action")
+
+
+@pytest.mark.parametrize(
+    ("docstring", "sentence"),
+    [
+        (None, ""),
+        ("One.", "One."),
+        ("One\n  line. Two.", "One line."),
+        ("No stop\n\nMore.", "No stop"),
+        ("By A et al. 2015. B.", "By A et al. 2015."),
+    ],
+)
+def test_first_sentence(docstring, sentence):
+    assert first_sentence(docstring) == sentence
