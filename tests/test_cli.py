@@ -42,7 +42,7 @@ def test_trains_into_a_new_folder(run, tmp_path):
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("small-")
     files = {path.name for path in folder.iterdir()}
-    assert files == {"metrics.jsonl", "metrics.csv", "learning_curve.png", "config.yaml", "checkpoint"}
+    assert files == {"metrics.jsonl", "metrics.csv", "learning_curve.png", "config.yaml", "checkpoints"}
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
     assert "finished: the limit of 256 env steps is used up" in result.output
     assert "steps/s" in result.output
@@ -85,7 +85,7 @@ def test_an_error_in_a_piece_saves_and_can_be_gone_on_from(run, tmp_path, own_pi
     assert "(FailsLater):\nthis is the user's mistake\n" in result.output
     assert "pieces_of_cli_test.py" in result.output
     assert "typer" not in result.output and "algorithm.py" not in result.output
-    assert "checkpoint: out/checkpoint (after 1 iterations)" in result.output
+    assert "checkpoint: out/checkpoints/000001 (after 1 iterations)" in result.output
     again = run("train", "--resume", "out", "--iterations", 1, "--allow-imports")
     assert again.exit_code == 0, again.output
     assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 2
@@ -116,7 +116,7 @@ def test_an_environment_that_cannot_be_made(run, tmp_path):
 def test_a_run_that_was_never_saved_starts_again(run, tmp_path):
     assert run("train", "small.yaml", "--run", "out").exit_code == 0
     before = (tmp_path / "out" / "metrics.csv").read_text().splitlines()
-    shutil.rmtree(tmp_path / "out" / "checkpoint")
+    shutil.rmtree(tmp_path / "out" / "checkpoints")
     result = run("train", "--resume", "out", "--iterations", 1)
     assert result.exit_code == 0, result.output
     assert result.output.startswith("out has no checkpoint: the run starts again from the beginning")

@@ -137,6 +137,50 @@ def test_same_seed_same_run():
     assert runs[0] == runs[1]
 
 
+def test_saving_on_the_way_changes_nothing(tmp_path):
+    runs = []
+    for save in (False, True):
+        algorithm = small().build_algo()
+        runs.append([])
+        for _ in range(3):
+            runs[-1].append(losses(algorithm.train()))
+            if save:
+                algorithm.save_to_path(tmp_path / "checkpoint", end_episodes=False)
+        algorithm.stop()
+    assert runs[0] == runs[1]
+    one, other = PPO.from_checkpoint(tmp_path / "checkpoint"), PPO.from_checkpoint(tmp_path / "checkpoint")
+    assert one.training_iteration == 3
+    assert losses(one.train()) == losses(other.train())
+    one.stop()
+    other.stop()
+
+
+def test_a_failed_iteration_does_not_count(tmp_path):
+    class FailsOnce(ConnectorV2):
+        calls = 0
+
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            FailsOnce.calls += 1
+            if FailsOnce.calls == 2:
+                raise ZeroDivisionError("in the second iteration")
+            return batch
+
+    config = small(train_batch_size=128).training(learner_connector=lambda env: FailsOnce())
+    algorithm = config.build_algo()
+    algorithm.train()
+    with pytest.raises(ZeroDivisionError):
+        algorithm.train()
+    path = algorithm.save_to_path(tmp_path / "checkpoint")
+    results = algorithm.train()
+    algorithm.stop()
+    assert results["training_iteration"] == 2
+    assert 2 * 128 <= results["num_env_steps_sampled_lifetime"] < 3 * 128
+    twin = config.build_algo()
+    twin.restore_from_path(path)
+    assert 2 * 128 <= twin.train()["num_env_steps_sampled_lifetime"] < 3 * 128
+    twin.stop()
+
+
 @pytest.mark.parametrize("recurrent", [False, True])
 def test_going_on_after_a_restore_is_bit_identical(tmp_path, recurrent):
     register(RewardScale)

@@ -84,14 +84,6 @@ def test_opening_needs_a_config(tmp_path):
     assert RunFolder.open_existing(tmp_path).path == tmp_path
 
 
-@pytest.mark.parametrize(
-    ("name", "there"), [("checkpoint", True), (".checkpoint.previous", True), (".checkpoint.saving-x", False)]
-)
-def test_finished_saves_count_as_checkpoints(tmp_path, name, there):
-    (tmp_path / name).mkdir()
-    assert RunFolder(tmp_path).has_checkpoint is there
-
-
 def test_the_csv_begins_with_what_one_looks_for(tmp_path):
     folder = RunFolder.create(tmp_path)
     folder.log({"timers": {"sample": 1}, "num_env_steps_sampled_lifetime": 100, "training_iteration": 1})

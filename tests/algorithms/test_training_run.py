@@ -37,8 +37,10 @@ class Scripted:
             "time_total_s": 0.1 * self.training_iteration,
         }
 
-    def save_to_path(self, path):
-        self.saved.append(path)
+    def save_to_path(self, path, *, end_episodes):
+        assert not end_episodes, "saving leaves the run as it is"
+        self.saved.append(path.name)
+        path.mkdir(parents=True)
 
     def stop(self):
         self.stopped = True
@@ -59,13 +61,31 @@ def test_how_runs_end(tmp_path, capsys, rules, iterations, code, trained, words)
     folder = RunFolder.create(tmp_path)
     assert TrainingRun(algorithm, folder, "scripted").run(iterations) == code
     assert algorithm.training_iteration == trained
-    assert algorithm.saved == [folder.checkpoint_path]
+    assert algorithm.saved == [f"{trained:06d}"]
     assert algorithm.stopped
     assert len(list(folder.rows())) == trained
     printed = capsys.readouterr().out
     assert words in printed
     assert f"curve:      {folder.curve_path}" in printed
-    assert f"checkpoint: {folder.checkpoint_path}" in printed
+    assert f"checkpoint: {folder.checkpoints.path_of(trained)}" in printed
+
+
+@pytest.mark.parametrize(
+    ("settings", "saved", "kept"),
+    [
+        ({"checkpoint_frequency": 2, "num_to_keep": 1}, [2, 4, 5], [5]),
+        ({"checkpoint_frequency": 5}, [5], [5]),
+        ({"checkpoint_frequency": 2, "num_to_keep": 2}, [2, 4, 5], [5, 4]),
+        ({"checkpoint_interval_s": 1e-9, "num_to_keep": None}, [1, 2, 3, 4, 5], [5, 4, 3, 2, 1]),
+        ({"checkpoint_interval_s": None}, [5], [5]),
+    ],
+)
+def test_saves_on_the_way(tmp_path, settings, saved, kept):
+    algorithm = Scripted(PPOConfig().checkpointing(**settings).stopping(training_iteration=5))
+    folder = RunFolder.create(tmp_path)
+    assert TrainingRun(algorithm, folder, "scripted").run() == 0
+    assert algorithm.saved == [f"{iteration:06d}" for iteration in saved]
+    assert folder.checkpoints.iterations() == kept
 
 
 @pytest.mark.parametrize(("number", "code", "word"), [(signal.SIGINT, 130, "Ctrl-C"), (signal.SIGTERM, 143, "SIGTERM")])
@@ -76,7 +96,7 @@ def test_signals_end_after_the_iteration_and_save(tmp_path, capsys, number, code
     assert TrainingRun(algorithm, folder, "scripted").run() == code
     assert signal.getsignal(number) is before
     assert algorithm.training_iteration == 2
-    assert algorithm.saved == [folder.checkpoint_path]
+    assert algorithm.saved == ["000002"]
     printed = capsys.readouterr().out
     assert f"{word}: finishing this iteration, then saving" in printed
     assert f"--resume {tmp_path}" in printed
@@ -99,17 +119,17 @@ def test_an_error_saves_what_there_is(tmp_path, capsys):
     algorithm = Scripted(PPOConfig(allow_imports=True), error=ZeroDivisionError("in the environment"))
     folder = RunFolder.create(tmp_path)
     assert TrainingRun(algorithm, folder, "scripted").run() == FAILED == 3
-    assert (algorithm.saved, algorithm.stopped) == ([folder.checkpoint_path], True)
+    assert (algorithm.saved, algorithm.stopped) == (["000002"], True)
     printed = capsys.readouterr().err
     assert "ZeroDivisionError: in the environment\n\nthe run failed in iteration 3\n" in printed
-    assert f"checkpoint: {folder.checkpoint_path} (after 2 iterations)" in printed
+    assert f"checkpoint: {folder.checkpoints.path_of(2)} (after 2 iterations)" in printed
     assert f"go on with: epibatch train --resume {tmp_path} --allow-imports" in printed
     assert "in run\n" not in printed, "the traceback begins with the user's code"
 
 
 def test_the_first_error_stays_if_saving_fails_too(tmp_path, capsys):
     class Broken(Scripted):
-        def save_to_path(self, path):
+        def save_to_path(self, path, *, end_episodes):
             raise OSError("disk full")
 
         def stop(self):

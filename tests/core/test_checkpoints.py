@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import json
+import logging
 import os
 import pickle
 import stat
@@ -12,8 +15,8 @@ import numpy as np
 import pytest
 
 from epibatch.core import checkpoints
-from epibatch.core.checkpoints import Checkpointable, load_state, save_state
-from epibatch.core.errors import CheckpointError
+from epibatch.core.checkpoints import Checkpointable, check_state, load_state, save_state, storing
+from epibatch.core.errors import CheckpointError, StorageError
 
 STATE = {"step": 3, "w": np.arange(6.0).reshape(2, 3)}
 
@@ -185,6 +188,66 @@ def test_a_fault_at_any_step_leaves_a_loadable_state(tmp_path, monkeypatch, had_
         assert load_state(path) == {"step": "next"}
         n += 1
     assert n > 8
+
+
+def interrupted_after_publishing(folder, *, old, new):
+    """The save was finished but for removing the checkpoint that it replaced."""
+    save_state(folder, {"step": new})
+    save_state(checkpoints._previous(folder), {"step": old})
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_it_replaced(tmp_path, caplog):
+    interrupted_after_publishing(tmp_path / "c", old=1, new=2)
+    assert load_state(tmp_path / "c") == {"step": 2}
+    flip_a_bit(tmp_path / "c", "state.json")
+    check_state(tmp_path / "c")
+    with caplog.at_level(logging.WARNING, "epibatch"):
+        assert load_state(tmp_path / "c") == {"step": 1}
+    assert "state.json was changed" in caplog.text and "the checkpoint that it replaced is read" in caplog.text
+    flip_a_bit(checkpoints._previous(tmp_path / "c"), "state.json")
+    with pytest.raises(CheckpointError, match=r"loading .*/c\n(.|\n)*state.json was changed"):
+        check_state(tmp_path / "c")
+
+
+@pytest.mark.parametrize("stop", range(12))
+def test_replacing_a_damaged_checkpoint_keeps_the_one_before_it(tmp_path, monkeypatch, stop):
+    interrupted_after_publishing(tmp_path / "c", old=1, new=2)
+    flip_a_bit(tmp_path / "c", "state.json")
+    with monkeypatch.context() as patch:
+        stop_at_call(patch, stop, clean_up=False)
+        with contextlib.suppress(Interrupted):
+            save_state(tmp_path / "c", {"step": 3})
+    assert load_state(tmp_path / "c")["step"] in (1, 3)
+
+
+def out_of_space(*args, **kwargs):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("step", ["mkdtemp", "_write", "fsync", "rename"])
+def test_a_full_disk_is_a_named_error_and_keeps_the_old_one(tmp_path, monkeypatch, step):
+    save_state(tmp_path / "c", {"step": "old"})
+    owner = {"mkdtemp": checkpoints.tempfile, "_write": checkpoints}.get(step, os)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, out_of_space)
+        with pytest.raises(StorageError, match=r"saving to .*/c\n(.|\n)*No space left(.|\n)*still whole"):
+            save_state(tmp_path / "c", {"step": "new"})
+    assert load_state(tmp_path / "c") == {"step": "old"}
+    assert all(not name.startswith(".c.saving") for name in files_of(tmp_path))
+
+
+def test_storage_errors_are_os_errors():
+    with pytest.raises(OSError, match="expected: a place that can be written to"), storing("here", "go away"):
+        raise PermissionError(13, "Permission denied")
+    with pytest.raises(KeyError), storing("here", "go away"):
+        raise KeyError("not about storing")
+
+
+def test_a_file_that_cannot_be_read_is_damage(tmp_path, monkeypatch):
+    save_state(tmp_path / "c", STATE)
+    monkeypatch.setattr(checkpoints.Path, "read_bytes", out_of_space)
+    with pytest.raises(CheckpointError, match=r"state.json cannot be read \(.*No space"):
+        load_state(tmp_path / "c")
 
 
 def stop_at_call(patch, n, clean_up):

@@ -67,7 +67,7 @@ def test_sections_and_pipelines_are_all_there():
 
 def test_files_of_a_run(tmp_path):
     run = RunFolder(tmp_path)
-    paths = (run.config_path, run.jsonl_path, run.csv_path, run.curve_path, run.checkpoint_path)
+    paths = (run.config_path, run.jsonl_path, run.csv_path, run.curve_path, run.checkpoints.folder)
     folder = PAGE.partition("### The run's folder")[2].partition("\n### ")[0]
     assert [name.rstrip("/") for name in re.findall(r"^\| `([\w./]+)` \| ", folder, re.M)] == [
         path.name for path in paths

@@ -61,6 +61,7 @@ class Algorithm(ABC):
             seed_everything(self.config.seed)
         self.training_iteration = 0
         self._time_total_s = 0.0
+        self._env_steps = 0
         self.env_runner = SingleAgentEnvRunner(config=self.config, worker_index=0)
         try:
             self.check_module(self.env_runner.module)
@@ -108,14 +109,15 @@ class Algorithm(ABC):
 
         Returns:
             `env_runners` (returns, lengths, counts), `learners` (losses), `training_iteration`,
-            `num_env_steps_sampled_lifetime`, `time_this_iter_s`, `time_total_s`, and `timers` with the seconds
-            of `sample` and `learn`.
+            `num_env_steps_sampled_lifetime` (those of finished iterations), `time_this_iter_s`, `time_total_s`,
+            and `timers` with the seconds of `sample` and `learn`.
 
         Raises:
             RunnerError: the runner returned no steps.
         """
         start = time.perf_counter()
         episodes = self._sample()
+        steps = _steps(episodes)
         sampled = time.perf_counter()
         learner_results = self.learner.update(episodes=episodes)
         self.env_runner.weights_updated()
@@ -123,12 +125,13 @@ class Algorithm(ABC):
         end = time.perf_counter()
         self.training_iteration += 1
         self._time_total_s += end - start
+        self._env_steps += steps
         metrics = self.env_runner.get_metrics()
         return {
             "env_runners": metrics,
             "learners": learner_results,
             "training_iteration": self.training_iteration,
-            "num_env_steps_sampled_lifetime": metrics["num_env_steps_sampled_lifetime"],
+            "num_env_steps_sampled_lifetime": self._env_steps,
             "time_this_iter_s": end - start,
             "time_total_s": self._time_total_s,
             "timers": {"sample": sampled - start, "learn": end - sampled},
@@ -179,7 +182,11 @@ class Algorithm(ABC):
         return {
             "learner": self.learner.get_state(),
             "env_runner": self.env_runner.get_state(not_components="rl_module"),  # the learner's state has it
-            "counters": {"training_iteration": self.training_iteration, "time_total_s": self._time_total_s},
+            "counters": {
+                "training_iteration": self.training_iteration,
+                "time_total_s": self._time_total_s,
+                "num_env_steps_sampled_lifetime": self._env_steps,
+            },
             "random": get_random_state(),
         }
 
@@ -203,22 +210,29 @@ class Algorithm(ABC):
         self.learner.set_state(state["learner"])
         self.training_iteration = int(state["counters"]["training_iteration"])
         self._time_total_s = float(state["counters"]["time_total_s"])
+        self._env_steps = int(state["counters"]["num_env_steps_sampled_lifetime"])
         set_random_state(state["random"])
         self.env_runner.checkpoint_reset()
 
-    def save_to_path(self, path: str | Path) -> str:
+    def save_to_path(self, path: str | Path, *, end_episodes: bool = True) -> str:
         """Save everything into a folder; a checkpoint that is there already is replaced in one step.
 
-        Afterwards the runner starts new episodes (see the class).
+        Args:
+            path: the folder.
+            end_episodes: start new episodes afterwards, so that this run and one that is restored go on alike
+                (see the class). False leaves the running episodes alone: saving then changes nothing about this
+                run, and a restored one goes another way, as it begins new episodes.
 
         Returns:
             The folder.
 
         Raises:
             CheckpointError: the folder holds something other than a checkpoint.
+            StorageError: the disk is full, say; the checkpoint that may be there is still whole.
         """
         saved = write_checkpoint(Path(path), self._description(), self.get_state())
-        self.env_runner.checkpoint_reset()
+        if end_episodes:
+            self.env_runner.checkpoint_reset()
         return str(saved)
 
     def _description(self) -> dict[str, Any]:
@@ -229,6 +243,9 @@ class Algorithm(ABC):
 
     def restore_from_path(self, path: str | Path) -> None:
         """Take over everything from a checkpoint of the same config; the runner starts new episodes.
+
+        Args:
+            path: the folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
 
         Raises:
             CheckpointError: the checkpoint is incomplete, damaged, or of another algorithm or network.
@@ -256,7 +273,7 @@ class Algorithm(ABC):
         """Build an algorithm from a checkpoint.
 
         Args:
-            path: the folder that `save_to_path` wrote.
+            path: the folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
             config: the original config; needed if it holds code, such as a function or a class.
             allow_imports: whether pieces may be imported by path; importing runs code.
 

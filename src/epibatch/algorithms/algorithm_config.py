@@ -128,8 +128,8 @@ class AlgorithmConfig(FluentSettings):
 
         Args:
             data: sections (`environment`, `env_runners`, `learners`, `training`, `rl_module`, `debugging`,
-                `stop`), the pipelines `env_to_module`, `module_to_env`, `learner` as lists of piece specs, and
-                `algorithm`.
+                `checkpointing`, `stop`), the pipelines `env_to_module`, `module_to_env`, `learner` as lists of
+                piece specs, and `algorithm`.
             allow_imports: whether pieces and environments may be named by import path; importing runs code.
 
         Raises:

@@ -12,6 +12,7 @@ from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, ex
 
 from .config_files import config_to_dict
 from .pipelines import PIPELINES
+from .saved_checkpoints import newest_checkpoint
 
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
@@ -105,12 +106,15 @@ def write_checkpoint(path: Path, description: Mapping[str, Any], state: Mapping[
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The description and the state of a checkpoint folder.
+    """The description and the state of a checkpoint.
+
+    Args:
+        path: the checkpoint's folder, or that of a run, whose newest whole one is read.
 
     Raises:
         CheckpointError: there is no checkpoint, it is damaged, or it is not an algorithm's.
     """
-    content = load_state(path)
+    content = load_state(newest_checkpoint(path))
     description = content.get("description") if isinstance(content, dict) else None
     parts = {"algorithm", "config", "not_data"}
     if not isinstance(description, dict) or not parts <= description.keys() or "state" not in content:

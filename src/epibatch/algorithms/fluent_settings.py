@@ -12,6 +12,7 @@ from .pipelines import PIPELINES, check_hook
 from .rllib_methods import unknown_attribute
 from .settings import (
     ALIASES,
+    CheckpointingSettings,
     DebuggingSettings,
     EnvironmentSettings,
     EnvRunnerSettings,
@@ -61,6 +62,7 @@ class FluentSettings:
         "training": TrainingSettings,
         "rl_module": RLModuleSettings,
         "debugging": DebuggingSettings,
+        "checkpointing": CheckpointingSettings,
         "stop": StopSettings,
     }
 
@@ -135,6 +137,16 @@ class FluentSettings:
     def debugging(self: SelfT, **settings: Any) -> SelfT:
         """Set the `seed` (environments, network, minibatches) and the `log_level`."""
         return self.change("debugging", {"debugging": settings})
+
+    def checkpointing(self: SelfT, **settings: Any) -> SelfT:
+        """Say when `epibatch train` saves while it runs, and how many checkpoints it keeps.
+
+        Args:
+            **settings: `checkpoint_frequency` (iterations between two saves; 0: none for that reason),
+                `checkpoint_interval_s` (seconds between two saves; None: none for that reason), `num_to_keep`
+                (newest checkpoints; None: all).
+        """
+        return self.change("checkpointing", {"checkpointing": settings})
 
     def stopping(self: SelfT, **settings: Any) -> SelfT:
         """Say when `epibatch train` stops.

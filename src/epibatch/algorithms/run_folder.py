@@ -1,4 +1,4 @@
-"""The folder of one training run: metrics, learning curve, config and checkpoint."""
+"""The folder of one training run: metrics, learning curve, config and checkpoints."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.errors import CheckpointError, ConfigError, explain
+
+from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints
 
 __all__ = ["RunFolder", "flat_metrics", "in_reading_order"]
 
@@ -49,7 +51,7 @@ def in_reading_order(columns: Iterable[str]) -> list[str]:
 
 
 class RunFolder:
-    """Writes `metrics.jsonl`, `metrics.csv`, `learning_curve.png`, `config.yaml` and `checkpoint/`.
+    """Writes `metrics.jsonl`, `metrics.csv`, `learning_curve.png`, `config.yaml` and `checkpoints/`.
 
     Both metrics files get one row per iteration as it ends; a new metric adds a column to the CSV.
 
@@ -60,7 +62,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_path = path / "config.yaml"
-        self.checkpoint_path = path / "checkpoint"
+        self.checkpoints = SavedCheckpoints(path / CHECKPOINTS)
         self.jsonl_path = path / "metrics.jsonl"
         self.csv_path = path / "metrics.csv"
         self.curve_path = path / "learning_curve.png"
@@ -110,11 +112,6 @@ class RunFolder:
                 )
             )
         return run
-
-    @property
-    def has_checkpoint(self) -> bool:
-        """Whether a save was finished, be it one that was about to be replaced."""
-        return self.checkpoint_path.exists() or self.path.joinpath(".checkpoint.previous").exists()
 
     def keep_until(self, training_iteration: int) -> None:
         """Drop the rows of iterations after a checkpoint: a run that goes on from there repeats them."""

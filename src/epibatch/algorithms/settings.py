@@ -18,6 +18,7 @@ from epibatch.core.errors import ConfigError, NotAvailableError, explain, neares
 
 __all__ = [
     "ALIASES",
+    "CheckpointingSettings",
     "DebuggingSettings",
     "EnvRunnerSettings",
     "EnvironmentSettings",
@@ -189,6 +190,14 @@ class StopSettings(Section):
     num_env_steps_sampled_lifetime: Annotated[Integer | None, Field(ge=1)] = None
     training_iteration: Annotated[Integer | None, Field(ge=1)] = None
     time_total_s: Annotated[Number | None, Field(gt=0)] = None
+
+
+class CheckpointingSettings(Section):
+    """When `epibatch train` saves, and how many checkpoints it keeps."""
+
+    checkpoint_frequency: Count = 0
+    checkpoint_interval_s: Annotated[Number | None, Field(gt=0)] = 60.0
+    num_to_keep: Annotated[Integer | None, Field(ge=1)] = 2
 
 
 ALIASES: dict[str, dict[str, str]] = {

@@ -42,7 +42,8 @@ _SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 class TrainingRun:
     """Trains an algorithm into a run folder until a stop rule, a number of iterations, a signal or an error ends it.
 
-    However it ends, the state that was reached is saved, so that the run can go on.
+    However it ends, the state that was reached is saved, so that the run can go on. In between it is saved as the
+    config's `checkpointing` section says, so that a killed run loses little.
 
     Args:
         algorithm: the algorithm.
@@ -55,6 +56,8 @@ class TrainingRun:
         self.folder = folder
         self.name = name
         self._signal: int | None = None
+        self._saved_at = time.monotonic()
+        self._saved_iteration: int | None = None
 
     @classmethod
     def start(cls, config_path: Path, run: Path | None, *, seed: int | None, allow_imports: bool) -> TrainingRun:
@@ -77,14 +80,18 @@ class TrainingRun:
         """Go on with a run, with the config in its folder; one that was never saved starts from the beginning.
 
         Raises:
-            CheckpointError: the folder holds no run, or its checkpoint is damaged.
+            CheckpointError: the folder holds no run, or all its checkpoints are damaged.
         """
         folder = RunFolder.open_existing(Path(run))
         algorithm = _build(_read_config(folder.config_path, allow_imports), folder.config_path)
-        if folder.has_checkpoint:
-            algorithm.restore_from_path(folder.checkpoint_path)
+        if folder.checkpoints.iterations():
+            path = folder.checkpoints.newest()
+            algorithm.restore_from_path(path)
+            print(f"going on after iteration {algorithm.training_iteration}, from {path}")
         else:
             print(f"{folder.path} has no checkpoint: the run starts again from the beginning, with its config.yaml")
+        for damaged in folder.checkpoints.go_on_from(algorithm.training_iteration):
+            print(f"what is left of a later checkpoint is now {damaged}")
         folder.keep_until(algorithm.training_iteration)
         return cls(algorithm, folder, Path(run).name)
 
@@ -105,7 +112,7 @@ class TrainingRun:
         with Progress(rules, self.name) as progress, self._interruptible(progress):
             try:
                 results, verdict = self._train(progress, iterations)
-                self.algorithm.save_to_path(self.folder.checkpoint_path)
+                self._save()
                 curve = self.folder.draw_learning_curve(self.name, rules.episode_return_mean)
             except KeyboardInterrupt:
                 return self._stopped_unsaved()
@@ -129,7 +136,28 @@ class TrainingRun:
             self.folder.log(results)
             progress.show(results)
             verdict = judge(rules, results)
+            self._save_if_due()
         return results, verdict
+
+    def _save_if_due(self) -> None:
+        """Save while the run goes on; what is sampled and learned is the same as without saving."""
+        config = self.algorithm.config
+        every, seconds = config.checkpoint_frequency, config.checkpoint_interval_s
+        late = seconds is not None and time.monotonic() - self._saved_at >= seconds
+        if late or (every and self.algorithm.training_iteration % every == 0):
+            self._save()
+
+    def _save(self) -> None:
+        """Write the checkpoint of this iteration, if it is not there yet, and let the oldest ones go."""
+        iteration = self.algorithm.training_iteration
+        if self._saved_iteration != iteration:
+            self.algorithm.save_to_path(self._checkpoint_path, end_episodes=False)
+            self._saved_at, self._saved_iteration = time.monotonic(), iteration
+            self.folder.checkpoints.prune(self.algorithm.config.num_to_keep)
+
+    @property
+    def _checkpoint_path(self) -> Path:
+        return self.folder.checkpoints.path_of(self.algorithm.training_iteration)
 
     @contextmanager
     def _interruptible(self, progress: Progress) -> Iterator[None]:
@@ -160,7 +188,7 @@ class TrainingRun:
 
     def _stopped_unsaved(self) -> int:
         self.algorithm.stop()
-        saved = "the last checkpoint" if self.folder.has_checkpoint else "the beginning"
+        saved = "the last checkpoint" if self.folder.checkpoints.iterations() else "the beginning"
         print(f"stopped at once; what was trained since {saved} is not saved")
         print(f"go on with: {self._command()}")
         return 128 + (self._signal or signal.SIGINT)
@@ -170,8 +198,8 @@ class TrainingRun:
         iteration = self.algorithm.training_iteration
         lines = ["", error_report(error), "", f"the run failed in iteration {iteration + 1}"]
         try:
-            self.algorithm.save_to_path(self.folder.checkpoint_path)
-            lines.append(f"checkpoint: {self.folder.checkpoint_path} (after {iteration} iterations)")
+            self._save()
+            lines.append(f"checkpoint: {self._checkpoint_path} (after {iteration} iterations)")
         except Exception as second:
             lines.append(f"the checkpoint could not be saved either: {type(second).__name__}: {second}")
         lines.append(f"go on with: {self._command()} (once the cause is mended)")
@@ -198,7 +226,7 @@ class TrainingRun:
             head = f"finished: --iterations {iterations} done"
         print(f"{head}, after {steps:,} env steps and {seconds:.1f} s of training")
         print(f"curve:      {curve}")
-        print(f"checkpoint: {self.folder.checkpoint_path}")
+        print(f"checkpoint: {self._checkpoint_path}")
         if verdict is None:
             print(f"go on with: {self._command()}")
         elif not verdict.solved:

@@ -3,6 +3,8 @@
 A checkpoint holds `state.json`, `arrays.npz` and, written last, `COMPLETE`: a small JSON file with the
 format's version and the sizes and SHA-256 sums of the other two. It is written beside its destination and
 renamed into place, so that whatever interrupts a save, the state before it or the new one can be loaded.
+A checkpoint that is damaged while the one before it is still there is passed over for that one, with a warning
+in the log.
 """
 
 from __future__ import annotations
@@ -10,20 +12,24 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.errors import CheckpointError, StorageError, explain
 from epibatch.core.state_codec import decode_state, encode_state
 
-__all__ = ["FORMAT_VERSION", "Checkpointable", "load_state", "save_state"]
+__all__ = ["FORMAT_VERSION", "Checkpointable", "check_state", "load_state", "save_state", "storing"]
+
+_log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 _FORMAT = "epibatch-state"
@@ -46,6 +52,7 @@ def save_state(path: str | os.PathLike[str], state: Any) -> Path:
     Raises:
         CheckpointError: the state holds something else (the message says where), or the folder exists and
             holds files that are no checkpoint's.
+        StorageError: the disk is full, say; the checkpoint that may be there is still whole.
 
     Example:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -56,14 +63,35 @@ def save_state(path: str | os.PathLike[str], state: Any) -> Path:
     path = Path(os.path.realpath(path))
     data, arrays = encode_state(state)
     _refuse_foreign_files(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.saving-", dir=path.parent))
-    try:
-        _write_files(folder, data, arrays)
-        _publish(folder, path)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with storing(f"saving to {path}", "free or choose another disk; a checkpoint that was there before is still whole"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.saving-", dir=path.parent))
+        try:
+            _write_files(folder, data, arrays)
+            _publish(folder, path)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
     return path
+
+
+@contextmanager
+def storing(where: str, do: str) -> Iterator[None]:
+    """Turn what the system says against writing a file into a named error.
+
+    Args:
+        where: what is being written.
+        do: what to do about it.
+
+    Raises:
+        StorageError: an OSError was raised inside.
+    """
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        found = f"{type(error).__name__}: {error}"
+        raise StorageError(explain(where, expected="a place that can be written to", found=found, do=do)) from error
 
 
 def _write_files(folder: Path, data: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
@@ -119,11 +147,22 @@ def _previous(path: Path) -> Path:
 def _publish(folder: Path, path: Path) -> None:
     previous = _previous(path)
     if path.exists():
-        shutil.rmtree(previous, ignore_errors=True)
-        os.rename(path, previous)
+        if previous.exists() and not _is_whole(path):  # then what waits there is all there is
+            shutil.rmtree(path)
+        else:
+            shutil.rmtree(previous, ignore_errors=True)
+            os.rename(path, previous)
     os.rename(folder, path)
     _sync_folder(path.parent)
     shutil.rmtree(previous, ignore_errors=True)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        _read_files(path)
+    except CheckpointError:
+        return False
+    return True
 
 
 def _refuse_foreign_files(path: Path) -> None:
@@ -147,18 +186,13 @@ def load_state(path: str | os.PathLike[str]) -> Any:
     Reading runs no code from the files.
 
     Args:
-        path: the folder that `save_state` wrote. If a save was interrupted at the moment of replacing it,
-            the checkpoint it was about to replace is read.
+        path: the folder that `save_state` wrote. If a save was interrupted at the moment of replacing it, or
+            left it damaged, and the checkpoint it was about to replace is still there, that one is read.
 
     Raises:
         CheckpointError: the folder is missing, incomplete, damaged or of another version.
     """
-    path = Path(os.path.realpath(path))
-    folder = path
-    if not path.exists() and _previous(path).is_dir():
-        folder = _previous(path)
-    marker = _read_marker(folder)
-    contents = {name: _read_checked(folder / name, marker["files"].get(name)) for name in (_STATE, _ARRAYS)}
+    folder, contents = _whole(Path(os.path.realpath(path)))
     try:
         data = json.loads(contents[_STATE])
         with np.load(io.BytesIO(contents[_ARRAYS]), allow_pickle=False) as packed:
@@ -166,6 +200,39 @@ def load_state(path: str | os.PathLike[str]) -> Any:
     except (ValueError, OSError, EOFError, KeyError, MemoryError, RecursionError, zipfile.BadZipFile) as error:
         raise _damaged(folder, f"contents that cannot be read ({type(error).__name__}: {error})") from error
     return decode_state(data, arrays)
+
+
+def check_state(path: str | os.PathLike[str]) -> None:
+    """Make sure that a checkpoint is whole, without decoding it.
+
+    Args:
+        path: the folder that `save_state` wrote.
+
+    Raises:
+        CheckpointError: the folder is missing, incomplete, damaged or of another version.
+    """
+    _whole(Path(os.path.realpath(path)))
+
+
+def _whole(path: Path) -> tuple[Path, dict[str, bytes]]:
+    """The folder to read, this one or the one it replaced, and the contents of its files."""
+    try:
+        return path, _read_files(path)
+    except CheckpointError as error:
+        if not _previous(path).is_dir():
+            raise
+        try:
+            contents = _read_files(_previous(path))
+        except CheckpointError:
+            raise error from None
+        if path.exists():
+            _log.warning("%s\n  instead:  the checkpoint that it replaced is read", error)
+        return _previous(path), contents
+
+
+def _read_files(folder: Path) -> dict[str, bytes]:
+    files = _read_marker(folder)["files"]
+    return {name: _read_checked(folder / name, files.get(name)) for name in (_STATE, _ARRAYS)}
 
 
 def _read_marker(folder: Path) -> dict[str, Any]:
@@ -185,7 +252,7 @@ def _read_marker(folder: Path) -> dict[str, Any]:
             marker = json.loads(opened.read(_MAX_MARKER_BYTES))
         known = marker["format"] == _FORMAT and isinstance(marker["files"], dict)
         version = marker["version"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
         raise _damaged(folder, f"{_MARKER} cannot be read ({error})") from error
     if not known or version != FORMAT_VERSION:
         raise CheckpointError(
@@ -202,10 +269,13 @@ def _read_marker(folder: Path) -> dict[str, Any]:
 def _read_checked(file: Path, fingerprint: Any) -> bytes:
     if not isinstance(fingerprint, dict) or not file.is_file():
         raise _damaged(file.parent, f"no {file.name}")
-    size = file.stat().st_size
-    if size != fingerprint.get("bytes"):
-        raise _damaged(file.parent, f"{file.name} has {size} bytes, {fingerprint.get('bytes')} were written")
-    content = file.read_bytes()
+    try:
+        size = file.stat().st_size
+        if size != fingerprint.get("bytes"):
+            raise _damaged(file.parent, f"{file.name} has {size} bytes, {fingerprint.get('bytes')} were written")
+        content = file.read_bytes()
+    except OSError as error:
+        raise _damaged(file.parent, f"{file.name} cannot be read ({error})") from error
     if hashlib.sha256(content).hexdigest() != fingerprint.get("sha256"):
         raise _damaged(file.parent, f"{file.name} was changed after it was written")
     return content

@@ -28,6 +28,7 @@ __all__ = [
     "RunnerArgumentError",
     "RunnerError",
     "SpaceError",
+    "StorageError",
     "UnknownNameError",
     "add_context",
     "explain",
@@ -101,6 +102,10 @@ class ConfigError(EpibatchError, ValueError):
 
 class CheckpointError(EpibatchError, ValueError):
     """A checkpoint is incomplete, damaged, or does not fit what it is loaded into."""
+
+
+class StorageError(EpibatchError, OSError):
+    """Something could not be written: the disk is full or broken, or there is no permission."""
 
 
 class RunnerError(EpibatchError, RuntimeError):

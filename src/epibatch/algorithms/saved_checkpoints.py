@@ -1,0 +1,150 @@
+"""The checkpoints of a run, numbered by iteration: which there are, which is the newest whole one, which may go."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+from pathlib import Path
+
+from epibatch.core.checkpoints import check_state, storing
+from epibatch.core.errors import CheckpointError, explain
+
+__all__ = ["CHECKPOINTS", "SavedCheckpoints", "newest_checkpoint"]
+
+CHECKPOINTS = "checkpoints"
+"""The folder of a run that holds its checkpoints."""
+
+_NUMBERED = re.compile(r"\.?(\d+)(?:\.previous)?")
+_log = logging.getLogger(__name__)
+
+
+class SavedCheckpoints:
+    """The folder `checkpoints/` of a run: one checkpoint per saved iteration, named `000012` for iteration 12.
+
+    Args:
+        folder: the folder; it need not exist yet.
+
+    Example:
+        >>> SavedCheckpoints(Path("runs/one/checkpoints")).path_of(12).name
+        '000012'
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path_of(self, iteration: int) -> Path:
+        """Where the checkpoint after so many iterations belongs."""
+        return self.folder / f"{iteration:06d}"
+
+    def iterations(self) -> list[int]:
+        """The iterations that were saved, the newest first; their checkpoints may be damaged."""
+        if not self.folder.is_dir():
+            return []
+        names = [entry.name for entry in self.folder.iterdir() if entry.is_dir()]
+        found = (_NUMBERED.fullmatch(name) for name in names)
+        return sorted({int(match[1]) for match in found if match}, reverse=True)
+
+    def newest(self) -> Path:
+        """The newest whole checkpoint; damaged ones are passed over, each with a warning in the log.
+
+        Raises:
+            CheckpointError: there is none, or all are damaged; the message says how each of them is.
+        """
+        faults: list[str] = []
+        for iteration in self.iterations():
+            path = self.path_of(iteration)
+            try:
+                check_state(path)
+            except CheckpointError as error:
+                faults.append(str(error))
+                continue
+            for fault in faults:
+                _log.warning("%s\n  instead:  %s is used", fault, path)
+            return path
+        raise CheckpointError(
+            explain(
+                f"checkpoints in {self.folder}",
+                expected="a whole checkpoint",
+                found="".join(f"\n    - {fault}".replace("\n", "\n      ") for fault in faults) or "none",
+                do="restore one from a copy" if faults else "let the run come to its first save",
+            )
+        )
+
+    def prune(self, num_to_keep: int | None) -> None:
+        """Remove the oldest checkpoints beyond so many; None keeps all.
+
+        Raises:
+            StorageError: the system does not let them be removed.
+        """
+        if num_to_keep is None:
+            return
+        with storing(f"removing old checkpoints in {self.folder}", "see to its permissions"):
+            for iteration in self.iterations()[num_to_keep:]:
+                path = self.path_of(iteration)
+                for folder in (path, path.with_name(f".{path.name}.previous")):
+                    if folder.exists():
+                        shutil.rmtree(folder)
+
+    def go_on_from(self, iteration: int) -> list[Path]:
+        """Make room for a run that goes on after an iteration.
+
+        What killed saves left is removed, and checkpoints of later iterations, which are damaged, get the
+        ending `.damaged`, under which nothing looks for them.
+
+        Returns:
+            Where the damaged ones are now.
+        """
+        if not self.folder.is_dir():
+            return []
+        for rest in self.folder.glob(".*.saving-*"):
+            shutil.rmtree(rest, ignore_errors=True)
+        moved = []
+        for later in self.iterations():
+            if later > iteration:
+                path = self.path_of(later)
+                for folder in (path, path.with_name(f".{path.name}.previous")):
+                    if folder.exists():
+                        moved.append(_unused(path.with_name(f"{path.name}.damaged")))
+                        folder.rename(moved[-1])
+        return moved
+
+
+def _unused(path: Path) -> Path:
+    """The path, with a number behind it if it is taken."""
+    number, free = 1, path
+    while free.exists():
+        number, free = number + 1, path.with_name(f"{path.name}-{number}")
+    return free
+
+
+def newest_checkpoint(path: str | Path) -> Path:
+    """The checkpoint that a path means: itself, or the newest whole one of a run.
+
+    Args:
+        path: a checkpoint's folder, a run's folder, or the folder `checkpoints` of a run.
+
+    Returns:
+        A folder for `Algorithm.from_checkpoint`. Of a run, damaged checkpoints are passed over for the newest
+        whole one, with a warning in the log that says which and why; a checkpoint that is named itself is
+        used or refused.
+
+    Raises:
+        CheckpointError: there is no such folder, no checkpoint in it, or no whole one.
+
+    Example:
+        >>> newest_checkpoint("nowhere")
+        Traceback (most recent call last):
+            ...
+        epibatch.core.errors.CheckpointError: loading ...nowhere
+          expected: a complete checkpoint
+          found:    no such folder
+          do:       check the path; a folder without the file was not written to its end
+    """
+    path = Path(path)
+    if (path / CHECKPOINTS).is_dir() or (path / "config.yaml").is_file():
+        return SavedCheckpoints(path / CHECKPOINTS).newest()
+    if SavedCheckpoints(path).iterations():
+        return SavedCheckpoints(path).newest()
+    check_state(path)
+    return path
