@@ -99,6 +99,16 @@ class SingleAgentEnvRunner:
         """Observation and action space by name: `__env__` (vector), `__env_single__`, `default_policy`."""
         return self.spaces
 
+    @property
+    def pipelines(self) -> dict[str, Any]:
+        """The two acting pipelines, `env_to_module` and `module_to_env`."""
+        return {"env_to_module": self._env_to_module, "module_to_env": self._module_to_env}
+
+    @property
+    def num_env_steps_sampled_lifetime(self) -> int:
+        """Environment steps taken so far, those before a restore included."""
+        return self._metrics.steps
+
     # -- sampling ------------------------------------------------------------------------------
 
     def sample(

@@ -79,8 +79,9 @@ class GetActions(ColumnarPiece):
             batch[Columns.ACTIONS] = self._sample(distribution)
         if Columns.ACTION_LOGP not in batch:
             logp = batch[Columns.ACTION_LOGP] = distribution.logp(batch[Columns.ACTIONS])
-            if logp.device.type == "cpu" and np.isnan(logp.detach().numpy()).any():
-                raise self._not_a_number(module, logp)
+            checked = inputs if call.explore is False else logp  # a greedy action's probability is 1 whatever it is
+            if checked.device.type == "cpu" and np.isnan(checked.detach().numpy()).any():
+                raise self._not_a_number(module, checked)
         return batch
 
     def _check_width(self, module: Any, inputs: Any) -> None:
@@ -101,8 +102,8 @@ class GetActions(ColumnarPiece):
             )
         self._width = width
 
-    def _not_a_number(self, module: Any, logp: torch.Tensor) -> ColumnError:
-        rows = torch.isnan(logp).flatten(1).any(1) if logp.ndim > 1 else torch.isnan(logp)
+    def _not_a_number(self, module: Any, found: torch.Tensor) -> ColumnError:
+        rows = torch.isnan(found).flatten(1).any(1) if found.ndim > 1 else torch.isnan(found)
         return ColumnError(
             explain(
                 f"column {Columns.ACTION_DIST_INPUTS!r} of {type(module).__name__}",

@@ -12,6 +12,7 @@ from epibatch.core.version import __version__
 
 if TYPE_CHECKING:
     from epibatch.algorithms.algorithm import Algorithm
+    from epibatch.algorithms.policy import Policy
     from epibatch.algorithms.ppo import PPOConfig
     from epibatch.connectors import ConnectorPipelineV2, ConnectorV2
     from epibatch.core.columns import Columns
@@ -24,6 +25,7 @@ __all__ = [
     "ConnectorPipelineV2",
     "ConnectorV2",
     "PPOConfig",
+    "Policy",
     "SingleAgentEpisode",
     "VectorEpisodes",
     "__version__",
@@ -38,6 +40,7 @@ __getattr__, __dir__ = lazy_exports(
         "ConnectorPipelineV2": "epibatch.connectors",
         "ConnectorV2": "epibatch.connectors",
         "PPOConfig": "epibatch.algorithms.ppo",
+        "Policy": "epibatch.algorithms.policy",
         "SingleAgentEpisode": "epibatch.episodes",
         "VectorEpisodes": "epibatch.episodes",
         "register": "epibatch.core.registry",

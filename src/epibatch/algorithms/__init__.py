@@ -9,9 +9,10 @@ from epibatch.core.lazy import lazy_exports
 if TYPE_CHECKING:
     from .algorithm import Algorithm
     from .algorithm_config import AlgorithmConfig
+    from .policy import Policy, PolicyState
     from .ppo import PPO, PPOConfig
 
-__all__ = ["PPO", "Algorithm", "AlgorithmConfig", "PPOConfig"]
+__all__ = ["PPO", "Algorithm", "AlgorithmConfig", "PPOConfig", "Policy", "PolicyState"]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
@@ -20,5 +21,7 @@ __getattr__, __dir__ = lazy_exports(
         "AlgorithmConfig": ".algorithm_config",
         "PPO": ".ppo",
         "PPOConfig": ".ppo",
+        "Policy": ".policy",
+        "PolicyState": ".policy",
     },
 )

@@ -13,12 +13,15 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import CheckpointError, ConfigError, RunnerError, explain
 
 from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, write_checkpoint
+from .policy_checkpoint import acting_data
 from .random_state import get_random_state, seed_everything, set_random_state
 
 if TYPE_CHECKING:
     from ..connectors.learner import LearnerConnectorPipeline
     from ..learner import Learner
     from .algorithm_config import AlgorithmConfig
+    from .live_policy import LivePolicy
+    from .policy import Policy, PolicyState
 
 __all__ = ["Algorithm"]
 
@@ -70,6 +73,7 @@ class Algorithm(ABC):
             self.env_runner.stop()
             raise
         self._share_lookback()
+        self._live_policy: LivePolicy | None = None
 
     def check_module(self, module: Any) -> None:
         """Check what can be known of a module before it is used.
@@ -171,6 +175,30 @@ class Algorithm(ABC):
         """The module that is trained."""
         return self.learner.module[module_id]
 
+    # ------------------------------------------------------------------------------------- acting
+
+    def get_policy(self) -> Policy:
+        """The policy as it is trained, for environments of one's own; always the same object.
+
+        It acts with the newest weights and statistics, in pipelines of its own: what it is given and draws does not
+        change the training.
+        """
+        if self._live_policy is None:
+            from .live_policy import LivePolicy
+
+            self._live_policy = LivePolicy(self.config, self.env_runner)
+        return self._live_policy.policy
+
+    def act(self, obs: Any, state: PolicyState | None = None, **options: Any) -> tuple[Any, PolicyState]:
+        """The action for an observation, or the actions for a batch of them; see `Policy.act`.
+
+        Args:
+            obs: one observation, or N of them stacked.
+            state: what the call before returned; None at the beginning.
+            **options: `explore` (default False), `reward`, `info`, `starts`.
+        """
+        return self.get_policy().act(obs, state, **options)
+
     def stop(self) -> None:
         """Close the environments; the algorithm cannot be used afterwards."""
         self.env_runner.stop()
@@ -213,6 +241,8 @@ class Algorithm(ABC):
         self._env_steps = int(state["counters"]["num_env_steps_sampled_lifetime"])
         set_random_state(state["random"])
         self.env_runner.checkpoint_reset()
+        if self._live_policy is not None:
+            self._live_policy.forget()
 
     def save_to_path(self, path: str | Path, *, end_episodes: bool = True) -> str:
         """Save everything into a folder; a checkpoint that is there already is replaced in one step.
@@ -238,8 +268,10 @@ class Algorithm(ABC):
     def _description(self) -> dict[str, Any]:
         """What a checkpoint says about itself: the config as data, or why it is none."""
         runner = self.env_runner
-        data, not_data = config_data(self.config, runner.env, runner.get_spaces())
-        return {"algorithm": self.config.algorithm, "config": data, "not_data": not_data}
+        spaces = runner.get_spaces()
+        data, not_data = config_data(self.config, runner.env, spaces)
+        acting = acting_data(spaces["__env_single__"], runner.pipelines, runner.module)
+        return {"algorithm": self.config.algorithm, "config": data, "not_data": not_data, "acting": acting}
 
     def restore_from_path(self, path: str | Path) -> None:
         """Take over everything from a checkpoint of the same config; the runner starts new episodes.

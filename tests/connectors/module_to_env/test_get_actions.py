@@ -133,7 +133,10 @@ def test_distribution_inputs_of_another_number_than_the_space_takes_are_refused(
 
 def test_inputs_that_are_no_numbers_are_refused_and_arrays_are_taken(lab):
     call = {"episodes": [lab.episode(numpy=False)], "rl_module": lab.module(), "explore": True}
-    with pytest.raises(EpibatchError, match=r"action_dist_inputs[\s\S]*NaN in rows \[1\]"):
-        lab.call(GetActions(), {"action_dist_inputs": torch.tensor([[0.0, 1.0], [0.0, float("nan")]])}, **call)
+    for explore in (True, False):
+        call["explore"] = explore
+        with pytest.raises(EpibatchError, match=r"action_dist_inputs[\s\S]*NaN in rows \[1\]"):
+            lab.call(GetActions(), {"action_dist_inputs": torch.tensor([[0.0, 1.0], [0.0, float("nan")]])}, **call)
+    call["explore"] = True
     batch = lab.call(GetActions(), {"action_dist_inputs": np.array([[0.0, 99.0]], np.float32)}, **call)
     assert batch["actions"].tolist() == [1]

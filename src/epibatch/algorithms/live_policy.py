@@ -1,0 +1,48 @@
+"""The policy of an algorithm that is being trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .policy import Policy
+
+__all__ = ["LivePolicy"]
+
+
+class LivePolicy:
+    """Keeps a policy up to date with a runner, whose module it shares and whose pipelines it does not touch.
+
+    Args:
+        config: What the runner was built from.
+        runner: Samples for the training.
+
+    Attributes:
+        policy: The policy.
+    """
+
+    def __init__(self, config: Any, runner: Any) -> None:
+        self._runner = runner
+        self._seen: int | None = None
+        spaces = runner.get_spaces()
+        self.policy = Policy(
+            runner.module,
+            config.build_env_to_module_connector(env=runner.env, spaces=spaces),
+            config.build_module_to_env_connector(env=runner.env, spaces=spaces),
+            before_acting=self._update,
+        )
+        self._update(self.policy)
+        if config.seed is not None:
+            self.policy.seed(config.seed)
+
+    def forget(self) -> None:
+        """Take over the runner's statistics at the next call, whether it has sampled or not."""
+        self._seen = None
+
+    def _update(self, policy: Policy) -> None:
+        """Take over the runner's statistics if it has sampled since the last time."""
+        steps = self._runner.num_env_steps_sampled_lifetime
+        if steps != self._seen:
+            own = self._runner.pipelines
+            policy.lookback = max(pipeline.lookback_needed for pipeline in own.values())
+            policy.set_connector_states(own["env_to_module"].get_state(), own["module_to_env"].get_state())
+            policy.steps = self._seen = steps

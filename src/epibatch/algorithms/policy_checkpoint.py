@@ -1,0 +1,240 @@
+"""What a checkpoint holds for acting without an environment, and the policy that is built from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.errors import CheckpointError, EpibatchError, add_context, explain
+from epibatch.core.registry import build_piece, piece_to_dict, plain_data
+from epibatch.core.spaces import space_from_dict, space_to_dict
+
+from .checkpoint import read_checkpoint
+
+if TYPE_CHECKING:
+    from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
+    from .algorithm_config import AlgorithmConfig
+    from .policy import Policy
+
+__all__ = ["acting_data", "load_policy"]
+
+PARTS = ("spaces", "env_to_module", "module_to_env", "module")
+
+
+# ----------------------------------------------------------------------------------------- writing
+
+
+def acting_data(spaces: tuple[Any, Any], pipelines: Mapping[str, ConnectorPipelineV2], module: Any) -> dict[str, Any]:
+    """Spaces, both acting pipelines and the module as plain data.
+
+    Args:
+        spaces: Observation and action space of one environment.
+        pipelines: `env_to_module` and `module_to_env`.
+        module: The module that acts.
+
+    Returns:
+        A value for each of `PARTS`, None where it cannot be expressed as data, and `not_data`: why, by part; and
+        `lookback`, the earlier steps that the pipelines read.
+    """
+    makers: dict[str, Callable[[], Any]] = {
+        "spaces": lambda: [space_to_dict(space) for space in spaces],
+        "module": lambda: _module_data(module.unwrapped()),
+        **{name: partial(_pieces_data, own) for name, own in pipelines.items()},
+    }
+    data: dict[str, Any] = {"lookback": max(own.lookback_needed for own in pipelines.values()), "not_data": {}}
+    for name in PARTS:
+        try:
+            data[name] = makers[name]()
+        except (EpibatchError, TypeError) as error:
+            data[name], data["not_data"][name] = None, str(error)
+    return data
+
+
+def _pieces_data(pipeline: ConnectorPipelineV2) -> list[dict[str, Any]]:
+    return [piece_to_dict(piece) for piece in pipeline]
+
+
+def _module_data(module: Any) -> dict[str, Any]:
+    """The arguments that a module was built with, and its class unless it is the default one."""
+    cls, options = type(module), module.model_config
+    if dataclasses.is_dataclass(options) and not isinstance(options, type):
+        options = dataclasses.asdict(options)
+    try:
+        options = plain_data(options)
+    except TypeError as error:
+        raise TypeError(f"model_config of {cls.__name__}: {str(error).removeprefix('a ')} is code, not data") from error
+    spaces = {name: getattr(module, name) for name in ("observation_space", "action_space")}
+    path = None if cls is _default_class(**spaces, model_config=options) else f"{cls.__module__}:{cls.__qualname__}"
+    if path is not None and ("<locals>" in path or cls.__module__ == "__main__"):
+        raise TypeError(f"the module class {cls.__qualname__} is defined in a function or a script")
+    described = {name: None if space is None else space_to_dict(space) for name, space in spaces.items()}
+    return {"module_class": path, "model_config": options, **described}
+
+
+def _default_class(**arguments: Any) -> type | None:
+    from epibatch.core.rl_module import default_module_spec
+
+    try:
+        return default_module_spec(**arguments).module_class
+    except (EpibatchError, TypeError):  # spaces or options that are not the default module's
+        return None
+
+
+# ----------------------------------------------------------------------------------------- reading
+
+
+def load_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bool) -> Policy:
+    """See `Policy.from_checkpoint`."""
+    from .policy import Policy
+
+    description, state = read_checkpoint(path)
+    acting = description.get("acting")
+    if not isinstance(acting, Mapping):
+        raise CheckpointError(
+            explain(
+                f"checkpoint {path}",
+                expected="the spaces, pieces and module of a policy",
+                found="none: an earlier version of epibatch saved it",
+                do="load it with Algorithm.from_checkpoint(path) and save it again",
+            )
+        )
+    build = _Parts(path, acting, allow_imports) if config is None else _ConfigParts(path, acting, config)
+    runner = state["env_runner"]
+    env_to_module, module_to_env = build.pipelines()
+    module = build.module(env_to_module)
+    module.set_state(state["learner"]["module"][DEFAULT_MODULE_ID])
+    policy = Policy(
+        module,
+        env_to_module,
+        module_to_env,
+        lookback=int(acting["lookback"]),
+        steps=int(runner["num_env_steps_sampled_lifetime"]),
+    )
+    policy.set_connector_states(runner["env_to_module_connector"], runner["module_to_env_connector"])
+    return policy
+
+
+class _Parts:
+    """Builds a policy's parts from the data in a checkpoint.
+
+    Args:
+        path: Of the checkpoint, for messages.
+        acting: What `acting_data` gave.
+        allow_imports: Whether classes may be imported by path.
+
+    Raises:
+        CheckpointError: a part is code.
+    """
+
+    def __init__(self, path: Path, acting: Mapping[str, Any], allow_imports: bool) -> None:
+        self._where, self._acting, self._allow_imports = f"checkpoint {path}", acting, allow_imports
+        if acting["not_data"]:
+            reasons = "".join(f"\n{name}: {reason}" for name, reason in acting["not_data"].items())
+            raise CheckpointError(
+                explain(
+                    self._where,
+                    expected="the original config, because part of the policy is code that no checkpoint stores",
+                    found=reasons.replace("\n", "\n            "),
+                    do="pass it: Policy.from_checkpoint(path, config=config)",
+                )
+            )
+
+    def pipelines(self) -> tuple[Any, Any]:
+        """Env-to-module and module-to-env."""
+        from ..connectors.env_to_module import EnvToModulePipeline
+        from ..connectors.module_to_env import ModuleToEnvPipeline
+
+        spaces = [space_from_dict(space) for space in self._acting["spaces"]]
+        made: list[Any] = []
+        for name, cls in (("env_to_module", EnvToModulePipeline), ("module_to_env", ModuleToEnvPipeline)):
+            try:
+                pieces = [build_piece(spec, allow_imports=self._allow_imports) for spec in self._acting[name]]
+                made.append(cls(*spaces, connectors=pieces))
+            except EpibatchError as error:
+                raise self._unfit(f"pieces of {name} that can be built here", str(error)) from error
+        return made[0], made[1]
+
+    def module(self, env_to_module: Any) -> Any:
+        """The module, with new weights."""
+        from epibatch.core.rl_module import RLModuleSpec
+
+        data = dict(self._acting["module"])
+        for name in ("observation_space", "action_space"):
+            data[name] = None if data[name] is None else space_from_dict(data[name])
+        path = data.pop("module_class")
+        return RLModuleSpec(module_class=None if path is None else self._imported(path), **data).build()
+
+    def _imported(self, path: str) -> Any:
+        if not self._allow_imports:
+            raise self._unfit("a module class that may be imported", f"{path!r}, and importing runs code")
+        name, _, attributes = path.partition(":")
+        try:
+            found: Any = importlib.import_module(name)
+            for attribute in attributes.split("."):
+                found = getattr(found, attribute)
+        except (ImportError, AttributeError) as error:
+            raise self._unfit(f"the module class {path!r}", f"{type(error).__name__}: {error}") from error
+        return found
+
+    def _unfit(self, expected: str, found: str) -> CheckpointError:
+        return CheckpointError(
+            explain(
+                self._where,
+                expected=expected,
+                found=found.replace("\n", "\n            "),
+                do="install or register what is missing, pass allow_imports=True for a checkpoint that you trust, or "
+                "pass the original config",
+            )
+        )
+
+
+class _ConfigParts:
+    """Builds a policy's parts from a config, and the spaces in a checkpoint.
+
+    Args:
+        path: Of the checkpoint, for messages.
+        acting: What `acting_data` gave.
+        config: The config.
+    """
+
+    def __init__(self, path: Path, acting: Mapping[str, Any], config: AlgorithmConfig) -> None:
+        self._config = config
+        self._spaces = self._known_spaces(path, acting)
+
+    def _known_spaces(self, path: Path, acting: Mapping[str, Any]) -> dict[str, Any]:
+        import gymnasium as gym
+
+        if acting["spaces"] is not None:
+            observation, action = (space_from_dict(space) for space in acting["spaces"])
+        else:
+            observation, action = self._config.observation_space, self._config.action_space
+        if observation is None or action is None:
+            raise CheckpointError(
+                explain(
+                    f"checkpoint {path}",
+                    expected="the spaces of the environment",
+                    found=str(acting["not_data"]["spaces"]).replace("\n", "\n            "),
+                    do="give them in the config: .environment(observation_space=..., action_space=...)",
+                )
+            )
+        batched = tuple(gym.vector.utils.batch_space(space, 1) for space in (observation, action))
+        return {"__env__": batched, "__env_single__": (observation, action)}
+
+    def pipelines(self) -> tuple[Any, Any]:
+        """Env-to-module and module-to-env."""
+        try:
+            env_to_module = self._config.build_env_to_module_connector(env=None, spaces=self._spaces)
+            self._spaces[DEFAULT_MODULE_ID] = (env_to_module.observation_space, self._spaces["__env_single__"][1])
+            return env_to_module, self._config.build_module_to_env_connector(env=None, spaces=self._spaces)
+        except Exception as error:
+            add_context(error, "in Policy.from_checkpoint, which calls the config's functions with env=None:")
+            raise
+
+    def module(self, env_to_module: Any) -> Any:
+        """The module, with new weights."""
+        return self._config.get_rl_module_spec(env=None, spaces=self._spaces).build()

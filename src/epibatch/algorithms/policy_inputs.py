@@ -1,0 +1,153 @@
+"""What somebody hands to a policy, as arrays with one row per environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import ColumnError, SpaceError, explain
+from epibatch.core.spaces import get_base_struct_from_space
+from epibatch.core.structs import flatten, flatten_like, unflatten
+
+__all__ = ["PolicyInputs"]
+
+_KINDS = {"f": "fiub", "i": "iub", "u": "iub", "b": "iub"}
+_DO = "give one observation of the environment, or those of several stacked along a new first axis"
+
+
+class PolicyInputs:
+    """Reads observations and what comes with them, for one environment or for several.
+
+    A leaf of exactly its space's shape is one observation, one with an axis more in front is a batch. As shapes of a
+    space have a fixed number of axes, there is no third reading.
+
+    Args:
+        space: Of one observation.
+
+    Example:
+        >>> inputs = PolicyInputs(gym.spaces.Box(0, 1, (2,)))
+        >>> inputs.observations([0.5, 0.5])
+        (array([[0.5, 0.5]], dtype=float32), False)
+        >>> inputs.observations(np.zeros((3, 2)))[0].shape
+        (3, 2)
+    """
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self._space = space
+        self._leaves, self._form = flatten(get_base_struct_from_space(space))
+        for leaf in self._leaves:
+            if leaf.shape is None or leaf.dtype is None:
+                raise SpaceError(
+                    explain(
+                        "Policy, observation space",
+                        expected="leaves with a shape and a type",
+                        found=repr(leaf),
+                        do="turn this part of the observation into numbers with a Gymnasium wrapper",
+                    )
+                )
+
+    def observations(self, obs: Any) -> tuple[Any, bool]:
+        """Arrays of shape [N, ...] in the space's types, and whether a batch was given.
+
+        Raises:
+            SpaceError: another nesting, shape or kind than the space's, or no rows.
+        """
+        space = self._leaves[0]
+        if self._form is None and type(obs) is np.ndarray and obs.dtype == space.dtype:
+            if obs.shape == space.shape:
+                return obs[None], False
+            if obs.shape[1:] == space.shape and len(obs):
+                return obs, True
+        try:
+            values = flatten_like(self._form, obs)
+        except ColumnError as error:
+            raise SpaceError(f"observation for Policy.act, against {self._space}\n{error}") from error
+        arrays = [self._array(leaf, value) for leaf, value in zip(self._leaves, values)]
+        batched = arrays[0].ndim > len(self._leaves[0].shape or ())
+        rows = {len(array) if batched and array.ndim else None for array in arrays}
+        for leaf, array in zip(self._leaves, arrays):
+            shape = array.shape[1:] if batched else array.shape
+            if array.ndim - batched != len(leaf.shape or ()) or shape != leaf.shape:
+                raise self._unfit(leaf, f"shape {array.shape}")
+        if len(rows) != 1 or 0 in rows:
+            raise self._unfit(self._space, f"parts with {sorted(map(str, rows))} rows" if len(rows) > 1 else "no rows")
+        return unflatten(self._form, [array if batched else array[None] for array in arrays]), batched
+
+    def _array(self, leaf: Any, value: Any) -> Any:
+        """One leaf as an array of the space's type."""
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError) as error:
+            raise self._unfit(leaf, f"{type(value).__name__} that is no array ({error})") from error
+        if array.dtype.kind not in _KINDS.get(leaf.dtype.kind, ""):
+            raise self._unfit(leaf, f"{type(value).__name__} of {array.dtype}")
+        cast = array.astype(leaf.dtype, copy=False)
+        if leaf.dtype.kind != "f" and cast is not array and not np.array_equal(cast, array):
+            raise self._unfit(leaf, f"values that {leaf.dtype} cannot hold")
+        return cast
+
+    def _unfit(self, space: Any, found: str) -> SpaceError:
+        return SpaceError(
+            explain("observation for Policy.act", expected=f"{space}, or a batch of them", found=found, do=_DO)
+        )
+
+    @staticmethod
+    def rewards(reward: Any, rows: int, batched: bool) -> Any:
+        """The rewards of the last step, shape [rows]; NaN where nobody gave any.
+
+        Raises:
+            ColumnError: not one number per row.
+        """
+        if reward is None:
+            return np.full(rows, np.nan)
+        array = np.asarray(reward)
+        if array.shape != ((rows,) if batched else ()) or array.dtype.kind not in "fiub":
+            raise _unfit_rows("reward", "a number", "numbers", rows if batched else None, array)
+        return array.reshape(rows).astype(np.float64, copy=False)
+
+    @staticmethod
+    def starts(starts: Any, rows: int, batched: bool) -> Any:
+        """Which rows begin a new episode: bool, [rows]; None if none does.
+
+        Raises:
+            ColumnError: not one boolean per row.
+        """
+        if starts is None:
+            return None
+        array = np.asarray(starts)
+        if array.shape != ((rows,) if batched else ()) or array.dtype.kind != "b":
+            raise _unfit_rows("starts", "a boolean", "booleans", rows if batched else None, array)
+        return array.reshape(rows) if array.any() else None
+
+    @staticmethod
+    def infos(info: Any, batched: bool) -> Any:
+        """The infos of the rows: a vector environment's dict of arrays, or one dict per row.
+
+        Raises:
+            ColumnError: no dict.
+        """
+        if info is not None and not isinstance(info, dict):
+            raise ColumnError(
+                explain(
+                    "info for Policy.act",
+                    expected="the dict that the environment's reset or step returned",
+                    found=type(info).__name__,
+                    do="pass it as it came; a vector environment's is a dict of arrays",
+                )
+            )
+        return None if not info else info if batched else [info]
+
+
+def _unfit_rows(what: str, one: str, many: str, rows: int | None, found: Any) -> ColumnError:
+    return ColumnError(
+        explain(
+            f"{what} for Policy.act",
+            expected=f"{one} for a single observation" if rows is None else f"{rows} {many}, one per row",
+            found=f"{found.dtype} of shape {found.shape}",
+            do=f"pass {what} as the environment's step gave it"
+            if what == "reward"
+            else "pass terminated | truncated of the step before, which say whose observation is a reset one",
+        )
+    )

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from epibatch import Policy
+from epibatch.algorithms.policy import PolicyState
+from epibatch.core.errors import ColumnError, ConfigError, EpisodeStateError
+from epibatch.env_runner import make_vector_env
+
+CASES = ("mlp", "lstm", "frames", "box", "reward", "mean")
+
+
+def policies(algo, tmp_path):
+    """The algorithm's own policy, and one that was loaded from its checkpoint and seeded like its runner."""
+    live = algo.get_policy()
+    algo.save_to_path(tmp_path / "checkpoint")
+    loaded = Policy.from_checkpoint(tmp_path / "checkpoint", config=algo.config)
+    loaded.seed(algo.config.seed)
+    return {"live": live, "loaded": loaded}
+
+
+def sampled_actions(algo, vector_steps, explore):
+    """Per environment the actions that it got, as the runner's infos tell."""
+    episodes = algo.env_runner.sample(num_timesteps=vector_steps * algo.env_runner.num_envs, explore=explore)
+    got = [[] for _ in range(algo.env_runner.num_envs)]
+    ends = [0] * len(got)
+    for chunk, episode in zip(episodes.chunks, episodes):
+        assert chunk.start >= ends[chunk.env]
+        ends[chunk.env] = chunk.start
+        got[chunk.env] += [info["got"] for info in episode.get_infos()[1:]]
+    return got
+
+
+def acted_actions(policy, env, vector_steps, explore, seed):
+    """The same in a vector environment that somebody steps, and that resets a step after an end."""
+    obs, _ = env.reset(seed=seed)
+    state, rewards = None, np.zeros(len(obs))
+    starts = done = np.zeros(len(obs), bool)
+    taken = [[] for _ in range(len(obs))]
+    for _ in range(vector_steps):
+        actions, state = policy.act(obs, state, explore=explore, reward=rewards, starts=starts)
+        obs, rewards, terminated, truncated, _ = env.step(actions)
+        for i in np.flatnonzero(~done):
+            taken[i].append(actions[i])
+        starts, done = done, terminated | truncated
+    env.close()
+    return taken
+
+
+@pytest.mark.parametrize("explore", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_a_batch_acts_as_the_runner_does(algorithm, walk, tmp_path, case, explore):
+    algo = algorithm(case, num_envs=3)
+    env = make_vector_env(walk, 3, env_config=algo.config.env_config)
+    taken = acted_actions(algo.get_policy(), env, 60, explore, seed=3)
+    sampled = sampled_actions(algo, 60, explore)
+    for mine, theirs in zip(taken, sampled):
+        assert len(mine) > 30  # a good many episodes of 3 to 9 steps
+        np.testing.assert_array_equal(mine, theirs[: len(mine)])
+    loaded = policies(algo, tmp_path)["loaded"]
+    again = acted_actions(loaded, make_vector_env(walk, 3, env_config=algo.config.env_config), 60, explore, seed=3)
+    for mine, theirs in zip(again, taken):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_single_observations_over_whole_episodes(algorithm, walk, tmp_path, case):
+    algo = algorithm(case)
+    theirs = sampled_actions(algo, 60, False)[0]
+    for policy in policies(algo, tmp_path).values():
+        env, mine = walk(**algo.config.env_config), []
+        obs, _ = env.reset(seed=3)
+        state = reward = None
+        while len(mine) < len(theirs):
+            action, state = policy.act(obs, state, reward=reward)
+            obs, reward, terminated, _, _ = env.step(action)
+            mine.append(action)
+            if terminated:
+                (obs, _), state = env.reset(), None
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_first_exploring_episode_of_single_observations(algorithm, walk, case):
+    algo = algorithm(case)
+    policy = algo.get_policy()
+    env, mine, state, reward, terminated = walk(**algo.config.env_config), [], None, None, False
+    obs, _ = env.reset(seed=3)
+    while not terminated:
+        action, state = policy.act(obs, state, reward=reward, explore=True)
+        obs, reward, terminated, _, _ = env.step(action)
+        mine.append(action)
+    (episode,) = algo.env_runner.sample(num_episodes=1, explore=True)
+    np.testing.assert_array_equal(mine, [info["got"] for info in episode.get_infos()[1:]])
+
+
+def test_actions_are_what_the_environment_takes(algorithm):
+    policy = algorithm("box").get_policy()
+    space = policy.action_space
+    for explore in (False, True):
+        one, _ = policy.act(np.ones(3), explore=explore)
+        many, _ = policy.act(np.ones((5, 3)), explore=explore)
+        assert space.contains(one)
+        assert one.dtype == many.dtype == np.float32
+        assert many.shape == (5, 2)
+        assert all(space.contains(row) for row in many)
+    discrete, _ = algorithm("mlp").get_policy().act(np.ones(3))
+    assert isinstance(discrete, np.int64)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_state_is_a_value(algorithm, case):
+    policy = algorithm(case).get_policy()
+    rng = np.random.default_rng(0)
+    seen = rng.uniform(-5, 5, (8, 2, *policy.observation_space.shape)).astype(np.float32)
+    reward, states, actions = np.array([1.0, -1.0]), [None], []
+    for obs in seen:
+        action, state = policy.act(obs, states[-1], reward=reward)
+        states.append(state)
+        actions.append(action.copy())
+        action[...] = 0  # neither is what was handed out part of a state
+    for t in (7, 3, 0, 3, 5):
+        again, _ = policy.act(seen[t], states[t], reward=reward)
+        np.testing.assert_array_equal(again, actions[t])
+
+
+def test_what_came_before_matters(algorithm):
+    """Without this the tests above could pass with a policy that forgets its state."""
+    for case in ("lstm", "frames", "mean"):
+        policy = algorithm(case).get_policy()
+        shape = (64, *policy.observation_space.shape)
+        obs, other = np.random.default_rng(1).uniform(-5, 5, (2, *shape)).astype(np.float32)
+        _, state = policy.act(other)
+        fresh, carried = policy.act(obs)[1], policy.act(obs, state)[1]
+        assert not np.allclose(fresh._outputs["action_dist_inputs"], carried._outputs["action_dist_inputs"])
+
+
+def test_rows_that_start_forget(algorithm):
+    for case in ("lstm", "frames", "mean"):
+        policy = algorithm(case).get_policy()
+        obs = np.random.default_rng(2).uniform(-5, 5, (3, 4, *policy.observation_space.shape)).astype(np.float32)
+        _, state = policy.act(obs[0])
+        starts = np.array([False, True, False, True])
+        _, state = policy.act(obs[1], state, starts=starts)
+        _, later = policy.act(obs[2], state)
+        _, fresh = policy.act(obs[2], policy.act(obs[1])[1])
+        _, kept = policy.act(obs[2], policy.act(obs[1], policy.act(obs[0])[1])[1])
+        for i, own in enumerate(later._outputs["action_dist_inputs"]):
+            expected = (fresh if starts[i] else kept)._outputs["action_dist_inputs"][i]
+            np.testing.assert_array_equal(own, expected)
+
+
+def test_a_single_row_can_start_too(algorithm):
+    policy = algorithm("frames").get_policy()
+    obs = np.ones(policy.observation_space.shape, np.float32)
+    _, state = policy.act(2 * obs)
+    _, restarted = policy.act(obs, state, starts=True)
+    _, fresh = policy.act(obs)
+    np.testing.assert_array_equal(restarted._outputs["action_dist_inputs"], fresh._outputs["action_dist_inputs"])
+
+
+def test_seeds(algorithm):
+    policy = algorithm("box").get_policy()
+    draws = []
+    for seed in (5, 5, 6):
+        policy.seed(seed)
+        draws.append(np.array([policy.act(np.zeros(3), explore=True)[0] for _ in range(4)]))
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert not np.allclose(draws[0], draws[2])
+    assert len(np.unique(draws[0])) == draws[0].size
+
+
+def test_rewards_that_nobody_gave_are_no_numbers(algorithm):
+    policy = algorithm("reward").get_policy()
+    _, state = policy.act(np.ones(3))
+    with pytest.raises(ColumnError, match=r"without reward=.*\n(.*\n)*.*NaN in rows \[0\]"):
+        policy.act(np.ones(3), state)
+    policy.act(np.ones(3), state, reward=1.0)
+
+
+def test_observations_that_are_no_numbers(algorithm):
+    policy = algorithm("mlp").get_policy()
+    with pytest.raises(ColumnError, match=r"NaN among the observations.*\n(.*\n)*.*NaN in rows \[1\]"):
+        policy.act(np.array([[0, 0, 0], [0, np.nan, 0]]))
+
+
+@pytest.mark.parametrize("wrong", ["another policy", "another number", "single", "no state"])
+def test_states_that_do_not_fit(algorithm, wrong):
+    policy, other = algorithm("mlp").get_policy(), algorithm("mlp").get_policy()
+    state = policy.act(np.ones((2, 3)))[1]
+    call = {
+        "another policy": lambda: other.act(np.ones((2, 3)), state),
+        "another number": lambda: policy.act(np.ones((3, 3)), state),
+        "single": lambda: policy.act(np.ones(3), state),
+        "no state": lambda: policy.act(np.ones(3), {"h": np.zeros(8)}),
+    }[wrong]
+    found = {"another policy": "one of another policy", "no state": "dict"}.get(wrong, r"PolicyState\(2 rows\)")
+    with pytest.raises(EpisodeStateError, match=rf"(?s)state for Policy.act.*found:    {found}"):
+        call()
+
+
+def test_seeds_that_are_none(algorithm):
+    for wrong in (-1, 0.5, True, None):
+        with pytest.raises(ConfigError, match=r"Policy\.seed"):
+            algorithm("mlp").get_policy().seed(wrong)
+
+
+def test_descriptions(algorithm):
+    policy = algorithm("mlp").get_policy()
+    assert repr(policy) == "Policy(DefaultActorCritic, Box(-5.0, 5.0, (3,), float32) -> Discrete(3))"
+    assert isinstance(policy.act(np.ones(3))[1], PolicyState)
+    assert repr(policy.act(np.ones(3))[1]) == "PolicyState(one environment)"
+
+
+def test_pipelines_without_spaces(algorithm):
+    algo = algorithm("mlp")
+    empty = type(algo.env_runner.pipelines["env_to_module"])()
+    with pytest.raises(ConfigError, match="input_observation_space="):
+        Policy(algo.env_runner.module, empty, algo.env_runner.pipelines["module_to_env"])

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from epibatch import Policy
+from epibatch.algorithms import PPOConfig
+from epibatch.algorithms.checkpoint import read_checkpoint, write_checkpoint
+from epibatch.algorithms.policy_checkpoint import acting_data
+from epibatch.core.errors import CheckpointError
+from epibatch.core.rl_module import DefaultActorCritic, RLModuleSpec
+
+PACKAGE = """
+import numpy as np
+import torch
+from epibatch.connectors import ConnectorV2
+from epibatch.core.rl_module import DefaultActorCritic
+
+
+class Scaled(ConnectorV2):
+    def __init__(self, input_observation_space=None, input_action_space=None, *, factor):
+        super().__init__(input_observation_space, input_action_space)
+        self.factor = factor
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes):
+            self.add_batch_item(batch, "obs", self.factor * episode.get_observations(-1), episode)
+        return batch
+
+
+class Own(DefaultActorCritic):
+    pass
+"""
+
+
+def cart_pole():
+    return PPOConfig().environment("CartPole-v1").rl_module(model_config={"fcnet_hiddens": [8]}).debugging(seed=0)
+
+
+def saved(config, folder):
+    algo = config.build_algo()
+    algo.save_to_path(folder)
+    observations = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32)
+    _, state = algo.act(observations)
+    algo.stop()
+    return observations, state._outputs["action_dist_inputs"]
+
+
+def logits(policy, observations):
+    return policy.act(observations)[1]._outputs["action_dist_inputs"]
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    (tmp_path / "robot_pieces.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield __import__("robot_pieces")
+    del sys.modules["robot_pieces"]
+
+
+def test_no_environment_and_no_config_is_needed(tmp_path):
+    """A process that knows neither the environment nor its function acts with the policy."""
+
+    def secret(env_config):
+        return gym.make("CartPole-v1")
+
+    observations, expected = saved(cart_pole().environment(secret), tmp_path / "checkpoint")
+    np.savez(tmp_path / "known.npz", observations=observations, expected=expected)
+    script = f"""
+import sys
+import numpy as np
+import gymnasium
+gymnasium.make = gymnasium.make_vec = None
+import epibatch
+policy = epibatch.Policy.from_checkpoint({str(tmp_path / "checkpoint")!r})
+known = np.load({str(tmp_path / "known.npz")!r})
+_, state = policy.act(known["observations"])
+np.testing.assert_array_equal(state._outputs["action_dist_inputs"], known["expected"])
+assert "epibatch.learner.learner" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_pieces_and_modules_by_path(tmp_path, package):
+    config = cart_pole().rl_module(rl_module_spec=RLModuleSpec(module_class=package.Own))
+    config.env_runners(env_to_module_connector=lambda env, spaces, device: [package.Scaled(factor=3.0)])
+    observations, expected = saved(config, tmp_path / "checkpoint")
+    policy = Policy.from_checkpoint(tmp_path / "checkpoint", allow_imports=True)
+    np.testing.assert_array_equal(logits(policy, observations), expected)
+    assert type(policy.module) is package.Own
+    with pytest.raises(CheckpointError, match=r"(?s)pieces of env_to_module.*robot_pieces:Scaled.*allow_imports=True"):
+        Policy.from_checkpoint(tmp_path / "checkpoint")
+    config.env_runners(env_to_module_connector=None)
+    saved(config, tmp_path / "other")
+    with pytest.raises(CheckpointError, match=r"(?s)'robot_pieces:Own'.*runs code.*allow_imports=True"):
+        Policy.from_checkpoint(tmp_path / "other")
+    del package.Own
+    with pytest.raises(CheckpointError, match=r"(?s)module class 'robot_pieces:Own'.*AttributeError"):
+        Policy.from_checkpoint(tmp_path / "other", allow_imports=True)
+
+
+def test_code_needs_the_config(tmp_path, package):
+    class Local(DefaultActorCritic):
+        pass
+
+    config = cart_pole().rl_module(rl_module_spec=RLModuleSpec(module_class=Local))
+    config.env_runners(
+        env_to_module_connector=lambda env, spaces, device: package.Scaled(factor=torch.tensor(2.0).numpy())
+    )
+    observations, expected = saved(config, tmp_path / "checkpoint")
+    with pytest.raises(CheckpointError, match=r"(?s)env_to_module: .*'factor'.*module: .*class .*Local.*config=config"):
+        Policy.from_checkpoint(tmp_path / "checkpoint")
+    policy = Policy.from_checkpoint(tmp_path / "checkpoint", config=config)
+    np.testing.assert_array_equal(logits(policy, observations), expected)
+
+
+def test_functions_that_need_the_environment(tmp_path, package):
+    config = cart_pole().env_runners(
+        env_to_module_connector=lambda env, spaces, device: package.Scaled(factor=np.array(env.num_envs))
+    )
+    saved(config, tmp_path / "checkpoint")
+    with pytest.raises(AttributeError, match=r"env=None"):
+        Policy.from_checkpoint(tmp_path / "checkpoint", config=config)
+
+
+class OddSpace(gym.spaces.Box):
+    """A space that no description covers."""
+
+
+class OddPole(gym.Wrapper):
+    def __init__(self, config=None):
+        super().__init__(gym.make("CartPole-v1"))
+        self.observation_space = OddSpace(-100, 100, (4,))
+
+
+def test_spaces_that_are_no_data(tmp_path):
+    config = cart_pole().environment(OddPole)
+    observations, expected = saved(config, tmp_path / "checkpoint")
+    with pytest.raises(CheckpointError, match=r"(?s)spaces: .*OddSpace"):
+        Policy.from_checkpoint(tmp_path / "checkpoint")
+    with pytest.raises(CheckpointError, match=r"(?s)OddSpace.*observation_space="):
+        Policy.from_checkpoint(tmp_path / "checkpoint", config=config)
+    config.environment(observation_space=OddSpace(-100, 100, (4,)), action_space=gym.spaces.Discrete(2))
+    policy = Policy.from_checkpoint(tmp_path / "checkpoint", config=config)
+    np.testing.assert_array_equal(logits(policy, observations), expected)
+
+
+def test_checkpoints_of_earlier_versions(tmp_path):
+    saved(cart_pole(), tmp_path / "checkpoint")
+    description, state = read_checkpoint(tmp_path / "checkpoint")
+    del description["acting"]
+    write_checkpoint(tmp_path / "old", description, state)
+    with pytest.raises(CheckpointError, match=r"(?s)earlier version.*Algorithm\.from_checkpoint.*save it again"):
+        Policy.from_checkpoint(tmp_path / "old")
+
+
+def test_run_folders(tmp_path):
+    run = tmp_path / "run"
+    saved(cart_pole(), run / "checkpoints" / "000001")
+    observations, expected = saved(cart_pole().debugging(seed=1), run / "checkpoints" / "000002")
+    (run / "config.yaml").write_text(cart_pole().to_yaml())
+    np.testing.assert_array_equal(logits(Policy.from_checkpoint(run), observations), expected)
+    np.testing.assert_array_equal(logits(Policy.from_checkpoint(str(run)), observations), expected)
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(CheckpointError, match="a whole checkpoint"):
+        Policy.from_checkpoint(run)
+    with pytest.raises(CheckpointError, match="no such folder"):
+        Policy.from_checkpoint(tmp_path / "nothing")
+
+
+def test_the_description_is_plain_data(tmp_path):
+    algo = cart_pole().rl_module(model_config={"use_lstm": True, "max_seq_len": 5}).build_algo()
+    data = acting_data(algo.env_runner.get_spaces()["__env_single__"], algo.env_runner.pipelines, algo.get_module())
+    algo.stop()
+    assert data["not_data"] == {}
+    assert data["lookback"] == 1
+    assert data["module"]["module_class"] is None
+    assert json.loads(json.dumps(data)) == data

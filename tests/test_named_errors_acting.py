@@ -1,0 +1,106 @@
+"""The table of tests/test_named_errors.py, for mistakes in using what was trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from epibatch import Policy
+from epibatch.algorithms import PPOConfig
+from epibatch.algorithms.checkpoint import read_checkpoint, write_checkpoint
+from epibatch.core.errors import CheckpointError, ColumnError, ConfigError, EpisodeStateError, SpaceError
+
+BUILT_INS = {EpisodeStateError: AssertionError}
+
+
+def cart_pole() -> Any:
+    return PPOConfig().environment("CartPole-v1").rl_module(model_config={"fcnet_hiddens": [4]})
+
+
+def acts(use: Any, config: Any = None) -> Any:
+    """Call a function with the policy of a new algorithm."""
+    algorithm = (config or cart_pole()).build_algo()
+    try:
+        return use(algorithm.get_policy())
+    finally:
+        algorithm.stop()
+
+
+def saved(folder: Any, config: Any = None) -> Any:
+    algorithm = (config or cart_pole()).build_algo()
+    try:
+        return algorithm.save_to_path(folder / "saved")
+    finally:
+        algorithm.stop()
+
+
+def old(folder: Any) -> Any:
+    description, state = read_checkpoint(saved(folder))
+    del description["acting"]
+    return Policy.from_checkpoint(write_checkpoint(folder / "old", description, state))
+
+
+def empty_run(folder: Any) -> Any:
+    (folder / "config.yaml").write_text(cart_pole().to_yaml())
+    return Policy.from_checkpoint(folder)
+
+
+def local_pieces(folder: Any) -> Any:
+    from epibatch.connectors import ConnectorV2
+
+    class Mine(ConnectorV2):
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            return batch
+
+    config = cart_pole().env_runners(env_to_module_connector=lambda env, spaces, device: Mine())
+    return Policy.from_checkpoint(saved(folder, config))
+
+
+TWO = np.zeros((2, 4))
+
+# fmt: off
+MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
+    "observation of another shape": (SpaceError, lambda: acts(lambda policy: policy.act(np.zeros(3))), [
+        "observation for Policy.act", "(4,)", "shape (3,)"]),
+    "observation that is text": (SpaceError, lambda: acts(lambda policy: policy.act("left")), [
+        "observation for Policy.act", "str of <U4"]),
+    "observation that is NaN": (ColumnError, lambda: acts(lambda policy: policy.act(np.full(4, np.nan))), [
+        "in Policy.act, with NaN among the observations", "GetActions", "NaN in rows [0]"]),
+    "state of another number of rows": (EpisodeStateError, lambda: acts(
+        lambda policy: policy.act(np.zeros((3, 4)), policy.act(TWO)[1])), ["a state of 3 rows", "PolicyState(2 rows)"]),
+    "state of a batch for one observation": (EpisodeStateError, lambda: acts(
+        lambda policy: policy.act(np.zeros(4), policy.act(TWO)[1])), ["a state of one environment", "(2 rows)"]),
+    "state of another policy": (EpisodeStateError, lambda: acts(lambda policy: policy.act(
+        TWO, acts(lambda other: other.act(TWO))[1])), ["this policy's last act", "one of another policy"]),
+    "state that is none": (EpisodeStateError, lambda: acts(lambda policy: policy.act(TWO, np.zeros(2))), [
+        "state for Policy.act", "ndarray"]),
+    "one reward for several rows": (ColumnError, lambda: acts(lambda policy: policy.act(TWO, reward=1.0)), [
+        "reward for Policy.act", "2 numbers", "shape ()"]),
+    "starts that are no booleans": (ColumnError, lambda: acts(lambda policy: policy.act(TWO, starts=[0, 1])), [
+        "starts for Policy.act", "2 booleans", "int64"]),
+    "info that is a list": (ColumnError, lambda: acts(lambda policy: policy.act(TWO, info=[{}, {}])), [
+        "info for Policy.act", "list"]),
+    "seed that is none": (ConfigError, lambda: acts(lambda policy: policy.seed(-1)), ["Policy.seed", "-1"]),
+    "policy from nowhere": (CheckpointError, lambda folder: Policy.from_checkpoint(folder / "none"), [
+        "none", "no such folder"]),
+    "policy from a run without checkpoint": (CheckpointError, lambda folder: empty_run(folder), [
+        "a whole checkpoint", "none"]),
+    "policy from an old checkpoint": (CheckpointError, lambda folder: old(folder), [
+        "earlier version", "save it again"]),
+    "policy whose pieces are code": (CheckpointError, lambda folder: local_pieces(folder), [
+        "env_to_module: piece class", "Mine", "config=config"]),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("error", "mistake", "words"), MISTAKES.values(), ids=MISTAKES)
+def test_mistake(error, mistake, words, tmp_path):
+    with pytest.raises(error) as caught:
+        mistake(*[tmp_path][: mistake.__code__.co_argcount])
+    message = str(caught.value)
+    assert isinstance(caught.value, BUILT_INS.get(error, ValueError))
+    assert [word for word in words if word not in message] == [], message
+    assert [part for part in ("expected: ", "found:", "do:  ") if part not in message] == [], message
+    assert len(message) < 2000, message
