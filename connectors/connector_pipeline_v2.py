@@ -89,7 +89,9 @@ class ConnectorPipelineV2(ConnectorV2):
         if self._plan is not None and self._planned == self.connectors and not self._nested:
             return self._plan
         if self._plan is None or self._plan.connectors != self.pieces():
-            self._plan = make_plan(type(self).__name__, self.pieces(), self.start_layout, self.start_columns)
+            self._plan = make_plan(
+                type(self).__name__, self.pieces(), self.start_layout, self.start_columns, self.training
+            )
             self._wire_spaces()
         self._planned = list(self.connectors)
         self._nested = any(isinstance(piece, ConnectorPipelineV2) for piece in self.connectors)
@@ -207,6 +209,13 @@ class ConnectorPipelineV2(ConnectorV2):
         if self._output_spaces is None:
             self._wire_spaces()
         return self._output_spaces or (None, None)
+
+    @property
+    def episode_observation_space(self) -> gym.Space[Any] | None:
+        """Space of the observations as episodes keep them: the input's, as changed by pieces that rewrite them."""
+        self._outputs()
+        rewritten = [piece.observation_space for piece in self.pieces() if piece.rewrites_observations]
+        return rewritten[-1] if rewritten else self.input_observation_space
 
     # -- running -------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import PieceError, PipelineError, explain
 
 from .connector_v2 import ConnectorV2
@@ -75,7 +76,13 @@ def check_connector(pipeline: str, position: int, piece: Any) -> ConnectorV2:
     )
 
 
-def make_plan(pipeline: str, connectors: Sequence[Any], layout: str, columns: tuple[str, ...] | None) -> Plan:
+def make_plan(
+    pipeline: str,
+    connectors: Sequence[Any],
+    layout: str,
+    columns: tuple[str, ...] | None,
+    training: bool | None = None,
+) -> Plan:
     """Check the order of pieces.
 
     Args:
@@ -83,11 +90,13 @@ def make_plan(pipeline: str, connectors: Sequence[Any], layout: str, columns: tu
         connectors: Its pieces.
         layout: Layout of the batch at its start.
         columns: Columns that are there at its start; None: any may be.
+        training: Whether it makes train batches; None: not said.
 
     Raises:
         PieceError: something is no connector piece.
         PipelineError: a piece reads a column before anyone writes it, or takes another layout than
-            the pieces before it leave. Behind an undeclared piece both are taken on trust.
+            the pieces before it leave. Behind an undeclared piece both are taken on trust. A piece
+            that rewrites the newest observations stands behind one that took them, or in training.
     """
     steps, trusting, plus_one = [], False, False
     known: str | None = layout
@@ -108,6 +117,8 @@ def make_plan(pipeline: str, connectors: Sequence[Any], layout: str, columns: tu
                 if i > position and getattr(other, "gives", None) in piece.takes
             ]
             raise _wrong_layout(where, piece, known, giver, later[0] if later else "")
+        if piece.rewrites_observations and (training or Columns.OBS in written):
+            raise _rewritten_too_late(where, piece, None if training else written[Columns.OBS])
         missing = [name for name in piece.reads or () if name not in written]
         if missing and not trusting and columns is not None:
             raise _unwritten(where, missing[0], list(connectors), position)
@@ -167,3 +178,14 @@ def _unwritten(where: str, column: str, connectors: list[Any], position: int) ->
             do=f"move {later[0]} in front" if later else f"add {writer} in front",
         )
     )
+
+
+def _rewritten_too_late(where: str, piece: ConnectorV2, writer: str | None) -> PipelineError:
+    name = type(piece).__name__
+    if writer is None:
+        do = f"put {name} into the env-to-module pipeline; learner pieces find in the episodes what it wrote"
+        found = "a learner pipeline, which gets whole chunks"
+    else:
+        do = f"move {name} in front of {writer}"
+        found = f"column {Columns.OBS!r}, made of the observations as they were by {writer}"
+    return PipelineError(explain(where, expected="the newest observations, to rewrite them", found=found, do=do))

@@ -62,6 +62,7 @@ class SingleAgentEnvRunner:
             "__env_single__": own,
         }
         self._env_to_module = config.build_env_to_module_connector(env=self.env, spaces=self.spaces)
+        self.spaces["__episodes__"] = (self._env_to_module.episode_observation_space, own[1])
         self.spaces[DEFAULT_MODULE_ID] = (self._env_to_module.observation_space, own[1])
         self._module_to_env = config.build_module_to_env_connector(env=self.env, spaces=self.spaces)
         self.module = self.make_module()
@@ -96,7 +97,11 @@ class SingleAgentEnvRunner:
         return self.config.get_rl_module_spec(env=self.env, spaces=self.get_spaces()).build()
 
     def get_spaces(self) -> dict[str, Any]:
-        """Observation and action space by name: `__env__` (vector), `__env_single__`, `default_policy`."""
+        """Observation and action space by name.
+
+        Returns:
+            `__env__` (vector), `__env_single__`, `__episodes__` (as pieces write observations back), `default_policy`.
+        """
         return self.spaces
 
     @property

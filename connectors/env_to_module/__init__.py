@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     )
     from .env_to_module_pipeline import EnvToModulePipeline
     from .frame_stacking import FrameStackingEnvToModule
+    from .mean_std_filter import MeanStdFilter
 
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "NumpyToTensor",
     "EnvToModulePipeline",
     "FrameStackingEnvToModule",
+    "MeanStdFilter",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -37,6 +39,7 @@ __getattr__, __dir__ = lazy_exports(
         "BatchIndividualItems": "..common",
         "EnvToModulePipeline": ".env_to_module_pipeline",
         "FrameStackingEnvToModule": ".frame_stacking",
+        "MeanStdFilter": ".mean_std_filter",
         "NumpyToTensor": "..common",
     },
 )

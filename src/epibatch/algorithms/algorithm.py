@@ -90,7 +90,7 @@ class Algorithm(ABC):
             max_seq_len(module)
 
     def _make_learner(self) -> Learner:
-        observation, action = self.env_runner.get_spaces()["__env_single__"]
+        observation, action = self.env_runner.get_spaces()["__episodes__"]
         connector = self.config.build_learner_connector(observation, action, env=self.env_runner.env)
         self.config.extend_learner_connector(connector)
         if self.config.seed is not None:

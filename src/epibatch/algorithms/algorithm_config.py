@@ -67,7 +67,8 @@ class AlgorithmConfig(FluentSettings):
         """Build the pipeline from episodes to a train batch, without what the algorithm itself adds.
 
         Args:
-            input_observation_space: one environment's observation space.
+            input_observation_space: space of the episodes' observations: one environment's, as changed by
+                env-to-module pieces that rewrite them.
             input_action_space: one environment's action space.
             device: torch device of the tensors.
             env: passed to a hook with a single parameter.

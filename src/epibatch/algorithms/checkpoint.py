@@ -48,11 +48,10 @@ def config_data(
     The pieces that functions in the config make are expressed as data too, so a config with
     `lambda env, spaces, device: FrameStacking(num_frames=4)` needs no function to be restored.
     """
-    observation, action = spaces["__env_single__"]
     arguments = {
         "env_to_module": (env, spaces, None),
         "module_to_env": (env, spaces),
-        "learner": (observation, action),
+        "learner": spaces["__episodes__"],
     }
     pieces = {name: config.user_pieces(name, arguments[name], env) for name in PIPELINES}
     try:

@@ -28,6 +28,7 @@ __all__ = [
     "RunnerArgumentError",
     "RunnerError",
     "SpaceError",
+    "StateError",
     "StorageError",
     "UnknownNameError",
     "add_context",
@@ -106,6 +107,10 @@ class CheckpointError(EpibatchError, ValueError):
 
 class StorageError(EpibatchError, OSError):
     """Something could not be written: the disk is full or broken, or there is no permission."""
+
+
+class StateError(EpibatchError, ValueError):
+    """A piece's state does not fit the piece, or states of its copies cannot be merged."""
 
 
 class RunnerError(EpibatchError, RuntimeError):

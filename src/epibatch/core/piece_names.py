@@ -44,6 +44,7 @@ PieceT = TypeVar("PieceT", bound=type)
 
 _COMMON = "epibatch.connectors.common"
 _TO_ENV = "epibatch.connectors.module_to_env"
+_TO_MODULE = "epibatch.connectors.env_to_module"
 _LEARNER = "epibatch.connectors.learner"
 
 BUILT_IN_PIECES: dict[str, str] = {
@@ -63,6 +64,7 @@ BUILT_IN_PIECES: dict[str, str] = {
     "general_advantage_estimation": f"{_LEARNER}.general_advantage_estimation:GeneralAdvantageEstimation",
     "get_actions": f"{_TO_ENV}.get_actions:GetActions",
     "listify_data_for_vector_env": f"{_TO_ENV}.listify_data_for_vector_env:ListifyDataForVectorEnv",
+    "mean_std_filter": f"{_TO_MODULE}.mean_std_filter:MeanStdFilter",
     "normalize_and_clip_actions": f"{_TO_ENV}.normalize_and_clip_actions:NormalizeAndClipActions",
     "numpy_to_tensor": f"{_COMMON}.numpy_to_tensor:NumpyToTensor",
     "remove_single_ts_time_rank_from_batch": (

@@ -1,0 +1,231 @@
+"""Normalises observations by running statistics."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import ColumnError, ConfigError, SpaceError, explain
+from epibatch.core.running_moments import Floats, RunningMoments
+from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
+from epibatch.core.structs import flatten_like
+
+from ..call import Call
+from ..observation_rewriter import ObservationRewriter, refuse_several_agents
+from .box_leaves import BoxLeaves, filtered_dtype
+
+__all__ = ["MeanStdFilter"]
+
+_SMALL = 1e-6
+_ROUNDING = 1e-12
+
+
+class MeanStdFilter(ObservationRewriter):
+    """Shifts and scales each entry of the newest observations to mean 0 and standard deviation 1.
+
+    Mean and deviation are those of all observations seen so far, the newest ones included; each
+    call counts one observation per episode, all in one step. What comes out is written back into
+    the episodes.
+
+    Box leaves of any number of axes are filtered, each entry by itself; integer ones come out as
+    float32, others keep their type. Discrete, MultiDiscrete and MultiBinary leaves are codes and
+    flags rather than quantities, Text, Graph and Sequence leaves have no entries: all of them are
+    left as they are. So are one-hot vectors that are Discrete here and encoded by a later piece.
+
+    An entry that has not varied yet has no deviation to divide by, so it is only shifted. A filter
+    that has seen nothing and does not update leaves all values as they are.
+
+    Several copies (one per runner) are synchronised by giving each one `merge_states` of the states
+    of all. A state says what was known at the last synchronisation and what this copy has seen
+    since, so the merge is that of all observations, however often it happens, up to rounding.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        multi_agent: Whether observations are those of several agents; not available yet.
+        de_mean_to_zero: Whether to subtract the mean.
+        de_std_to_one: Whether to divide by the deviation (plus 1e-6).
+        clip_by_value: Limit of the absolute values that come out; None for no limit.
+        update_stats: Whether to count the observations; see `freeze`.
+
+    Raises:
+        ConfigError: an argument of another kind.
+        NotAvailableError: `multi_agent=True`.
+        SpaceError: no observation space, or observations that do not match it.
+        ColumnError: observations that are NaN or infinite; the statistics stay as they were.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        >>> episodes = [SingleAgentEpisode(observations=[np.array([x, 5.0])]) for x in (1.0, 2.0, 6.0)]
+        >>> batch = MeanStdFilter(space)(batch={}, episodes=episodes)
+        >>> [episode.get_observations(-1).round(3).tolist() for episode in episodes]
+        [[-0.756, 0.0], [-0.378, 0.0], [1.134, 0.0]]
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        multi_agent: bool = False,
+        de_mean_to_zero: bool = True,
+        de_std_to_one: bool = True,
+        clip_by_value: float | None = 10.0,
+        update_stats: bool = True,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        refuse_several_agents(self, multi_agent)
+        _check_settings(
+            clip_by_value, de_mean_to_zero=de_mean_to_zero, de_std_to_one=de_std_to_one, update_stats=update_stats
+        )
+        self.de_mean_to_zero = de_mean_to_zero
+        self.de_std_to_one = de_std_to_one
+        self.clip_by_value = clip_by_value
+        self._update_stats = update_stats
+        self._boxes: BoxLeaves | None = None
+        self._seen: SharedMoments | None = None
+        self._scaling: tuple[Any, Any] | None = None
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space with Boxes of [-clip, clip] in the place of its Boxes, integer ones as float32."""
+        limit = math.inf if self.clip_by_value is None else self.clip_by_value
+
+        def filtered(space: Any) -> Any:
+            if isinstance(space, gym.spaces.Dict):
+                return gym.spaces.Dict({key: filtered(own) for key, own in space.spaces.items()})
+            if isinstance(space, gym.spaces.Tuple):
+                return gym.spaces.Tuple([filtered(own) for own in space.spaces])
+            if isinstance(space, gym.spaces.Box):
+                return gym.spaces.Box(-limit, limit, space.shape, filtered_dtype(space).type)
+            return space
+
+        return filtered(input_observation_space)
+
+    # -- filtering -------------------------------------------------------------------------------
+
+    def rewrite(self, observations: Any, call: Call) -> Any:
+        """Count the observations in, then shift, scale and clip them."""
+        boxes = self._leaves()
+        leaves = flatten_like(boxes.form, observations)
+        rows = boxes.rows(leaves)
+        seen = self._moments(boxes)
+        if self._update_stats:
+            if not np.isfinite(rows).all():
+                raise _not_finite(rows, boxes, call)
+            seen.add(rows)
+            self._scaling = None
+        if seen.total.count:
+            rows = self._filtered(rows, seen.total)
+        return boxes.put_back(leaves, rows)
+
+    def _filtered(self, rows: Any, moments: RunningMoments) -> Any:
+        if self._scaling is None:
+            self._scaling = moments.mean, _divisor(moments) if self.de_std_to_one else None
+        mean, divisor = self._scaling
+        if self.de_mean_to_zero:
+            rows = rows - mean
+        if divisor is not None:
+            rows = rows / divisor
+        limit = self.clip_by_value
+        return rows if limit is None else np.minimum(np.maximum(rows, -limit), limit)
+
+    def _leaves(self) -> BoxLeaves:
+        """The Boxes of the input space, which may have changed since the last time."""
+        space = self.input_observation_space
+        if space is None:
+            raise SpaceError(
+                explain(
+                    "MeanStdFilter",
+                    expected="the observation space, which says what is a quantity and what a code",
+                    found="none",
+                    do="pass it to the pipeline, or to the piece: MeanStdFilter(observation_space)",
+                )
+            )
+        if self._boxes is None or self._boxes.space is not space:
+            self._boxes = BoxLeaves(space)
+        return self._boxes
+
+    def _moments(self, boxes: BoxLeaves) -> SharedMoments:
+        if self._seen is None:
+            self._seen = SharedMoments.nothing(boxes.shapes)
+        elif self._seen.shapes is not boxes.shapes:
+            self._seen.check(boxes.shapes, "MeanStdFilter")
+            self._seen.shapes = boxes.shapes
+        return self._seen
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def freeze(self) -> None:
+        """Count no more observations; what is known stays, and is still applied."""
+        self._update_stats = False
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """What was known at the last synchronisation and what was seen since; {} before there is a space.
+
+        Returns:
+            `synchronised` and `since`, each with `count` (int), `mean` and `squares` (float64,
+            [entries of all filtered leaves]), and `leaves`: the shape of each by its path.
+        """
+        if self._seen is None and self.input_observation_space is not None:
+            self._moments(self._leaves())
+        return {} if self._seen is None else self._seen.to_state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over what `get_state` or `merge_states` gave.
+
+        Raises:
+            StateError: a state of another kind, or of other observations.
+        """
+        seen = SharedMoments.from_state(state, "MeanStdFilter.set_state")
+        if self.input_observation_space is not None:
+            seen.check(self._leaves().shapes, "MeanStdFilter.set_state")
+        self._seen, self._scaling = seen, None
+
+    def reset_state(self) -> None:
+        """Forget all observations."""
+        self._seen = self._scaling = None
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """One state that knows what any copy has seen; to be given to each before it goes on.
+
+        Raises:
+            StateError: states of other observations, or of copies that were last synchronised
+                with different states. A copy that was never synchronised may be among them.
+        """
+        return merge_shared_moments(states, "MeanStdFilter.merge_states") if states else {}
+
+
+def _divisor(moments: RunningMoments) -> Floats:
+    """The deviations; 1 for entries that have not varied beyond the rounding of their mean."""
+    deviation = moments.std()
+    varied = deviation > _ROUNDING * np.abs(moments.mean)
+    return np.where(varied, deviation + _SMALL, 1.0)
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def _check_settings(clip_by_value: Any, **switches: Any) -> None:
+    problems = [(name, "True or False", value) for name, value in switches.items() if type(value) is not bool]
+    number = isinstance(clip_by_value, (int, float, np.number)) and not isinstance(clip_by_value, bool)
+    if clip_by_value is not None and not (number and clip_by_value > 0):
+        problems.append(("clip_by_value", "a number above 0, or None for no limit", clip_by_value))
+    for name, expected, value in problems:
+        do = "pass such a value, or leave it out"
+        raise ConfigError(explain(f"MeanStdFilter.{name}", expected=expected, found=repr(value), do=do))
+
+
+def _not_finite(rows: Any, boxes: BoxLeaves, call: Call) -> ColumnError:
+    row, column = (int(at[0]) for at in np.nonzero(~np.isfinite(rows)))
+    return ColumnError(
+        explain(
+            f"MeanStdFilter, {boxes.name_of(column)} of {call.describe(row)}",
+            expected="finite numbers; one that is not would spoil the statistics for good",
+            found=str(rows[row, column]),
+            do="mend the environment, or replace such values with a piece in front",
+        )
+    )

@@ -1,0 +1,122 @@
+"""Running mean and variance of rows, exact however the rows are spread and in whatever order they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.errors import StateError, explain
+
+__all__ = ["RunningMoments"]
+
+Floats = npt.NDArray[np.float64]
+
+
+class RunningMoments:
+    """Count, mean and sum of squared deviations of all rows seen, each column by itself.
+
+    A batch of rows is added in one step, and two of these are merged, with the formula of Chan,
+    Golub and LeVeque (1979), "Updating formulae and a pairwise algorithm for computing sample
+    variances"; for a single row it is Welford's (1962). Up to float64 rounding the result is that
+    of all rows at once.
+
+    Args:
+        size: Number of columns.
+
+    Example:
+        >>> moments = RunningMoments(1)
+        >>> moments.add(np.array([[1.0], [2.0]]))
+        >>> moments.add(np.array([[6.0]]))
+        >>> moments.count, moments.mean, moments.std() ** 2
+        (3, array([3.]), array([7.]))
+    """
+
+    __slots__ = ("count", "mean", "squares")
+
+    def __init__(self, size: int) -> None:
+        self.count = 0
+        self.mean: Floats = np.zeros(size)
+        self.squares: Floats = np.zeros(size)
+
+    def add(self, rows: Floats) -> None:
+        """Count rows in: float64, shape [number of rows, size]."""
+        count = len(rows)
+        if count == 1:
+            self._add(1, rows[0], 0.0)
+        elif count:
+            mean = np.add.reduce(rows, 0) / count
+            deviations = rows - mean
+            deviations *= deviations
+            self._add(count, mean, np.add.reduce(deviations, 0))
+
+    def _add(self, count: int, mean: Floats, squares: Floats | float) -> None:
+        total = self.count + count
+        delta = mean - self.mean
+        self.squares = self.squares + squares
+        self.squares += delta * delta * (self.count * count / total)
+        delta *= count / total
+        delta += self.mean
+        self.mean, self.count = delta, total
+
+    def merged(self, others: Iterable[RunningMoments]) -> RunningMoments:
+        """The moments of this one's rows and those of others, which must be rows of their own."""
+        result = RunningMoments(len(self.mean))
+        result.count, result.mean, result.squares = self.count, self.mean, self.squares
+        for other in others:
+            if other.count:
+                result._add(other.count, other.mean, other.squares)
+        return result
+
+    def std(self) -> Floats:
+        """Standard deviation of each column, with n - 1 in the denominator; 0 for fewer than two rows."""
+        deviation: Floats = np.sqrt(self.squares / max(self.count - 1, 1))
+        return deviation
+
+    def same_as(self, other: RunningMoments) -> bool:
+        """Whether both are equal bit by bit."""
+        return (
+            self.count == other.count
+            and np.array_equal(self.mean, other.mean)
+            and np.array_equal(self.squares, other.squares)
+        )
+
+    def to_state(self) -> dict[str, Any]:
+        """The moments as plain data: `count`, `mean` and `squares` (copies)."""
+        return {"count": self.count, "mean": self.mean.copy(), "squares": self.squares.copy()}
+
+    @classmethod
+    def from_state(cls, state: Any) -> RunningMoments:
+        """The moments that `to_state` described.
+
+        Raises:
+            StateError: something else.
+        """
+        moments = cls(0)
+        try:
+            moments.count = int(state["count"])
+            moments.mean = np.array(state["mean"], np.float64)
+            moments.squares = np.array(state["squares"], np.float64)
+        except (KeyError, TypeError, ValueError) as error:
+            raise _no_moments(f"{type(error).__name__}: {error}") from error
+        shapes = moments.mean.shape, moments.squares.shape
+        if moments.count < 0 or len(shapes[0]) != 1 or shapes[0] != shapes[1]:
+            raise _no_moments(f"count {moments.count}, mean of shape {shapes[0]}, squares of shape {shapes[1]}")
+        return moments
+
+    def __repr__(self) -> str:
+        return f"RunningMoments(count={self.count}, size={len(self.mean)})"
+
+
+def _no_moments(found: str) -> StateError:
+    keys: Mapping[str, str] = {"count": "rows", "mean": "one number per column", "squares": "one number per column"}
+    return StateError(
+        explain(
+            "state of running moments",
+            expected="; ".join(f"{key!r}: {meaning}" for key, meaning in keys.items()),
+            found=found,
+            do="pass what to_state() gave",
+        )
+    )

@@ -1,0 +1,95 @@
+"""Running moments against NumPy's mean and variance over all rows at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from epibatch.core.errors import StateError
+from epibatch.core.running_moments import RunningMoments
+
+CLOSE = {"rtol": 1e-10, "atol": 1e-12}
+
+
+def moments_of(*batches, size=3):
+    moments = RunningMoments(size)
+    for batch in batches:
+        moments.add(np.asarray(batch, np.float64))
+    return moments
+
+
+def assert_moments_of(moments, rows):
+    assert moments.count == len(rows)
+    np.testing.assert_allclose(moments.mean, rows.mean(0), **CLOSE)
+    np.testing.assert_allclose(
+        moments.std(), rows.std(0, ddof=1) if len(rows) > 1 else np.zeros(rows.shape[1]), **CLOSE
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.integers(0, 2**32 - 1))
+def test_batches_of_any_size_add_up_to_all_rows(counts, seed):
+    rng = np.random.default_rng(seed)
+    batches = [rng.normal(rng.normal(0, 5), 3.0, (count, 3)) for count in counts]
+    rows = np.concatenate(batches)
+    if len(rows):
+        assert_moments_of(moments_of(*batches), rows)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(0, 2**32 - 1))
+def test_merging_gives_the_moments_of_all_rows_and_changes_no_part(counts, seed):
+    rng = np.random.default_rng(seed)
+    batches = [rng.normal(rng.normal(0, 5), 3.0, (count, 3)) for count in counts]
+    parts = [moments_of(batch) for batch in batches]
+    before = [part.to_state() for part in parts]
+    merged = parts[0].merged(parts[1:])
+    rows = np.concatenate(batches)
+    if len(rows):
+        assert_moments_of(merged, rows)
+    merged.add(np.ones((2, 3)))
+    for part, state in zip(parts, before):
+        assert part.same_as(RunningMoments.from_state(state))
+
+
+def test_a_mean_far_from_zero_costs_no_digits_of_the_deviation():
+    rows = 1e8 + np.random.default_rng(0).normal(0, 1, (10_000, 1))
+    moments = moments_of(*np.array_split(rows, 300), size=1)
+    assert moments.std() == pytest.approx(rows.std(ddof=1), rel=1e-7)
+
+
+def test_no_rows_and_one_row():
+    assert moments_of().std().tolist() == [0.0, 0.0, 0.0]
+    one = moments_of([[1.0, 2.0, 3.0]])
+    assert (one.count, one.mean.tolist(), one.std().tolist()) == (1, [1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
+    assert moments_of(size=0).mean.shape == (0,)
+
+
+def test_a_state_is_a_copy_and_comes_back_bit_by_bit():
+    moments = moments_of(np.random.default_rng(1).normal(size=(5, 3)))
+    state = moments.to_state()
+    again = RunningMoments.from_state(state)
+    assert again.same_as(moments)
+    moments.add(np.ones((1, 3)))
+    assert not again.same_as(moments)
+    assert state["count"] == 5 and repr(again) == "RunningMoments(count=5, size=3)"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        None,
+        {"count": 1, "mean": [0.0]},
+        {"count": -1, "mean": [0.0], "squares": [0.0]},
+        {"count": 1, "mean": [0.0], "squares": [0.0, 1.0]},
+        {"count": 1, "mean": 0.0, "squares": 0.0},
+        {"count": 1, "mean": ["x"], "squares": [0.0]},
+    ],
+)
+def test_something_else_than_a_state_is_named(state):
+    with pytest.raises(StateError, match="'count'") as raised:
+        RunningMoments.from_state(state)
+    assert "to_state()" in str(raised.value)
