@@ -1,4 +1,4 @@
-"""Dummy values, one-hot encoding and action scaling."""
+"""Dummy values and one-hot encoding."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from gymnasium import spaces
 
 from epibatch.core.errors import SpaceError
 from epibatch.core.spaces import (
-    clip_action,
     fill_row,
     flatten_inputs_to_1d_tensor,
     get_base_struct_from_space,
     get_dummy_batch_for_space,
-    normalize_action,
     one_hot,
     one_hot_column,
     one_hot_multidiscrete,
-    unsquash_action,
 )
 
 BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([4, 1], np.float32))
@@ -180,69 +177,3 @@ def test_flatten_inputs_with_time_axis_and_without_batch_axis():
     inputs = (np.zeros((2, 4, 3)), np.zeros((2, 4)))
     assert flatten_inputs_to_1d_tensor(inputs, time_axis=True).shape == (2, 4, 4)
     assert flatten_inputs_to_1d_tensor((np.zeros((3, 2)), 1.0), batch_axis=False).shape == (7,)
-
-
-@pytest.mark.parametrize(
-    ("space", "action", "expected"),
-    [
-        (BOX, np.array([-1.0, 3.0]), np.array([-2.0, 1.0])),
-        (BOX, np.array([0.5, -0.5], np.float32), np.array([2.5, 0.25], np.float32)),
-        (BOX, np.array([[0.0, 1.0], [-1.0, -9.0]]), np.array([[1.0, 1.0], [-2.0, 0.0]])),
-        (BOX, np.array([1, 9]), np.array([4.0, 1.0])),
-        (INT_BOX, np.array([1, 3]), np.array([-1, 1])),
-        (spaces.Discrete(3, start=2), np.array(1), np.array(1)),
-        (spaces.MultiDiscrete([2, 3]), np.array([1, 2]), np.array([1, 2])),
-        (spaces.Box(-np.inf, np.inf, (1,)), np.array([9.0]), np.array([9.0])),
-        (spaces.Box(-2, 2, ()), np.float32(0.5), np.float32(1.0)),
-        (HALF, np.array([5.0, -3.0, 7.0, 0.5]), np.array([4.0, 0.0, 7.0, 1.0])),
-        (HALF, np.array([-5.0, 3.0, -7.0, -3.0], np.float32), np.array([-5.0, 3.0, -7.0, -2.0], np.float32)),
-    ],
-)
-def test_unsquash_scales_bounded_boxes_and_clips_the_finite_sides(space, action, expected):
-    result = unsquash_action(action, space)
-    assert np.array_equal(result, expected)
-    assert result.dtype == expected.dtype
-
-
-def test_unsquash_takes_structures_of_spaces():
-    discrete, box = unsquash_action((1, np.array([0.5, 0.5])), (spaces.Discrete(2), BOX))
-    assert (discrete, box.tolist()) == (1, [2.5, 0.75])
-
-
-def test_unsquash_does_not_change_its_input():
-    action = np.array([0.5, 0.5])
-    unsquash_action(action, BOX)
-    assert action.tolist() == [0.5, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("space", "action", "expected"),
-    [
-        (BOX, np.array([-1.0, 3.0]), [-1.0, 1.0]),
-        (HALF, np.array([5.0, -3.0, 7.0, 3.0]), [4.0, 0.0, 7.0, 2.0]),
-        (INT_BOX, np.array([1, 9]), [1, 5]),
-        (spaces.Discrete(3), np.array(9), 9),
-        (BOX, np.array([[9.0, 9.0], [0.0, 0.0]]), [[4.0, 1.0], [0.0, 0.0]]),
-    ],
-)
-def test_clip_action_clips_boxes_only(space, action, expected):
-    assert clip_action(action, space).tolist() == expected
-
-
-def test_clip_action_takes_nested_spaces():
-    result = clip_action(
-        {"a": 1, "b": (np.array([9.5, 0.5]),)}, spaces.Dict(a=spaces.Discrete(2), b=spaces.Tuple([BOX]))
-    )
-    assert result["a"] == 1
-    assert result["b"][0].tolist() == [4.0, 0.5]
-
-
-def test_normalize_undoes_unsquash():
-    action = np.array([[0.5, -0.25], [-1.0, 1.0]])
-    assert np.allclose(normalize_action(unsquash_action(action, BOX), BOX), action)
-
-
-def test_normalize_leaves_what_has_no_two_bounds():
-    assert normalize_action(np.array([3.0, 3.0, 3.0, 1.0]), HALF).tolist() == [3.0, 3.0, 3.0, 0.5]
-    assert normalize_action(np.array([1, 3]), INT_BOX).tolist() == [1, 3]
-    assert normalize_action(np.array(2), spaces.Discrete(3)) == 2

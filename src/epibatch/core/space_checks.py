@@ -1,4 +1,4 @@
-"""Checking that a row fits its space, cheap enough for every step."""
+"""What a space is made of, and whether a row fits it: cheap enough for every step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,21 @@ from gymnasium import spaces
 from epibatch.core.errors import SpaceError, explain
 from epibatch.core.structs import is_leaf
 
-__all__ = ["check_row"]
+__all__ = ["check_row", "get_base_struct_from_space"]
+
+
+def get_base_struct_from_space(space: Any) -> Any:
+    """The nested dict and tuple of spaces that a Dict or Tuple space stands for; other spaces are leaves.
+
+    Example:
+        >>> get_base_struct_from_space(spaces.Dict(a=spaces.Tuple([spaces.Discrete(2)])))
+        {'a': (Discrete(2),)}
+    """
+    if isinstance(space, (spaces.Dict, dict)):
+        return {key: get_base_struct_from_space(sub) for key, sub in space.items()}
+    if isinstance(space, (spaces.Tuple, tuple)):
+        return tuple(get_base_struct_from_space(sub) for sub in space)
+    return space
 
 
 def check_row(space: gym.Space[Any], row: Any, where: str) -> None:

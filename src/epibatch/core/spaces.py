@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
+from epibatch.core.action_scaling import clip_action, normalize_action, unsquash_action
 from epibatch.core.errors import SpaceError, explain
-from epibatch.core.space_checks import check_row
+from epibatch.core.space_checks import check_row, get_base_struct_from_space
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from epibatch.core.struct_batches import (
     BatchedNdArray,
@@ -43,20 +44,6 @@ __all__ = [
     "unbatch",
     "unsquash_action",
 ]
-
-
-def get_base_struct_from_space(space: Any) -> Any:
-    """The nested dict and tuple of spaces that a Dict or Tuple space stands for; other spaces are leaves.
-
-    Example:
-        >>> get_base_struct_from_space(spaces.Dict(a=spaces.Tuple([spaces.Discrete(2)])))
-        {'a': (Discrete(2),)}
-    """
-    if isinstance(space, (spaces.Dict, dict)):
-        return {key: get_base_struct_from_space(sub) for key, sub in space.items()}
-    if isinstance(space, (spaces.Tuple, tuple)):
-        return tuple(get_base_struct_from_space(sub) for sub in space)
-    return space
 
 
 def fill_row(space: gym.Space[Any], value: Any) -> Any:
@@ -263,74 +250,3 @@ def flatten_inputs_to_1d_tensor(
 
     collect(data)
     return np.concatenate(parts, axis=-1)
-
-
-def clip_action(action: Any, action_space: Any) -> Any:
-    """Clip the Box leaves of an action (or batch of actions) to their bounds.
-
-    Example:
-        >>> clip_action(np.array([3.0]), spaces.Box(-1, 1, (1,)))
-        array([1.])
-    """
-    return _map_boxes(lambda box, value: np.clip(value, box.low, box.high), action, action_space)
-
-
-def unsquash_action(action: Any, action_space_struct: Any) -> Any:
-    """Map the Box leaves of an action from [-1, 1] to their bounds, clipped to them.
-
-    Integer Boxes are shifted by their lower bound. Entries with one finite bound are clipped to it and
-    not scaled; entries without bounds, and leaves other than Boxes, are left as they are.
-
-    Args:
-        action: one action or a batch of actions (leading axes).
-        action_space_struct: the action space, or its nested dict and tuple of spaces.
-
-    Example:
-        >>> unsquash_action(np.array([0.5]), spaces.Box(-2, 4, (1,)))
-        array([2.5])
-    """
-    return _map_boxes(_unsquash_box, action, action_space_struct)
-
-
-def _unsquash_box(box: spaces.Box, value: Any) -> Any:
-    if np.issubdtype(box.low.dtype, np.integer):
-        return value + box.low
-    value = np.asarray(value)
-    low, high = box.low, box.high
-    if box.is_bounded():
-        scaled = low + (value + 1.0) * (high - low) / 2.0
-    else:
-        both = box.bounded_below & box.bounded_above
-        # unbounded entries get stand-in bounds, so that no infinity enters the arithmetic
-        safe_low, safe_high = np.where(both, low, -1.0), np.where(both, high, 1.0)
-        scaled = np.where(both, safe_low + (value + 1.0) * (safe_high - safe_low) / 2.0, value)
-    dtype = value.dtype if value.dtype.kind == "f" else np.result_type(value.dtype, box.dtype)
-    return np.clip(scaled, low, high).astype(dtype, copy=False)[()]
-
-
-def normalize_action(action: Any, action_space_struct: Any) -> Any:
-    """Map the float Box leaves of an action from their bounds to [-1, 1].
-
-    Entries without two finite bounds, integer Boxes and other leaves are left as they are.
-
-    Example:
-        >>> normalize_action(np.array([2.5]), spaces.Box(-2, 4, (1,)))
-        array([0.5])
-    """
-    return _map_boxes(_normalize_box, action, action_space_struct)
-
-
-def _normalize_box(box: spaces.Box, value: Any) -> Any:
-    if np.issubdtype(box.low.dtype, np.integer):
-        return value
-    value = np.asarray(value)
-    both = box.bounded_below & box.bounded_above & (box.high > box.low)
-    low, high = np.where(both, box.low, -1.0), np.where(both, box.high, 1.0)
-    scaled = np.where(both, (value - low) * 2.0 / (high - low) - 1.0, value)
-    dtype = value.dtype if value.dtype.kind == "f" else np.result_type(value.dtype, box.dtype)
-    return scaled.astype(dtype, copy=False)[()]
-
-
-def _map_boxes(function: Callable[[spaces.Box, Any], Any], action: Any, space: Any) -> Any:
-    struct = get_base_struct_from_space(space)
-    return map_struct(lambda leaf, a: function(leaf, a) if isinstance(leaf, spaces.Box) else a, struct, action)

@@ -103,8 +103,8 @@ def test_modules_for_acting_only():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"observation_space": gym.spaces.Dict(a=BOX)}, SpaceError, "FlattenObservation"),
-        ({"action_space": gym.spaces.MultiDiscrete([2, 2])}, SpaceError, "get_exploration_action_dist_cls"),
+        ({"observation_space": gym.spaces.Dict(a=gym.spaces.Text(3))}, SpaceError, "TransformObservation"),
+        ({"action_space": gym.spaces.Text(3)}, SpaceError, "get_exploration_action_dist_cls"),
         ({"action_space": None}, SpaceError, "get_exploration_action_dist_cls"),
         ({"model_config": {"fcnet_hidens": [1]}}, ConfigError, "fcnet_hiddens"),
     ],

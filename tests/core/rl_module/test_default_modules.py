@@ -36,11 +36,12 @@ def test_choice(config, cls):
 @pytest.mark.parametrize(
     ("observation_space", "action_space", "config", "error", "message"),
     [
-        (gym.spaces.Dict(a=BOX), CHOICE, None, SpaceError, "FlattenObservation"),
-        (gym.spaces.Tuple([BOX]), CHOICE, None, SpaceError, "FlattenObservation"),
-        (gym.spaces.MultiBinary(3), CHOICE, None, SpaceError, "FlattenObservation"),
-        (BOX, gym.spaces.MultiDiscrete([2, 2]), None, SpaceError, "get_exploration_action_dist_cls"),
-        (BOX, gym.spaces.Box(0, 5, (2,), np.int64), None, SpaceError, "get_exploration_action_dist_cls"),
+        (gym.spaces.Dict(a=gym.spaces.Text(3)), CHOICE, None, SpaceError, "encode the text as an array"),
+        (gym.spaces.Sequence(BOX), CHOICE, None, SpaceError, "pad the sequence"),
+        (gym.spaces.Tuple([gym.spaces.Graph(BOX, None)]), CHOICE, None, SpaceError, "pad nodes and edges"),
+        (gym.spaces.OneOf([BOX, CHOICE]), CHOICE, None, SpaceError, "TransformObservation"),
+        (BOX, gym.spaces.Text(3), None, SpaceError, "get_exploration_action_dist_cls"),
+        (BOX, gym.spaces.Box(-np.inf, 5, (2,), np.int64), None, SpaceError, "bound the environment's actions"),
         (BOX, CHOICE, {"uselstm": True}, ConfigError, "did you mean 'use_lstm'"),
     ],
 )

@@ -1,65 +1,14 @@
-"""Observation input, MLP and policy head."""
+"""MLPs, layer styles and initializers."""
 
 from __future__ import annotations
 
-import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from epibatch.core.errors import ConfigError, SpaceError
+from epibatch.core.errors import ConfigError
 from epibatch.core.rl_module.default_model_config import ACTIVATIONS, DefaultModelConfig
-from epibatch.core.rl_module.networks import MLP, ObservationInput, PolicyHead, encoder_style, head_style
-
-
-@pytest.mark.parametrize("lead", [(), (2,), (2, 3)])
-@pytest.mark.parametrize(
-    ("space", "size"),
-    [
-        (gym.spaces.Box(-1, 1, (4,)), 4),
-        (gym.spaces.Box(-1, 1, (4,), np.float16), 4),
-        (gym.spaces.Box(-1, 1, (2, 3, 1)), 6),
-        (gym.spaces.Box(0, 255, (2, 2), np.uint8), 4),
-        (gym.spaces.Box(-1, 1, ()), 1),
-    ],
-)
-def test_boxes_become_vectors(space, size, lead):
-    space.seed(0)
-    obs = np.reshape([space.sample() for _ in range(int(np.prod(lead)))], (*lead, *space.shape)).astype(space.dtype)
-    out = ObservationInput(space)(torch.from_numpy(obs))
-    assert out.shape == (*lead, size)
-    assert out.dtype is torch.float32
-    np.testing.assert_array_equal(out.numpy().ravel(), obs.astype(np.float32).ravel())
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
-def test_discrete_observations_become_one_hot(dtype):
-    out = ObservationInput(gym.spaces.Discrete(3, start=5))(torch.tensor([[5, 7]], dtype=dtype))
-    assert out.tolist() == [[[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]]
-
-
-def test_vectors_are_passed_through():
-    obs = torch.zeros(3, 4)
-    assert ObservationInput(gym.spaces.Box(-1, 1, (4,)))(obs) is obs
-
-
-def test_empty_batches():
-    assert ObservationInput(gym.spaces.Box(-1, 1, (2, 3)))(torch.zeros(0, 2, 3)).shape == (0, 6)
-
-
-@pytest.mark.parametrize(
-    "space", [gym.spaces.Dict(a=gym.spaces.Discrete(2)), gym.spaces.Tuple([gym.spaces.Discrete(2)]), None]
-)
-def test_spaces_that_need_flattening(space):
-    with pytest.raises(SpaceError, match="FlattenObservation"):
-        ObservationInput(space)
-
-
-@pytest.mark.parametrize("shape", [(3, 5), (4, 3), (3, 2, 3, 1), (3,)])
-def test_observations_of_another_shape(shape):
-    with pytest.raises(SpaceError, match="as the module's observation_space says"):
-        ObservationInput(gym.spaces.Box(-1, 1, (2, 3)))(torch.zeros(shape))
+from epibatch.core.rl_module.networks import MLP, encoder_style, head_style
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -127,21 +76,3 @@ def test_named_initializers(name):
 def test_unknown_initializers():
     with pytest.raises(ConfigError, match="did you mean 'orthogonal_'"):
         encoder_style(DefaultModelConfig(fcnet_kernel_initializer="ortogonal")).layers(2, [2])
-
-
-def test_policy_head_clips_log_std():
-    config = DefaultModelConfig(log_std_clip_param=1.5, head_fcnet_kernel_initializer="ones_")
-    head = PolicyHead([], 1, gym.spaces.Box(-1, 1, (2,)), config)
-    assert head(torch.tensor([[100.0], [-0.5]])).tolist() == [[100.0, 100.0, 1.5, 1.5], [-0.5, -0.5, -0.5, -0.5]]
-
-
-def test_policy_head_with_free_log_std():
-    head = PolicyHead([], 3, gym.spaces.Box(-1, 1, (2,)), DefaultModelConfig(free_log_std=True))
-    assert head.net[-1].out_features == 2
-    with torch.no_grad():
-        head.log_std += torch.tensor([0.5, 50.0])
-    out = head(torch.randn(4, 5, 3))
-    assert out.shape == (4, 5, 4)
-    assert torch.equal(out[..., 2:], torch.tensor([0.5, 20.0]).expand(4, 5, 2))
-    out.sum().backward()
-    assert head.log_std.grad[0] == 20.0

@@ -5,17 +5,14 @@ from __future__ import annotations
 from typing import Any, final
 
 import torch
+from torch import nn
 
 from epibatch.core.columns import Columns
+from epibatch.core.distributions import Distribution, distribution_for
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
-from epibatch.core.rl_module.networks import (
-    MLP,
-    ObservationInput,
-    PolicyHead,
-    encoder_style,
-    head_style,
-    no_value_function,
-)
+from epibatch.core.rl_module.networks import MLP, encoder_style, head_style, no_value_function
+from epibatch.core.rl_module.observation_input import ObservationInput
+from epibatch.core.rl_module.policy_head import PolicyHead
 from epibatch.core.rl_module.torch_rl_module import TorchRLModule
 from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
 
@@ -26,8 +23,8 @@ __all__ = ["DefaultActorCritic"]
 class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
     """An MLP policy and an MLP value function, with encoders of their own or a shared one.
 
-    Observations are `[B, ...]` of a Box (flattened if it has more than one axis) or Discrete space
-    (one-hot); actions are Discrete or a float Box with one axis. Acting computes the policy only.
+    Observations are `[B, ...]` of any space that `ObservationInput` encodes (images through convolutions of
+    each encoder's own), actions those of any space that `distribution_for` knows. Acting computes the policy only.
     Weights start orthogonal, the policy's output layer small, as Andrychowicz et al. (2021), "What
     matters for on-policy deep actor-critic methods?", recommend.
 
@@ -51,19 +48,26 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
     def setup(self) -> None:
         """Build the networks."""
         config = DefaultModelConfig.from_dict(self.model_config)
-        self._input = ObservationInput(self.observation_space)
+        self._squash = config.squash_actions
+        self._input = ObservationInput(self.observation_space, config)
         size, hiddens, style = self._input.size, config.fcnet_hiddens, encoder_style(config)
         features = hiddens[-1] if hiddens else size
+        self.images = self._input.cnns()
         self.encoder = MLP(*style.layers(size, hiddens)) if config.vf_share_layers else None
         own = [] if config.vf_share_layers else style.layers(size, hiddens)
         self.pi = PolicyHead(own, features, self.action_space, config)
         self.vf: MLP | None = None
+        self.vf_images: nn.ModuleList | None = None
         if not self.inference_only:
             own = [] if config.vf_share_layers else style.layers(size, hiddens)
             self.vf = MLP(*own, *head_style(config).layers(features, config.head_fcnet_hiddens, 1))
+            self.vf_images = None if config.vf_share_layers else self._input.cnns()
+
+    def _make_dist_cls(self) -> type[Distribution]:
+        return distribution_for(self.action_space, squash=self._squash)
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        features = self._input(batch[Columns.OBS])
+        features = self._input(batch[Columns.OBS], self.images)
         if self.encoder is not None:
             features = self.encoder(features)
         return {Columns.ACTION_DIST_INPUTS: self.pi(features)}
@@ -71,18 +75,19 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         if self.encoder is None:
             return self._forward(batch)
-        features = self.encoder(self._input(batch[Columns.OBS]))
+        features = self.encoder(self._input(batch[Columns.OBS], self.images))
         return {Columns.ACTION_DIST_INPUTS: self.pi(features), Columns.EMBEDDINGS: features}
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
         if self.vf is None:
             raise no_value_function(self)
         if embeddings is None:
-            embeddings = self._input(batch[Columns.OBS])
-            if self.encoder is not None:
-                embeddings = self.encoder(embeddings)
+            if self.encoder is None:
+                embeddings = self._input(batch[Columns.OBS], self.vf_images)
+            else:
+                embeddings = self.encoder(self._input(batch[Columns.OBS], self.images))
         values: torch.Tensor = self.vf(embeddings)
         return values.squeeze(-1)
 
     def get_non_inference_attributes(self) -> list[str]:
-        return ["vf"]
+        return ["vf", "vf_images"]

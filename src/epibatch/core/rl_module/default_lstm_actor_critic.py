@@ -8,26 +8,28 @@ import torch
 from torch import nn
 
 from epibatch.core.columns import Columns
+from epibatch.core.distributions import Distribution, distribution_for
 from epibatch.core.errors import ColumnError, explain
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import (
     MLP,
-    ObservationInput,
-    PolicyHead,
     encoder_style,
     head_style,
     init_parameters,
     no_value_function,
 )
+from epibatch.core.rl_module.observation_input import ObservationInput
+from epibatch.core.rl_module.policy_head import PolicyHead
 from epibatch.core.rl_module.torch_rl_module import TorchRLModule
 from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
+from epibatch.core.structs import map_struct
 
 __all__ = ["DefaultLSTMActorCritic"]
 
 
 @final
 class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
-    """An MLP and an LSTM that policy and value function share, and a head for each.
+    """An MLP (behind convolutions for images) and an LSTM that policy and value function share, and a head for each.
 
     A batch holds `obs` `[B, T, ...]` and `state_in` `{"h": [B, H], "c": [B, H]}`; each row is one sequence
     that starts from its state. Outputs are `action_dist_inputs` `[B, T, n]` and `state_out`, the state after
@@ -56,7 +58,9 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
     def setup(self) -> None:
         """Build the networks."""
         config = DefaultModelConfig.from_dict(self.model_config)
-        self._input = ObservationInput(self.observation_space)
+        self._squash = config.squash_actions
+        self._input = ObservationInput(self.observation_space, config)
+        self.images = self._input.cnns()
         size, hiddens = self._input.size, config.fcnet_hiddens
         self._cell_size = config.lstm_cell_size
         self.encoder = MLP(*encoder_style(config).layers(size, hiddens))
@@ -77,6 +81,9 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
         self.vf: MLP | None = None
         if not self.inference_only:
             self.vf = MLP(*head_style(config).layers(self._cell_size, config.head_fcnet_hiddens, 1))
+
+    def _make_dist_cls(self) -> type[Distribution]:
+        return distribution_for(self.action_space, squash=self._squash)
 
     def get_initial_state(self) -> dict[str, torch.Tensor]:
         """Zeros `[H]` for `h` and `c`."""
@@ -107,7 +114,7 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
 
     def _encode(self, batch: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Features `[B, T, H]` of every timestep and the state after the last one."""
-        features = self.encoder(self._input(batch[Columns.OBS]))
+        features = self.encoder(self._input(batch[Columns.OBS], self.images))
         state = batch.get(Columns.STATE_IN)
         if state is None or features.dim() != 3:
             raise self._not_sequences(batch)
@@ -123,7 +130,7 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
         return torch.lstm_cell(x, (h, c), *self.lstm.all_weights[0])
 
     def _not_sequences(self, batch: dict[str, Any]) -> ColumnError:
-        obs = tuple(batch[Columns.OBS].shape)
+        obs = map_struct(lambda leaf: tuple(leaf.shape), batch[Columns.OBS])
         return ColumnError(
             explain(
                 "DefaultLSTMActorCritic",

@@ -12,7 +12,11 @@ from epibatch.core.errors import ConfigError, explain, nearest
 __all__ = ["ACTIVATIONS", "DefaultModelConfig"]
 
 ACTIVATIONS = ("elu", "gelu", "leaky_relu", "linear", "relu", "sigmoid", "silu", "softplus", "swish", "tanh")
-_ELSEWHERE = ("conv_", "fusionnet_", "lstm_use_prev_")
+_ELSEWHERE = {
+    "fusionnet_": "leave it out; a network of that kind needs an RLModule of your own",
+    "lstm_use_prev_": "leave it out; the connector piece PrevActionsPrevRewards puts previous actions and rewards "
+    "into the observations",
+}
 
 
 @dataclass
@@ -24,16 +28,27 @@ class DefaultModelConfig:
     output layer, and zero biases.
 
     Args:
-        fcnet_hiddens: sizes of the encoder's hidden layers.
+        fcnet_hiddens: sizes of the encoder's hidden layers; images go through the convolutions first.
         fcnet_activation: activation after each of them, one of `ACTIVATIONS`.
         fcnet_kernel_initializer: initializer of the encoder's weights; `_kwargs` are handed to it.
         fcnet_bias_initializer: initializer of the encoder's biases.
         fcnet_use_layernorm: normalise each encoder layer before its activation.
+        conv_filters: convolutions for the images among the observations, that is Boxes with three axes
+            [height, width, channels]: a list of `[channels, kernel, stride]` with kernel and stride a number or
+            (height, width); every layer is padded to `ceil(side / stride)`. None picks them by the image's size
+            (`epibatch.core.rl_module.cnn.default_conv_filters`) and flattens images with a side under 8; `[]`
+            flattens all. Images of bytes (uint8) are scaled to [0, 1] in front of them.
+        conv_activation: activation after each of them.
+        conv_kernel_initializer: initializer of the convolutions' weights.
+        conv_bias_initializer: initializer of the convolutions' biases.
         head_fcnet_hiddens: sizes of hidden layers in the policy and in the value head.
         head_fcnet_activation: activation after each of them.
         head_fcnet_kernel_initializer: initializer of the heads' weights, output layers included.
         head_fcnet_bias_initializer: initializer of the heads' biases.
         head_fcnet_use_layernorm: normalise each hidden layer of the heads before its activation.
+        squash_actions: for float Boxes with finite bounds, draw actions from a SquashedGaussian, within
+            [-1, 1], instead of a DiagGaussian whose actions are clipped on the way to the environment. -1 and 1
+            stand for the bounds, so leave `normalize_actions` on.
         free_log_std: for Box actions, learn one log standard deviation per action component that does
             not depend on the observation.
         log_std_clip_param: log standard deviations are clipped to plus or minus this value.
@@ -59,6 +74,12 @@ class DefaultModelConfig:
     fcnet_bias_initializer: str | Callable[..., Any] | None = None
     fcnet_bias_initializer_kwargs: dict[str, Any] | None = None
     fcnet_use_layernorm: bool = False
+    conv_filters: list[Any] | None = None
+    conv_activation: str = "relu"
+    conv_kernel_initializer: str | Callable[..., Any] | None = None
+    conv_kernel_initializer_kwargs: dict[str, Any] | None = None
+    conv_bias_initializer: str | Callable[..., Any] | None = None
+    conv_bias_initializer_kwargs: dict[str, Any] | None = None
     head_fcnet_hiddens: list[int] = field(default_factory=list)
     head_fcnet_activation: str = "relu"
     head_fcnet_kernel_initializer: str | Callable[..., Any] | None = None
@@ -66,6 +87,7 @@ class DefaultModelConfig:
     head_fcnet_bias_initializer: str | Callable[..., Any] | None = None
     head_fcnet_bias_initializer_kwargs: dict[str, Any] | None = None
     head_fcnet_use_layernorm: bool = False
+    squash_actions: bool = False
     free_log_std: bool = False
     log_std_clip_param: float = 20.0
     vf_share_layers: bool = False
@@ -83,6 +105,8 @@ class DefaultModelConfig:
             raise ConfigError("DefaultModelConfig: " + "\n".join(problems))
         self.fcnet_hiddens = list(self.fcnet_hiddens)
         self.head_fcnet_hiddens = list(self.head_fcnet_hiddens)
+        if self.conv_filters is not None:
+            self.conv_filters = [list(layer) for layer in self.conv_filters]
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any] | DefaultModelConfig | None) -> DefaultModelConfig:
@@ -131,15 +155,22 @@ class DefaultModelConfig:
 
 
 def _unknown(key: str, known: list[str]) -> str:
-    if key.startswith(_ELSEWHERE):
-        do = "leave it out; a network of that kind needs an RLModule of your own"
-    else:
-        do = nearest(key, known)
+    do = next((advice for start, advice in _ELSEWHERE.items() if key.startswith(start)), nearest(key, known))
     return explain(f"model_config[{key!r}]", expected="an option of DefaultModelConfig", found=repr(key), do=do)
 
 
 def _is_int(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_convolution(layer: Any) -> bool:
+    if not isinstance(layer, (list, tuple)) or len(layer) != 3 or not _is_int(layer[0], 1):
+        return False
+    return all(
+        _is_int(size, 1)
+        or (isinstance(size, (list, tuple)) and len(size) == 2 and all(_is_int(side, 1) for side in size))
+        for size in layer[1:]
+    )
 
 
 def _problems(config: DefaultModelConfig) -> list[str]:
@@ -157,6 +188,9 @@ def _problems(config: DefaultModelConfig) -> list[str]:
         if name.endswith("_hiddens"):
             sizes = isinstance(value, (list, tuple)) and all(_is_int(size, 1) for size in value)
             check(name, sizes, "a list of positive integers")
+        elif name == "conv_filters":
+            layers = value is None or (isinstance(value, (list, tuple)) and all(map(_is_convolution, value)))
+            check(name, layers, "None or a list of [channels, kernel, stride]")
         elif name.endswith("_activation"):
             check(name, value in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}")
         elif name.endswith("_initializer"):

@@ -10,7 +10,7 @@ from epibatch.core.distributions import distribution_for
 from epibatch.core.rl_module.default_actor_critic import DefaultActorCritic
 from epibatch.core.rl_module.default_lstm_actor_critic import DefaultLSTMActorCritic
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
-from epibatch.core.rl_module.networks import ObservationInput
+from epibatch.core.rl_module.observation_input import ObservationInput
 from epibatch.core.rl_module.rl_module import RLModule
 from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
 
@@ -23,8 +23,8 @@ def default_module_spec(
     """The spec of the default actor-critic for some spaces.
 
     Args:
-        observation_space: what the module sees, a Box or Discrete space.
-        action_space: Discrete, or a float Box with one axis.
+        observation_space: what the module sees: Box, Discrete, MultiDiscrete, MultiBinary, or Dicts and Tuples.
+        action_space: likewise; integer Boxes need bounds.
         model_config: a `DefaultModelConfig`, a dict of its fields, or None; `use_lstm` picks the recurrent module.
 
     Raises:
@@ -37,7 +37,7 @@ def default_module_spec(
         'DefaultLSTMActorCritic'
     """
     config = DefaultModelConfig.from_dict(model_config)
-    ObservationInput(observation_space)
+    ObservationInput(observation_space, config)
     distribution_for(action_space)
     module_class: type[RLModule] = DefaultLSTMActorCritic if config.use_lstm else DefaultActorCritic
     return RLModuleSpec(

@@ -1,4 +1,4 @@
-"""What the default modules are built of: observation input, MLP, policy head."""
+"""What the layers of the default modules are made of."""
 
 from __future__ import annotations
 
@@ -8,21 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
-import gymnasium as gym
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from epibatch.core.distributions import DiagGaussian, distribution_for
-from epibatch.core.errors import ConfigError, RunnerError, SpaceError, explain, nearest
+from epibatch.core.errors import ConfigError, RunnerError, explain, nearest
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 
 __all__ = [
     "MLP",
     "LayerStyle",
-    "ObservationInput",
-    "PolicyHead",
+    "activation_layers",
     "encoder_style",
     "head_style",
     "init_parameters",
@@ -42,62 +38,6 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 _DIRECT = frozenset((nn.Linear, nn.Tanh, nn.ReLU))
 _HIDDEN_GAIN = math.sqrt(2.0)
-
-
-@final
-class ObservationInput:
-    """Turns a batch of observations into the float vectors that an MLP takes.
-
-    Args:
-        space: a Box (other than one axis: flattened; other than float32: cast) or a Discrete (one-hot).
-
-    Raises:
-        SpaceError: any other space.
-
-    Example:
-        >>> ObservationInput(gym.spaces.Discrete(3))(torch.tensor([2, 0]))
-        tensor([[0., 0., 1.],
-                [1., 0., 0.]])
-    """
-
-    def __init__(self, space: gym.Space[Any] | None) -> None:
-        self._classes = 0
-        self._start = 0
-        self._shape: tuple[int, ...] = ()
-        if isinstance(space, gym.spaces.Discrete):
-            self._classes, self._start = int(space.n), int(space.start)
-            self.size = self._classes
-        elif isinstance(space, gym.spaces.Box):
-            self._shape = tuple(space.shape)
-            self.size = int(np.prod(self._shape))
-        else:
-            raise SpaceError(
-                explain(
-                    "observation space of a default module",
-                    expected="a Box or a Discrete space",
-                    found=space,
-                    do="flatten them (gymnasium.wrappers.FlattenObservation), or write an RLModule of your own",
-                )
-            )
-        self._is_vector = len(self._shape) == 1
-
-    def __call__(self, obs: torch.Tensor) -> torch.Tensor:
-        """Give `[..., size]` float32 for observations `[..., *space.shape]`."""
-        if self._is_vector and obs.dtype is torch.float32 and obs.shape[-1] == self.size:
-            return obs
-        if self._classes:
-            return F.one_hot(obs.long() - self._start, self._classes).float()
-        lead = obs.dim() - len(self._shape)
-        if lead < 0 or tuple(obs.shape[lead:]) != self._shape:
-            raise SpaceError(
-                explain(
-                    "observations of a default module",
-                    expected=f"shape [batch, ...] + {self._shape}, as the module's observation_space says",
-                    found=f"shape {tuple(obs.shape)}",
-                    do="build the module with the space that the env-to-module pipeline puts out",
-                )
-            )
-        return obs.reshape(*obs.shape[:lead], self.size).float()
 
 
 @final
@@ -158,8 +98,7 @@ class LayerStyle:
             layers.append(self._linear(size_in, size, _HIDDEN_GAIN))
             if self.layernorm:
                 layers.append(nn.LayerNorm(size))
-            if self.activation != "linear":
-                layers.append(_ACTIVATIONS[self.activation]())
+            layers += activation_layers(self.activation)
             size_in = size
         if size_out is not None:
             layers.append(self._linear(size_in, size_out, gain))
@@ -190,6 +129,11 @@ def head_style(config: DefaultModelConfig) -> LayerStyle:
         (config.head_fcnet_kernel_initializer, config.head_fcnet_kernel_initializer_kwargs or {}),
         (config.head_fcnet_bias_initializer, config.head_fcnet_bias_initializer_kwargs or {}),
     )
+
+
+def activation_layers(name: str) -> list[nn.Module]:
+    """The layer of an activation; none for "linear"."""
+    return [] if name == "linear" else [_ACTIVATIONS[name]()]
 
 
 def init_parameters(
@@ -229,49 +173,6 @@ def init_parameters(
     with torch.no_grad():
         for parameter in parameters:
             fill(parameter)
-
-
-@final
-class PolicyHead(nn.Module):
-    """From an encoder's output to the inputs of the action distribution.
-
-    For Box actions it clips the log standard deviations; with `free_log_std` they are a parameter.
-
-    Args:
-        body: layers to run before the head's own, for a policy that has its encoder to itself.
-        size_in: number of inputs of the head.
-        action_space: Discrete, or a float Box with one axis.
-        config: the network's options.
-
-    Raises:
-        SpaceError: no default distribution fits the action space.
-    """
-
-    def __init__(
-        self, body: Sequence[nn.Module], size_in: int, action_space: gym.Space[Any] | None, config: DefaultModelConfig
-    ) -> None:
-        super().__init__()
-        distribution = distribution_for(action_space)
-        size_out = distribution.required_input_dim(action_space) if action_space is not None else 0
-        self._is_gaussian = distribution is DiagGaussian
-        self._clip = float(config.log_std_clip_param)
-        self.log_std: nn.Parameter | None = None
-        if self._is_gaussian and config.free_log_std:
-            size_out //= 2
-            self.log_std = nn.Parameter(torch.zeros(size_out))
-        head = head_style(config).layers(size_in, config.head_fcnet_hiddens, size_out, gain=0.01)
-        self.net = MLP(*body, *head)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Give `[..., required_input_dim]` for features `[..., size_in]`."""
-        out: torch.Tensor = self.net(x)
-        if not self._is_gaussian:
-            return out
-        if self.log_std is not None:
-            mean, log_std = out, self.log_std.expand_as(out)
-        else:
-            mean, log_std = out.chunk(2, -1)
-        return torch.cat((mean, log_std.clamp(-self._clip, self._clip)), -1)
 
 
 def no_value_function(module: nn.Module) -> RunnerError:

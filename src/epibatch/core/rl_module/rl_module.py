@@ -47,6 +47,7 @@ class RLModule(Checkpointable, ABC):
     """
 
     framework: str | None = None
+    _dist_cls: type[Distribution] | None = None
 
     def __init__(
         self,
@@ -179,9 +180,19 @@ class RLModule(Checkpointable, ABC):
         return self._default_dist_cls()
 
     def _default_dist_cls(self) -> type[Distribution]:
+        """The class for the action space, made once: asking for it is part of every step."""
+        if self._dist_cls is None:
+            self._dist_cls = self._make_dist_cls()
+        return self._dist_cls
+
+    def _make_dist_cls(self) -> type[Distribution]:
         from epibatch.core.distributions import distribution_for
 
         return distribution_for(self.action_space)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles carry: not the distribution class, which may have no importable name."""
+        return {**self.__dict__, "_dist_cls": None}
 
     def unwrapped(self) -> RLModule:
         """The module without wrappers, for example of distributed training."""

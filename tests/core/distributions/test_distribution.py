@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 
@@ -16,7 +15,6 @@ from epibatch.core.distributions import (
     TorchCategorical,
     TorchDeterministic,
     TorchDiagGaussian,
-    distribution_for,
 )
 from epibatch.core.errors import NotAvailableError, SpaceError
 
@@ -187,39 +185,14 @@ def test_deterministic():
         (Categorical, gym.spaces.Discrete(5), 5),
         (DiagGaussian, gym.spaces.Box(-1, 1, (3,)), 6),
         (Deterministic, gym.spaces.Box(-1, 1, (2, 3)), 6),
+        (DiagGaussian, gym.spaces.Box(-1, 1, (2, 3)), 12),
+        (DiagGaussian, gym.spaces.Box(-1, 1, ()), 2),
     ],
 )
 def test_required_input_dim(cls, space, size):
     assert cls.required_input_dim(space) == size
     with pytest.raises(SpaceError, match="distribution_for"):
         cls.required_input_dim(gym.spaces.MultiBinary(2))
-
-
-@pytest.mark.parametrize(
-    ("space", "cls"),
-    [
-        (gym.spaces.Discrete(2), Categorical),
-        (gym.spaces.Box(-1, 1, (3,), np.float32), DiagGaussian),
-        (gym.spaces.Box(-1, 1, (3,), np.float64), DiagGaussian),
-    ],
-)
-def test_distribution_for(space, cls):
-    assert distribution_for(space) is cls
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
-        gym.spaces.MultiDiscrete([2, 3]),
-        gym.spaces.Box(0, 255, (3,), np.uint8),
-        gym.spaces.Box(-1, 1, (2, 2)),
-        gym.spaces.Dict(a=gym.spaces.Discrete(2)),
-        None,
-    ],
-)
-def test_spaces_without_a_distribution(space):
-    with pytest.raises(SpaceError, match="get_exploration_action_dist_cls"):
-        distribution_for(space)
 
 
 def test_wrong_uses_are_named():

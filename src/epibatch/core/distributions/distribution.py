@@ -1,0 +1,172 @@
+"""What every action distribution offers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import gymnasium as gym
+import torch
+
+from epibatch.core.errors import NotAvailableError, SpaceError, explain
+
+__all__ = ["Distribution", "TorchDistribution", "as_shape", "same_kind", "unfit"]
+
+_D = TypeVar("_D", bound="Distribution")
+
+
+class Distribution(ABC):
+    """A batch of distributions over actions, built from network outputs.
+
+    Batch dimensions are whatever precedes the last axis of the inputs: `[B]` for one step per row,
+    `[B, T]` for sequences. Actions are tensors `[..., *shape of the action space]`, or nested dicts and
+    tuples of such tensors.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    @abstractmethod
+    def from_logits(cls, logits: torch.Tensor, *args: Any, **kwargs: Any) -> Distribution:
+        """Build the distribution from a network's outputs.
+
+        Args:
+            logits: float tensor `[..., required_input_dim(space)]`.
+            *args: whatever else a class needs; `get_partial_dist_cls` fixes it.
+            **kwargs: likewise.
+        """
+
+    @classmethod
+    def get_partial_dist_cls(cls, **partial_kwargs: Any) -> type[Distribution]:
+        """A subclass whose `from_logits` needs nothing but the network's outputs.
+
+        Args:
+            **partial_kwargs: keywords of this class's `from_logits` and `required_input_dim`, fixed from
+                now on; `space`, if given, is the only one that the subclass's `required_input_dim` takes.
+
+        Raises:
+            ConfigError: a keyword that neither of the two methods takes.
+
+        Example:
+            >>> from epibatch.core.distributions import MultiCategorical
+            >>> fixed = MultiCategorical.get_partial_dist_cls(input_lens=[2, 3])
+            >>> fixed.from_logits(torch.zeros(4, 5)).sample().shape
+            torch.Size([4, 2])
+        """
+        from epibatch.core.distributions.partial import partial_class
+
+        return partial_class(cls, partial_kwargs)
+
+    @abstractmethod
+    def sample(
+        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
+    ) -> Any:
+        """Draw actions, without gradients.
+
+        Args:
+            sample_shape: extra leading dimensions of independent draws.
+            generator: the source of randomness; None uses torch's global one.
+        """
+
+    def rsample(
+        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
+    ) -> Any:
+        """Draw actions that gradients flow through (the reparametrisation trick).
+
+        Raises:
+            NotAvailableError: the distribution has no such form.
+        """
+        raise NotAvailableError(
+            explain(
+                f"{type(self).__name__}.rsample",
+                expected="a distribution with a differentiable sample, such as DiagGaussian",
+                found=type(self).__name__,
+                do="use sample() and a score-function loss",
+            )
+        )
+
+    def sample_and_logp(
+        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
+    ) -> tuple[Any, torch.Tensor]:
+        """Draw actions, and their log-probabilities; arguments as for `sample`."""
+        drawn = self.sample(sample_shape=sample_shape, generator=generator)
+        return drawn, self.logp(drawn)
+
+    def rsample_and_logp(
+        self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
+    ) -> tuple[Any, torch.Tensor]:
+        """Draw actions that gradients flow through, and their log-probabilities; arguments as for `rsample`.
+
+        Raises:
+            NotAvailableError: the distribution has no such form.
+        """
+        drawn = self.rsample(sample_shape=sample_shape, generator=generator)
+        return drawn, self.logp(drawn)
+
+    @abstractmethod
+    def logp(self, value: Any) -> torch.Tensor:
+        """Log-probability (density) of actions, a float tensor over the batch dimensions.
+
+        Args:
+            value: actions as `sample` returns them; leading sample dimensions are allowed.
+        """
+
+    @abstractmethod
+    def entropy(self) -> torch.Tensor:
+        """Entropy in nats, a float tensor over the batch dimensions."""
+
+    @abstractmethod
+    def kl(self, other: Distribution) -> torch.Tensor:
+        """Kullback-Leibler divergence from `other` to this distribution, `KL(self || other)`, in nats."""
+
+    @abstractmethod
+    def to_deterministic(self) -> Distribution:
+        """The distribution that always gives this one's most likely action."""
+
+    @staticmethod
+    @abstractmethod
+    def required_input_dim(space: gym.Space[Any], *args: Any, **kwargs: Any) -> int:
+        """How many network outputs an action of `space` takes.
+
+        Raises:
+            SpaceError: this distribution does not fit the space.
+        """
+
+
+TorchDistribution = Distribution
+
+
+def as_shape(sample_shape: int | Sequence[int]) -> tuple[int, ...]:
+    """A sample shape as a tuple."""
+    return (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
+
+
+def same_kind(kind: type[_D], other: Distribution) -> _D:
+    """Give `other`, if it is a `kind`.
+
+    Raises:
+        NotAvailableError: it is not, so the two cannot be compared.
+    """
+    if not isinstance(other, kind):
+        raise NotAvailableError(
+            explain(
+                f"{kind.__name__}.kl",
+                expected=f"another {kind.__name__}",
+                found=type(other).__name__,
+                do="compare distributions of one class",
+            )
+        )
+    return other
+
+
+def unfit(name: str, expected: str, space: gym.Space[Any]) -> SpaceError:
+    """The error for asking a distribution about a space that it does not fit."""
+    return SpaceError(
+        explain(
+            f"{name}.required_input_dim",
+            expected=expected,
+            found=space,
+            do="take the class that distribution_for(space) returns",
+        )
+    )

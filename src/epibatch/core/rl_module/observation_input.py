@@ -1,0 +1,222 @@
+"""From observations of any space to the vectors that networks take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, final
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import nn
+
+from epibatch.core.errors import ColumnError, SpaceError, explain
+from epibatch.core.rl_module.cnn import CNN, conv_size, default_conv_filters, with_shape
+from epibatch.core.rl_module.default_model_config import DefaultModelConfig
+from epibatch.core.struct_batches import sorted_keys
+
+__all__ = ["ObservationInput"]
+
+Encoder: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+
+
+@final
+class ObservationInput:
+    """Turns a batch of observations into the float vectors that an MLP takes.
+
+    Each part of a nested observation is encoded by itself, dict entries by sorted key, and joined to the
+    others: Boxes are flattened and cast to float32; Discrete and MultiDiscrete become one-hot (zeros, with
+    which sequences are padded, become zeros if they are no members of the space); MultiBinary is cast. Boxes
+    with three axes [height, width, channels] are images, and go through a CNN of the encoder's own if
+    `conv_filters` or `default_conv_filters` has layers for them.
+
+    Args:
+        space: the observation space.
+        config: the `conv_` options; None for the defaults.
+
+    Attributes:
+        size: length of the vectors.
+
+    Raises:
+        SpaceError: a part that has no encoding.
+
+    Example:
+        >>> encode = ObservationInput(gym.spaces.Dict(a=gym.spaces.Discrete(3), b=gym.spaces.Box(-1, 1, (1, 2))))
+        >>> encode({"a": torch.tensor([2, 0]), "b": torch.ones(2, 1, 2)})
+        tensor([[0., 0., 1., 1., 1.],
+                [1., 0., 0., 1., 1.]])
+    """
+
+    def __init__(self, space: gym.Space[Any] | None, config: DefaultModelConfig | None = None) -> None:
+        self._config = config or DefaultModelConfig()
+        leaves = list(_leaves(space, ()))
+        self._paths = [path for path, _ in leaves]
+        self._encoders: list[Encoder | None] = []
+        self._images: list[tuple[tuple[int, ...], list[Any]]] = []
+        self.size = 0
+        for path, leaf in leaves:
+            filters = self._filters(leaf)
+            if filters:
+                self._images.append((leaf.shape, filters))
+                self._encoders.append(None)
+                self.size += conv_size(leaf.shape, filters)
+            else:
+                encoder, size = _encoder(leaf, path, space)
+                self._encoders.append(encoder)
+                self.size += size
+        self._only = self._encoders[0] if self._paths == [()] else None
+
+    def _filters(self, leaf: Any) -> list[Any]:
+        """The convolutions for a part, none if it is no image."""
+        if not isinstance(leaf, spaces.Box) or len(leaf.shape) != 3:
+            return []
+        given = self._config.conv_filters
+        return default_conv_filters(leaf.shape) if given is None else list(given)
+
+    def cnns(self) -> nn.ModuleList | None:
+        """New CNNs for the images among the parts, in their order; None if there are none."""
+        if not self._images:
+            return None
+        return nn.ModuleList([CNN(shape, filters, self._config) for shape, filters in self._images])
+
+    def __call__(self, obs: Any, cnns: nn.ModuleList | None = None) -> torch.Tensor:
+        """Give `[..., size]` float32 for observations `[..., *space.shape]`, nested like the space.
+
+        Args:
+            obs: a tensor, or nested dicts and tuples of tensors.
+            cnns: the CNNs for the images, as `cnns()` made them.
+
+        Raises:
+            SpaceError: shapes or values that are not those of the space.
+            ColumnError: observations that are nested otherwise.
+        """
+        if self._only is not None and isinstance(obs, torch.Tensor):
+            return self._only(obs)
+        images = iter(cnns or ())
+        parts = []
+        for path, encoder in zip(self._paths, self._encoders):
+            part = _part(obs, path)
+            if encoder is None:
+                part = next(images)(part)
+            else:
+                part = encoder(part)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+def _leaves(space: Any, path: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], Any]]:
+    """The parts of a space with the keys that lead there, dict entries by sorted key."""
+    if isinstance(space, spaces.Dict):
+        keys = sorted_keys(dict(space.spaces))
+    elif isinstance(space, spaces.Tuple):
+        keys = list(range(len(space.spaces)))
+    else:
+        return [(path, space)]
+    return [leaf for key in keys for leaf in _leaves(space.spaces[key], (*path, key))]
+
+
+def _part(obs: Any, path: tuple[Any, ...]) -> torch.Tensor:
+    part = obs
+    for key in path:
+        try:
+            part = part[key] if isinstance(part, (dict, tuple)) else None
+        except (KeyError, IndexError):
+            part = None
+        if part is None:
+            break
+    if isinstance(part, torch.Tensor):
+        return part
+    name = "".join(f"[{key!r}]" for key in path)
+    raise ColumnError(
+        explain(
+            "observations of a default module",
+            expected=f"a tensor at obs{name}, as the module's observation_space says",
+            found=f"{type(obs if part is None else part).__name__}"
+            + (f" with keys {list(obs)}" if isinstance(obs, dict) else ""),
+            do="build the module with the space that the env-to-module pipeline puts out",
+        )
+    )
+
+
+def _encoder(leaf: Any, path: tuple[Any, ...], whole: Any) -> tuple[Encoder, int]:
+    """What encodes one part, and the length of its vectors."""
+    if isinstance(leaf, spaces.Discrete):
+        counts, start = np.array([leaf.n], np.int64), np.array([leaf.start], np.int64)
+        return _OneHot((), counts, start), int(leaf.n)
+    if isinstance(leaf, spaces.MultiDiscrete):
+        start = np.broadcast_to(getattr(leaf, "start", 0), leaf.shape)
+        return _OneHot(leaf.shape, leaf.nvec.ravel(), start.ravel()), int(leaf.nvec.sum())
+    if isinstance(leaf, (spaces.Box, spaces.MultiBinary)):
+        size = int(np.prod(leaf.shape))
+        return _Flat(tuple(leaf.shape), size), size
+    raise SpaceError(
+        explain(
+            "observation space of a default module",
+            expected="Box, Discrete, MultiDiscrete and MultiBinary spaces, in Dicts and Tuples",
+            found=f"{leaf} at {''.join(f'[{key!r}]' for key in path)} of {whole}" if path else leaf,
+            do=_ADVICE.get(type(leaf), "replace it by one of these in the environment")
+            + " (gymnasium.wrappers.TransformObservation), or write an RLModule of your own",
+        )
+    )
+
+
+_ADVICE: dict[type, str] = {
+    spaces.Text: "encode the text as an array of one length, with a wrapper around the environment",
+    spaces.Sequence: "pad the sequence to one length and give it as a Box, with a wrapper around the environment",
+    spaces.Graph: "pad nodes and edges to one number and give them as Boxes, with a wrapper around the environment",
+}
+
+
+@final
+class _Flat:
+    """Flattens the axes of one observation and casts to float32; float32 vectors are passed through."""
+
+    def __init__(self, shape: tuple[int, ...], size: int) -> None:
+        self._shape = shape
+        self._size = size
+        self._is_vector = len(shape) == 1
+
+    def __call__(self, part: torch.Tensor) -> torch.Tensor:
+        if self._is_vector and part.dtype is torch.float32 and part.shape[-1] == self._size:
+            return part
+        part = with_shape(part, self._shape)
+        return part.reshape(*part.shape[: part.dim() - len(self._shape)], self._size).float()
+
+
+@final
+class _OneHot:
+    """One-hots of integers, those of several entries joined."""
+
+    def __init__(self, shape: tuple[int, ...], counts: Any, start: Any) -> None:
+        self._shape = tuple(shape)
+        self._counts, self._start = torch.tensor(counts), torch.tensor(start)
+        self._offsets = self._counts.cumsum(0) - self._counts
+        self._size = int(self._counts.sum())
+
+    def __call__(self, part: torch.Tensor) -> torch.Tensor:
+        part = with_shape(part, self._shape)
+        counts, start, offsets = (own.to(part.device) for own in (self._counts, self._start, self._offsets))
+        values = part.reshape(*part.shape[: part.dim() - len(self._shape)], len(counts)).long()
+        indices = values - start
+        inside = (indices >= 0) & (indices < counts)
+        if bool(inside.all()):
+            return values.new_zeros(*values.shape[:-1], self._size, dtype=torch.float32).scatter_(
+                -1, indices + offsets, 1.0
+            )
+        self._refuse(values[~inside & (values != 0)])
+        spare = torch.where(inside, indices + offsets, self._size)
+        out = values.new_zeros(*values.shape[:-1], self._size + 1, dtype=torch.float32)
+        return out.scatter_(-1, spare, 1.0)[..., : self._size]
+
+    def _refuse(self, outside: torch.Tensor) -> None:
+        if len(outside):
+            raise SpaceError(
+                explain(
+                    "observations of a default module",
+                    expected="integers of their Discrete or MultiDiscrete space, "
+                    f"from {self._start.tolist()} on, {self._counts.tolist()} of them",
+                    found=f"{outside[:5].tolist()}",
+                    do="correct the environment's observations, or its observation_space",
+                )
+            )

@@ -1,0 +1,111 @@
+"""Which distribution each action space gets, and that what it draws is a member."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from epibatch.core.action_scaling import EnvActions
+from epibatch.core.distributions import (
+    Categorical,
+    DiagGaussian,
+    MultiCategorical,
+    MultiDistribution,
+    SquashedGaussian,
+    distribution_for,
+)
+from epibatch.core.distributions.choosing import input_lens_for, log_std_columns
+from epibatch.core.errors import SpaceError
+from epibatch.core.structs import map_struct
+
+Box, Discrete = gym.spaces.Box, gym.spaces.Discrete
+NESTED = gym.spaces.Dict(
+    {"z": Discrete(2), "a": gym.spaces.Tuple([Box(-1, 1, (2,)), gym.spaces.MultiBinary(3)]), "m": Box(0, 1, ())}
+)
+SPACES = [
+    (Discrete(4), Categorical, 4),
+    (Discrete(4, start=-2), Categorical, 4),
+    (gym.spaces.MultiDiscrete([2, 5]), MultiCategorical, 7),
+    (gym.spaces.MultiDiscrete([[2, 5], [3, 3]], start=[[1, 0], [-4, 9]]), MultiCategorical, 13),
+    (gym.spaces.MultiDiscrete([2, 5], dtype=np.int32), MultiCategorical, 7),
+    (gym.spaces.MultiBinary((2, 2)), MultiCategorical, 8),
+    (Box(-3, 3, (2,), np.int8), MultiCategorical, 14),
+    (Box(-128, 127, (), np.int8), MultiCategorical, 256),
+    (Box(0, 255, (2,), np.uint8), MultiCategorical, 512),
+    (Box(0, 1, (2,), np.bool_), MultiCategorical, 4),
+    (Box(-1, 1, (3,)), DiagGaussian, 6),
+    (Box(-1, 1, (3,), np.float64), DiagGaussian, 6),
+    (Box(-1, np.inf, (2, 3)), DiagGaussian, 12),
+    (Box(-np.inf, np.inf, ()), DiagGaussian, 2),
+    (NESTED, MultiDistribution, 4 + 6 + 2 + 2),
+]
+
+
+@pytest.mark.parametrize(("space", "cls", "count"), SPACES)
+def test_kind_and_inputs(space, cls, count):
+    found = distribution_for(space)
+    assert issubclass(found, cls)
+    assert found.required_input_dim(space) == count
+    assert sum(input_lens_for(space)) == count
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize("squash", [False, True])
+@pytest.mark.parametrize(("space", "cls", "count"), SPACES)
+def test_what_reaches_the_environment_is_a_member(space, cls, count, squash, greedy):
+    dist = distribution_for(space, squash=squash).from_logits(torch.randn(300, count) * 3)
+    drawn = (dist.to_deterministic() if greedy else dist).sample()
+    actions = EnvActions(space)(map_struct(lambda leaf: leaf.numpy(), drawn))
+    for i in range(300):
+        action = map_struct(lambda leaf, i=i: np.asarray(leaf[i]), actions)
+        assert space.contains(action if not isinstance(space, Discrete) else action[()]), action
+
+
+def test_plain_classes_where_nothing_must_be_fixed():
+    assert distribution_for(Discrete(2)) is Categorical
+    assert distribution_for(Box(-1, 1, (3,))) is DiagGaussian
+    assert distribution_for(Box(-1, 1, (3,)), squash=True) is SquashedGaussian
+    assert distribution_for(Box(-1, np.inf, (3,)), squash=True) is DiagGaussian
+
+
+@pytest.mark.parametrize(
+    ("space", "dtype"),
+    [
+        (gym.spaces.MultiBinary(3), torch.int8),
+        (gym.spaces.MultiDiscrete([2, 3], dtype=np.int16), torch.int16),
+        (gym.spaces.MultiDiscrete([2, 3]), torch.int64),
+        (Box(-3, 3, (2,), np.int8), torch.int8),
+        (Box(-128, 127, (2,), np.int8), torch.int64),
+        (Box(0, 9, (2,), np.uint16), torch.int64),
+    ],
+)
+def test_types_are_the_spaces_if_they_hold_the_integers(space, dtype):
+    cls = distribution_for(space)
+    drawn = cls.from_logits(torch.zeros(2, cls.required_input_dim(space))).sample()
+    assert (drawn.dtype, drawn.shape) == (dtype, (2, *space.shape))
+
+
+def test_log_std_columns():
+    assert log_std_columns(Box(-1, 1, (2,))) == [2, 3]
+    assert log_std_columns(Discrete(3)) == []
+    assert log_std_columns(NESTED) == [2, 3, 11]  # a: 2 means, 2 log stds, 6 logits; m: mean, log std; z
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (None, "get_exploration_action_dist_cls"),
+        (gym.spaces.Text(3), "get_exploration_action_dist_cls"),
+        (gym.spaces.Sequence(Discrete(2)), "get_exploration_action_dist_cls"),
+        (gym.spaces.Graph(Box(-1, 1, (2,)), None), "get_exploration_action_dist_cls"),
+        (gym.spaces.Tuple([]), "get_exploration_action_dist_cls"),
+        (Box(-np.inf, 5, (2,), np.int64), "bound the environment's actions"),
+        (Box(0, 2**40, (1,), np.int64), "float Box and round"),
+        (gym.spaces.Dict(a=Discrete(2), b=gym.spaces.Tuple([gym.spaces.Text(2)])), r"at \['b'\]\[0\]"),
+    ],
+)
+def test_spaces_without_a_distribution(space, message):
+    with pytest.raises(SpaceError, match=message):
+        distribution_for(space)

@@ -1,0 +1,159 @@
+"""Between modules' actions and environments'."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from epibatch.core.action_scaling import EnvActions, clip_action, normalize_action, unsquash_action
+from epibatch.core.errors import ColumnError
+
+BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([4, 1], np.float32))
+HALF = spaces.Box(np.array([-np.inf, 0, -np.inf, -2], np.float32), np.array([4, np.inf, np.inf, 2], np.float32))
+INT_BOX = spaces.Box(-2, 5, (2,), np.int32)
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "expected"),
+    [
+        (BOX, np.array([-1.0, 3.0]), np.array([-2.0, 1.0])),
+        (BOX, np.array([0.5, -0.5], np.float32), np.array([2.5, 0.25], np.float32)),
+        (BOX, np.array([[0.0, 1.0], [-1.0, -9.0]]), np.array([[1.0, 1.0], [-2.0, 0.0]])),
+        (BOX, np.array([1, 9]), np.array([4.0, 1.0])),
+        (INT_BOX, np.array([1, 3]), np.array([-1, 1])),
+        (spaces.Discrete(3, start=2), np.array(1), np.array(1)),
+        (spaces.MultiDiscrete([2, 3]), np.array([1, 2]), np.array([1, 2])),
+        (spaces.Box(-np.inf, np.inf, (1,)), np.array([9.0]), np.array([9.0])),
+        (spaces.Box(-2, 2, ()), np.float32(0.5), np.float32(1.0)),
+        (HALF, np.array([5.0, -3.0, 7.0, 0.5]), np.array([4.0, 0.0, 7.0, 1.0])),
+        (HALF, np.array([-5.0, 3.0, -7.0, -3.0], np.float32), np.array([-5.0, 3.0, -7.0, -2.0], np.float32)),
+    ],
+)
+def test_unsquash_scales_bounded_boxes_and_clips_the_finite_sides(space, action, expected):
+    result = unsquash_action(action, space)
+    assert np.array_equal(result, expected)
+    assert result.dtype == expected.dtype
+
+
+def test_unsquash_takes_structures_of_spaces():
+    discrete, box = unsquash_action((1, np.array([0.5, 0.5])), (spaces.Discrete(2), BOX))
+    assert (discrete, box.tolist()) == (1, [2.5, 0.75])
+
+
+def test_unsquash_does_not_change_its_input():
+    action = np.array([0.5, 0.5])
+    unsquash_action(action, BOX)
+    assert action.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "expected"),
+    [
+        (BOX, np.array([-1.0, 3.0]), [-1.0, 1.0]),
+        (HALF, np.array([5.0, -3.0, 7.0, 3.0]), [4.0, 0.0, 7.0, 2.0]),
+        (INT_BOX, np.array([1, 9]), [1, 5]),
+        (spaces.Discrete(3), np.array(9), 9),
+        (BOX, np.array([[9.0, 9.0], [0.0, 0.0]]), [[4.0, 1.0], [0.0, 0.0]]),
+    ],
+)
+def test_clip_action_clips_boxes_only(space, action, expected):
+    assert clip_action(action, space).tolist() == expected
+
+
+def test_clip_action_takes_nested_spaces():
+    result = clip_action(
+        {"a": 1, "b": (np.array([9.5, 0.5]),)}, spaces.Dict(a=spaces.Discrete(2), b=spaces.Tuple([BOX]))
+    )
+    assert result["a"] == 1
+    assert result["b"][0].tolist() == [4.0, 0.5]
+
+
+def test_normalize_undoes_unsquash():
+    action = np.array([[0.5, -0.25], [-1.0, 1.0]])
+    assert np.allclose(normalize_action(unsquash_action(action, BOX), BOX), action)
+
+
+def test_normalize_leaves_what_has_no_two_bounds():
+    assert normalize_action(np.array([3.0, 3.0, 3.0, 1.0]), HALF).tolist() == [3.0, 3.0, 3.0, 0.5]
+    assert normalize_action(np.array([1, 3]), INT_BOX).tolist() == [1, 3]
+    assert normalize_action(np.array(2), spaces.Discrete(3)) == 2
+
+
+def rows(*values, dtype=np.float32):
+    return np.array(values, dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("bounds", [(0.1, 0.3), (-7.0, -0.7), (-3e4, 6e4)])
+def test_scaled_actions_lie_in_boxes_of_every_type(bounds, dtype):
+    box = spaces.Box(*bounds, (2,), dtype)
+    actions = np.random.default_rng(0).uniform(-1.5, 1.5, (500, 2)).astype(np.float32)
+    actions[:2] = [[-1.0, 1.0], [1e30, -1e30]]
+    for normalize, clip in ((True, False), (False, True)):
+        made = EnvActions(box, normalize=normalize, clip=clip)(actions)
+        assert made.dtype == dtype
+        assert all(box.contains(row) for row in made)
+    middle = EnvActions(box)(np.zeros((1, 2), np.float32))
+    assert np.allclose(middle.astype(float), np.mean(bounds), rtol=2e-3)
+
+
+def test_huge_bounds_do_not_overflow():
+    for dtype in (np.float32, np.float64):
+        most = np.finfo(dtype).max
+        made = EnvActions(spaces.Box(-most, most, (1,), dtype))(rows([-1.0], [0.5], [1.0], [9.0]))
+        assert np.allclose(made[:, 0] / most, [-1.0, 0.5, 1.0, 1.0])
+
+
+def test_scaling_is_what_unsquash_gives():
+    actions = np.random.default_rng(1).normal(size=(50, 4)).astype(np.float32)
+    assert np.allclose(EnvActions(HALF)(actions), unsquash_action(actions, HALF))
+    low, high = HALF.low[3], HALF.high[3]
+    by_hand = np.clip(low + (actions[:, 3] + 1.0) * (high - low) / 2.0, low, high)
+    assert np.allclose(EnvActions(HALF)(actions)[:, 3], by_hand, atol=1e-6)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_integers_count_from_the_lower_bound(normalize):
+    to_env = EnvActions(INT_BOX, normalize=normalize)
+    made = to_env(rows([0, 7], [3, 1], dtype=np.int64))
+    assert made.tolist() == [[-2, 5], [1, -1]]
+    assert made.dtype == np.int32
+    wide = spaces.Box(-128, 127, (1,), np.int8)
+    assert EnvActions(wide, normalize=normalize)(rows([0], [255], dtype=np.int64)).tolist() == [[-128], [127]]
+    open_ = spaces.Box(-np.inf, 5, (1,), np.int64)
+    assert EnvActions(open_, normalize=normalize)(rows([-9], [4], dtype=np.int64)).tolist() == [[-9], [4]]
+
+
+def test_types_are_the_spaces():
+    assert EnvActions(spaces.MultiBinary(2))(rows([0, 1], dtype=np.int64)).dtype == np.int8
+    assert EnvActions(spaces.MultiDiscrete([3], dtype=np.int32))(rows([2], dtype=np.int64)).dtype == np.int32
+    actions = rows(1, 0, dtype=np.int64)
+    assert EnvActions(spaces.Discrete(2))(actions) is actions
+    assert EnvActions(spaces.Box(-1, 1, (2,), np.float64), normalize=False)(rows([9, 9])).dtype == np.float64
+
+
+def test_values_that_a_type_cannot_hold_are_left_for_the_environment_to_refuse():
+    assert EnvActions(spaces.MultiBinary(1))(rows([300], dtype=np.int64)).tolist() == [[300]]
+    assert EnvActions(spaces.Discrete(3))(rows(1.5)).tolist() == [1.5]
+
+
+def test_nested_actions_share_no_memory_with_the_modules():
+    space = spaces.Dict(a=spaces.Tuple([BOX, spaces.Discrete(2)]), b=spaces.MultiBinary(2))
+    actions = {"b": rows([0, 1], dtype=np.int8), "a": (rows([0.5, 0.5]), rows(1, dtype=np.int64))}
+    made = EnvActions(space)(actions)
+    assert made["a"][0].tolist() == [[2.5, 0.75]]
+    assert made["a"][1].tolist() == [1]
+    assert not np.shares_memory(made["a"][1], actions["a"][1])
+    assert not np.shares_memory(made["b"], actions["b"])
+    with pytest.raises(ColumnError, match="nested structure"):
+        EnvActions(space)({"a": actions["a"]})
+
+
+def test_half_precision_arithmetic_is_done_in_single():
+    box = spaces.Box(-6e4, 6e4, (1,), np.float16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert EnvActions(box)(rows([2.0], [-1.0])).tolist() == [[60000.0], [-60000.0]]
