@@ -18,6 +18,7 @@ class RunnerConfig(Protocol):
     batch_mode: str
     explore: bool
     episode_lookback_horizon: int
+    metrics_num_episodes_for_smoothing: int
     seed: int | None
 
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:

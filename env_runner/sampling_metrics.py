@@ -14,6 +14,7 @@ class SamplingMetrics:
 
     Args:
         num_envs: How many environments step together.
+        window: Over how many ended episodes means, minima and maxima are taken.
 
     Attributes:
         episodes: Returns and lengths.
@@ -28,8 +29,8 @@ class SamplingMetrics:
         2
     """
 
-    def __init__(self, num_envs: int) -> None:
-        self.episodes = EpisodeMetrics(num_envs)
+    def __init__(self, num_envs: int, window: int = 100) -> None:
+        self.episodes = EpisodeMetrics(num_envs, window)
         self.steps = 0
         self.seconds = 0.0
         self._num_envs = num_envs

@@ -69,7 +69,7 @@ class SingleAgentEnvRunner:
         self._stepper = EnvStepper(self.env, config.env)
         later = self._stepper.mode == "next_step"
         self._recorder = VectorRecorder(self.num_envs, *own, autoreset="next_step" if later else "same_step")
-        self._metrics = SamplingMetrics(self.num_envs)
+        self._metrics = SamplingMetrics(self.num_envs, config.metrics_num_episodes_for_smoothing)
         seed = None if config.seed is None else config.seed + worker_index
         self._reset_seeds = ResetSeeds(seed)
         if seed is not None:

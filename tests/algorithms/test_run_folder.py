@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-import csv
+import errno
 import json
+import logging
 
-import numpy as np
 import pytest
 
-from epibatch.algorithms.run_folder import RunFolder, flat_metrics
-from epibatch.core.errors import CheckpointError, ConfigError
+from epibatch.algorithms.loggers import JSONLLogger
+from epibatch.algorithms.run_folder import RunFolder
+from epibatch.core.errors import CheckpointError, ConfigError, StorageError
 
 
 def results(iteration, mean=10.0, **more):
@@ -17,46 +18,6 @@ def results(iteration, mean=10.0, **more):
         "training_iteration": iteration,
         **more,
     }
-
-
-def read_csv(folder):
-    with folder.csv_path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_flat_metrics():
-    nested = {
-        "a": {"b": np.float32(0.5), "c": {"d": True}},
-        "e": float("nan"),
-        "f": "text",
-        "g": np.zeros(3),
-        "h": None,
-    }
-    assert flat_metrics(nested) == {"a/b": 0.5, "a/c/d": True, "e": None, "f": "text", "h": None}
-
-
-def test_one_row_per_iteration_in_both_files(tmp_path):
-    folder = RunFolder.create(tmp_path / "deep" / "run")
-    for iteration in (1, 2):
-        folder.log(results(iteration))
-    assert [json.loads(line)["training_iteration"] for line in folder.jsonl_path.read_text().splitlines()] == [1, 2]
-    assert [row["training_iteration"] for row in read_csv(folder)] == ["1", "2"]
-
-
-def test_last_results_are_nested_again(tmp_path):
-    folder = RunFolder.create(tmp_path)
-    assert folder.last_results() is None
-    for iteration in (1, 2):
-        folder.log(results(iteration, learners={"default_policy": {"loss": 0.5}}))
-    assert folder.last_results() == results(2, learners={"default_policy": {"loss": 0.5}})
-
-
-def test_new_metrics_add_columns(tmp_path):
-    folder = RunFolder.create(tmp_path)
-    folder.log(results(1))
-    folder.log(results(2, learners={"loss": 0.5}))
-    folder.log(results(3))
-    assert [row["learners/loss"] for row in read_csv(folder)] == ["", "0.5", ""]
 
 
 def test_used_folder_is_never_overwritten(tmp_path):
@@ -84,34 +45,43 @@ def test_opening_needs_a_config(tmp_path):
     assert RunFolder.open_existing(tmp_path).path == tmp_path
 
 
-def test_the_csv_begins_with_what_one_looks_for(tmp_path):
-    folder = RunFolder.create(tmp_path)
-    folder.log({"timers": {"sample": 1}, "num_env_steps_sampled_lifetime": 100, "training_iteration": 1})
-    folder.log({"timers": {"sample": 1, "learn": 2}, **results(2)})
-    expected = ["training_iteration", "num_env_steps_sampled_lifetime", "env_runners/episode_return_mean"]
-    assert list(read_csv(folder)[0]) == [*expected, "timers/sample", "timers/learn"]
-    folder.keep_until(1)
-    assert list(read_csv(folder)[0]) == [*expected[:2], "timers/sample"]
+def write_rows(folder, *iterations, rest=b""):
+    lines = [json.dumps({"training_iteration": number, "learners/loss": 0.5}).encode() for number in iterations]
+    folder.jsonl_path.write_bytes(b"".join(line + b"\n" for line in lines) + rest)
 
 
-def test_going_on_drops_rows_after_the_checkpoint(tmp_path):
+def test_last_results_are_nested_again(tmp_path):
     folder = RunFolder.create(tmp_path)
-    for iteration in (1, 2, 3):
-        folder.log(results(iteration))
-    with folder.jsonl_path.open("a") as file:
-        file.write('{"training_iteration": 4, "half')
-    again = RunFolder(tmp_path)
-    again.keep_until(2)
-    again.log(results(3, mean=99.0))
-    assert [row["training_iteration"] for row in again.rows()] == [1, 2, 3]
-    assert [row["env_runners/episode_return_mean"] for row in read_csv(again)] == ["10.0", "10.0", "99.0"]
+    assert folder.last_results() is None
+    write_rows(folder, 1, 2)
+    assert folder.last_results() == {"training_iteration": 2, "learners": {"loss": 0.5}}
+
+
+def test_rows_up_to_a_checkpoint(tmp_path):
+    folder = RunFolder.create(tmp_path)
+    assert folder.rows_until(5) == []
+    write_rows(folder, 1, 2, 3, rest=b'{"training_iteration": 4, "half')
+    assert [row["training_iteration"] for row in folder.rows()] == [1, 2, 3]
+    assert [row["training_iteration"] for row in folder.rows_until(2)] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "line", [b"\x00\x00", b"\xff{", b"[]", b"5", b"{}", b'{"training_iteration": null}', b"[" * 99999]
+)
+def test_damaged_lines_are_left_out_and_counted(tmp_path, caplog, line):
+    folder = RunFolder.create(tmp_path)
+    write_rows(folder, 1, rest=line + b'\n{"training_iteration": 2}\n' + line + b"\n")
+    with caplog.at_level(logging.WARNING, "epibatch"):
+        assert [row["training_iteration"] for row in folder.rows_until(9)] == [1, 2]
+    assert "metrics.jsonl: 2 damaged lines are left out, the first is line 2" in caplog.text
 
 
 @pytest.mark.parametrize("means", [[], [None], [10.0], [10.0, None, 30.0]])
 def test_learning_curve_is_a_picture(tmp_path, means):
     folder = RunFolder.create(tmp_path)
+    logger = JSONLLogger(folder.jsonl_path)
     for iteration, mean in enumerate(means, 1):
-        folder.log(results(iteration, mean))
+        logger.log(results(iteration, mean))
     path = folder.draw_learning_curve("CartPole", goal=475)
     assert path.read_bytes().startswith(b"\x89PNG")
 
@@ -119,4 +89,19 @@ def test_learning_curve_is_a_picture(tmp_path, means):
 def test_config_is_kept(tmp_path):
     folder = RunFolder.create(tmp_path)
     folder.write_config("a: 1\n")
+    assert folder.config_path.read_text() == "a: 1\n"
+
+
+def test_a_full_disk_is_a_named_error_and_keeps_what_was_there(tmp_path, monkeypatch):
+    folder = RunFolder.create(tmp_path)
+    folder.write_config("a: 1\n")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StorageError, match=r"writing .*config.yaml\n(.|\n)*No space left"):
+        folder.write_config("a: 2\n")
+    with pytest.raises(StorageError, match=r"writing .*learning_curve.png\n(.|\n)*No space left"):
+        folder.draw_learning_curve("title")
     assert folder.config_path.read_text() == "a: 1\n"

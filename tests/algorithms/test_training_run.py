@@ -127,6 +127,74 @@ def test_an_error_saves_what_there_is(tmp_path, capsys):
     assert "in run\n" not in printed, "the traceback begins with the user's code"
 
 
+class Fails:
+    def __init__(self, iteration, error):
+        self.iteration, self.error = iteration, error
+        self.closed = False
+
+    def log(self, results):
+        if results["training_iteration"] == self.iteration:
+            raise self.error
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_failing_logger_ends_the_run_after_its_iteration(tmp_path, capsys):
+    logger = Fails(2, KeyError("no such curve"))
+    algorithm = Scripted(PPOConfig().reporting(loggers=[logger]).stopping(training_iteration=5))
+    folder = RunFolder.create(tmp_path)
+    assert TrainingRun(algorithm, folder, "scripted").run() == FAILED
+    assert (algorithm.training_iteration, algorithm.saved, logger.closed) == (2, ["000002"], True)
+    assert [row["training_iteration"] for row in folder.rows()] == [1, 2]
+    assert not folder.csv_path.exists(), "the config's loggers are all there are"
+    printed = capsys.readouterr().err
+    assert "KeyError: 'no such curve'" in printed and "logger Fails, iteration 2" in printed
+    assert "the run failed after iteration 2" in printed
+
+
+def test_a_full_disk_ends_the_run_and_says_so(tmp_path, capsys, monkeypatch):
+    algorithm = Scripted(PPOConfig().stopping(training_iteration=5))
+    folder = RunFolder.create(tmp_path)
+    run = TrainingRun(algorithm, folder, "scripted", loggers=[Fails(3, OSError(28, "No space left on device"))])
+    assert run.run() == FAILED
+    assert algorithm.saved == ["000003"]
+    printed = capsys.readouterr().err
+    assert printed.count("No space left on device") == 2, "the system's error, and the one that names the logger"
+    assert "free some space" in printed and "go on with: epibatch train --resume" in printed
+
+
+def test_loggers_of_config_and_run_see_every_iteration(tmp_path):
+    class Notes:
+        def __init__(self):
+            self.seen = []
+
+        def log(self, results):
+            self.seen.append(results["training_iteration"])
+
+    mine, ours = Notes(), Notes()
+    config = PPOConfig().reporting(loggers=["csv", mine]).stopping(training_iteration=3)
+    folder = RunFolder.create(tmp_path)
+    assert TrainingRun(Scripted(config), folder, "scripted", loggers=[ours]).run() == 0
+    assert mine.seen == ours.seen == [1, 2, 3]
+    assert len(folder.csv_path.read_text().splitlines()) == 4
+    assert len(folder.rows()) == 3
+
+
+def test_the_goal_needs_a_full_window(tmp_path, capsys):
+    class OneEpisode(Scripted):
+        def train(self):
+            results = super().train()
+            results["env_runners"]["num_episodes_lifetime"] = self.training_iteration
+            return results
+
+    config = PPOConfig().stopping(episode_return_mean=100).reporting(metrics_num_episodes_for_smoothing=4)
+    algorithm = OneEpisode(config)
+    assert TrainingRun(algorithm, RunFolder.create(tmp_path), "scripted").run() == 0
+    assert algorithm.training_iteration == 4
+    assert "mean return 400.0 over the last 4 episodes" in capsys.readouterr().out
+
+
 def test_the_first_error_stays_if_saving_fails_too(tmp_path, capsys):
     class Broken(Scripted):
         def save_to_path(self, path, *, end_episodes):

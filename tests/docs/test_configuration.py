@@ -11,7 +11,6 @@ import yaml
 
 from epibatch.algorithms.pipelines import PIPELINES
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.algorithms.run_folder import RunFolder, flat_metrics
 from epibatch.algorithms.settings import ALIASES, default_of, setting_names
 from epibatch.core.rl_module import DefaultModelConfig
 
@@ -65,29 +64,11 @@ def test_sections_and_pipelines_are_all_there():
     assert all(f"`{name}`" in PAGE for hook in PIPELINES.values() for name in (hook.name, hook.setting))
 
 
-def test_files_of_a_run(tmp_path):
-    run = RunFolder(tmp_path)
-    paths = (run.config_path, run.jsonl_path, run.csv_path, run.curve_path, run.checkpoints.folder)
-    folder = PAGE.partition("### The run's folder")[2].partition("\n### ")[0]
-    assert [name.rstrip("/") for name in re.findall(r"^\| `([\w./]+)` \| ", folder, re.M)] == [
-        path.name for path in paths
-    ]
-
-
 def test_example_files_are_configs():
     examples = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert len(examples) == 2
     for text in examples:
         PPOConfig.from_yaml(text)
-
-
-def test_results_are_all_listed():
-    config = PPOConfig().environment("CartPole-v1").training(train_batch_size=128, num_epochs=1)
-    algorithm = config.rl_module(model_config={"fcnet_hiddens": [4]}).debugging(seed=0).build_algo()
-    found = flat_metrics(algorithm.train())
-    algorithm.stop()
-    table = PAGE.partition("### Results")[2].partition("\n### ")[0]
-    assert sorted(re.findall(r"^\| `([\w/]+)` \| ", table, re.M)) == sorted(found)
 
 
 def test_exit_codes_are_those_of_the_command():

@@ -129,8 +129,8 @@ class AlgorithmConfig(FluentSettings):
 
         Args:
             data: sections (`environment`, `env_runners`, `learners`, `training`, `rl_module`, `debugging`,
-                `checkpointing`, `stop`), the pipelines `env_to_module`, `module_to_env`, `learner` as lists of
-                piece specs, and `algorithm`.
+                `reporting`, `checkpointing`, `stop`), the pipelines `env_to_module`, `module_to_env`, `learner` as
+                lists of piece specs, and `algorithm`.
             allow_imports: whether pieces and environments may be named by import path; importing runs code.
 
         Raises:

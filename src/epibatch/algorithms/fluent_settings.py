@@ -18,6 +18,7 @@ from .settings import (
     EnvRunnerSettings,
     LearnerSectionSettings,
     Problems,
+    ReportingSettings,
     RLModuleSettings,
     Section,
     StopSettings,
@@ -62,6 +63,7 @@ class FluentSettings:
         "training": TrainingSettings,
         "rl_module": RLModuleSettings,
         "debugging": DebuggingSettings,
+        "reporting": ReportingSettings,
         "checkpointing": CheckpointingSettings,
         "stop": StopSettings,
     }
@@ -137,6 +139,16 @@ class FluentSettings:
     def debugging(self: SelfT, **settings: Any) -> SelfT:
         """Set the `seed` (environments, network, minibatches) and the `log_level`."""
         return self.change("debugging", {"debugging": settings})
+
+    def reporting(self: SelfT, **settings: Any) -> SelfT:
+        """Say over how many episodes returns are averaged, and who takes a run's results.
+
+        Args:
+            **settings: `metrics_num_episodes_for_smoothing` (ended episodes that `episode_return_mean` and the like
+                are about), `loggers` (names of `LOGGERS`, and objects with a method `log(results)`, for
+                `epibatch train` and `TrainingRun`).
+        """
+        return self.change("reporting", {"reporting": settings})
 
     def checkpointing(self: SelfT, **settings: Any) -> SelfT:
         """Say when `epibatch train` saves while it runs, and how many checkpoints it keeps.

@@ -19,7 +19,6 @@ RLLIB_METHODS: dict[str, str] = {
     "framework": "leave it out: networks are always PyTorch's",
     "get_default_rl_module_spec": "use get_rl_module_spec()",
     "offline_data": "not there yet; episodes come from environments",
-    "reporting": "leave it out: train() returns the metrics of every iteration",
     "resources": "leave it out: one process samples and learns",
     "rollouts": "use env_runners(...)",
 }

@@ -2,58 +2,28 @@
 
 from __future__ import annotations
 
-import csv
+import io
 import json
-import math
-import os
-from collections.abc import Iterable, Iterator, Mapping
+import logging
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from epibatch.core.checkpoints import storing
 from epibatch.core.errors import CheckpointError, ConfigError, explain
 
+from .loggers import replace_file
+from .metric_rows import RETURN_MEAN, nested_metrics
 from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints
 
-__all__ = ["RunFolder", "flat_metrics", "in_reading_order"]
+__all__ = ["RunFolder"]
 
-
-def flat_metrics(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The numbers, strings and booleans of nested results under `a/b/c` keys; numbers that are not finite become None.
-
-    Example:
-        >>> flat_metrics({"learners": {"default_policy": {"vf_loss": 0.5}}, "training_iteration": 1})
-        {'learners/default_policy/vf_loss': 0.5, 'training_iteration': 1}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in results.items():
-        if isinstance(value, np.generic):
-            value = value.item()
-        if isinstance(value, Mapping):
-            flat.update(flat_metrics(value, f"{prefix}{key}/"))
-        elif isinstance(value, float):
-            flat[f"{prefix}{key}"] = value if math.isfinite(value) else None
-        elif value is None or isinstance(value, (bool, int, str)):
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def in_reading_order(columns: Iterable[str]) -> list[str]:
-    """Columns with those first that one looks for first; the others keep their order.
-
-    Example:
-        >>> in_reading_order(["timers/sample", "training_iteration"])
-        ['training_iteration', 'timers/sample']
-    """
-    known = list(columns)
-    return [name for name in _FIRST if name in known] + [name for name in known if name not in _FIRST]
+_log = logging.getLogger(__name__)
 
 
 class RunFolder:
-    """Writes `metrics.jsonl`, `metrics.csv`, `learning_curve.png`, `config.yaml` and `checkpoints/`.
+    """Knows `config.yaml`, `metrics.jsonl`, `metrics.csv`, `learning_curve.png` and `checkpoints/`.
 
-    Both metrics files get one row per iteration as it ends; a new metric adds a column to the CSV.
+    The metrics are written by loggers; the other files here.
 
     Args:
         path: the folder; make it with `create`, or open one with `open_existing`.
@@ -66,7 +36,6 @@ class RunFolder:
         self.jsonl_path = path / "metrics.jsonl"
         self.csv_path = path / "metrics.csv"
         self.curve_path = path / "learning_curve.png"
-        self._columns: list[str] = []
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
@@ -113,66 +82,59 @@ class RunFolder:
             )
         return run
 
-    def keep_until(self, training_iteration: int) -> None:
-        """Drop the rows of iterations after a checkpoint: a run that goes on from there repeats them."""
-        rows = [row for row in self.rows() if row.get("training_iteration", 0) <= training_iteration]
-        _replace(self.jsonl_path, "".join(json.dumps(row) + "\n" for row in rows))
-        self._columns = in_reading_order(dict.fromkeys(key for row in rows for key in row))
-        self._rewrite_csv()
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of `metrics.jsonl`; what is no row, such as the half line that a killed run leaves, is left out."""
+        return self._read_rows()[0]
 
-    def log(self, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Append one iteration's results to both files; returns the row."""
-        row = flat_metrics(results)
-        with self.jsonl_path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        new = [key for key in row if key not in self._columns]
-        if new:
-            self._columns = in_reading_order([*self._columns, *new])
-            self._rewrite_csv()
-        else:
-            with self.csv_path.open("a", encoding="utf-8", newline="") as file:
-                csv.DictWriter(file, self._columns).writerow(row)
-        return row
+    def rows_until(self, training_iteration: int) -> list[dict[str, Any]]:
+        """The rows up to a checkpoint's iteration; lines in them that cannot be read are named in the log.
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """The rows logged so far."""
-        if not self.jsonl_path.exists():
-            return
-        with self.jsonl_path.open(encoding="utf-8") as file:
-            for line in file:
-                if line.endswith("\n"):  # a killed run may leave half a line
-                    yield json.loads(line)
+        Later rows are about iterations that a run which goes on from there repeats.
+        """
+        rows, damaged = self._read_rows()
+        if damaged:
+            _log.warning("%s: %d damaged lines are left out, the first is line %d", self.jsonl_path, *damaged)
+        return [row for row in rows if row["training_iteration"] <= training_iteration]
+
+    def _read_rows(self) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
+        """The rows, and the number of damaged lines with that of the first one; half a last line is no damage."""
+        rows, damaged = [], []
+        content = self.jsonl_path.read_bytes() if self.jsonl_path.exists() else b""
+        lines = content.split(b"\n")
+        for number, line in enumerate(lines[:-1], 1):
+            try:
+                row = json.loads(line)
+                if not isinstance(row["training_iteration"], int):
+                    raise TypeError
+                rows.append(row)
+            except (ValueError, TypeError, KeyError, RecursionError):
+                damaged.append(number)
+        return rows, (len(damaged), damaged[0]) if damaged else None
 
     def last_results(self) -> dict[str, Any] | None:
         """The newest row as nested results; None without one."""
-        rows = list(self.rows())
-        nested: dict[str, Any] = {}
-        for key, value in (rows[-1] if rows else {}).items():
-            *path, name = key.split("/")
-            place = nested
-            for part in path:
-                place = place.setdefault(part, {})
-            place[name] = value
-        return nested or None
-
-    def _rewrite_csv(self) -> None:
-        temporary = self.csv_path.with_suffix(".tmp")
-        with temporary.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, self._columns)
-            writer.writeheader()
-            writer.writerows(self.rows())
-        os.replace(temporary, self.csv_path)
+        rows = self.rows()
+        return nested_metrics(rows[-1]) if rows else None
 
     def write_config(self, text: str) -> None:
-        """Keep the config as it was run."""
-        _replace(self.config_path, text)
+        """Keep the config as it was run.
 
-    def draw_learning_curve(self, title: str, goal: float | None = None) -> Path:
+        Raises:
+            StorageError: the disk is full, say.
+        """
+        with storing(f"writing {self.config_path}", "free some space, or choose another folder"):
+            replace_file(self.config_path, text.encode())
+
+    def draw_learning_curve(self, title: str, goal: float | None = None, window: int = 100) -> Path:
         """Draw the mean return over env steps, per iteration and smoothed.
 
         Args:
             title: above the plot.
             goal: the return to reach, drawn as a line.
+            window: episodes that the smoothed mean is about, for the legend.
+
+        Raises:
+            StorageError: the disk is full, say.
         """
         import matplotlib as mpl
 
@@ -180,13 +142,13 @@ class RunFolder:
         from matplotlib import pyplot
 
         points = [
-            (row["num_env_steps_sampled_lifetime"], row.get(f"env_runners/{_RAW}"), row.get(f"env_runners/{_MEAN}"))
+            (row["num_env_steps_sampled_lifetime"], row.get(f"{RETURN_MEAN}_this_iter"), row.get(RETURN_MEAN))
             for row in self.rows()
         ]
         figure, axes = pyplot.subplots(figsize=(7.2, 4.2), dpi=144)
         for index, label, color, width in (
             (1, "episodes of one iteration", "#9ecae1", 1.0),
-            (2, "last 100 episodes", "#08519c", 2.0),
+            (2, f"last {window} episodes", "#08519c", 2.0),
         ):
             line = [(point[0], point[index]) for point in points if point[index] is not None]
             if line:
@@ -200,17 +162,9 @@ class RunFolder:
         if axes.get_legend_handles_labels()[1]:
             axes.legend(loc="best", frameon=False)
         figure.tight_layout()
-        figure.savefig(self.curve_path)
+        picture = io.BytesIO()
+        figure.savefig(picture, format="png")
         pyplot.close(figure)
+        with storing(f"writing {self.curve_path}", "free some space, then go on with the run"):
+            replace_file(self.curve_path, picture.getvalue())
         return self.curve_path
-
-
-_MEAN = "episode_return_mean"
-_RAW = "episode_return_mean_this_iter"
-_FIRST = ("training_iteration", "num_env_steps_sampled_lifetime", f"env_runners/{_MEAN}")
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)

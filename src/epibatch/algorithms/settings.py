@@ -26,6 +26,7 @@ __all__ = [
     "PPOTrainingSettings",
     "Problems",
     "RLModuleSettings",
+    "ReportingSettings",
     "Section",
     "StopSettings",
     "TrainingSettings",
@@ -35,6 +36,9 @@ __all__ = [
     "resolve_aliases",
     "setting_names",
 ]
+
+LOGGER_NAMES = ("jsonl", "csv", "tensorboard")
+"""Loggers that a config can name."""
 
 
 # --------------------------------------------------------------------------------------------- types
@@ -81,6 +85,19 @@ def _module_config(value: Any) -> Any:
     if fields is not None and not isinstance(value, type):
         return {name: getattr(value, name) for name in fields}
     return dict(value) if isinstance(value, Mapping) else value
+
+
+def _logger_list(value: Any) -> Any:
+    if isinstance(value, str) or not isinstance(value, (list, tuple)):
+        raise ValueError("expected a list such as [jsonl, csv]")
+    for logger in value:
+        if isinstance(logger, str) and logger not in LOGGER_NAMES:
+            raise ValueError(
+                f"expected names of loggers or objects with a method log(results); {nearest(logger, LOGGER_NAMES)}"
+            )
+        if isinstance(logger, type) or not (isinstance(logger, str) or callable(getattr(logger, "log", None))):
+            raise ValueError("expected names of loggers or objects with a method log(results)")
+    return list(value)
 
 
 Integer = Annotated[int, BeforeValidator(_python_scalar)]
@@ -190,6 +207,13 @@ class StopSettings(Section):
     num_env_steps_sampled_lifetime: Annotated[Integer | None, Field(ge=1)] = None
     training_iteration: Annotated[Integer | None, Field(ge=1)] = None
     time_total_s: Annotated[Number | None, Field(gt=0)] = None
+
+
+class ReportingSettings(Section):
+    """What is reported of an iteration, and to whom."""
+
+    metrics_num_episodes_for_smoothing: Positive = 100
+    loggers: Annotated[list[Any], BeforeValidator(_logger_list)] = Field(default_factory=lambda: ["jsonl", "csv"])
 
 
 class CheckpointingSettings(Section):

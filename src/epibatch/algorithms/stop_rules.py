@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .settings import StopSettings
 
-__all__ = ["FULL_WINDOW", "Verdict", "judge"]
-
-FULL_WINDOW = 100
-"""Episodes that a mean return must cover before it can count as the goal."""
+__all__ = ["Verdict", "judge"]
 
 _LIMITS = {
     "num_env_steps_sampled_lifetime": "env steps",
@@ -38,23 +35,22 @@ class Verdict:
     setting: str
 
 
-def judge(rules: StopSettings, results: Mapping[str, Any]) -> Verdict | None:
+def judge(rules: StopSettings, results: Mapping[str, Any], window: int = 100) -> Verdict | None:
     """Compare one iteration's results with the rules; None means go on.
 
-    A goal needs a mean over `FULL_WINDOW` episodes: a lucky first episode solves nothing.
+    A goal needs a mean over a full window of episodes: a lucky first episode solves nothing.
 
     Args:
         rules: the goal and the limits.
         results: what `Algorithm.train` returned.
+        window: ended episodes that the mean return is about.
     """
     goal = rules.episode_return_mean
     runner = results.get("env_runners", {})
     mean = runner.get("episode_return_mean")
-    enough = runner.get("num_episodes_lifetime", FULL_WINDOW) >= FULL_WINDOW
+    enough = runner.get("num_episodes_lifetime", window) >= window
     if goal is not None and mean is not None and mean >= goal and enough:
-        return Verdict(
-            True, True, f"mean return {mean:.1f} over the last {FULL_WINDOW} episodes", "episode_return_mean"
-        )
+        return Verdict(True, True, f"mean return {mean:.1f} over the last {window} episodes", "episode_return_mean")
     for name, unit in _LIMITS.items():
         limit = getattr(rules, name)
         if limit is not None and results[name] >= limit:

@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import EpibatchError, add_context
+from epibatch.core.errors import EpibatchError, LoggerError, StorageError, add_context
 
 from .checkpoint import CONFIGS, config_class
 from .config_files import config_from_dict, read_yaml, to_yaml_text
 from .error_reports import error_report
+from .loggers import Logger, Loggers, make_logger
 from .run_folder import RunFolder
 from .stop_rules import Verdict, judge
 from .training_progress import Progress
@@ -49,12 +50,18 @@ class TrainingRun:
         algorithm: the algorithm.
         folder: where the run is written.
         name: the run's title.
+        loggers: who else is given the results, beside the loggers of the config; see `Logger`.
+
+    Raises:
+        MissingExtraError: a logger of the config needs an extra that is not installed.
     """
 
-    def __init__(self, algorithm: Algorithm, folder: RunFolder, name: str) -> None:
+    def __init__(self, algorithm: Algorithm, folder: RunFolder, name: str, *, loggers: Sequence[Logger] = ()) -> None:
         self.algorithm = algorithm
         self.folder = folder
         self.name = name
+        wanted = [each for each in algorithm.config.loggers if each != "jsonl"]
+        self.loggers = Loggers([make_logger(each, folder.path) for each in ("jsonl", *wanted, *loggers)])
         self._signal: int | None = None
         self._saved_at = time.monotonic()
         self._saved_iteration: int | None = None
@@ -92,8 +99,9 @@ class TrainingRun:
             print(f"{folder.path} has no checkpoint: the run starts again from the beginning, with its config.yaml")
         for damaged in folder.checkpoints.go_on_from(algorithm.training_iteration):
             print(f"what is left of a later checkpoint is now {damaged}")
-        folder.keep_until(algorithm.training_iteration)
-        return cls(algorithm, folder, Path(run).name)
+        session = cls(algorithm, folder, Path(run).name)
+        session.loggers.resume(folder.rows_until(algorithm.training_iteration))
+        return session
 
     def run(self, iterations: int | None = None) -> int:
         """Train until something ends the run, save, draw, and say how it went.
@@ -105,20 +113,22 @@ class TrainingRun:
             The process's exit code: 0, `GOAL_MISSED`, `FAILED`, or 128 + the number of the signal.
         """
         rules = self.algorithm.config.stop_rules
+        window = self.algorithm.config.metrics_num_episodes_for_smoothing
         before = self.folder.last_results()
-        verdict = judge(rules, before) if before else None
+        verdict = judge(rules, before, window) if before else None
         if verdict is not None:
             return self._nothing_to_do(verdict)
         with Progress(rules, self.name) as progress, self._interruptible(progress):
             try:
                 results, verdict = self._train(progress, iterations)
                 self._save()
-                curve = self.folder.draw_learning_curve(self.name, rules.episode_return_mean)
+                curve = self.folder.draw_learning_curve(self.name, rules.episode_return_mean, window)
+                self.loggers.close()  # one that cannot write its last rows fails the run
             except KeyboardInterrupt:
                 return self._stopped_unsaved()
             except Exception as error:
                 return self._failed(error)
-        self.algorithm.stop()
+        self._stop()
         self._report(verdict, results, curve, iterations)
         if self._signal is not None:
             return 128 + self._signal
@@ -127,15 +137,16 @@ class TrainingRun:
     def _train(self, progress: Progress, iterations: int | None) -> tuple[dict[str, Any], Verdict | None]:
         """Iterate until a rule, the number of iterations or a signal says stop."""
         rules = self.algorithm.config.stop_rules
+        window = self.algorithm.config.metrics_num_episodes_for_smoothing
         verdict: Verdict | None = None
         results: dict[str, Any] = {}
         done = 0
         while verdict is None and self._signal is None and (iterations is None or done < iterations):
             results = self.algorithm.train()
             done += 1
-            self.folder.log(results)
+            self.loggers.log(results)
             progress.show(results)
-            verdict = judge(rules, results)
+            verdict = judge(rules, results, window)
             self._save_if_due()
         return results, verdict
 
@@ -181,13 +192,13 @@ class TrainingRun:
     # ------------------------------------------------------------------------------------- endings
 
     def _nothing_to_do(self, verdict: Verdict) -> int:
-        self.algorithm.stop()
+        self._stop()
         print(f"nothing to train: {verdict.reason}")
         print(f"to go on, raise stop.{verdict.setting} in {self.folder.config_path}")
         return _exit_code(verdict)
 
     def _stopped_unsaved(self) -> int:
-        self.algorithm.stop()
+        self._stop()
         saved = "the last checkpoint" if self.folder.checkpoints.iterations() else "the beginning"
         print(f"stopped at once; what was trained since {saved} is not saved")
         print(f"go on with: {self._command()}")
@@ -196,7 +207,9 @@ class TrainingRun:
     def _failed(self, error: Exception) -> int:
         """Report the error, then save what there is; an error on the way changes nothing about the first one."""
         iteration = self.algorithm.training_iteration
-        lines = ["", error_report(error), "", f"the run failed in iteration {iteration + 1}"]
+        between = isinstance(error, (LoggerError, StorageError))
+        when = f"after iteration {iteration}" if between else f"in iteration {iteration + 1}"
+        lines = ["", error_report(error), "", f"the run failed {when}"]
         try:
             self._save()
             lines.append(f"checkpoint: {self._checkpoint_path} (after {iteration} iterations)")
@@ -204,11 +217,16 @@ class TrainingRun:
             lines.append(f"the checkpoint could not be saved either: {type(second).__name__}: {second}")
         lines.append(f"go on with: {self._command()} (once the cause is mended)")
         print("\n".join(lines), file=sys.stderr)
-        try:
-            self.algorithm.stop()
-        except Exception as second:
-            print(f"closing the environments failed too: {type(second).__name__}: {second}", file=sys.stderr)
+        self._stop(" too")
         return FAILED
+
+    def _stop(self, too: str = "") -> None:
+        """Close environments and loggers; what fails is said, and changes nothing about how the run ended."""
+        for what, close in (("the environments", self.algorithm.stop), ("the loggers", self.loggers.close)):
+            try:
+                close()
+            except Exception as error:
+                print(f"closing {what} failed{too}: {type(error).__name__}: {error}", file=sys.stderr)
 
     def _command(self) -> str:
         imports = " --allow-imports" if self.algorithm.config.allows_imports else ""

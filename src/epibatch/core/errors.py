@@ -18,7 +18,9 @@ __all__ = [
     "EpisodeIndexError",
     "EpisodeStateError",
     "EpibatchError",
+    "LoggerError",
     "LookbackError",
+    "MissingExtraError",
     "NonFiniteLossError",
     "NotAvailableError",
     "PieceError",
@@ -111,6 +113,14 @@ class StorageError(EpibatchError, OSError):
 
 class StateError(EpibatchError, ValueError):
     """A piece's state does not fit the piece, or states of its copies cannot be merged."""
+
+
+class LoggerError(EpibatchError, RuntimeError):
+    """A logger raised; what it was given has been trained, and the other loggers have it."""
+
+
+class MissingExtraError(EpibatchError, ImportError):
+    """A package is needed that only an extra installs; the message has the command."""
 
 
 class RunnerError(EpibatchError, RuntimeError):

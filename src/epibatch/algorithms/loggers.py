@@ -1,0 +1,246 @@
+"""Loggers: what takes a run's results, one iteration after the other, and writes them somewhere."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from epibatch.core.errors import ConfigError, EpibatchError, LoggerError, StorageError, explain, nearest
+from epibatch.core.extras import import_extra
+
+from .metric_rows import flat_metrics, in_reading_order
+
+__all__ = [
+    "LOGGERS",
+    "CSVLogger",
+    "JSONLLogger",
+    "Logger",
+    "Loggers",
+    "TensorBoardLogger",
+    "make_logger",
+    "replace_file",
+]
+
+
+@runtime_checkable
+class Logger(Protocol):
+    """Anything with a method `log`.
+
+    Two further methods are called if they are there: `resume(rows)` once before the first `log` of a run that is
+    gone on with, with the flat rows of the iterations up to its checkpoint, and `close()` when the run ends.
+
+    Example:
+        >>> class Printer:
+        ...     def log(self, results):
+        ...         print(results["training_iteration"])
+        >>> isinstance(Printer(), Logger)
+        True
+    """
+
+    def log(self, results: Mapping[str, Any]) -> None:
+        """Take the results of one iteration, nested as `Algorithm.train` returns them."""
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file beside its place and rename it: whenever the process is killed, the old or the new one is there."""
+    temporary = path.with_name(f".{path.name}.writing")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+class JSONLLogger:
+    """Appends each iteration to a file as one line of JSON, `{"training_iteration": 1, ...}`.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def log(self, results: Mapping[str, Any]) -> None:
+        """Append one line."""
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(flat_metrics(results)) + "\n")
+
+    def resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep these rows and no others; without any the file goes."""
+        if rows:
+            replace_file(self.path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        else:
+            self.path.unlink(missing_ok=True)
+
+
+class CSVLogger:
+    """Appends each iteration to a table; a new metric adds a column, which is empty in the rows before it.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._columns: list[str] = []
+
+    def log(self, results: Mapping[str, Any]) -> None:
+        """Append one row."""
+        row = flat_metrics(results)
+        new = [key for key in row if key not in self._columns]
+        if new:
+            rows = self._rows()
+            self._columns = in_reading_order([*self._columns, *new])
+            self._write([*rows, row])
+            return
+        with self.path.open("a", encoding="utf-8", newline="") as file:
+            csv.DictWriter(file, self._columns).writerow(row)
+
+    def resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Keep these rows and no others; without any the file goes."""
+        self._columns = in_reading_order(dict.fromkeys(key for row in rows for key in row))
+        if rows:
+            self._write(rows)
+        else:
+            self.path.unlink(missing_ok=True)
+
+    def _rows(self) -> list[dict[str, Any]]:
+        if not self._columns:
+            return []
+        with self.path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    def _write(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, self._columns)
+        writer.writeheader()
+        writer.writerows(rows)
+        replace_file(self.path, text.getvalue().encode())
+
+
+class TensorBoardLogger:
+    """Writes every number as a scalar over environment steps, for `tensorboard --logdir`.
+
+    Args:
+        path: the folder for event files.
+
+    Raises:
+        MissingExtraError: the extra `tensorboard` is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._writer_class: Callable[..., Any] = import_extra(
+            "torch.utils.tensorboard", "tensorboard", "the logger 'tensorboard'"
+        ).SummaryWriter
+        self._purge_step: int | None = None
+        self._writer: Any = None
+
+    def log(self, results: Mapping[str, Any]) -> None:
+        """Write one point of every curve."""
+        if self._writer is None:
+            self._writer = self._writer_class(str(self.path), purge_step=self._purge_step)
+        step = results["num_env_steps_sampled_lifetime"]
+        for name, value in flat_metrics(results).items():
+            if isinstance(value, (int, float)):
+                self._writer.add_scalar(name, value, step)
+        self._writer.flush()
+
+    def resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Let what was written after these rows be hidden."""
+        self._purge_step = (rows[-1]["num_env_steps_sampled_lifetime"] if rows else 0) + 1
+
+    def close(self) -> None:
+        """Close the event file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+LOGGERS: dict[str, Callable[[Path], Logger]] = {
+    "jsonl": lambda folder: JSONLLogger(folder / "metrics.jsonl"),
+    "csv": lambda folder: CSVLogger(folder / "metrics.csv"),
+    "tensorboard": lambda folder: TensorBoardLogger(folder / "tensorboard"),
+}
+"""A logger's name in a config -> what makes it for a run's folder."""
+
+
+def make_logger(logger: str | Logger, folder: Path) -> Logger:
+    """A logger by name, or the one that is given.
+
+    Args:
+        logger: one of `LOGGERS`, or an object with a method `log`.
+        folder: the run's folder, for those with a name.
+
+    Raises:
+        ConfigError: there is no logger of this name, or the object is none.
+        MissingExtraError: it needs an extra that is not installed.
+    """
+    if isinstance(logger, str):
+        if logger in LOGGERS:
+            return LOGGERS[logger](folder)
+        found, do = repr(logger), nearest(logger, LOGGERS)
+    else:
+        if not isinstance(logger, type) and isinstance(logger, Logger):
+            return logger
+        found, do = f"{type(logger).__name__} {logger!r}", "give it a method log(self, results)"
+    expected = "the name of a logger, or an object with a method log(results)"
+    raise ConfigError(explain("loggers", expected=expected, found=found, do=do))
+
+
+class Loggers:
+    """Hands results to several loggers.
+
+    Args:
+        loggers: the loggers.
+    """
+
+    def __init__(self, loggers: Sequence[Logger]) -> None:
+        self._loggers = list(loggers)
+
+    def log(self, results: Mapping[str, Any]) -> None:
+        """Hand one iteration's results to every logger, those behind a failing one too.
+
+        Raises:
+            StorageError: the first one that failed could not write.
+            LoggerError: the first one that failed raised something else.
+        """
+        self._each(self._loggers, lambda logger: logger.log(results), f"iteration {results.get('training_iteration')}")
+
+    def resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Tell every logger which rows stay; raises as `log` does."""
+        self._each(self._loggers, lambda logger: getattr(logger, "resume", _nothing)(rows), "going on with a run")
+
+    def close(self) -> None:
+        """Close every logger, once; raises as `log` does."""
+        loggers, self._loggers = self._loggers, []
+        self._each(loggers, lambda logger: getattr(logger, "close", _nothing)(), "closing")
+
+    def _each(self, loggers: Sequence[Logger], act: Callable[[Any], None], what: str) -> None:
+        failures: list[tuple[Logger, Exception]] = []
+        for logger in loggers:
+            try:
+                act(logger)
+            except Exception as error:
+                failures.append((logger, error))
+        if failures:
+            raise _failure(*failures[0], what) from failures[0][1]
+
+
+def _failure(logger: Logger, error: Exception, what: str) -> EpibatchError:
+    kind: type[EpibatchError] = LoggerError
+    do = "mend the logger, or leave it out; the other loggers were served"
+    if isinstance(error, OSError):
+        kind, do = StorageError, "free some space, or mend what the system complains about, then go on with the run"
+    found = f"{type(error).__name__}: {error}"
+    where = f"logger {type(logger).__name__}, {what}"
+    return kind(explain(where, expected="results that are written", found=found, do=do))
+
+
+def _nothing(*_: Any) -> None:
+    """Stand in for a method that a logger does not have."""
