@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import epibatch.cli
+from epibatch.algorithms import PPOConfig
 from epibatch.cli import app
 from epibatch.core import registry
 from epibatch.core.registry import BUILT_IN_PIECES, register_env
@@ -131,7 +132,7 @@ def test_a_run_whose_limit_is_used_up_trains_nothing(run, tmp_path):
     result = run("train", "--resume", "out")
     assert result.exit_code == 0
     assert "nothing to train: the limit of 256 env steps is used up" in result.output
-    assert "raise stop.num_env_steps_sampled_lifetime in out/config.yaml" in result.output
+    assert "epibatch train --resume out --set stop.num_env_steps_sampled_lifetime=..." in result.output
     assert (tmp_path / "out" / "metrics.jsonl").read_text() == before
 
 
@@ -140,6 +141,18 @@ def test_resume_goes_on_in_the_same_folder(run, tmp_path):
     assert "seed: 5" in (tmp_path / "out" / "config.yaml").read_text()
     result = run("train", "--resume", "out")
     assert result.exit_code == 0, result.output
+    assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_settings_are_changed_from_the_command_line(run, tmp_path):
+    words = ["--set", "learner.lr=1e-3", "--set", "training.num_epochs=2", "--set", "stop={training_iteration: 1}"]
+    result = run("train", "small.yaml", "--run", "out", *words)
+    assert result.exit_code == 0, result.output
+    config = PPOConfig.from_yaml(tmp_path / "out" / "config.yaml")
+    assert (config.lr, config.num_epochs, config.training_iteration) == (0.001, 2, 1)
+    again = run("train", "--resume", "out", "--set", "stop.training_iteration=2")
+    assert again.exit_code == 0, again.output
+    assert PPOConfig.from_yaml(tmp_path / "out" / "config.yaml").training_iteration == 2
     assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 2
 
 
@@ -154,6 +167,9 @@ def test_resume_goes_on_in_the_same_folder(run, tmp_path):
         (["train", "--resume", "."], "no config.yaml"),
         (["train", "small.yaml", "--iterations", "0"], "Invalid value"),
         (["train", "small.yaml", "--run", "."], "never overwritten"),
+        (["train", "small.yaml", "--set", "training.lrr=1"], "did you mean 'training.lr'"),
+        (["train", "small.yaml", "--set", "training.lr=fast"], "error: small.yaml --set training.lr=fast"),
+        (["train", "small.yaml", "--seed", "3", "--set", "trainin.gamma=1"], "it is training.gamma"),
         (["trian"], "No such command"),
     ],
 )

@@ -58,6 +58,14 @@ def train(
     resume: Annotated[Path | None, typer.Option(help="Folder of a saved run to go on with.")] = None,
     iterations: Annotated[int | None, typer.Option(min=1, help="Stop after this many further iterations.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed, in place of the config's.")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="Change a setting of the config, training.lr=1e-3 or env_to_module.0.num_frames=2; may be repeated.",
+        ),
+    ] = None,
     allow_imports: Annotated[
         bool,
         typer.Option(
@@ -81,9 +89,10 @@ def train(
     training = importlib.import_module("epibatch.algorithms.training_run")
     try:
         if resume is not None:
-            session = training.TrainingRun.resume(resume, allow_imports=allow_imports)
+            session = training.TrainingRun.resume(resume, changes=changes or (), allow_imports=allow_imports)
         else:
-            session = training.TrainingRun.start(config, run, seed=seed, allow_imports=allow_imports)
+            every = [*(changes or ()), *([] if seed is None else [f"debugging.seed={seed}"])]
+            session = training.TrainingRun.start(config, run, changes=every, allow_imports=allow_imports)
     except training.STARTUP_ERRORS as error:
         _fail(error)
     except Exception as error:

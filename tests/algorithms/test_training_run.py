@@ -52,7 +52,7 @@ class Scripted:
         ({"episode_return_mean": 300}, None, 0, 3, "solved: mean return 300.0 over the last 100 episodes, after 3,000"),
         ({"episode_return_mean": 900, "num_env_steps_sampled_lifetime": 2000}, None, 1, 2, "not solved: the limit of"),
         ({"training_iteration": 2}, None, 0, 2, "finished: the limit of 2 iterations"),
-        ({"episode_return_mean": 900, "training_iteration": 2}, 2, 1, 2, "raise stop.training_iteration in "),
+        ({"episode_return_mean": 900, "training_iteration": 2}, 2, 1, 2, "--set stop.training_iteration=..."),
         ({"episode_return_mean": 900}, 1, 0, 1, "finished: --iterations 1 done, after 1,000 env steps and 0.1 s"),
     ],
 )
@@ -213,9 +213,9 @@ def test_the_first_error_stays_if_saving_fails_too(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("rules", "code", "words"),
     [
-        ({"training_iteration": 2}, 0, ["the limit of 2 iterations is used up", "raise stop.training_iteration in "]),
+        ({"training_iteration": 2}, 0, ["the limit of 2 iterations is used up", "--set stop.training_iteration=..."]),
         ({"episode_return_mean": 900, "num_env_steps_sampled_lifetime": 2000}, 1, ["num_env_steps_sampled_lifetime"]),
-        ({"episode_return_mean": 150}, 0, ["mean return 200.0", "raise stop.episode_return_mean in "]),
+        ({"episode_return_mean": 150}, 0, ["mean return 200.0", "--set stop.episode_return_mean=..."]),
     ],
 )
 def test_a_run_that_has_ended_trains_nothing(tmp_path, capsys, rules, code, words):

@@ -19,7 +19,7 @@ from .settings import Problems, default_of, setting_names
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["config_from_dict", "config_to_dict", "read_yaml", "to_yaml_text", "yaml_name"]
+__all__ = ["config_from_dict", "config_to_dict", "parse_yaml", "read_yaml", "to_yaml_text", "yaml_name"]
 
 ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
 
@@ -170,7 +170,7 @@ def read_yaml(source: str | Path) -> Any:
             raise ConfigError(
                 explain(where, expected="a readable YAML file", found=str(error), do="check the path")
             ) from error
-    return _parse(str(text), where)
+    return parse_yaml(str(text), where)
 
 
 def yaml_name(source: str | Path) -> str:
@@ -182,7 +182,20 @@ def _is_path(source: str | Path) -> bool:
     return isinstance(source, Path) or ("\n" not in source and source.strip().endswith((".yaml", ".yml")))
 
 
-def _parse(text: str, where: str) -> Any:
+def parse_yaml(text: str, where: str) -> Any:
+    """The data in a YAML text.
+
+    Args:
+        text: the YAML.
+        where: what the text is, for messages.
+
+    Raises:
+        ConfigError: it is no YAML.
+
+    Example:
+        >>> parse_yaml("[3e-4, relu]", "an example")
+        [0.0003, 'relu']
+    """
     try:
         loader = _Loader(text)
         try:

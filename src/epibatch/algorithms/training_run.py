@@ -17,6 +17,7 @@ import gymnasium as gym
 from epibatch.core.errors import EpibatchError, LoggerError, StorageError, add_context
 
 from .checkpoint import CONFIGS, config_class
+from .config_changes import changed
 from .config_files import config_from_dict, read_yaml, to_yaml_text
 from .error_reports import error_report
 from .loggers import Logger, Loggers, make_logger
@@ -67,15 +68,21 @@ class TrainingRun:
         self._saved_iteration: int | None = None
 
     @classmethod
-    def start(cls, config_path: Path, run: Path | None, *, seed: int | None, allow_imports: bool) -> TrainingRun:
+    def start(
+        cls, config_path: Path, run: Path | None = None, *, changes: Sequence[str] = (), allow_imports: bool = False
+    ) -> TrainingRun:
         """Begin a run from a config file.
+
+        Args:
+            config_path: the file.
+            run: the run's folder, new or empty; by default a new one under `runs`.
+            changes: settings in place of the file's, such as `training.lr=1e-3`.
+            allow_imports: whether the config may name pieces and environments by import path.
 
         Raises:
             ConfigError: the file is missing or wrong, or the run folder is not empty.
         """
-        config = _read_config(Path(config_path), allow_imports)
-        if seed is not None:
-            config.debugging(seed=seed)
+        config = _read_config(Path(config_path), changes, allow_imports)
         text = to_yaml_text(config.to_dict())
         algorithm = _build(config, Path(config_path))
         folder = RunFolder.create(run or _default_folder(config_path))
@@ -83,14 +90,20 @@ class TrainingRun:
         return cls(algorithm, folder, config_path.stem)
 
     @classmethod
-    def resume(cls, run: Path, *, allow_imports: bool) -> TrainingRun:
+    def resume(cls, run: Path, *, changes: Sequence[str] = (), allow_imports: bool = False) -> TrainingRun:
         """Go on with a run, with the config in its folder; one that was never saved starts from the beginning.
+
+        Args:
+            run: the run's folder.
+            changes: settings in place of its config's, such as `stop.training_iteration=20`; they are written there.
+            allow_imports: whether the config may name pieces and environments by import path.
 
         Raises:
             CheckpointError: the folder holds no run, or all its checkpoints are damaged.
         """
         folder = RunFolder.open_existing(Path(run))
-        algorithm = _build(_read_config(folder.config_path, allow_imports), folder.config_path)
+        config = _read_config(folder.config_path, changes, allow_imports)
+        algorithm = _build(config, folder.config_path)
         if folder.checkpoints.iterations():
             path = folder.checkpoints.newest()
             algorithm.restore_from_path(path)
@@ -100,6 +113,8 @@ class TrainingRun:
         for damaged in folder.checkpoints.go_on_from(algorithm.training_iteration):
             print(f"what is left of a later checkpoint is now {damaged}")
         session = cls(algorithm, folder, Path(run).name)
+        if changes:
+            folder.write_config(to_yaml_text(config.to_dict()))
         session.loggers.resume(folder.rows_until(algorithm.training_iteration))
         return session
 
@@ -194,7 +209,7 @@ class TrainingRun:
     def _nothing_to_do(self, verdict: Verdict) -> int:
         self._stop()
         print(f"nothing to train: {verdict.reason}")
-        print(f"to go on, raise stop.{verdict.setting} in {self.folder.config_path}")
+        print(f"to go on, raise it: {self._command()} --set stop.{verdict.setting}=...")
         return _exit_code(verdict)
 
     def _stopped_unsaved(self) -> int:
@@ -248,19 +263,21 @@ class TrainingRun:
         if verdict is None:
             print(f"go on with: {self._command()}")
         elif not verdict.solved:
-            print(f"to go on, raise stop.{verdict.setting} in {self.folder.config_path}, then: {self._command()}")
+            print(f"to go on, raise it: {self._command()} --set stop.{verdict.setting}=...")
 
 
 def _exit_code(verdict: Verdict | None) -> int:
     return GOAL_MISSED if verdict is not None and verdict.has_goal and not verdict.solved else 0
 
 
-def _read_config(path: Path, allow_imports: bool) -> AlgorithmConfig:
-    """The config in a file, checked for all that training needs."""
+def _read_config(path: Path, changes: Sequence[str], allow_imports: bool) -> AlgorithmConfig:
+    """The config in a file, with changes, checked for all that training needs."""
     data = read_yaml(path)
     name = data.get("algorithm") if isinstance(data, Mapping) else None
     cls = config_class(name if isinstance(name, str) and name in CONFIGS else "ppo")
-    return config_from_dict(cls, data, allow_imports=allow_imports, where=str(path), for_command=True)
+    where = " ".join([str(path), *(f"--set {change}" for change in changes)])
+    data = changed(cls, data, changes)
+    return config_from_dict(cls, data, allow_imports=allow_imports, where=where, for_command=True)
 
 
 def _build(config: AlgorithmConfig, path: Path) -> Algorithm:
