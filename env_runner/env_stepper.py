@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+import warnings
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import RunnerError, add_context
+from epibatch.core.errors import EnvironmentContractError, RunnerError, add_context, explain
 from epibatch.core.structs import map_struct
 
-from .vector_env import autoreset_mode, reset_done
+from .autoreset import autoreset_mode, reset_done
 
 __all__ = ["EnvStepper", "VectorStep"]
+
+_GONE = (EOFError, BrokenPipeError, ConnectionResetError)
 
 
 class VectorStep(NamedTuple):
@@ -72,26 +75,30 @@ class EnvStepper:
         if seed is not None:
             self.env.action_space.seed(seed)
         try:
-            result: tuple[Any, dict[str, Any]] = self.env.reset(seed=seed)
+            result = self.env.reset(seed=seed)
         except BaseException as error:  # Ctrl-C too: worker processes may be half way through
             self.interrupted()
             if isinstance(error, Exception):
                 self._explain(error, "reset", "(observation, info)")
             raise
-        return result
+        observations, infos = self._unpacked(result, "reset", 2)
+        return observations, infos
 
     def step(self, actions: Any) -> VectorStep:
         """Step all environments, and reset the ended ones if they do not do so themselves."""
         started = time.perf_counter()
         try:
-            step = VectorStep(*self.env.step(actions))
+            result = self.env.step(actions)
         except Exception as error:
             self._explain(error, "step", "(observation, reward, terminated, truncated, info)")
             raise
+        step = VectorStep(*self._unpacked(result, "step", 5))
         if self.mode == "same_step":
             step = step._replace(final_observations=(step.infos or {}).get("final_obs"))
         elif self.mode == "disabled":
             step = self._with_reset(step)
+        elif step.infos and "final_obs" in step.infos:
+            raise self._resets_at_once()
         self.seconds += time.perf_counter() - started
         return step
 
@@ -101,18 +108,69 @@ class EnvStepper:
             return step
         final = map_struct(np.array, step.observations)  # the reset may reuse the environment's arrays
         try:
-            observations, infos = reset_done(self.env, done)
+            observations, infos = reset_done(self.env, done, final)
         except RunnerError as error:
             return step._replace(final_observations=final, reset_infos={}, failure=error)
         return step._replace(observations=observations, final_observations=final, reset_infos=infos)
 
     def interrupted(self) -> None:
         """Note that a call did not come to its end: worker processes cannot go on from there."""
-        self.broken = isinstance(self.env, gym.vector.AsyncVectorEnv)
+        self.broken = isinstance(self.env.unwrapped, gym.vector.AsyncVectorEnv) or bool(self.env.closed)
+
+    def close(self) -> None:
+        """Close an environment that may not answer any more."""
+        env = self.env.unwrapped
+        if not isinstance(env, gym.vector.AsyncVectorEnv):
+            self.env.close()
+            return
+        try:
+            with warnings.catch_warnings():  # about the call that did not come to its end
+                warnings.simplefilter("ignore")
+                self.env.close(terminate=self.broken)
+        except _GONE:
+            for process, pipe in zip(env.processes, env.parent_pipes):
+                process.terminate()
+                process.join()
+                pipe.close()
+            env.closed = True
+
+    def _unpacked(self, result: Any, call: str, count: int) -> Any:
+        if isinstance(result, tuple) and len(result) == count and isinstance(result[-1], (dict, type(None))):
+            return result
+        names = "observations, infos" if count == 2 else "observations, rewards, terminateds, truncateds, infos"
+        found = [type(value).__name__ for value in result] if isinstance(result, tuple) else type(result).__name__
+        raise EnvironmentContractError(
+            explain(
+                f"environment {self._name!r}, {call}() of the vector environment",
+                expected=f"{count} values: {names}, the last a dict",
+                found=f"{len(found)} values: {', '.join(found)}" if isinstance(found, list) else found,
+                do="return what gymnasium.vector.VectorEnv says",
+            )
+        )
+
+    def _resets_at_once(self) -> EnvironmentContractError:
+        return EnvironmentContractError(
+            explain(
+                f"environment {self._name!r}",
+                expected="reset observations one step after the end: its metadata say or imply NEXT_STEP",
+                found="'final_obs' in its infos: it resets in the same step",
+                do="set metadata['autoreset_mode'] = gymnasium.vector.AutoresetMode.SAME_STEP",
+            )
+        )
 
     def _explain(self, error: Exception, call: str, returns: str) -> None:
         """Say which environment failed; for errors that wrong return values cause, what it must return."""
         where = f"environment {self._name!r} failed in {call}():"
+        if isinstance(error, _GONE) and isinstance(self.env.unwrapped, gym.vector.AsyncVectorEnv):
+            raise RunnerError(
+                explain(
+                    where,
+                    expected="an answer from every worker process",
+                    found=f"{type(error).__name__}: a worker process has ended",
+                    do="see what it printed, and find the cause with gym_env_vectorize_mode='sync'; the next sample() "
+                    "starts new processes",
+                )
+            ) from error
         if type(error) in (ValueError, TypeError):
             space = self.env.single_observation_space
             where += f"\n  expected: {returns} with observations of {space}\n  found, by the vector environment:"

@@ -12,8 +12,10 @@ class RunnerConfig(Protocol):
 
     env: Any
     env_config: dict[str, Any]
+    wrappers: list[Any]
     num_envs_per_env_runner: int
     gym_env_vectorize_mode: str
+    gym_env_autoreset_mode: str | None
     rollout_fragment_length: Any
     batch_mode: str
     explore: bool

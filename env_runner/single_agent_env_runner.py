@@ -89,7 +89,12 @@ class SingleAgentEnvRunner:
         """Make the vector environment."""
         config = self.config
         return make_vector_env(
-            config.env, config.num_envs_per_env_runner, config.gym_env_vectorize_mode, config.env_config
+            config.env,
+            config.num_envs_per_env_runner,
+            config.gym_env_vectorize_mode,
+            config.env_config,
+            autoreset=config.gym_env_autoreset_mode,
+            wrappers=config.wrappers,
         )
 
     def make_module(self) -> Any:
@@ -206,7 +211,7 @@ class SingleAgentEnvRunner:
 
     def _remake_env(self) -> None:
         """Replace worker processes that stopped half way; those of a seeded runner are seeded again."""
-        self.env.close(terminate=True)
+        self._stepper.close()
         self.env = self.make_env()
         self._stepper = EnvStepper(self.env, self.config.env, seconds=self._stepper.seconds)
         self._reset_seeds.draw_if_seeded()
@@ -376,5 +381,5 @@ class SingleAgentEnvRunner:
     def stop(self) -> None:
         """Close the environments."""
         if self.env is not None:
-            self.env.close()
+            self._stepper.close()
             self.env = None

@@ -3,38 +3,67 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
-from epibatch.core.errors import ConfigError, RunnerError, UnknownNameError, explain, nearest
+from epibatch.core.errors import ConfigError, explain, nearest
 from epibatch.core.registry import env_creator, registered_envs
 
-__all__ = ["autoreset_mode", "make_vector_env", "reset_done"]
+from .autoreset import gymnasium_mode
+from .env_wrappers import WrapperSpec, wrapper_functions
+from .gymnasium_ids import make_from_id
+from .made_env import FirstCallChecks, TerminalCopies
+from .vector_env_checks import check_env, check_vector_env
+
+__all__ = ["make_vector_env"]
 
 _MODES = ("sync", "async", "vector_entry_point")
+_DICTS = ("config", "env_config")
+SAME_STEP = gym.vector.AutoresetMode.SAME_STEP
 
 
-def make_vector_env(env: Any, num_envs: int, mode: str = "sync", env_config: dict[str, Any] | None = None) -> Any:
+def make_vector_env(
+    env: Any,
+    num_envs: int,
+    mode: str = "sync",
+    env_config: dict[str, Any] | None = None,
+    autoreset: Any = None,
+    wrappers: Sequence[WrapperSpec] = (),
+) -> Any:
     """N environments that step together.
 
     Args:
         env: A Gymnasium id, a name given to `register_env`, an environment class, or a function of
-            the config that makes one environment.
+            the config that makes one environment. With "vector_entry_point" the class or function makes
+            the vector environment: it is called with `num_envs=N` if it takes that, and the config.
         num_envs: N.
         mode: "sync", "async" (a process each), or "vector_entry_point" (the id's own vector version).
         env_config: Handed to the environment: as keywords for an id; for a class or function as one
             dict if it has a required parameter or one called `config` or `env_config`, else as keywords.
+            With "vector_entry_point" only the second counts, as the first may be `num_envs`.
+        autoreset: When reset observations come: "next_step", "same_step", "disabled"; None: as the
+            vector environment does by itself. A vector entry point gets it as the keyword
+            `autoreset_mode` (a `gymnasium.vector.AutoresetMode`) if it has such a parameter.
+        wrappers: Gymnasium wrappers around each single environment, the innermost first: names,
+            `{"wrapper": name, keyword: value}`, or functions.
 
     Returns:
         A `gymnasium.vector.VectorEnv`.
 
     Raises:
-        ConfigError: no environment, or an unknown mode.
+        ConfigError: no environment, an unknown mode or wrapper, something made that is no environment,
+            or a vector environment of another size or autoreset mode than asked for.
         UnknownNameError: an id that Gymnasium does not know.
+        SpaceError: observations that cannot be stored as arrays.
+
+    Example:
+        >>> env = make_vector_env("CartPole-v1", 3, autoreset="same_step", wrappers=["RecordEpisodeStatistics"])
+        >>> env.num_envs, env.metadata["autoreset_mode"].name
+        (3, 'SAME_STEP')
+        >>> env.close()
     """
     config = dict(env_config or {})
     if mode not in _MODES:
@@ -46,21 +75,66 @@ def make_vector_env(env: Any, num_envs: int, mode: str = "sync", env_config: dic
             explain("environment", expected="env", found="None", do='call .environment("CartPole-v1"), say')
         )
     creator = _creator(env)
-    if creator is None:
-        return _from_id(str(env), num_envs, mode, config)
+    wanted = None if autoreset is None else gymnasium_mode(autoreset)
     if mode == "vector_entry_point":
+        _refuse_wrappers(wrappers)
+        if creator is None:
+            made = make_from_id(env, num_envs, mode, config, autoreset_mode=wanted)
+        else:
+            made = _vector(creator, config, {"num_envs": num_envs, "autoreset_mode": wanted})
+    else:
+        copies = [TerminalCopies] if wanted is SAME_STEP else []
+        around: list[Any] = [*wrapper_functions(wrappers), *copies, FirstCallChecks]
+        settings: dict[str, Any] = {} if wanted is None else {"autoreset_mode": wanted}
+        if mode == "sync":
+            settings["copy"] = False  # the runner copies observations itself
+        if creator is None:
+            made = make_from_id(env, num_envs, mode, config, vector_kwargs=settings, wrappers=around)
+        else:
+            makers = [partial(_single, creator, config, around) for _ in range(num_envs)]
+            made = {"sync": gym.vector.SyncVectorEnv, "async": gym.vector.AsyncVectorEnv}[mode](makers, **settings)
+    return check_vector_env(made, num_envs, wanted)
+
+
+def _single(creator: Callable[..., Any], config: dict[str, Any], around: Sequence[Callable[[Any], Any]]) -> Any:
+    """One environment of a class or function, with its wrappers."""
+    env = check_env(_called(creator, config), creator)
+    for wrapper in around:
+        env = check_env(wrapper(env), wrapper)
+    return env
+
+
+def _called(creator: Callable[..., Any], config: dict[str, Any]) -> Any:
+    parameters = inspect.signature(creator).parameters.values()
+    takes_dict = any(
+        parameter.name in _DICTS
+        or (parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD)
+        for parameter in parameters
+    )
+    return creator(config) if takes_dict else creator(**config)
+
+
+def _vector(creator: Callable[..., Any], config: dict[str, Any], offered: dict[str, Any]) -> Any:
+    """What a class or function makes as vector environment; of what is offered it gets what it has parameters for."""
+    parameters = inspect.signature(creator).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    keywords = {name: value for name, value in offered.items() if name in parameters and value is not None}
+    if takes_any:
+        keywords["num_envs"] = offered["num_envs"]
+    whole = next((name for name in _DICTS if name in parameters), None)
+    return creator(**{**keywords, **(config if whole is None else {whole: config})})
+
+
+def _refuse_wrappers(wrappers: Sequence[WrapperSpec]) -> None:
+    if wrappers:
         raise ConfigError(
             explain(
-                "gym_env_vectorize_mode",
-                expected="'sync' or 'async' for an environment that is no Gymnasium id",
-                found=repr(mode),
-                do="register the environment with a vector_entry_point, or take 'sync'",
+                "environment.wrappers",
+                expected="none with gym_env_vectorize_mode='vector_entry_point', which has no single environments",
+                found=f"{len(wrappers)}",
+                do="let a function make the vector environment and put wrappers of gymnasium.wrappers.vector around it",
             )
         )
-    makers = [partial(_made, creator, config) for _ in range(num_envs)]
-    if mode == "async":
-        return gym.vector.AsyncVectorEnv(makers)
-    return gym.vector.SyncVectorEnv(makers, copy=False)
 
 
 def _creator(env: Any) -> Callable[..., Any] | None:
@@ -73,90 +147,6 @@ def _creator(env: Any) -> Callable[..., Any] | None:
             "environment",
             expected="a Gymnasium id, a registered name, an environment class or a function",
             found=f"{type(env).__name__}: {env!r}",
-            do="pass the class or id; the runner makes as many environments as it needs",
+            do="pass the class or id, or a function that returns it; the runner makes what it needs",
         )
     )
-
-
-def _from_id(env: str, num_envs: int, mode: str, config: dict[str, Any]) -> Any:
-    # The runner copies observations itself, so the vector environment need not.
-    extra: dict[str, Any] = {"vector_kwargs": {"copy": False}} if mode == "sync" else {}
-    try:
-        return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **extra, **config)
-    except gym.error.NamespaceNotFound as error:
-        raise _unknown_namespace(env) from error
-    except TypeError as error:
-        if "argument" not in str(error):
-            raise
-        raise _wrong_env_config(env, config, error) from error
-    except (gym.error.NameNotFound, gym.error.VersionNotFound) as error:
-        raise UnknownNameError(
-            explain("environment", expected="a Gymnasium id", found=repr(env), do=nearest(env, gym.registry))
-        ) from error
-
-
-def _unknown_namespace(env: str) -> UnknownNameError:
-    module, _, name = env.rpartition(":")
-    namespace = name.partition("/")[0]
-    package, own_module = {"ALE": ("ale-py", "ale_py")}.get(namespace, ("THE_PACKAGE", "its_module"))
-    known = {spec.namespace for spec in gym.registry.values() if spec.namespace}
-    close = {spelled for spelled in known if spelled.lower() == namespace.lower()}
-    do = (
-        f"did you mean '{min(close)}/{name.partition('/')[2]}'?"
-        if close
-        else f"install the package that registers it (pip install {package}), then name the module that does so in "
-        f"front: '{module or own_module}:{name}' (from a file or the command line: with --allow-imports)"
-    )
-    return UnknownNameError(
-        explain(
-            "environment",
-            expected="a Gymnasium id",
-            found=f"{env!r}, and no imported package has registered the namespace {namespace!r}",
-            do=do,
-        )
-    )
-
-
-def _wrong_env_config(env: str, config: dict[str, Any], error: TypeError) -> ConfigError:
-    message = str(error).partition(" was raised from the environment creator")[0]
-    try:
-        entry = gym.spec(env).entry_point
-        creator = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
-        known = [name for name in inspect.signature(creator or dict).parameters if name not in ("self", "kwargs")]
-    except (TypeError, ValueError, ImportError, AttributeError, gym.error.Error):
-        known = []
-    unknown = next((name for name in config if known and name not in known), None)
-    do = "correct env_config" + (f": {nearest(unknown, known)}" if unknown else "")
-    return ConfigError(explain("environment.env_config", expected=f"keywords that {env!r} takes", found=message, do=do))
-
-
-def _made(creator: Callable[..., Any], config: dict[str, Any]) -> Any:
-    parameters = inspect.signature(creator).parameters.values()
-    takes_dict = any(
-        parameter.name in ("config", "env_config")
-        or (parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD)
-        for parameter in parameters
-    )
-    return creator(config) if takes_dict else creator(**config)
-
-
-def autoreset_mode(env: Any) -> str:
-    """When a vector environment delivers reset observations: "next_step", "same_step" or "disabled"."""
-    mode = env.metadata.get("autoreset_mode", gym.vector.AutoresetMode.NEXT_STEP)
-    return str(gym.vector.AutoresetMode(mode).name).lower()
-
-
-def reset_done(env: Any, done: np.ndarray[Any, np.dtype[np.bool_]]) -> tuple[Any, dict[str, Any]]:
-    """Reset the ended environments of a vector environment that does not do so itself."""
-    try:
-        observations, infos = env.reset(options={"reset_mask": done})
-    except Exception as error:
-        raise RunnerError(
-            explain(
-                "resetting ended environments",
-                expected="a vector environment whose reset takes options={'reset_mask': mask}",
-                found=f"{type(error).__name__}: {error}",
-                do="use autoreset mode NEXT_STEP or SAME_STEP",
-            )
-        ) from error
-    return observations, infos

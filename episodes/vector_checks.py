@@ -8,11 +8,13 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ColumnError, SpaceError, explain
-from epibatch.core.structs import Form, flatten, flatten_like
+from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
 from .leaves import as_value
 
 __all__ = ["VectorChecks"]
+
+_BOOL = np.dtype(np.bool_)
 
 
 class VectorChecks:
@@ -24,50 +26,95 @@ class VectorChecks:
     """
 
     def __init__(self, num_envs: int, observation_space: gym.Space[Any] | None = None) -> None:
-        self._num_envs = num_envs
+        self._num_envs, self._flat = num_envs, (num_envs,)
         self._form: Form = None
-        self._shapes: list[tuple[int, ...] | None] | None = None
+        self._spaces: list[Any] | None = None
         self._whole: tuple[int, ...] | None = None
+        self._dtype: np.dtype[Any] | None = None
         if observation_space is not None:
             from epibatch.core.spaces import get_base_struct_from_space
 
-            leaves, self._form = flatten(get_base_struct_from_space(observation_space))
-            self._shapes = [leaf.shape for leaf in leaves]
-            if self._form is None and self._shapes[0] is not None:
-                self._whole = (num_envs, *self._shapes[0])
+            self._spaces, self._form = flatten(get_base_struct_from_space(observation_space))
+            first = self._spaces[0]
+            if self._form is None and first.shape is not None:
+                self._whole, self._dtype = (num_envs, *first.shape), first.dtype
 
-    def check_observations(self, observations: Any) -> None:
-        """Compare the shapes of a vector step's observations with the space.
+    def observations(self, observations: Any) -> Any:
+        """A vector step's observations, in the types of the space.
 
         Raises:
             ColumnError: not one row per environment.
-            SpaceError: another nesting or shape than the space.
+            SpaceError: another nesting or shape than the space, or a type that does not fit its type.
         """
         if type(observations) is np.ndarray and (
-            observations.shape == self._whole
-            if self._shapes
+            observations.shape == self._whole and observations.dtype == self._dtype
+            if self._spaces
             else observations.ndim and len(observations) == self._num_envs
         ):
-            return
-        if self._shapes is None:
+            return observations
+        if self._spaces is None:
             self.check_rows("obs", observations)
-            return
+            return observations
+        leaves = self._leaves(observations)
+        self.check_rows("obs", observations)
+        return unflatten(self._form, [_fitting(leaf, space, 1) for leaf, space in zip(leaves, self._spaces)])
+
+    def terminal_observation(self, observation: Any) -> Any:
+        """One environment's last observation, in the types of the space; errors as above."""
+        if self._spaces is None:
+            return observation
+        leaves = self._leaves(observation)
+        return unflatten(self._form, [_fitting(leaf, space, 0) for leaf, space in zip(leaves, self._spaces)])
+
+    def _leaves(self, observations: Any) -> list[Any]:
         try:
-            leaves = flatten_like(self._form, observations)
+            return flatten_like(self._form, observations)
         except ColumnError as error:
             raise SpaceError(f"vector step, column 'obs' against the observation space\n{error}") from error
-        self.check_rows("obs", observations)
-        for leaf, shape in zip(leaves, self._shapes):
-            found = np.shape(leaf)[1:]
-            if shape is not None and found != shape:
-                raise SpaceError(
-                    explain(
-                        "vector step, column 'obs'",
-                        expected=f"shape {shape} per environment, as the observation space says",
-                        found=f"{found} per environment",
-                        do="correct the environment's observations, or its single_observation_space",
-                    )
+
+    def check_rewards(self, rewards: Any) -> None:
+        """Check that there is one finite number per environment.
+
+        Raises:
+            ColumnError: there is not.
+        """
+        array = rewards if type(rewards) is np.ndarray else as_value(rewards)
+        if array.shape != self._flat or array.dtype.kind not in "fiub":
+            raise ColumnError(
+                explain(
+                    "vector step, column 'rewards'",
+                    expected=f"numbers of shape ({self._num_envs},), one per environment",
+                    found=f"{array.dtype} of shape {array.shape}",
+                    do="return one number as reward of each environment",
                 )
+            )
+        if array.dtype.kind == "f" and not np.logical_and.reduce(np.isfinite(array)):
+            wrong = np.flatnonzero(~np.isfinite(array))
+            raise ColumnError(
+                explain(
+                    "vector step, column 'rewards'",
+                    expected="finite numbers",
+                    found=f"{array[wrong[0]]} (NaN is also what None becomes) in environments {wrong.tolist()}",
+                    do="return a number, 0.0 where there is no reward",
+                )
+            )
+
+    def check_flags(self, name: str, flags: Any) -> None:
+        """Check that there is one bool per environment.
+
+        Raises:
+            ColumnError: there is not.
+        """
+        array = flags if type(flags) is np.ndarray else as_value(flags)
+        if array.dtype is not _BOOL or array.shape != self._flat:
+            raise ColumnError(
+                explain(
+                    f"vector step, column {name!r}",
+                    expected=f"bools of shape ({self._num_envs},), one per environment",
+                    found=f"{array.dtype} of shape {array.shape}",
+                    do="return an array of bools",
+                )
+            )
 
     def check_rows(self, name: str, value: Any) -> None:
         """Check that there is one row per environment.
@@ -88,3 +135,31 @@ class VectorChecks:
                         do="give arrays whose first axis is the environment",
                     )
                 )
+
+
+def _fitting(leaf: Any, space: Any, axes: int) -> Any:
+    """A leaf in its space's type, if that is wide enough; `axes` leading axes are not the space's."""
+    if space.shape is None or space.dtype is None:
+        return leaf
+    array = as_value(leaf)
+    if array.shape[axes:] != space.shape:
+        raise SpaceError(
+            explain(
+                "vector step, column 'obs'",
+                expected=f"shape {space.shape} per environment, as the observation space says",
+                found=f"{array.shape[axes:]} per environment",
+                do="correct the environment's observations, or its single_observation_space",
+            )
+        )
+    if array.dtype == space.dtype:
+        return leaf
+    if not np.can_cast(array.dtype, space.dtype, "same_kind"):
+        raise SpaceError(
+            explain(
+                "vector step, column 'obs'",
+                expected=f"{space.dtype}, as {space} says",
+                found=f"{array.dtype}",
+                do="correct the environment's observations, or the type of its observation space",
+            )
+        )
+    return array.astype(space.dtype)

@@ -79,7 +79,7 @@ class VectorRecorder:
             ColumnError: not one row per environment.
             SpaceError: observations of another nesting or shape than the observation space.
         """
-        self._checks.check_observations(observations)
+        observations = self._checks.observations(observations)
         self._block = block = Block(self.num_envs, self._capacity)
         block.stage(observations)
         if infos:
@@ -132,12 +132,12 @@ class VectorRecorder:
                 explain("VectorRecorder.step", expected="reset() first", found="no episode", do="call reset()")
             )
         row = block.row
-        self._check(actions, rewards, observations, extras)
-        self._checks.check_rows(Columns.TERMINATEDS, terminateds)
-        self._checks.check_rows(Columns.TRUNCATEDS, truncateds)
+        observations = self._checks.observations(observations)
+        self._check(actions, rewards, (terminateds, truncateds), extras)
         done = np.logical_or(terminateds, truncateds)
-        if final_observations is None and self._autoreset == "same_step" and done.any():
-            raise _no_terminal_observations(done)
+        if self._waiting and done[self._waiting].any():
+            raise _ended_with_its_reset(self._waiting, done)
+        tails = self._tails(done, final_observations) if self._autoreset == "same_step" else {}
         block.commit()
         self._put_extras(row, extras or {})
         block.actions.put(row, actions, block.capacity)
@@ -148,25 +148,37 @@ class VectorRecorder:
             block.infos[row + 1] = {key: value for key, value in infos.items() if key not in _FINAL}
         for env in self._waiting:
             self._begin(env, row + 1)
-            done[env] = False  # an episode cannot end with its reset
         self._waiting = []
         if not done.any():
             return []
         ended = self._end(done, row + 1, terminateds, truncateds)
         if self._autoreset == "same_step":
             for chunk in ended:
-                self._set_tail(chunk, final_observations, infos or {}, reset_infos)
+                self._set_tail(chunk, tails[chunk.env], infos or {}, reset_infos)
                 self._begin(chunk.env, row + 1)
         return ended
 
-    def _check(self, actions: Any, rewards: Any, observations: Any, extras: dict[str, Any] | None) -> None:
+    def _check(self, actions: Any, rewards: Any, flags: tuple[Any, Any], extras: dict[str, Any] | None) -> None:
         checks = self._checks
-        checks.check_observations(observations)
         checks.check_rows(Columns.ACTIONS, actions)
-        checks.check_rows(Columns.REWARDS, rewards)
+        checks.check_rewards(rewards)
+        checks.check_flags(Columns.TERMINATEDS, flags[0])
+        checks.check_flags(Columns.TRUNCATEDS, flags[1])
         if extras:
             for key, value in extras.items():
                 checks.check_rows(key, value)
+
+    def _tails(self, done: Any, final_observations: Any) -> dict[int, Any]:
+        """The terminal observations of the environments that ended, by environment."""
+        tails: dict[int, Any] = {}
+        for env in np.flatnonzero(done).tolist():
+            if final_observations is None:
+                raise _no_terminal_observations(done)
+            row = final_observations[env] if isinstance(final_observations, np.ndarray) else None
+            if row is None:
+                row = map_struct(lambda leaf, env=env: leaf[env], final_observations)
+            tails[env] = owned(self._checks.terminal_observation(row))
+        return tails
 
     def _put_extras(self, row: int, extras: dict[str, Any]) -> None:
         block = self._block
@@ -201,13 +213,10 @@ class VectorRecorder:
                 self._waiting.append(env)
         return ended
 
-    def _set_tail(
-        self, chunk: Chunk, final_observations: Any, infos: dict[str, Any], reset_infos: dict[str, Any] | None
-    ) -> None:
+    def _set_tail(self, chunk: Chunk, tail: Any, infos: dict[str, Any], reset_infos: dict[str, Any] | None) -> None:
         """Keep the terminal observation and info of an episode whose next row is another episode's."""
         env, block = chunk.env, self._block
-        row = final_observations[env] if isinstance(final_observations, np.ndarray) else None
-        chunk.tail = owned(map_struct(lambda leaf: leaf[env], final_observations) if row is None else row)
+        chunk.tail = tail
         if reset_infos is None:
             final = infos.get("final_info")
             chunk.tail_infos = env_infos(final, env) if isinstance(final, dict) else {}
@@ -276,6 +285,18 @@ class VectorRecorder:
                 if chunk is not None and view is not None and 2 * len(chunk) < chunk.block.row * chunk.block.num_envs:
                     view.own_columns()
         self._delivered = held
+
+
+def _ended_with_its_reset(waiting: list[int], done: Any) -> EpisodeError:
+    return EpisodeError(
+        explain(
+            "vector step of an environment that resets a step later",
+            expected="no end in the step that only brings the reset observation",
+            found=f"environments {[env for env in waiting if done[env]]} ended in two steps, one after the other",
+            do="clear terminated and truncated in that step, or say AutoresetMode.SAME_STEP or DISABLED if the "
+            "vector environment resets in one of these ways",
+        )
+    )
 
 
 def _no_terminal_observations(done: Any) -> EpisodeError:

@@ -47,7 +47,7 @@ class GetActions(ColumnarPiece):
     def seed(self, seed: np.random.SeedSequence | int) -> None:
         """Draw from a random stream of this piece's own from now on."""
         sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-        self._generator = torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> 1))
+        self._generator = torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0]) >> 1)
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the columns."""

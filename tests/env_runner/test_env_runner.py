@@ -181,7 +181,7 @@ def test_an_interrupted_step_leaves_no_hole_in_an_episode(toys, monkeypatch):
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(toys.envs[1], "step", interrupt)  # when environment 0 has taken the step already
+    monkeypatch.setattr(runner.env.envs[1], "step", interrupt)  # when environment 0 has taken the step already
     with pytest.raises(KeyboardInterrupt):
         runner.sample(num_timesteps=4)
     for chunk in runner.sample(num_timesteps=6):
@@ -231,8 +231,14 @@ class FourValues(WrongShape):
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (WrongShape, r"WrongShape.* failed in reset\(\):[\s\S]*\(observation, info\) with observations of Box.*\(2,\)"),
-        (FourValues, r"FourValues.* failed in step\(\):[\s\S]*\(observation, reward, terminated, truncated, info\)"),
+        (
+            WrongShape,
+            r"WrongShape.* failed in reset\(\):[\s\S]*shape \(2,\), as in Box[\s\S]*float32 array of shape \(3,\)",
+        ),
+        (
+            FourValues,
+            r"FourValues.* failed in step\(\):[\s\S]*observation, reward, terminated, truncated, info[\s\S]*4 val",
+        ),
     ],
 )
 def test_an_environment_that_returns_something_else_is_told_what_it_must_return(env, message):

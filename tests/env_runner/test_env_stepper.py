@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from epibatch.core.errors import EnvironmentContractError, RunnerError
 from epibatch.env_runner.env_stepper import EnvStepper
 
 
@@ -91,3 +94,67 @@ def test_time_is_counted():
     envs.reset(seed=0)
     envs.step(np.zeros(2, int))
     assert envs.seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("call", "result", "words"),
+    [
+        ("reset", np.zeros((2, 1)), "2 values: observations, infos, the last a dict\n  found:    ndarray"),
+        ("step", (np.zeros((2, 1)), np.zeros(2), np.zeros(2, bool), {}), "found:    4 values: ndarray, ndarray"),
+        ("step", (*[np.zeros(2)] * 5, {}), "found:    6 values"),
+        ("step", (*[np.zeros(2)] * 4, [{}, {}]), "found:    5 values: ndarray, ndarray, ndarray, ndarray, list"),
+    ],
+)
+def test_a_vector_environment_that_returns_something_else(call, result, words):
+    envs = stepper(AutoresetMode.NEXT_STEP)
+    setattr(envs.env, call, lambda *args, **kwargs: result)
+    with pytest.raises(EnvironmentContractError) as caught:
+        envs.reset(seed=0) if call == "reset" else envs.step(np.zeros(2, int))
+    assert "environment 'two-steps'" in str(caught.value) and words in str(caught.value)
+
+
+def test_one_that_resets_at_once_and_says_otherwise():
+    envs = stepper(AutoresetMode.SAME_STEP)
+    envs.env.metadata["autoreset_mode"] = AutoresetMode.NEXT_STEP
+    envs = EnvStepper(envs.env, "two-steps")
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, int))
+    with pytest.raises(EnvironmentContractError, match=r"'final_obs' in its infos[\s\S]*AutoresetMode\.SAME_STEP"):
+        envs.step(np.zeros(2, int))
+
+
+def test_a_masked_reset_that_resets_all_leaves_the_step_good():
+    envs = stepper(AutoresetMode.DISABLED)
+    envs.reset(seed=0)
+    envs.step(np.zeros(2, int))
+    envs.env.envs[1].t = -5  # goes on
+    masked = envs.env.reset
+    envs.env.reset = lambda options: masked()
+    step = envs.step(np.zeros(2, int))
+    assert step.terminateds.tolist() == [True, False] and "they were reset as well" in str(step.failure)
+
+
+class Dies(TwoSteps):
+    """Its process ends in its first step."""
+
+    def step(self, action):
+        os._exit(3)
+
+
+def test_a_worker_process_that_ends_is_named():
+    envs = EnvStepper(gym.vector.AsyncVectorEnv([Dies, TwoSteps]), "dies")
+    envs.reset(seed=0)
+    with pytest.raises(RunnerError, match=r"'dies' failed in step\(\)[\s\S]*a worker process has ended[\s\S]*'sync'"):
+        envs.step(np.zeros(2, int))
+    envs.interrupted()
+    assert envs.broken
+    envs.close()
+
+
+def test_an_environment_that_somebody_closed_is_made_anew():
+    envs = stepper(AutoresetMode.NEXT_STEP)
+    envs.interrupted()
+    assert not envs.broken
+    envs.env.close()
+    envs.interrupted()
+    assert envs.broken

@@ -5,15 +5,13 @@ from collections import Counter
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from epibatch.algorithms import PPOConfig
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, RunnerError, UnknownNameError
+from epibatch.core.errors import ConfigError, UnknownNameError
 from epibatch.core.registry import _env_creators, register_env
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
 from epibatch.env_runner import SingleAgentEnvRunner, make_vector_env
-from epibatch.env_runner.vector_env import autoreset_mode, reset_done
 
 # ------------------------------------------------------------------------------------ making environments
 
@@ -84,43 +82,13 @@ def test_a_registered_name():
         (("CartPole-v1", 1, "sync", {"render": 1}), ConfigError, r"(?s)env_config\n.*did you mean 'render_mode'"),
         (("CartPole-v1", 1, "snyc"), ConfigError, "did you mean 'sync'"),
         ((Spread(), 1), ConfigError, "class"),
-        ((Spread, 1, "vector_entry_point"), ConfigError, "'sync' or 'async'"),
+        ((Spread, 1, "vector_entry_point"), ConfigError, "VectorEnv[\\s\\S]*Spread[\\s\\S]*take 'sync'"),
     ],
     ids=["none", "unknown_id", "ALE", "namespace", "case", "keyword", "mode", "instance", "no_native_version"],
 )
 def test_what_cannot_be_made(arguments, error, words):
     with pytest.raises(error, match=words):
         make_vector_env(*arguments)
-
-
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_autoreset_mode(mode):
-    env = SyncVectorEnv([Spread], autoreset_mode=mode)
-    assert autoreset_mode(env) == mode.name.lower()
-
-
-def test_autoreset_mode_of_an_environment_that_does_not_say():
-    env = SyncVectorEnv([Spread])
-    env.metadata = {}
-    assert autoreset_mode(env) == "next_step"
-
-
-def test_reset_done_resets_only_what_ended(toys):
-    make = toys.factory()
-    env = SyncVectorEnv([lambda: make({})] * 2, autoreset_mode=AutoresetMode.DISABLED)
-    env.reset()
-    env.step(np.array([0, 0]))
-    observations, _ = reset_done(env, np.array([False, True]))
-    assert observations[:, 0].tolist() == [1, 1100]
-
-
-def test_reset_done_on_an_environment_that_cannot():
-    class Stubborn:
-        def reset(self, *, seed=None, options=None):
-            raise TypeError("no options here")
-
-    with pytest.raises(RunnerError, match=r"(?s)reset_mask.*no options here.*NEXT_STEP or SAME_STEP"):
-        reset_done(Stubborn(), np.array([True]))
 
 
 # ---------------------------------------------------------------------------- the three ways to start anew

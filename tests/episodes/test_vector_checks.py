@@ -29,7 +29,7 @@ GOOD = {"n": (np.zeros(2, int),), "x": np.zeros((2, 3))}
     ],
 )
 def test_right_observations(space: Any, observations: Any) -> None:
-    VectorChecks(2, space).check_observations(observations)
+    VectorChecks(2, space).observations(observations)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_right_observations(space: Any, observations: Any) -> None:
 )
 def test_wrong_observations(space: Any, observations: Any, error: type[EpibatchError], message: str) -> None:
     with pytest.raises(error, match=message):
-        VectorChecks(2, space).check_observations(observations)
+        VectorChecks(2, space).observations(observations)
 
 
 @pytest.mark.parametrize(
@@ -74,3 +74,50 @@ def test_a_wrong_step_is_not_added(column: str, value: Any) -> None:
 def test_a_reset_is_checked() -> None:
     with pytest.raises(SpaceError, match="per environment"):
         VectorRecorder(2, BOX).reset(np.zeros((2, 4)))
+
+
+def test_observations_get_the_types_of_their_space() -> None:
+    checks = VectorChecks(2, NESTED)
+    found = checks.observations({"n": (np.zeros(2, np.uint8),), "x": np.zeros((2, 3), np.float64)})
+    assert found["x"].dtype == np.float32 and found["n"][0].dtype == np.int64
+    rows = np.zeros((2, 3), np.float32)
+    assert VectorChecks(2, BOX).observations(rows) is rows
+    last = checks.terminal_observation({"x": np.zeros(3, np.float64), "n": (3,)})
+    assert last["x"].dtype == np.float32 and last["n"][0] == 3
+    with pytest.raises(SpaceError, match=r"expected: int64, as Discrete\(4\) says\n  found:    float64"):
+        checks.observations({"n": (np.zeros(2),), "x": rows})
+    with pytest.raises(SpaceError, match=r"shape \(3,\)"):
+        checks.terminal_observation({"x": np.zeros(4), "n": (3,)})
+
+
+@pytest.mark.parametrize("rewards", [np.zeros(2), [1, 2.5], np.array([1, 2], np.int8), np.array([1e300, -1e300])])
+def test_right_rewards(rewards: Any) -> None:
+    VectorChecks(2).check_rewards(rewards)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "message"),
+    [
+        (np.zeros((2, 1)), r"\(2,\)[\s\S]*\(2, 1\)"),
+        ([None, 1.0], "found:    object"),
+        (np.array([0.0, np.nan]), r"nan[\s\S]*environments \[1\]"),
+        (np.array([np.inf, np.nan], np.float32), r"inf[\s\S]*environments \[0, 1\]"),
+        (np.array([1e300, -np.inf]), r"-inf[\s\S]*environments \[1\]"),
+    ],
+)
+def test_wrong_rewards(rewards: Any, message: str) -> None:
+    with pytest.raises(ColumnError, match=message):
+        VectorChecks(2).check_rewards(rewards)
+
+
+def test_an_end_told_with_a_reset_is_refused() -> None:
+    recorder = VectorRecorder(2)
+    recorder.reset(np.zeros((2, 3)))
+    ends = np.array([True, False]), np.zeros(2, bool)
+    recorder.step(np.zeros(2), np.zeros(2), *ends, np.zeros((2, 3)))
+    with pytest.raises(EpibatchError, match=r"environments \[0\] ended in two steps"):
+        recorder.step(np.zeros(2), np.zeros(2), *ends, np.zeros((2, 3)))
+    recorder.step(
+        np.zeros(2), np.zeros(2), *[np.zeros(2, bool)] * 2, np.zeros((2, 3))
+    )  # the refused step changed nothing
+    assert [len(chunk) for chunk in recorder.harvest(0)] == [1, 2]

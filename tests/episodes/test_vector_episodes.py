@@ -31,7 +31,7 @@ def recorded() -> VectorEpisodes:
     recorder = VectorRecorder(2, capacity=2)
     recorder.reset(np.array([0, 10]))
     for i in range(4):
-        step(recorder, i, (i in (1, 2), False))  # an end told with the reset is none
+        step(recorder, i, (i == 1, False))
     return recorder.harvest(0)
 
 
@@ -293,9 +293,10 @@ def test_the_latest_window_holds_what_the_getters_give(frames: int, rewrite: str
             expected = episode.get_observations(slice(-frames, None), fill=0.0)
             np.testing.assert_array_equal(window[:, env], expected)
             assert rows[env] == min(frames, episode.observations.len_incl_lookback())
-        kept = window.copy()
+        kept, done = window.copy(), rng.random(3) < 0.3
+        done[recorder.waiting] = False
         recorder.step(
-            np.zeros(3), np.zeros(3), rng.random(3) < 0.3, np.zeros(3, bool),
+            np.zeros(3), np.zeros(3), done, np.zeros(3, bool),
             rng.standard_normal((3, 2)).astype(np.float32), final_observations=np.zeros((3, 2), np.float32),
         )  # fmt: skip
         if i % 7 == 6 and not recorder.waiting:

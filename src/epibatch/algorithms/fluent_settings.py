@@ -81,8 +81,9 @@ class FluentSettings:
         Args:
             env: a name known to Gymnasium or given to `register_env`, an environment class, or a function of
                 the `env_config` dict.
-            **settings: `env_config`, `observation_space`, `action_space` (where there is no env to ask),
-                `normalize_actions` (modules act in [-1, 1]), `clip_actions`.
+            **settings: `env_config`, `wrappers` (Gymnasium's, by name, or functions), `observation_space`,
+                `action_space` (where there is no env to ask), `normalize_actions` (modules act in [-1, 1]),
+                `clip_actions`.
         """
         if env is not NOT_GIVEN:
             settings["env"] = env
@@ -93,7 +94,8 @@ class FluentSettings:
 
         Args:
             **settings: `num_envs_per_env_runner`, `gym_env_vectorize_mode` ("sync", "async",
-                "vector_entry_point"), `rollout_fragment_length` (steps per environment, or "auto"), `batch_mode`,
+                "vector_entry_point"), `gym_env_autoreset_mode` ("next_step", "same_step", "disabled"; None: the
+                environment's own), `rollout_fragment_length` (steps per environment, or "auto"), `batch_mode`,
                 `explore`, `episode_lookback_horizon`, `env_to_module_connector` (`lambda env, spaces, device: ...`
                 or a list of piece specs), `module_to_env_connector` (`lambda env, spaces: ...` or a list),
                 `add_default_connectors_to_env_to_module_pipeline`,

@@ -52,6 +52,20 @@ def _enum_value(value: Any) -> Any:
     return value.value if isinstance(value, enum.Enum) else value
 
 
+def _autoreset_name(value: Any) -> Any:
+    """Gymnasium's AutoresetMode by the name that files use."""
+    return value.name.lower() if isinstance(value, gym.vector.AutoresetMode) else value
+
+
+def _wrappers(value: Any) -> Any:
+    from ..env_runner.env_wrappers import wrapper_problem
+
+    problems = [f"[{i}] {problem}" for i, problem in enumerate(map(wrapper_problem, value)) if problem]
+    if problems:
+        raise ValueError("; ".join(problems))
+    return value
+
+
 def _fragment_length(value: Any) -> Any:
     value = _python_scalar(value)
     if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
@@ -108,6 +122,7 @@ Coefficient = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[Number, Field(ge=0, le=1)]
 Switch = Annotated[bool, BeforeValidator(_python_scalar)]
 ModuleConfig = Annotated[dict[str, Any], BeforeValidator(_module_config)]
+AutoresetMode = Annotated[Literal["next_step", "same_step", "disabled"] | None, BeforeValidator(_autoreset_name)]
 VectorizeMode = Annotated[Literal["sync", "async", "vector_entry_point"], BeforeValidator(_enum_value)]
 
 
@@ -125,6 +140,7 @@ class EnvironmentSettings(Section):
 
     env: Annotated[Any, AfterValidator(_environment)] = None
     env_config: dict[str, Any] = Field(default_factory=dict)
+    wrappers: Annotated[list[Any], AfterValidator(_wrappers)] = Field(default_factory=list)
     observation_space: Annotated[Any, AfterValidator(_space)] = None
     action_space: Annotated[Any, AfterValidator(_space)] = None
     normalize_actions: Switch = True
@@ -137,6 +153,7 @@ class EnvRunnerSettings(Section):
     num_env_runners: Count = 0
     num_envs_per_env_runner: Positive = 1
     gym_env_vectorize_mode: VectorizeMode = "sync"
+    gym_env_autoreset_mode: AutoresetMode = None
     add_default_connectors_to_env_to_module_pipeline: Switch = True
     add_default_connectors_to_module_to_env_pipeline: Switch = True
     rollout_fragment_length: Annotated[Any, AfterValidator(_fragment_length)] = "auto"

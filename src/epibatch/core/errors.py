@@ -14,6 +14,7 @@ __all__ = [
     "CheckpointError",
     "ColumnError",
     "ConfigError",
+    "EnvironmentContractError",
     "EpisodeError",
     "EpisodeIndexError",
     "EpisodeStateError",
@@ -125,6 +126,10 @@ class MissingExtraError(EpibatchError, ImportError):
 
 class RunnerError(EpibatchError, RuntimeError):
     """An environment runner was used wrongly or its environment broke its contract."""
+
+
+class EnvironmentContractError(RunnerError, ValueError):
+    """An environment returned something else than Gymnasium's `Env` or `VectorEnv` says."""
 
 
 class RunnerArgumentError(RunnerError, ValueError, AssertionError):

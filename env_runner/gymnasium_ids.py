@@ -1,0 +1,105 @@
+"""Vector environments from Gymnasium ids, with errors that say which id or keyword was meant."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+
+from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
+
+__all__ = ["make_from_id"]
+
+
+def make_from_id(env: str, num_envs: int, mode: str, config: dict[str, Any], **settings: Any) -> Any:
+    """N environments of a Gymnasium id that step together.
+
+    Args:
+        env: The id, or `module:Id-v0`.
+        num_envs: N.
+        mode: "sync", "async" or "vector_entry_point".
+        config: Keywords for the environment.
+        **settings: For `gymnasium.make_vec`: `vector_kwargs`, `wrappers`. For a vector entry point:
+            `autoreset_mode`, handed over if its constructor takes that.
+
+    Raises:
+        UnknownNameError: an id that Gymnasium does not know.
+        ConfigError: keywords that the environment does not take, or no vector entry point.
+    """
+    wanted = settings.pop("autoreset_mode", None)
+    try:
+        if mode == "vector_entry_point":
+            config = {**config, **_mode_keyword(_vector_creator(env), wanted)}
+        return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **settings, **config)
+    except gym.error.NamespaceNotFound as error:
+        raise _unknown_namespace(env) from error
+    except TypeError as error:
+        if "argument" not in str(error):
+            raise
+        raise _wrong_env_config(env, config, error) from error
+    except (gym.error.NameNotFound, gym.error.VersionNotFound) as error:
+        raise UnknownNameError(
+            explain("environment", expected="a Gymnasium id", found=repr(env), do=nearest(env, gym.registry))
+        ) from error
+
+
+def _vector_creator(env: str) -> Callable[..., Any]:
+    """What makes an id's own vector version."""
+    module, _, name = env.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    entry = gym.spec(name).vector_entry_point
+    if entry is None:
+        own = [id_ for id_, spec in gym.registry.items() if spec.vector_entry_point is not None]
+        raise ConfigError(
+            explain(
+                "gym_env_vectorize_mode",
+                expected="an id with a vector version of its own",
+                found=f"'vector_entry_point' for {env!r}, which was registered without vector_entry_point",
+                do=f"take 'sync' or 'async'. Ids with one: {', '.join(sorted(own)[:10])}",
+            )
+        )
+    return gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+
+
+def _mode_keyword(creator: Callable[..., Any], wanted: Any) -> dict[str, Any]:
+    takes_it = wanted is not None and "autoreset_mode" in inspect.signature(creator).parameters
+    return {"autoreset_mode": wanted} if takes_it else {}
+
+
+def _unknown_namespace(env: str) -> UnknownNameError:
+    module, _, name = env.rpartition(":")
+    namespace = name.partition("/")[0]
+    package, own_module = {"ALE": ("ale-py", "ale_py")}.get(namespace, ("THE_PACKAGE", "its_module"))
+    known = {spec.namespace for spec in gym.registry.values() if spec.namespace}
+    close = {spelled for spelled in known if spelled.lower() == namespace.lower()}
+    do = (
+        f"did you mean '{min(close)}/{name.partition('/')[2]}'?"
+        if close
+        else f"install the package that registers it (pip install {package}), then name the module that does so in "
+        f"front: '{module or own_module}:{name}' (from a file or the command line: with --allow-imports)"
+    )
+    return UnknownNameError(
+        explain(
+            "environment",
+            expected="a Gymnasium id",
+            found=f"{env!r}, and no imported package has registered the namespace {namespace!r}",
+            do=do,
+        )
+    )
+
+
+def _wrong_env_config(env: str, config: dict[str, Any], error: TypeError) -> ConfigError:
+    message = str(error).partition(" was raised from the environment creator")[0]
+    try:
+        entry = gym.spec(env).entry_point
+        creator = gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
+        known = [name for name in inspect.signature(creator or dict).parameters if name not in ("self", "kwargs")]
+    except (TypeError, ValueError, ImportError, AttributeError, gym.error.Error):
+        known = []
+    unknown = next((name for name in config if known and name not in known), None)
+    do = "correct env_config" + (f": {nearest(unknown, known)}" if unknown else "")
+    return ConfigError(explain("environment.env_config", expected=f"keywords that {env!r} takes", found=message, do=do))

@@ -1,0 +1,130 @@
+"""What an environment and a vector environment must be before anything is stepped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+
+from epibatch.core.errors import ConfigError, SpaceError, explain
+
+from .autoreset import autoreset_mode
+
+__all__ = ["check_env", "check_vector_env"]
+
+_ATTRIBUTES = ("num_envs", "single_observation_space", "single_action_space", "observation_space", "action_space")
+
+
+def check_env(env: Any, maker: Any) -> Any:
+    """A single environment, as it is.
+
+    Args:
+        env: What was made.
+        maker: The class or function that made it, for messages.
+
+    Raises:
+        ConfigError: it is no `gymnasium.Env`, or has no spaces.
+    """
+    where = f"environment made by {getattr(maker, '__name__', None) or type(maker).__name__}"
+    if isinstance(env, gym.vector.VectorEnv):
+        raise ConfigError(
+            explain(
+                where,
+                expected="a single environment, several of which are put together",
+                found=f"the vector environment {type(env).__name__}",
+                do="set gym_env_vectorize_mode='vector_entry_point' to use it as it is",
+            )
+        )
+    if not isinstance(env, gym.Env):
+        raise ConfigError(
+            explain(where, expected="a gymnasium.Env", found=_found(env), do="return the environment that was made")
+        )
+    for name in ("observation_space", "action_space"):
+        space = getattr(env, name, None)
+        if not isinstance(space, gym.Space):
+            raise ConfigError(
+                explain(where, expected=f"a gymnasium Space as {name}", found=_found(space), do=f"set self.{name}")
+            )
+    return env
+
+
+def check_vector_env(env: Any, num_envs: int, wanted: Any = None) -> Any:
+    """A vector environment, as it is; one that is refused is closed.
+
+    Args:
+        env: What was made.
+        num_envs: How many environments it must have.
+        wanted: The `gymnasium.vector.AutoresetMode` that was asked for; None: any.
+
+    Raises:
+        ConfigError: it is no vector environment, or another one than asked for.
+        SpaceError: its observations cannot be stored as arrays.
+    """
+    if not isinstance(env, gym.vector.VectorEnv):
+        raise ConfigError(
+            explain(
+                "gym_env_vectorize_mode='vector_entry_point'",
+                expected="a gymnasium.vector.VectorEnv",
+                found=_found(env),
+                do="return the vector environment, or take 'sync' if single environments are made",
+            )
+        )
+    try:
+        _check_made(env, num_envs, wanted)
+    except (ConfigError, SpaceError):
+        env.close()
+        raise
+    return env
+
+
+def _check_made(env: Any, num_envs: int, wanted: Any) -> None:
+    where = f"vector environment {type(env.unwrapped).__name__}"
+    missing = [name for name in _ATTRIBUTES if getattr(env, name, None) is None]
+    if missing:
+        raise ConfigError(
+            explain(where, expected=", ".join(_ATTRIBUTES), found=f"no {', '.join(missing)}", do="set them")
+        )
+    if env.num_envs != num_envs:
+        raise ConfigError(
+            explain(
+                where,
+                expected=f"{num_envs} environments, as num_envs_per_env_runner says",
+                found=f"num_envs = {env.num_envs}",
+                do="let what makes it take num_envs, or set num_envs_per_env_runner to what it has",
+            )
+        )
+    mode = autoreset_mode(env)
+    if wanted is not None and mode != wanted.name.lower():
+        raise ConfigError(
+            explain(
+                where,
+                expected=f"autoreset mode {wanted.name.lower()!r}, as gym_env_autoreset_mode says",
+                found=f"{mode!r}: it resets in its own way",
+                do="leave gym_env_autoreset_mode out, or let what makes it take autoreset_mode and heed it",
+            )
+        )
+    _check_space(env.single_observation_space, f"{where}, observation space")
+
+
+def _check_space(space: Any, where: str) -> None:
+    """Refuse spaces whose values are no arrays of one shape."""
+    if isinstance(space, gym.spaces.Dict):
+        for key, sub in space.spaces.items():
+            _check_space(sub, f"{where}[{key!r}]")
+    elif isinstance(space, gym.spaces.Tuple):
+        for i, sub in enumerate(space.spaces):
+            _check_space(sub, f"{where}[{i}]")
+    elif space.shape is None or space.dtype is None:
+        raise SpaceError(
+            explain(
+                where,
+                expected="Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these: values of one shape",
+                found=f"{space}",
+                do="wrap the environment so that it encodes this part as an array of fixed shape: "
+                "gymnasium.wrappers.TransformObservation(env, encode, Box(...)), or FilterObservation to leave it out",
+            )
+        )
+
+
+def _found(value: Any) -> str:
+    return "None: does the function return it?" if value is None else f"{type(value).__name__} {value!r}"
