@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 import gymnasium as gym
 
 from epibatch.core.errors import (
-    PieceError,
-    PipelineError,
     UnknownNameError,
     explain,
     nearest,
@@ -18,10 +16,10 @@ from epibatch.core.errors import (
 from epibatch.core.piece_names import snake_case
 
 from ..episodes.indexing import HistoryWatch, watch_history
-from ..episodes.vector_episodes import VectorEpisodes
 from .call import Call, within
 from .connector_v2 import ConnectorV2
 from .layouts import to_plain
+from .pipeline_arguments import are_episodes, check_batch, check_pipeline_arguments, check_state, no_episodes
 from .plan import Plan, check_connector, make_plan
 from .run_plan import run_plan, timed
 
@@ -44,6 +42,7 @@ class ConnectorPipelineV2(ConnectorV2):
     Raises:
         PieceError: something is no connector piece.
         PipelineError: the order cannot work.
+        SpaceError: an input space that is none.
     """
 
     start_layout: ClassVar[str] = "episodes"
@@ -59,15 +58,8 @@ class ConnectorPipelineV2(ConnectorV2):
         **kwargs: Any,
     ) -> None:
         super().__init__(input_observation_space, input_action_space, **kwargs)
-        if isinstance(input_observation_space, (list, tuple)):
-            raise PieceError(
-                explain(
-                    f"{type(self).__name__}(...)",
-                    expected="input spaces first, and the pieces as `connectors=`",
-                    found=f"a {type(input_observation_space).__name__} as input_observation_space",
-                    do=f"{type(self).__name__}(connectors=[...])",
-                )
-            )
+        spaces = (input_observation_space, input_action_space)
+        check_pipeline_arguments(self, spaces, connectors, kwargs)
         self.connectors: list[Any] = [self._built(item, i) for i, item in enumerate(connectors or ())]
         self._plan: Plan | None = None
         self._planned: list[Any] = []
@@ -253,11 +245,13 @@ class ConnectorPipelineV2(ConnectorV2):
 
         Raises:
             PieceOutputError: a piece returned no dict.
+            PipelineError: `episodes` are none.
+            BatchLayoutError: `batch` is no dict.
             EpibatchError: whatever a piece raises, with pipeline and piece put in front.
         """
         plan = self.plan()
-        if not _are_episodes(episodes):
-            raise self._no_episodes(episodes)
+        if not are_episodes(episodes):
+            raise no_episodes(self, episodes)
         call = Call(
             rl_module=rl_module,
             episodes=episodes,
@@ -270,6 +264,7 @@ class ConnectorPipelineV2(ConnectorV2):
         )
         self.check_episodes(call)
         batch = {} if batch is None else batch
+        check_batch(self, batch)
         if plan.watched:
             with within(call), watch_history(self.history):
                 batch = self._timed_run(plan, batch, call)
@@ -283,19 +278,6 @@ class ConnectorPipelineV2(ConnectorV2):
             return run_plan(plan, batch, call, self.history)
         with timed(call.metrics, call.kwargs, "connector_pipeline_timer"):
             return run_plan(plan, batch, call, self.history)
-
-    def _no_episodes(self, found: Any) -> PipelineError:
-        items = f"a {type(found).__name__}"
-        if isinstance(found, Sequence):
-            items += f" of {type(found[0]).__name__}"
-        return PipelineError(
-            explain(
-                f"{type(self).__name__}(episodes=...)",
-                expected="a list of SingleAgentEpisode",
-                found=items,
-                do="pass [episode], or list(episodes)",
-            )
-        )
 
     def check_episodes(self, call: Call) -> None:
         """Refuse episodes that this pipeline cannot work on."""
@@ -312,7 +294,9 @@ class ConnectorPipelineV2(ConnectorV2):
 
         Raises:
             UnknownNameError: a state of a piece that this pipeline does not have.
+            CheckpointError: something else than a dict of states.
         """
+        check_state(self, state)
         by_name = dict(zip(self.names, self.connectors))
         for name, own in state.items():
             if name not in by_name:
@@ -369,11 +353,3 @@ def _wanted(name: str, components: Any, not_components: Any) -> bool:
         return [value] if isinstance(value, str) else list(value or ())
 
     return (components is None or name in names(components)) and name not in names(not_components)
-
-
-def _are_episodes(episodes: Any) -> bool:
-    if type(episodes) is list:
-        return not episodes or hasattr(episodes[0], "get_observations")
-    if type(episodes) is VectorEpisodes:
-        return True
-    return isinstance(episodes, Sequence) and not isinstance(episodes, (str, bytes))

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import gymnasium as gym
 
 from epibatch.core.checkpoints import Checkpointable
-from epibatch.core.errors import PieceError, explain, nearest
+from epibatch.core.errors import ConfigError, PieceError, explain, nearest
+from epibatch.core.piece_arguments import wrong_values
 
 from . import batch_items
 
@@ -205,8 +206,15 @@ class ConnectorV2(Checkpointable, ABC):
 
 
 def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Refuse keywords that the constructor does not know, naming the nearest that it does."""
+    """Refuse keywords that the constructor does not know, naming the nearest that it does, and wrong types.
+
+    Types are checked for our own pieces only: others' annotations may be meant less strictly.
+    """
     parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
+    if cls.__module__.startswith("epibatch."):
+        for name, (expected, found) in wrong_values(cls, kwargs).items():
+            do = f"give {name} a value of that type"
+            raise ConfigError(explain(f"{cls.__name__}.{name}", expected=expected, found=found, do=do))
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     known = [name for name in parameters if name != "self"]

@@ -10,6 +10,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import PieceError, PipelineError, explain
 
 from .connector_v2 import ConnectorV2
+from .declarations import check_declarations
 
 __all__ = ["Plan", "Step", "check_connector", "make_plan", "place"]
 
@@ -93,7 +94,7 @@ def make_plan(
         training: Whether it makes train batches; None: not said.
 
     Raises:
-        PieceError: something is no connector piece.
+        PieceError: something is no connector piece, or declares something that cannot be meant.
         PipelineError: a piece reads a column before anyone writes it, or takes another layout than
             the pieces before it leave. Behind an undeclared piece both are taken on trust. A piece
             that rewrites the newest observations stands behind one that took them, or in training.
@@ -105,6 +106,7 @@ def make_plan(
     for position, piece in enumerate(connectors):
         check_connector(pipeline, position, piece)
         where = place(pipeline, position, piece)
+        check_declarations(piece, where)
         declared = piece.columnar or piece.reads is not None
         steps.append(Step(piece, where, piece.columnar, plus_one, piece.mutates_episodes or not declared))
         if not declared:

@@ -10,31 +10,14 @@ import numpy as np
 from epibatch.core.errors import EpisodeError, EpisodeStateError, explain
 from epibatch.core.structs import flatten, flatten_like
 
+from .episode_arguments import check_steps
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
 from .infos_buffer import InfosBuffer
 
 if TYPE_CHECKING:
     from .single_agent_episode import SingleAgentEpisode
 
-__all__ = ["check_lookback", "cut_episode", "join_episode", "slice_episode"]
-
-
-def check_lookback(where: str, length: int) -> int:
-    """The given lookback length, if it is one.
-
-    Raises:
-        EpisodeError: it is negative.
-    """
-    if length < 0:
-        raise EpisodeError(
-            explain(
-                f"{where}, len_lookback_buffer",
-                expected="a number of steps from 0 on",
-                found=str(length),
-                do="use 0 to keep no earlier steps",
-            )
-        )
-    return length
+__all__ = ["cut_episode", "join_episode", "slice_episode"]
 
 
 def cut_episode(episode: SingleAgentEpisode, len_lookback_buffer: int) -> SingleAgentEpisode:
@@ -50,7 +33,7 @@ def cut_episode(episode: SingleAgentEpisode, len_lookback_buffer: int) -> Single
             )
         )
     total = episode.rewards.len_incl_lookback()
-    keep = min(check_lookback(where, len_lookback_buffer), total)
+    keep = min(check_steps(len_lookback_buffer, "len_lookback_buffer", episode.id_), total)
     chunk = _part(episode, range(total - keep, total), total, keep)
     chunk.t_started = episode.t
     return chunk
@@ -66,7 +49,7 @@ def slice_episode(episode: SingleAgentEpisode, slice_: slice, len_lookback_buffe
         stop, step = start, 1
     wanted = lookback
     if len_lookback_buffer is not None:
-        wanted = check_lookback(f"episode {episode.id_}, slice", len_lookback_buffer)
+        wanted = check_steps(len_lookback_buffer, "len_lookback_buffer", episode.id_)
     begin, end = lookback + start, lookback + stop
     keep = min(wanted, begin)
     rows: range | list[int] = range(begin - keep, end)
@@ -107,6 +90,15 @@ def _part(episode: SingleAgentEpisode, steps: range | list[int], end: int, keep:
 
 def join_episode(episode: SingleAgentEpisode, other: SingleAgentEpisode) -> None:
     """Add the steps of the chunk that follows (see `SingleAgentEpisode.concat_episode`)."""
+    if not hasattr(other, "get_observations"):
+        raise EpisodeError(
+            explain(
+                f"episode {episode.id_}, concat_episode",
+                expected="the chunk that follows",
+                found=f"{type(other).__name__} {other!r}",
+                do="pass a SingleAgentEpisode",
+            )
+        )
     _check_continues(episode, other)
     if type(episode.infos) is not InfosBuffer:
         episode.own_columns()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from epibatch.core.errors import CheckpointError, explain
 from epibatch.core.structs import map_struct, unflatten
 
 from .buffer_source import NOTHING
@@ -19,6 +21,12 @@ __all__ = ["episode_from_state", "episode_state"]
 E = TypeVar("E", bound="SingleAgentEpisode")
 
 _PLAIN = ("id_", "agent_id", "module_id", "multi_agent_episode_id", "t_started", "is_terminated", "is_truncated")
+
+_PARTS = (
+    *_PLAIN,
+    *("observation_space", "action_space", "given_observation_space", "lookback", "observations", "raw_observation"),
+    *("provisional", "infos", "actions", "rewards", "extra_model_outputs", "custom_data", "duration_s"),
+)
 
 
 def episode_state(episode: SingleAgentEpisode) -> dict[str, Any]:
@@ -65,9 +73,23 @@ def _infos(rows: list[Any]) -> list[Any]:
 
 
 def episode_from_state(cls: type[E], state: dict[str, Any]) -> E:
-    """Rebuild an episode from `episode_state`."""
+    """Rebuild an episode from `episode_state`.
+
+    Raises:
+        CheckpointError: `state` is no episode's.
+    """
     from epibatch.core.spaces import space_from_dict
 
+    missing = [name for name in _PARTS if name not in state] if isinstance(state, Mapping) else []
+    if missing or not isinstance(state, Mapping):
+        raise CheckpointError(
+            explain(
+                f"{cls.__name__}.from_state",
+                expected="the state of an episode",
+                found=f"no {', '.join(missing)}" if missing else f"{type(state).__name__} {state!r}",
+                do="pass what get_state of an episode gave",
+            )
+        )
     given, observation_space, action_space = (
         None if state[name] is None else space_from_dict(state[name])
         for name in ("given_observation_space", "observation_space", "action_space")

@@ -12,8 +12,9 @@ import numpy as np
 from epibatch.core.errors import EpisodeError, EpisodeStateError, NotAvailableError, explain
 from epibatch.core.structs import flatten
 
+from .episode_arguments import as_flag, as_info, check_space, check_steps
 from .episode_facts import EpisodeFacts
-from .episode_parts import check_lookback, cut_episode, join_episode, slice_episode
+from .episode_parts import cut_episode, join_episode, slice_episode
 from .episode_state import episode_from_state, episode_state
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
 from .infos_buffer import InfosBuffer
@@ -85,15 +86,16 @@ class SingleAgentEpisode(EpisodeFacts):
         multi_agent_episode_id: Any = None,
     ) -> None:
         self._set_identity(id_ or uuid.uuid4().hex, agent_id, module_id, multi_agent_episode_id)
-        self.is_terminated, self.is_truncated = terminated, truncated
-        self._given_observation_space = observation_space
+        self.is_terminated = as_flag(terminated, "terminated", self.id_)
+        self.is_truncated = as_flag(truncated, "truncated", self.id_)
+        self._given_observation_space = check_space(observation_space, "observation_space", self.id_)
         rewards_column = _column(rewards, 0, None)
         lookback = rewards_column.len_incl_lookback()
         if len_lookback_buffer != "auto":
-            lookback = min(check_lookback(f"episode {self.id_}", len_lookback_buffer), lookback)
+            lookback = min(check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_), lookback)
         rewards_column.lookback = lookback
         self.observations = _column(observations, lookback, observation_space)
-        self.actions = _column(actions, lookback, action_space)
+        self.actions = _column(actions, lookback, check_space(action_space, "action_space", self.id_))
         self.rewards = rewards_column
         if infos is None:
             infos = [{} for _ in range(self.observations.len_incl_lookback())]
@@ -101,7 +103,7 @@ class SingleAgentEpisode(EpisodeFacts):
         self.extra_model_outputs: dict[str, InfiniteLookbackBuffer] = {
             key: _column(rows, lookback, None) for key, rows in (extra_model_outputs or {}).items()
         }
-        self.t_started = t_started or 0
+        self.t_started = check_steps(t_started or 0, "t_started", self.id_)
         self.validate()
 
     def _set_identity(self, id_: str, agent_id: Any, module_id: Any, multi_agent_episode_id: Any) -> None:
@@ -137,8 +139,9 @@ class SingleAgentEpisode(EpisodeFacts):
             )
         if self._given_observation_space is not None:
             self._check_observation(observation)
+        info = as_info(infos, self.id_)
         self.observations.stage(observation)
-        self.infos.append(dict(infos) if infos else {})
+        self.infos.append(info)
         self._start_time = time.perf_counter()
 
     def add_env_step(
@@ -166,7 +169,7 @@ class SingleAgentEpisode(EpisodeFacts):
         Raises:
             EpisodeStateError: before the reset, or after the end.
             SpaceError: the observation does not fit `observation_space`.
-            EpisodeError: a model output appears late or goes missing.
+            EpisodeError: a model output appears late or goes missing, or a flag or an info is none.
             ColumnError: an action, reward or model output is nested differently than those before.
                 After any of these the episode is as it was.
         """
@@ -174,6 +177,10 @@ class SingleAgentEpisode(EpisodeFacts):
             raise self._not_steppable()
         if type(self.infos) is not InfosBuffer:
             self.own_columns()
+        if terminated is not False or truncated is not False:
+            terminated = as_flag(terminated, "terminated", self.id_)
+            truncated = as_flag(truncated, "truncated", self.id_)
+        info = dict(infos) if type(infos) is dict else as_info(infos, self.id_)
         observations, outputs, extras = self.observations, self.extra_model_outputs, extra_model_outputs or {}
         if not observations.provisional and not self.is_reset:
             raise self._not_steppable()
@@ -192,9 +199,9 @@ class SingleAgentEpisode(EpisodeFacts):
         if late or not observations.put(observation):
             self._add_rest(observation, late)
         observations.provisional = True
-        self.infos.append(dict(infos) if infos else {})
+        self.infos.append(info)
         if terminated or truncated:
-            self.is_terminated, self.is_truncated = bool(terminated), bool(truncated)
+            self.is_terminated, self.is_truncated = terminated, truncated
         self._last_step_time = time.perf_counter()
 
     def _add_rest(self, observation: Any, late: list[tuple[InfiniteLookbackBuffer, Any]]) -> None:

@@ -4,7 +4,7 @@ import gymnasium as gym
 import pytest
 
 from epibatch.algorithms import AlgorithmConfig, PPOConfig
-from epibatch.algorithms.config_files import config_from_dict, read_yaml
+from epibatch.algorithms.config_files import config_from_dict
 from epibatch.core import registry
 from epibatch.core.errors import ConfigError, NotAvailableError
 from epibatch.core.registry import register_env
@@ -181,24 +181,6 @@ def test_empty_sections_are_empty():
 def test_text_that_is_no_config(text, message):
     with pytest.raises(ConfigError, match=message):
         PPOConfig.from_yaml(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("3e-4", 3e-4),
-        ("1E3", 1000.0),
-        ("2.5e2", 250.0),
-        ("-1e2", -100.0),
-        ("1e", "1e"),
-        ("12", 12),
-        (".inf", float("inf")),
-    ],
-)
-def test_numbers_as_yaml_1_2_reads_them(text, value):
-    found = read_yaml(f"x: {text}\n")["x"]
-    assert found == value
-    assert type(found) is type(value)
 
 
 def spaces_of(env, spaces, device):

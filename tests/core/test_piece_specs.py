@@ -11,8 +11,6 @@ from epibatch.core.errors import EpibatchError, PieceError, RegistryError, Unkno
 from epibatch.core.piece_names import register
 from epibatch.core.piece_specs import (
     build_piece,
-    constructor_keywords,
-    constructor_parameters,
     piece_to_dict,
     plain_data,
     spec_problems,
@@ -71,15 +69,6 @@ def pieces():
     yield
     piece_names._registered.clear()
     piece_names._registered.update(before)
-
-
-def test_keywords_are_collected_as_far_as_they_are_passed_on():
-    own = {"factor": True, "offset": False}
-    spaces = {"input_observation_space": False, "input_action_space": False}
-    assert constructor_keywords(Scale) == {**spaces, **own}
-    assert constructor_keywords(ScaleMore) == {"more": False, **spaces, **own}
-    assert constructor_keywords(Positional) == {"depth": False, "width": False}
-    assert constructor_parameters(ScaleMore)["offset"].default == 0.0
 
 
 def test_build_from_name_and_from_mapping():

@@ -8,9 +8,9 @@ from typing import Any
 
 from epibatch.core.errors import ConfigError, nearest
 
-from .config_files import parse_yaml
 from .pipelines import PIPELINES
 from .settings import ALIASES, Problems, setting_names
+from .yaml_files import parse_yaml
 
 __all__ = ["changed"]
 

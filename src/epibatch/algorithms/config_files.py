@@ -1,13 +1,9 @@
-"""Configs as nested dicts and as YAML."""
+"""Configs as nested dicts."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Hashable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import yaml
 
 from epibatch.core.errors import ConfigError, EpibatchError, explain, nearest
 from epibatch.core.registry import piece_to_dict, plain_data, registered_envs
@@ -19,7 +15,7 @@ from .settings import Problems, default_of, setting_names
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["config_from_dict", "config_to_dict", "parse_yaml", "read_yaml", "to_yaml_text", "yaml_name"]
+__all__ = ["config_from_dict", "config_to_dict"]
 
 ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
 
@@ -133,94 +129,6 @@ def _check_network(settings: Mapping[str, Any], problems: Problems) -> None:
         check_model_config(model_config, problems)
 
 
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses repeated keys and reads 3e-4 as a number."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-_EXPONENT = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
-
-
-def read_yaml(source: str | Path) -> Any:
-    """The data in a YAML file or text.
-
-    Args:
-        source: a path; or a string, which is a path if it is one line that ends in .yaml or .yml, else the text.
-
-    Raises:
-        ConfigError: the file is missing or is no YAML; the message has line and column.
-    """
-    where = yaml_name(source)
-    text = source
-    if _is_path(source):
-        try:
-            text = Path(source).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                explain(where, expected="a readable YAML file", found=str(error), do="check the path")
-            ) from error
-    return parse_yaml(str(text), where)
-
-
-def yaml_name(source: str | Path) -> str:
-    """What messages call a YAML source: its path, or that it is text."""
-    return str(source) if _is_path(source) else "YAML text"
-
-
-def _is_path(source: str | Path) -> bool:
-    return isinstance(source, Path) or ("\n" not in source and source.strip().endswith((".yaml", ".yml")))
-
-
-def parse_yaml(text: str, where: str) -> Any:
-    """The data in a YAML text.
-
-    Args:
-        text: the YAML.
-        where: what the text is, for messages.
-
-    Raises:
-        ConfigError: it is no YAML.
-
-    Example:
-        >>> parse_yaml("[3e-4, relu]", "an example")
-        [0.0003, 'relu']
-    """
-    try:
-        loader = _Loader(text)
-        try:
-            return loader.get_single_data()
-        finally:
-            loader.dispose()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        found = ", ".join(part for part in (_context(error), error.problem) if part)
-        snippet = mark.get_snippet(indent=4) if mark is not None else None
-        if mark is not None:
-            where += f", line {mark.line + 1}, column {mark.column + 1}"
-        found += f"\n{snippet}" if snippet else ""
-        raise ConfigError(explain(where, expected="YAML", found=found, do="correct it there")) from error
-    except yaml.YAMLError as error:
-        found = str(error).replace('"<unicode string>", ', "")
-        raise ConfigError(explain(where, expected="YAML", found=found, do="correct it there")) from error
-
-
-def _context(error: yaml.MarkedYAMLError) -> str:
-    begun = error.context_mark
-    where = f" that begins in line {begun.line + 1}, column {begun.column + 1}" if begun is not None else ""
-    return f"{error.context}{where}" if error.context else ""
-
-
 # ------------------------------------------------------------------------------------------- writing
 
 
@@ -269,8 +177,3 @@ def _pipeline_data(config: AlgorithmConfig, name: str, pieces: list[Any] | None,
         except EpibatchError as error:
             problems.add(f"{name}[{index}]", str(error))
     return specs
-
-
-def to_yaml_text(data: Mapping[str, Any]) -> str:
-    """YAML with the keys in the order they are given."""
-    return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=100)

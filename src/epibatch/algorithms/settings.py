@@ -114,7 +114,7 @@ def _logger_list(value: Any) -> Any:
     return list(value)
 
 
-Integer = Annotated[int, BeforeValidator(_python_scalar)]
+Integer = Annotated[int, BeforeValidator(_python_scalar), Field(lt=2**63)]
 Positive = Annotated[Integer, Field(ge=1)]
 Count = Annotated[Integer, Field(ge=0)]
 Number = Annotated[float, BeforeValidator(_python_scalar)]
@@ -213,7 +213,7 @@ class RLModuleSettings(Section):
 class DebuggingSettings(Section):
     """Reproducibility and logging."""
 
-    seed: Annotated[Integer | None, Field(ge=0)] = None
+    seed: Annotated[Integer | None, Field(ge=0, lt=2**32)] = None
     log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = "WARN"
 
 

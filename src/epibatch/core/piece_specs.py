@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from epibatch.core.errors import EpibatchError, PieceError, add_context, explain, nearest
+from epibatch.core.piece_arguments import constructor_keywords, constructor_parameters, wrong_values
 from epibatch.core.piece_names import piece_class, piece_name
 
 __all__ = [
@@ -23,31 +24,6 @@ __all__ = [
 
 PieceSpec: TypeAlias = "str | Mapping[str, Any]"
 SPACES = ("input_observation_space", "input_action_space")
-
-
-def constructor_keywords(cls: type) -> dict[str, bool]:
-    """Keywords that a class's constructor names, each with whether it must be given."""
-    return {name: parameter.default is parameter.empty for name, parameter in constructor_parameters(cls).items()}
-
-
-def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
-    """Parameters that a class's constructor names and that can be given as keywords.
-
-    A constructor that ends in `**kwargs` passes the rest on, so the classes above it are read too.
-    Whatever no constructor names counts as unknown: it would be swallowed in silence.
-    """
-    known: dict[str, inspect.Parameter] = {}
-    for owner in cls.__mro__:
-        init = owner.__dict__.get("__init__")
-        if init is None or owner is object:
-            continue
-        parameters = list(inspect.signature(init).parameters.values())[1:]
-        for parameter in parameters:
-            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                known.setdefault(parameter.name, parameter)
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-            break
-    return known
 
 
 def spec_problems(spec: Any, *, pipeline: str | None = None, allow_imports: bool = False) -> list[tuple[str, str]]:
@@ -77,6 +53,8 @@ def spec_problems(spec: Any, *, pipeline: str | None = None, allow_imports: bool
         if key not in known
     ]
     missing = [key for key, needed in known.items() if needed and key not in spec]
+    wrong = wrong_values(cls, {key: spec[key] for key in keywords if key in known})
+    problems += [(key, f"expected {expected}, found {found}") for key, (expected, found) in wrong.items()]
     made_for = tuple(getattr(cls, "pipelines", ()))
     if pipeline is not None and made_for and pipeline not in made_for:
         problems.insert(0, ("piece", f"{spec['piece']} is made for {' and '.join(made_for)}, not for {pipeline}"))

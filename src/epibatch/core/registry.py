@@ -81,7 +81,7 @@ def env_creator(name: str) -> Callable[..., Any]:
                 f"environment {name!r}",
                 expected="a name given to register_env",
                 found="no such environment",
-                do=nearest(name, _env_creators),
+                do=nearest(str(name), _env_creators),
             )
         )
     return _env_creators[name]

@@ -197,6 +197,8 @@ def _problems(config: DefaultModelConfig) -> list[str]:
             check(name, value is None or isinstance(value, str) or callable(value), "a name, a callable or None")
         elif name.endswith("_initializer_kwargs"):
             check(name, value is None or isinstance(value, Mapping), "a dict or None")
+            initializer = name.removesuffix("_kwargs")
+            check(name, not value or values[initializer] is not None, f"none, as there is no {initializer}")
         elif name in ("max_seq_len", "lstm_cell_size"):
             check(name, _is_int(value, 1), "a positive integer")
         elif name == "log_std_clip_param":

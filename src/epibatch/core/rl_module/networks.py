@@ -170,9 +170,19 @@ def init_parameters(
         fill = partial(getattr(nn.init, name), **options)
     elif initializer is not None:
         fill = partial(initializer, **options)
-    with torch.no_grad():
-        for parameter in parameters:
-            fill(parameter)
+    try:
+        with torch.no_grad():
+            for parameter in parameters:
+                fill(parameter)
+    except TypeError as error:
+        raise ConfigError(
+            explain(
+                "initializer in model_config",
+                expected=f"keywords that {initializer!r} takes",
+                found=f"{dict(options)!r}: {error}",
+                do="correct the initializer's ..._kwargs",
+            )
+        ) from error
 
 
 def no_value_function(module: nn.Module) -> RunnerError:

@@ -1,0 +1,50 @@
+"""Whether what a piece declares can be meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from epibatch.core.errors import PieceError, explain, nearest
+
+__all__ = ["LAYOUTS", "PIPELINE_NAMES", "check_declarations"]
+
+LAYOUTS = ("episodes", "arrays", "tensors")
+PIPELINE_NAMES = ("env_to_module", "module_to_env", "learner")
+_NAMES = {"reads": None, "writes": None, "takes": LAYOUTS, "pipelines": PIPELINE_NAMES}
+_SWITCHES = ("columnar", "mutates_episodes", "adds_bootstrap_rows")
+
+
+def check_declarations(piece: Any, where: str) -> None:
+    """Refuse class attributes of another type than the contract's, and names that are none.
+
+    Args:
+        piece: a connector piece.
+        where: the beginning of the message.
+
+    Raises:
+        PieceError: `reads = "obs"`, say, in place of `reads = ("obs",)`, or a layout that does not exist.
+    """
+    for name, known in _NAMES.items():
+        value = getattr(piece, name)
+        if value is None and name in ("reads", "takes"):
+            continue
+        if not isinstance(value, (tuple, list)) or not all(isinstance(one, str) for one in value):
+            spelled = f'("{value}",)' if isinstance(value, str) else '("obs",), say'
+            raise _wrong(where, name, "a tuple of names", value, f"write {name} = {spelled}")
+        strangers = [one for one in value if known is not None and one not in known]
+        if strangers:
+            raise _wrong(where, name, f"some of {', '.join(known or ())}", value, nearest(strangers[0], known or ()))
+    if piece.gives is not None and piece.gives not in LAYOUTS:
+        raise _wrong(where, "gives", f"one of {', '.join(LAYOUTS)}", piece.gives, nearest(str(piece.gives), LAYOUTS))
+    for name in _SWITCHES:
+        if not isinstance(getattr(piece, name), bool):
+            raise _wrong(where, name, "True or False", getattr(piece, name), f"write {name} = True or False")
+    steps = piece.lookback
+    if isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 0:
+        raise _wrong(where, "lookback", "a number of steps, 0 or more", steps, "write lookback = 1, say")
+
+
+def _wrong(where: str, name: str, expected: str, found: Any, do: str) -> PieceError:
+    return PieceError(
+        explain(f"{where}, its attribute {name}", expected=expected, found=f"{type(found).__name__} {found!r}", do=do)
+    )

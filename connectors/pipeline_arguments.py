@@ -1,0 +1,123 @@
+"""What a pipeline is given: refused where it cannot be meant, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from epibatch.core.errors import (
+    BatchLayoutError,
+    CheckpointError,
+    PieceError,
+    PipelineError,
+    SpaceError,
+    explain,
+    nearest,
+)
+
+from ..episodes.vector_episodes import VectorEpisodes
+
+__all__ = ["are_episodes", "check_batch", "check_pipeline_arguments", "check_state", "no_episodes"]
+
+
+def check_pipeline_arguments(
+    pipeline: Any, spaces: tuple[Any, Any], connectors: Any, others: Mapping[str, Any]
+) -> None:
+    """Check a pipeline's constructor arguments.
+
+    Args:
+        pipeline: the pipeline.
+        spaces: input observation and action space.
+        connectors: the pieces.
+        others: keywords beyond these; a subclass of somebody else's may pass some on.
+
+    Raises:
+        PieceError: pieces in another place than `connectors=`, or an unknown keyword.
+        SpaceError: a space that is none.
+    """
+    name = type(pipeline).__name__
+    if isinstance(spaces[0], (list, tuple)):
+        expected, found = "input spaces first, and the pieces as `connectors=`", type(spaces[0]).__name__
+        do = f"{name}(connectors=[...])"
+        raise PieceError(
+            explain(f"{name}(...)", expected=expected, found=f"a {found} as input_observation_space", do=do)
+        )
+    for key, space in zip(("input_observation_space", "input_action_space"), spaces):
+        if space is not None and not isinstance(space, gym.Space):
+            found = f"{type(space).__name__} {space!r}"
+            do = "pass env.observation_space and env.action_space of one environment"
+            raise SpaceError(explain(f"{name}.{key}", expected="a gymnasium Space", found=found, do=do))
+    if connectors is not None and (isinstance(connectors, (str, Mapping)) or not isinstance(connectors, Sequence)):
+        found = f"{type(connectors).__name__} {connectors!r}"
+        raise PieceError(
+            explain(f"{name}.connectors", expected="a list of pieces", found=found, do=f"{name}(connectors=[...])")
+        )
+    if others and type(pipeline).__module__.startswith("epibatch."):
+        known = ["input_observation_space", "input_action_space", "connectors"]
+        expected, unknown = f"arguments among {', '.join(known)}", next(iter(others))
+        raise PieceError(explain(f"{name}(...)", expected=expected, found=unknown, do=nearest(unknown, known)))
+
+
+def are_episodes(episodes: Any) -> bool:
+    """Whether this is a sequence of episodes; only a list is looked at item by item."""
+    if type(episodes) is list:
+        return all(hasattr(kind, "get_observations") for kind in set(map(type, episodes)))
+    if type(episodes) is VectorEpisodes:
+        return True
+    return isinstance(episodes, Sequence) and not isinstance(episodes, (str, bytes))
+
+
+def no_episodes(pipeline: Any, found: Any) -> PipelineError:
+    """The error for something else than a sequence of episodes."""
+    items = f"a {type(found).__name__}"
+    if isinstance(found, Sequence):
+        strangers = [i for i, one in enumerate(found) if not hasattr(one, "get_observations")]
+        items += f" of {type(found[strangers[0]]).__name__} at position {strangers[0]}" if strangers else ""
+    return PipelineError(
+        explain(
+            f"{type(pipeline).__name__}(episodes=...)",
+            expected="a list of SingleAgentEpisode",
+            found=items,
+            do="pass [episode], or list(episodes)",
+        )
+    )
+
+
+def check_batch(pipeline: Any, batch: Any) -> None:
+    """Refuse a batch that is no dict.
+
+    Raises:
+        BatchLayoutError: it is something else.
+    """
+    if type(batch) is not dict and not isinstance(batch, Mapping):
+        raise BatchLayoutError(
+            explain(
+                f"{type(pipeline).__name__}(batch=...)",
+                expected="a dict of columns",
+                found=f"{type(batch).__name__} {batch!r}",
+                do="pass batch={}, or a module's outputs",
+            )
+        )
+
+
+def check_state(pipeline: Any, state: Any) -> None:
+    """Refuse a state that is no dict of dicts by piece name.
+
+    Raises:
+        CheckpointError: it is something else.
+    """
+    wrong = "" if isinstance(state, Mapping) else f"{type(state).__name__} {state!r}"
+    for name, own in state.items() if isinstance(state, Mapping) else ():
+        if not isinstance(own, Mapping):
+            wrong = f"{type(own).__name__} {own!r} as the state of {name!r}"
+    if wrong:
+        raise CheckpointError(
+            explain(
+                f"{type(pipeline).__name__}.set_state",
+                expected="a dict of states by the pieces' names",
+                found=wrong,
+                do="pass what get_state of such a pipeline gave",
+            )
+        )

@@ -1,0 +1,91 @@
+"""What an episode is given: refused where it cannot be meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import EpisodeError, SpaceError, explain
+
+__all__ = ["as_flag", "as_info", "check_space", "check_steps"]
+
+
+def as_flag(value: Any, name: str, id_: Any) -> bool:
+    """A flag of episode `id_` as a bool: True and False of Python and NumPy, 0 and 1.
+
+    Raises:
+        EpisodeError: it is something else, such as the text "no".
+    """
+    if type(value) is bool:
+        return value
+    if isinstance(value, (np.ndarray, np.generic)) and value.size == 1:
+        value = value.item()
+    if isinstance(value, (bool, int)) and value in (0, 1):
+        return bool(value)
+    raise EpisodeError(
+        explain(
+            f"episode {id_}, {name}",
+            expected="True or False",
+            found=f"{type(value).__name__} {value!r}",
+            do="pass the environment's own flag, one bool for the episode",
+        )
+    )
+
+
+def as_info(info: Any, id_: Any) -> dict[str, Any]:
+    """A copy of an info dict of episode `id_`; {} for none.
+
+    Raises:
+        EpisodeError: it is no dict.
+    """
+    if info is None:
+        return {}
+    if isinstance(info, Mapping):
+        return dict(info)
+    raise EpisodeError(
+        explain(
+            f"episode {id_}, infos",
+            expected="the info dict of one step",
+            found=f"{type(info).__name__} {info!r}",
+            do="pass the dict that env.reset() or env.step() gave, or leave it out",
+        )
+    )
+
+
+def check_steps(value: Any, name: str, id_: Any) -> int:
+    """A number of steps, 0 or more, given to episode `id_`.
+
+    Raises:
+        EpisodeError: it is something else.
+    """
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0:
+        return int(value)
+    raise EpisodeError(
+        explain(
+            f"episode {id_}, {name}",
+            expected="a number of steps from 0 on",
+            found=repr(value),
+            do="pass an integer, 0 for none",
+        )
+    )
+
+
+def check_space(space: Any, name: str, id_: Any) -> Any:
+    """A space given to episode `id_`, or None.
+
+    Raises:
+        SpaceError: it is something else.
+    """
+    if space is None or isinstance(space, gym.Space):
+        return space
+    raise SpaceError(
+        explain(
+            f"episode {id_}, {name}",
+            expected="a gymnasium Space",
+            found=f"{type(space).__name__} {space!r}",
+            do="pass the space of one environment, or leave it out",
+        )
+    )

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from epibatch.algorithms.pipelines import PIPELINES
+from epibatch.connectors.connector_v2 import ConnectorV2
+from epibatch.connectors.declarations import PIPELINE_NAMES, check_declarations
+from epibatch.connectors.learner import LearnerConnectorPipeline
+from epibatch.core.errors import PieceError
+
+
+def piece(**declared):
+    def call(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+
+    return type("Own", (ConnectorV2,), {"__call__": call, **declared})()
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ({"reads": "obs"}, ["attribute reads", 'reads = ("obs",)']),
+        ({"reads": (1,)}, ["attribute reads", "a tuple of names"]),
+        ({"writes": "own"}, ["attribute writes", "str 'own'"]),
+        ({"writes": None}, ["attribute writes", "NoneType"]),
+        ({"takes": "episodes"}, ["attribute takes", 'takes = ("episodes",)']),
+        ({"takes": ("episode",)}, ["attribute takes", "did you mean 'episodes'"]),
+        ({"gives": "tensor"}, ["attribute gives", "did you mean 'tensors'"]),
+        ({"pipelines": "learner"}, ["attribute pipelines", 'pipelines = ("learner",)']),
+        ({"pipelines": ("lerner",)}, ["attribute pipelines", "did you mean 'learner'"]),
+        ({"lookback": -1}, ["attribute lookback", "0 or more", "int -1"]),
+        ({"lookback": "3"}, ["attribute lookback", "str '3'"]),
+        ({"lookback": 1.5}, ["attribute lookback"]),
+        ({"lookback": None}, ["attribute lookback"]),
+        ({"lookback": True}, ["attribute lookback"]),
+        ({"mutates_episodes": "no"}, ["attribute mutates_episodes", "True or False"]),
+        ({"adds_bootstrap_rows": 1}, ["attribute adds_bootstrap_rows"]),
+    ],
+)
+def test_declarations_that_cannot_be_meant(declared, words):
+    with pytest.raises(PieceError) as caught:
+        LearnerConnectorPipeline(connectors=[piece(**declared)])
+    message = str(caught.value)
+    assert message.startswith("LearnerConnectorPipeline, piece 0 (Own), its ")
+    assert [word for word in words if word not in message] == [], message
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {},
+        {"reads": (), "writes": ["own"], "takes": ("episodes", "arrays"), "gives": "tensors"},
+        {"lookback": np.int64(3), "pipelines": ("learner", "env_to_module"), "mutates_episodes": True},
+    ],
+)
+def test_declarations_that_can(declared):
+    check_declarations(piece(**declared), "here")
+
+
+def test_pipelines_are_those_of_a_config():
+    assert set(PIPELINE_NAMES) == set(PIPELINES)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pytest
+
+from epibatch.connectors import ConnectorV2
+from epibatch.connectors.common import FrameStacking
+from epibatch.connectors.learner import GeneralAdvantageEstimation
+from epibatch.connectors.module_to_env import NormalizeAndClipActions
+from epibatch.core import piece_names
+from epibatch.core.errors import ConfigError, PieceError
+from epibatch.core.piece_arguments import constructor_keywords, constructor_parameters, wrong_values
+from epibatch.core.piece_names import register
+from epibatch.core.piece_specs import build_piece, spec_problems
+
+if TYPE_CHECKING:
+    from somewhere import Nowhere
+
+
+class Typed(ConnectorV2):
+    def __init__(
+        self,
+        input_observation_space=None,
+        input_action_space=None,
+        *,
+        depth: int = 1,
+        scale: float = 1.0,
+        on: bool = False,
+        name: str | None = None,
+        mode: Literal["a", "b"] = "a",
+        several: list[int] | None = None,
+        anything: Any = None,
+        untyped=None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+
+
+class TypedMore(Typed):
+    def __init__(self, *args, more=1, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+class Unresolved(Typed):
+    def __init__(self, input_observation_space=None, *, where: Nowhere = None, depth: int = 1) -> None:
+        super().__init__(input_observation_space)
+
+
+class Positional(Typed):
+    def __init__(self, depth=1, width=2):
+        super().__init__()
+
+
+SPACES = {"input_observation_space": False, "input_action_space": False}
+
+
+def test_keywords_are_collected_as_far_as_they_are_passed_on():
+    own = dict.fromkeys(("depth", "scale", "on", "name", "mode", "several", "anything", "untyped"), False)
+    assert constructor_keywords(Typed) == {**SPACES, **own}
+    assert constructor_keywords(TypedMore) == {"more": False, **SPACES, **own}
+    assert constructor_keywords(Positional) == {"depth": False, "width": False}
+    assert constructor_parameters(TypedMore)["scale"].default == 1.0
+
+
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [
+        ({"depth": 4, "scale": 0.5, "on": True, "name": "x", "mode": "b"}, {}),
+        ({"depth": np.int64(4), "scale": np.float32(0.5), "on": np.True_, "name": None}, {}),
+        ({"scale": 1}, {}),
+        ({"several": "ab", "anything": object(), "untyped": 3, "stranger": 1}, {}),
+        ({"depth": True}, {"depth": ("a valid integer", "bool True")}),
+        ({"depth": "4"}, {"depth": ("a valid integer", "str '4'")}),
+        ({"depth": 2.0}, {"depth": ("a valid integer", "float 2.0")}),
+        ({"depth": None}, {"depth": ("a valid integer", "NoneType None")}),
+        ({"scale": "1e-3"}, {"scale": ("a valid number", "str '1e-3'")}),
+        ({"scale": False}, {"scale": ("a valid number", "bool False")}),
+        ({"on": "no"}, {"on": ("a valid boolean", "str 'no'")}),
+        ({"on": 1}, {"on": ("a valid boolean", "int 1")}),
+        ({"name": 3}, {"name": ("a valid string or None", "int 3")}),
+        ({"mode": "c"}, {"mode": ("'a' or 'b'", "str 'c'")}),
+    ],
+)
+@pytest.mark.parametrize("cls", [Typed, TypedMore])
+def test_values_of_other_types(cls, values, wrong):
+    found = wrong_values(cls, values)
+    if "name" in wrong:
+        assert found["name"][1] == wrong["name"][1] and "a valid string" in found["name"][0]
+    else:
+        assert found == wrong
+
+
+def test_types_that_cannot_be_known_are_not_checked():
+    assert wrong_values(Unresolved, {"where": 1, "depth": "x"}) == {}
+    assert wrong_values(Positional, {"depth": "x"}) == {}
+
+
+@pytest.fixture
+def registered():
+    register("typed_of_test")(Typed)
+    yield
+    piece_names._registered.pop("typed_of_test")
+
+
+def test_data_is_checked_for_everybodys_pieces(registered):
+    spec = {"piece": "typed_of_test", "depth": "4", "on": "no"}
+    assert dict(spec_problems(spec)) == {
+        "depth": "expected a valid integer, found str '4'",
+        "on": "expected a valid boolean, found str 'no'",
+    }
+    with pytest.raises(PieceError, match="expected a valid integer, found str '4'"):
+        build_piece(spec)
+    Typed(depth="4")  # called in Python, annotations of others are taken as notes
+
+
+@pytest.mark.parametrize(
+    ("cls", "keywords"),
+    [
+        (FrameStacking, {"num_frames": True}),
+        (FrameStacking, {"as_learner_connector": "no"}),
+        (NormalizeAndClipActions, {"clip_actions": 1}),
+        (GeneralAdvantageEstimation, {"gamma": "0.9"}),
+    ],
+)
+def test_built_in_pieces_are_checked_in_python_too(cls, keywords):
+    (name,) = keywords
+    with pytest.raises(ConfigError, match=rf"{cls.__name__}\.{name}\n  expected: a valid"):
+        cls(**keywords)
