@@ -11,10 +11,12 @@ READY := $(VENV)/.ready
 CONFORMANCE_READY := $(VENV)/.ready-conformance
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e
 
+TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
+
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types unit examples conformance dist-check clean
+.PHONY: help setup demo test test-latest test-oldest lint format types unit examples conformance dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +37,16 @@ demo: $(READY) ## train CartPole with PPO into a new folder under runs/
 	OMP_NUM_THREADS=1 $(BIN)/epibatch train $(CONFIG) --run $(RUN)
 
 test: lint types unit ## lint, types and tests
+
+test-latest: ## the tests on the newest releases that pyproject.toml allows, in .venv-latest (torch is the pinned one)
+	$(PYTHON) -m venv .venv-latest
+	.venv-latest/bin/python -m pip install --quiet $(PIP_FLAGS) -U --upgrade-strategy eager -e '.[dev]' $(TORCH)
+	OMP_NUM_THREADS=1 .venv-latest/bin/python -m pytest -n 2
+
+test-oldest: ## the tests on the oldest supported releases, constraints-oldest.txt, in .venv-oldest
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet $(PIP_FLAGS) -c constraints-oldest.txt -e '.[dev]' $(TORCH)
+	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n 2
 
 lint: $(READY) ## ruff, rules and format
 	$(BIN)/ruff check .
@@ -61,6 +73,6 @@ dist-check: $(READY) ## build the wheel through the sdist and check what is in i
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/python .ci/check_wheel.py dist
 
-clean: ## remove .venv, runs, builds and caches
-	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info *.egg-info
+clean: ## remove the virtual environments, runs, builds and caches
+	rm -rf $(VENV) .venv-latest .venv-oldest runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -74,6 +74,22 @@ def make_vector_env(
         raise ConfigError(
             explain("environment", expected="env", found="None", do='call .environment("CartPole-v1"), say')
         )
+    try:
+        made = _made(env, num_envs, mode, config, (autoreset, wrappers))
+    except gym.error.DependencyNotInstalled as error:
+        raise ConfigError(
+            explain(
+                "environment",
+                expected="the packages that it and its wrappers need",
+                found=str(error),
+                do="install them; for drawing and for videos: pip install 'epibatch[video]'",
+            )
+        ) from error
+    return made
+
+
+def _made(env: Any, num_envs: int, mode: str, config: dict[str, Any], ways: tuple[Any, Sequence[WrapperSpec]]) -> Any:
+    autoreset, wrappers = ways
     creator = _creator(env)
     wanted = None if autoreset is None else gymnasium_mode(autoreset)
     if mode == "vector_entry_point":

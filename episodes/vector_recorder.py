@@ -23,6 +23,7 @@ from .vector_episodes import VectorEpisodes
 __all__ = ["VectorRecorder"]
 
 _FINAL = ("final_obs", "final_info", "_final_obs", "_final_info")
+_STATISTICS = "episode"  # the key of gymnasium.wrappers.vector.RecordEpisodeStatistics
 
 
 class VectorRecorder:
@@ -119,7 +120,7 @@ class VectorRecorder:
             The chunks that ended with this step.
 
         Raises:
-            EpisodeStateError: before `reset`.
+            EpisodeStateError: before `reset`, or somebody marked a running episode as ended.
             EpisodeError: ended environments without terminal observations ("same_step"), or model
                 outputs other than in earlier steps.
             ColumnError: a column without one row per environment, or nested otherwise than before.
@@ -131,6 +132,7 @@ class VectorRecorder:
             raise EpisodeStateError(
                 explain("VectorRecorder.step", expected="reset() first", found="no episode", do="call reset()")
             )
+        self._refuse_ended_views()
         row = block.row
         observations = self._checks.observations(observations)
         self._check(actions, rewards, (terminateds, truncateds), extras)
@@ -220,9 +222,20 @@ class VectorRecorder:
         if reset_infos is None:
             final = infos.get("final_info")
             chunk.tail_infos = env_infos(final, env) if isinstance(final, dict) else {}
+            self._move_statistics(chunk)
         else:
             chunk.tail_infos = env_infos(infos, env)
             block.own_infos[block.row, env] = env_infos(reset_infos, env)
+
+    def _move_statistics(self, chunk: Chunk) -> None:
+        """Statistics of an ended episode stand beside the infos of the reset; they are the ended one's."""
+        block, env = self._block, chunk.env
+        found = block.infos.get(block.row, {}).get(_STATISTICS)
+        if isinstance(found, dict) and "r" in found and "l" in found:
+            own = env_infos(block.infos[block.row], env)
+            if _STATISTICS in own:
+                chunk.tail_infos = {**chunk.tail_infos, _STATISTICS: own.pop(_STATISTICS)}
+                block.own_infos[block.row, env] = own
 
     def expect(self, vector_steps: int) -> None:
         """Make room for so many vector steps in the next fragments."""
@@ -236,8 +249,29 @@ class VectorRecorder:
         return view
 
     def commit(self) -> None:
-        """Move the newest observations, as pieces left them, into the block."""
+        """Move the newest observations, as pieces left them, into the block.
+
+        Raises:
+            EpisodeStateError: a piece marked a running episode as ended.
+        """
+        self._refuse_ended_views()
         self._block.commit()
+
+    def _refuse_ended_views(self) -> None:
+        if not self._block.views:
+            return
+        for env, view in enumerate(self.episodes.views):
+            if view is not None and (view.is_terminated or view.is_truncated) and env not in self._waiting:
+                flag = "is_terminated" if view.is_terminated else "is_truncated"
+                raise EpisodeStateError(
+                    explain(
+                        f"episode {view.id_}",
+                        expected="a running episode: its environment says when it ends",
+                        found=f"{flag} = True, set by a piece",
+                        do="end it in the environment, with gymnasium.wrappers.TimeLimit or a wrapper of your own "
+                        "whose step returns truncated=True",
+                    )
+                )
 
     def harvest(self, lookback: int) -> VectorEpisodes:
         """Hand over what was recorded and go on with new chunks.

@@ -8,7 +8,7 @@ import torch
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
 from epibatch.core.columns import Columns
-from epibatch.core.errors import EpibatchError, RunnerError
+from epibatch.core.errors import EpibatchError, EpisodeStateError, RunnerError
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
 from epibatch.env_runner import SingleAgentEnvRunner
 
@@ -384,3 +384,24 @@ def test_environments_made_anew_after_a_failed_reset_are_seeded_and_keep_the_tim
 
     one, other = starts("one"), starts("other")
     assert one == other and one[0] != one[1]
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("flag", ["is_terminated", "is_truncated"])
+@pytest.mark.parametrize("side", ["env_to_module", "module_to_env"])
+def test_a_piece_cannot_end_a_running_episode(toys, mode, flag, side):
+    class Ends(ConnectorV2):
+        calls = 0
+
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            self.calls += 1
+            if self.calls == 2:
+                setattr(list(self.single_agent_episode_iterator(episodes))[1], flag, True)
+            return batch
+
+    piece = Ends()
+    runner = toys.runner(2, mode=mode, **{f"{side}_connector": lambda env, spaces, device=None: piece})
+    with pytest.raises(EpisodeStateError, match=rf"its environment says[\s\S]*{flag} = True[\s\S]*TimeLimit"):
+        runner.sample(num_timesteps=20)
+    for chunk in runner.sample(num_timesteps=20):  # the call after it goes on
+        toys.check(chunk)
