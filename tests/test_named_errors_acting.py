@@ -10,9 +10,16 @@ import pytest
 from epibatch import Policy
 from epibatch.algorithms import PPOConfig
 from epibatch.algorithms.checkpoint import read_checkpoint, write_checkpoint
-from epibatch.core.errors import CheckpointError, ColumnError, ConfigError, EpisodeStateError, SpaceError
+from epibatch.core.errors import (
+    CheckpointError,
+    ColumnError,
+    ConfigError,
+    EpisodeStateError,
+    SpaceError,
+    UnknownNameError,
+)
 
-BUILT_INS = {EpisodeStateError: AssertionError}
+BUILT_INS = {EpisodeStateError: AssertionError, UnknownNameError: KeyError}
 
 
 def cart_pole() -> Any:
@@ -32,6 +39,14 @@ def saved(folder: Any, config: Any = None) -> Any:
     algorithm = (config or cart_pole()).build_algo()
     try:
         return algorithm.save_to_path(folder / "saved")
+    finally:
+        algorithm.stop()
+
+
+def evaluates(overrides: Any) -> Any:
+    algorithm = cart_pole().evaluation(evaluation_config=overrides).build_algo()
+    try:
+        return algorithm.evaluate()
     finally:
         algorithm.stop()
 
@@ -83,6 +98,17 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "info that is a list": (ColumnError, lambda: acts(lambda policy: policy.act(TWO, info=[{}, {}])), [
         "info for Policy.act", "list"]),
     "seed that is none": (ConfigError, lambda: acts(lambda policy: policy.seed(-1)), ["Policy.seed", "-1"]),
+    # evaluation
+    "evaluation of a setting that is the training's": (
+        ConfigError, lambda: cart_pole().evaluation(evaluation_config={"lr": 1.0}), [
+            "evaluation.evaluation_config.lr", "belongs to training"]),
+    "evaluation in other spaces": (ConfigError, lambda: evaluates({"env": "Acrobot-v1"}), [
+        "evaluation_config, environment", "shape (4,)", "shape (6,)"]),
+    "evaluation in an unknown environment": (UnknownNameError, lambda: evaluates({"env": "CartPol-v1"}), [
+        "'CartPol-v1'", "did you mean 'CartPole-v1'"]),
+    "goal that nothing measures": (ConfigError, lambda: cart_pole().stopping(evaluation_return_mean=9).build_algo(), [
+        "stop.evaluation_return_mean", "evaluation.evaluation_interval"]),
+    # checkpoints
     "policy from nowhere": (CheckpointError, lambda folder: Policy.from_checkpoint(folder / "none"), [
         "none", "no such folder"]),
     "policy from a run without checkpoint": (CheckpointError, lambda folder: empty_run(folder), [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.algorithms.random_state import get_random_state, seed_everything, set_random_state
+from epibatch.algorithms.random_state import get_random_state, random_state_apart, seed_everything, set_random_state
 from epibatch.core.checkpoints import load_state, save_state
 
 
@@ -28,6 +28,20 @@ def test_seeding_repeats():
     assert draws() == first
     seed_everything(2**40)
     assert draws() != first
+
+
+def test_apart():
+    seed_everything(7)
+    expected, after = draws(), draws()
+    seed_everything(7)
+    with random_state_apart(7):
+        assert draws() == expected
+    assert draws() == expected
+    assert draws() == after
+    seed_everything(7)
+    with pytest.raises(KeyError), random_state_apart(1):
+        raise KeyError(draws())
+    assert draws() == expected
 
 
 def test_state_survives_a_file(tmp_path):

@@ -13,7 +13,7 @@ from epibatch.algorithms.rllib_methods import RLLIB_METHODS
         ("resources", "leave it out"),
         ("framework", "always PyTorch's"),
         ("callbacks", "not there yet"),
-        ("evaluation", "not there yet"),
+        ("offline_data", "not there yet"),
     ],
 )
 def test_rllibs_methods_say_what_to_do(name, advice):

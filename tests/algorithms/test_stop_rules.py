@@ -6,8 +6,12 @@ from epibatch.algorithms.settings import StopSettings
 from epibatch.algorithms.stop_rules import judge
 
 
-def results(mean=100.0, steps=1000, iteration=3, seconds=5.0, episodes=200):
+def results(mean=100.0, steps=1000, iteration=3, seconds=5.0, episodes=200, measured=None):
+    evaluation = {} if measured is None else {"evaluation": {"env_runners": {"episode_return_mean": measured}}}
+    for each in evaluation.values():
+        each["env_runners"]["num_episodes"] = 10
     return {
+        **evaluation,
         "env_runners": {"episode_return_mean": mean, "num_episodes_lifetime": episodes},
         "num_env_steps_sampled_lifetime": steps,
         "training_iteration": iteration,
@@ -28,6 +32,12 @@ def results(mean=100.0, steps=1000, iteration=3, seconds=5.0, episodes=200):
         ({"episode_return_mean": 475, "num_env_steps_sampled_lifetime": 1000}, results(), (False, True)),
         ({"episode_return_mean": 475, "num_env_steps_sampled_lifetime": 1000}, results(480.0), (True, True)),
         ({"num_env_steps_sampled_lifetime": 1001}, results(), None),
+        ({"evaluation_return_mean": 475}, results(500.0), None),
+        ({"evaluation_return_mean": 475}, results(500.0, measured=474.0), None),
+        ({"evaluation_return_mean": 475}, results(500.0, measured=float("nan")), None),
+        ({"evaluation_return_mean": 475}, results(episodes=3, measured=475.0), (True, True)),
+        ({"evaluation_return_mean": 475, "episode_return_mean": 475}, results(measured=480.0), (True, True)),
+        ({"evaluation_return_mean": 475, "training_iteration": 3}, results(measured=1.0), (False, True)),
         ({"training_iteration": 3}, results(), (False, False)),
         ({"time_total_s": 4.5}, results(), (False, False)),
     ],
@@ -41,6 +51,9 @@ def test_reasons_are_readable():
     assert (
         judge(StopSettings(episode_return_mean=90), results()).reason == "mean return 100.0 over the last 100 episodes"
     )
+    measured = judge(StopSettings(evaluation_return_mean=90), results(measured=100))
+    assert measured.reason == "mean return 100.0 over 10 episodes of evaluation"
+    assert measured.setting == "evaluation_return_mean"
     limit = judge(StopSettings(num_env_steps_sampled_lifetime=1000), results())
     assert limit.reason == "the limit of 1,000 env steps is used up"
     assert limit.setting == "num_env_steps_sampled_lifetime"

@@ -33,6 +33,7 @@ def iterations():
         .training(train_batch_size=256, minibatch_size=64, num_epochs=2)
         .rl_module(model_config={"fcnet_hiddens": [4]})
         .reporting(metrics_num_episodes_for_smoothing=SMOOTHING)
+        .evaluation(evaluation_interval=1, evaluation_duration=2)
         .debugging(seed=0)
     )
     algorithm = config.build_algo()
@@ -65,7 +66,7 @@ def test_every_key_has_a_row(iterations):
 
 def test_units_and_windows_are_the_known_ones():
     assert {unit for unit, _ in KEYS.values()} <= UNITS
-    assert {window for _, window in KEYS.values()} == {"iteration", "lifetime", "smoothing", "last epoch"}
+    assert {window for _, window in KEYS.values()} == {"iteration", "lifetime", "smoothing", "last epoch", "evaluation"}
 
 
 def test_what_counts_over_the_lifetime_grows(iterations):

@@ -13,6 +13,7 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import CheckpointError, ConfigError, RunnerError, explain
 
 from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, write_checkpoint
+from .evaluation import Evaluation
 from .policy_checkpoint import acting_data
 from .random_state import get_random_state, seed_everything, set_random_state
 
@@ -74,6 +75,7 @@ class Algorithm(ABC):
             raise
         self._share_lookback()
         self._live_policy: LivePolicy | None = None
+        self._evaluation = Evaluation(self.config)
 
     def check_module(self, module: Any) -> None:
         """Check what can be known of a module before it is used.
@@ -114,7 +116,8 @@ class Algorithm(ABC):
         Returns:
             `env_runners` (returns, lengths, counts), `learners` (losses), `training_iteration`,
             `num_env_steps_sampled_lifetime` (those of finished iterations), `time_this_iter_s`, `time_total_s`,
-            and `timers` with the seconds of `sample` and `learn`.
+            and `timers` with the seconds of `sample` and `learn`; and `evaluation`, what `evaluate` returned, in
+            iterations that `evaluation_interval` divides.
 
         Raises:
             RunnerError: the runner returned no steps.
@@ -131,7 +134,7 @@ class Algorithm(ABC):
         self._time_total_s += end - start
         self._env_steps += steps
         metrics = self.env_runner.get_metrics()
-        return {
+        results = {
             "env_runners": metrics,
             "learners": learner_results,
             "training_iteration": self.training_iteration,
@@ -140,6 +143,10 @@ class Algorithm(ABC):
             "time_total_s": self._time_total_s,
             "timers": {"sample": sampled - start, "learn": end - sampled},
         }
+        interval = self.config.evaluation_interval
+        if interval is not None and self.training_iteration % interval == 0:
+            results["evaluation"] = self.evaluate()
+        return results
 
     def _sample(self) -> Sequence[Any]:
         """Chunks with at least `train_batch_size` env steps; one `sample()` unless fragments are shorter."""
@@ -177,6 +184,29 @@ class Algorithm(ABC):
 
     # ------------------------------------------------------------------------------------- acting
 
+    def evaluate(self) -> dict[str, Any]:
+        """Measure the policy in environments of its own, as the `evaluation` section says.
+
+        Weights and pipeline states are the newest, statistics are frozen, and actions are greedy unless
+        `evaluation_config` says otherwise. The training goes on as if it had not happened.
+
+        Returns:
+            `env_runners`: `episode_return_mean`, `_min`, `_max`, the same of `episode_len`, `num_episodes`,
+            `num_env_steps_sampled`, both with `_lifetime` over all evaluations, and `sample`, the seconds it took.
+
+        Raises:
+            ConfigError: the evaluation environment has other spaces than the training's.
+
+        Example:
+            >>> from epibatch.algorithms.ppo import PPOConfig
+            >>> config = PPOConfig().environment("CartPole-v1").evaluation(evaluation_duration=3)
+            >>> algo = config.build_algo()
+            >>> algo.evaluate()["env_runners"]["num_episodes"]
+            3
+            >>> algo.stop()
+        """
+        return self._evaluation.run(self.env_runner)
+
     def get_policy(self) -> Policy:
         """The policy as it is trained, for environments of one's own; always the same object.
 
@@ -201,6 +231,7 @@ class Algorithm(ABC):
 
     def stop(self) -> None:
         """Close the environments; the algorithm cannot be used afterwards."""
+        self._evaluation.stop()
         self.env_runner.stop()
 
     # ----------------------------------------------------------------------------- saving, restoring
@@ -215,6 +246,7 @@ class Algorithm(ABC):
                 "time_total_s": self._time_total_s,
                 "num_env_steps_sampled_lifetime": self._env_steps,
             },
+            "evaluation": self._evaluation.get_state(),
             "random": get_random_state(),
         }
 
@@ -239,6 +271,8 @@ class Algorithm(ABC):
         self.training_iteration = int(state["counters"]["training_iteration"])
         self._time_total_s = float(state["counters"]["time_total_s"])
         self._env_steps = int(state["counters"]["num_env_steps_sampled_lifetime"])
+        if "evaluation" in state:  # checkpoints of earlier versions have none
+            self._evaluation.set_state(state["evaluation"])
         set_random_state(state["random"])
         self.env_runner.checkpoint_reset()
         if self._live_policy is not None:

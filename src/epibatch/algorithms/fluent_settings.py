@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from epibatch.core.errors import ConfigError, NotAvailableError, explain, nearest
 
+from .evaluation_config import note_overrides
 from .pipelines import PIPELINES, check_hook
 from .rllib_methods import unknown_attribute
 from .settings import (
@@ -16,6 +17,7 @@ from .settings import (
     DebuggingSettings,
     EnvironmentSettings,
     EnvRunnerSettings,
+    EvaluationSettings,
     LearnerSectionSettings,
     Problems,
     ReportingSettings,
@@ -62,6 +64,7 @@ class FluentSettings:
         "learners": LearnerSectionSettings,
         "training": TrainingSettings,
         "rl_module": RLModuleSettings,
+        "evaluation": EvaluationSettings,
         "debugging": DebuggingSettings,
         "reporting": ReportingSettings,
         "checkpointing": CheckpointingSettings,
@@ -138,6 +141,17 @@ class FluentSettings:
         """
         return self.change("rl_module", {"rl_module": settings})
 
+    def evaluation(self: SelfT, **settings: Any) -> SelfT:
+        """Measure the policy apart from the training, which it does not change.
+
+        Args:
+            **settings: `evaluation_interval` (iterations from one evaluation to the next; None: only when
+                `algo.evaluate()` is called), `evaluation_duration`, `evaluation_duration_unit` ("episodes" or
+                "timesteps"), `evaluation_config` (settings of the sections `environment` and `env_runners` that
+                differ, such as `{"explore": True, "env_config": {...}}`); `evaluation_num_env_runners` must stay 0.
+        """
+        return self.change("evaluation", {"evaluation": settings})
+
     def debugging(self: SelfT, **settings: Any) -> SelfT:
         """Set the `seed` (environments, network, minibatches) and the `log_level`."""
         return self.change("debugging", {"debugging": settings})
@@ -166,8 +180,8 @@ class FluentSettings:
         """Say when `epibatch train` stops.
 
         Args:
-            **settings: the goal `episode_return_mean`, and the limits `num_env_steps_sampled_lifetime`,
-                `training_iteration`, `time_total_s`.
+            **settings: the goals `episode_return_mean` and `evaluation_return_mean`, and the limits
+                `num_env_steps_sampled_lifetime`, `training_iteration`, `time_total_s`.
         """
         return self.change("stopping", {"stop": settings})
 
@@ -208,6 +222,8 @@ class FluentSettings:
         merged = {**given, **values}
         settings = check_section(section, model, merged, problems, self.places()) or fitting_part(model, merged)
         _note_distribution(section, settings, problems)
+        if isinstance(settings, EvaluationSettings):
+            note_overrides(settings.evaluation_config, type(self), problems)
         return settings, pipelines
 
     def all_settings(self, section: str) -> dict[str, Any]:
@@ -328,10 +344,11 @@ class FluentSettings:
             new: sections that are about to replace this config's.
             problems: where to note them.
         """
-        _note_contradictions({**self._settings, **new}["training"], problems)
+        _note_contradictions({**self._settings, **new}, problems)
 
 
 DISTRIBUTION = {
+    "evaluation_num_env_runners": "this process evaluates; raise num_envs_per_env_runner in evaluation_config",
     "num_env_runners": "this process samples; raise num_envs_per_env_runner to step more environments at once",
     "num_learners": "this process learns; leave num_learners at 0",
 }
@@ -344,7 +361,11 @@ def _note_distribution(section: str, settings: Section, problems: Problems) -> N
             problems.add_unavailable(f"{section}.{name}", f"not available yet; expected 0, found {count}: {advice}")
 
 
-def _note_contradictions(training: Any, problems: Problems) -> None:
+def _note_contradictions(sections: Mapping[str, Any], problems: Problems) -> None:
+    training = sections["training"]
     size, batch = training.minibatch_size, training.train_batch_size
     if size is not None and size > batch:
         problems.add("training.minibatch_size", f"expected at most train_batch_size ({batch}), found {size}")
+    goal = sections["stop"].evaluation_return_mean
+    if goal is not None and sections["evaluation"].evaluation_interval is None:
+        problems.add("stop.evaluation_return_mean", "needs evaluations: set evaluation.evaluation_interval")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["get_random_state", "seed_everything", "set_random_state"]
+__all__ = ["get_random_state", "random_state_apart", "seed_everything", "set_random_state"]
 
 
 def seed_everything(seed: int) -> None:
@@ -49,3 +50,24 @@ def set_random_state(state: Mapping[str, Any]) -> None:
     for index, device_state in enumerate(state.get("cuda", ())):
         if index < torch.cuda.device_count():
             torch.cuda.set_rng_state(torch.from_numpy(np.array(device_state, dtype=np.uint8)), index)
+
+
+@contextmanager
+def random_state_apart(seed: int) -> Iterator[None]:
+    """Seed the generators for what runs inside; afterwards they are where they were.
+
+    Example:
+        >>> seed_everything(0)
+        >>> with random_state_apart(7):
+        ...     inside = random.random()
+        >>> outside = random.random()
+        >>> seed_everything(0)
+        >>> random.random() == outside != inside
+        True
+    """
+    before = get_random_state()
+    try:
+        seed_everything(seed)
+        yield
+    finally:
+        set_random_state(before)

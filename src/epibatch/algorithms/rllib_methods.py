@@ -12,7 +12,6 @@ RLLIB_METHODS: dict[str, str] = {
     "api_stack": "leave it out: there is one stack, with RLModules and connectors",
     "build": "use build_algo()",
     "callbacks": "not there yet; read what train() returns, or write a connector piece",
-    "evaluation": "not there yet; call algo.env_runner.sample(num_episodes=10, explore=False)",
     "experimental": "leave it out: nothing is experimental here",
     "exploration": "use env_runners(explore=...)",
     "fault_tolerance": "leave it out: there are no other processes that could fail",

@@ -22,6 +22,7 @@ __all__ = [
     "DebuggingSettings",
     "EnvRunnerSettings",
     "EnvironmentSettings",
+    "EvaluationSettings",
     "LearnerSectionSettings",
     "PPOTrainingSettings",
     "Problems",
@@ -210,6 +211,16 @@ class RLModuleSettings(Section):
     rl_module_spec: Annotated[Any, AfterValidator(_module_spec)] = None
 
 
+class EvaluationSettings(Section):
+    """When and how long the policy is measured apart from the training."""
+
+    evaluation_interval: Annotated[Integer | None, Field(ge=1)] = None
+    evaluation_duration: Positive = 10
+    evaluation_duration_unit: Literal["episodes", "timesteps"] = "episodes"
+    evaluation_config: dict[str, Any] = Field(default_factory=dict)
+    evaluation_num_env_runners: Count = 0
+
+
 class DebuggingSettings(Section):
     """Reproducibility and logging."""
 
@@ -221,6 +232,7 @@ class StopSettings(Section):
     """When `epibatch train` stops: a goal to reach, and limits on the way to it."""
 
     episode_return_mean: Annotated[Number | None, Field(allow_inf_nan=False)] = None
+    evaluation_return_mean: Annotated[Number | None, Field(allow_inf_nan=False)] = None
     num_env_steps_sampled_lifetime: Annotated[Integer | None, Field(ge=1)] = None
     training_iteration: Annotated[Integer | None, Field(ge=1)] = None
     time_total_s: Annotated[Number | None, Field(gt=0)] = None
@@ -244,6 +256,10 @@ class CheckpointingSettings(Section):
 ALIASES: dict[str, dict[str, str]] = {
     "training": {"train_batch_size_per_learner": "train_batch_size", "lambda": "lambda_"},
     "rl_module": {"model_config_dict": "model_config"},
+    "stop": {
+        "env_runners/episode_return_mean": "episode_return_mean",
+        "evaluation/env_runners/episode_return_mean": "evaluation_return_mean",
+    },
 }
 """Per section: a second spelling that is taken too -> the setting it means."""
 

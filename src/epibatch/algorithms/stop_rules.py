@@ -38,21 +38,31 @@ class Verdict:
 def judge(rules: StopSettings, results: Mapping[str, Any], window: int = 100) -> Verdict | None:
     """Compare one iteration's results with the rules; None means go on.
 
-    A goal needs a mean over a full window of episodes: a lucky first episode solves nothing.
+    A goal of the training needs a mean over a full window of episodes: a lucky first episode solves nothing. One of the
+    evaluation needs one evaluation. Of two goals the first that is reached ends the run.
 
     Args:
         rules: the goal and the limits.
         results: what `Algorithm.train` returned.
         window: ended episodes that the mean return is about.
     """
-    goal = rules.episode_return_mean
     runner = results.get("env_runners", {})
     mean = runner.get("episode_return_mean")
     enough = runner.get("num_episodes_lifetime", window) >= window
-    if goal is not None and mean is not None and mean >= goal and enough:
+    if _reached(rules.episode_return_mean, mean) and enough:
         return Verdict(True, True, f"mean return {mean:.1f} over the last {window} episodes", "episode_return_mean")
+    measured = results.get("evaluation", {}).get("env_runners", {})
+    mean = measured.get("episode_return_mean")
+    if _reached(rules.evaluation_return_mean, mean):
+        reason = f"mean return {mean:.1f} over {measured['num_episodes']} episodes of evaluation"
+        return Verdict(True, True, reason, "evaluation_return_mean")
+    has_goal = rules.episode_return_mean is not None or rules.evaluation_return_mean is not None
     for name, unit in _LIMITS.items():
         limit = getattr(rules, name)
         if limit is not None and results[name] >= limit:
-            return Verdict(False, goal is not None, f"the limit of {limit:,} {unit} is used up", name)
+            return Verdict(False, has_goal, f"the limit of {limit:,} {unit} is used up", name)
     return None
+
+
+def _reached(goal: float | None, mean: float | None) -> bool:
+    return goal is not None and mean is not None and mean >= goal

@@ -33,6 +33,9 @@ def summary(results: Mapping[str, Any]) -> str:
         parts.append(f"{steps / seconds:,.0f} steps/s")
     mean = runner.get("episode_return_mean")
     parts.append("no episode done yet" if mean is None or mean != mean else f"return {mean:.1f}")
+    measured = results.get("evaluation", {}).get("env_runners", {}).get("episode_return_mean")
+    if measured is not None and measured == measured:
+        parts.append(f"evaluation {measured:.1f}")
     module = results.get("learners", {}).get("default_policy", {})
     losses = [f"{label} {module[name]:.3g}" for name, label in _LOSSES.items() if name in module]
     if losses:

@@ -1,0 +1,176 @@
+"""Measuring what was trained, in environments of its own."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from epibatch.core.errors import ConfigError, explain
+from epibatch.core.spaces import get_base_struct_from_space
+from epibatch.core.structs import map_struct
+
+from .evaluation_config import evaluation_config
+from .random_state import random_state_apart
+
+if TYPE_CHECKING:
+    from ..env_runner import SingleAgentEnvRunner
+    from .algorithm_config import AlgorithmConfig
+
+__all__ = ["Evaluation"]
+
+_AT_ONCE = 16
+"""Steps that each environment takes between two looks at which episodes have ended."""
+_STREAM = 0xE7A1
+"""Sets the seeds of evaluation apart from those of the training."""
+
+
+class Evaluation:
+    """Samples with a runner of its own, which gets the training runner's weights and pipeline states each time.
+
+    Its pipelines are frozen. Nothing of the training changes: module, pipelines and environments are its own, and the
+    process's random generators are put back. With a seed in the config each round has seeds of its own, whatever
+    was sampled in between; which round it is is the whole state.
+
+    Of N environments the first contributes its first episodes, and so does each other one: how many is fixed before.
+    Taking those that end first instead would favour short episodes.
+
+    Args:
+        config: The training's.
+    """
+
+    def __init__(self, config: AlgorithmConfig) -> None:
+        self._config = config
+        self._runner: SingleAgentEnvRunner | None = None
+        self._rounds = self._steps = self._episodes = 0
+
+    def run(self, training: SingleAgentEnvRunner) -> dict[str, Any]:
+        """Evaluate once.
+
+        Args:
+            training: The runner whose weights and states to take.
+
+        Returns:
+            `env_runners`: counts, and means, minima and maxima of the episodes' returns and lengths.
+
+        Raises:
+            ConfigError: the evaluation environment has other spaces than the training's.
+        """
+        seed = self._config.seed
+        seeds = np.random.SeedSequence(None if seed is None else [seed, _STREAM, self._rounds])
+        started = time.perf_counter()
+        try:
+            with random_state_apart(int(seeds.generate_state(1)[0])):
+                runner = self._prepared(training, seeds)
+                returns, lengths, steps = self._sample(runner)
+        except BaseException:
+            self.stop()  # what is half done must not become part of the next round
+            raise
+        self._rounds += 1
+        self._steps += steps
+        self._episodes += len(returns)
+        counts = {
+            "num_episodes": len(returns),
+            "num_episodes_lifetime": self._episodes,
+            "num_env_steps_sampled": steps,
+            "num_env_steps_sampled_lifetime": self._steps,
+            "sample": time.perf_counter() - started,
+        }
+        return {"env_runners": {**_summary("episode_return", returns), **_summary("episode_len", lengths), **counts}}
+
+    def _prepared(self, training: SingleAgentEnvRunner, seeds: np.random.SeedSequence) -> SingleAgentEnvRunner:
+        """The runner with the newest weights and states, and seeds of this round."""
+        runner = self._runner or self._build(training)
+        to_module, to_env, resets = seeds.spawn(3)
+        names = ("rl_module", "weights_seq_no", "env_to_module_connector", "module_to_env_connector")
+        state = training.get_state((*names, "num_env_steps_sampled_lifetime"))
+        stream = np.random.default_rng(resets)
+        runner.set_state(
+            {
+                **state,
+                "next_reset_seed": int(stream.integers(2**31)),
+                "reset_seeds": stream.bit_generator.state,
+            }
+        )
+        runner.pipelines["env_to_module"].seed(to_module)
+        runner.pipelines["module_to_env"].seed(to_env)
+        return runner
+
+    def _build(self, training: SingleAgentEnvRunner) -> SingleAgentEnvRunner:
+        from ..env_runner import SingleAgentEnvRunner
+
+        runner = self._runner = SingleAgentEnvRunner(config=evaluation_config(self._config), worker_index=1)
+        found, expected = (_shapes(own.get_spaces()["__env_single__"]) for own in (runner, training))
+        if found != expected:
+            raise ConfigError(
+                explain(
+                    "evaluation.evaluation_config, environment",
+                    expected=f"the observations and actions of the training: {expected}",
+                    found=str(found),
+                    do="evaluate in an environment with the same spaces",
+                )
+            )
+        for pipeline in runner.pipelines.values():
+            pipeline.freeze()
+        return runner
+
+    def _sample(self, runner: SingleAgentEnvRunner) -> tuple[list[float], list[int], int]:
+        """Returns and lengths of the episodes that count, and steps taken in them."""
+        wanted = self._config.evaluation_duration
+        if self._config.evaluation_duration_unit == "timesteps":
+            chunks = runner.sample(num_timesteps=wanted, force_reset=True)
+            ended = [episode for episode in chunks if episode.is_done]
+            steps = sum(len(chunk) for chunk in chunks)
+            return [episode.get_return() for episode in ended], [len(episode) for episode in ended], steps
+        count = runner.num_envs
+        left = [(wanted + env) // count for env in range(count)]
+        returns: list[float] = []
+        lengths: list[int] = []
+        running: dict[int, list[Any]] = defaultdict(list)
+        first = True
+        while any(left):
+            chunks = runner.sample(num_timesteps=count * _AT_ONCE, force_reset=first)
+            first = False
+            for env, chunk in _by_env(chunks):
+                running[env].append((chunk.get_return(), len(chunk)))
+                if chunk.is_done:
+                    parts = running.pop(env)
+                    if left[env]:
+                        left[env] -= 1
+                        returns.append(float(sum(part[0] for part in parts)))
+                        lengths.append(sum(part[1] for part in parts))
+        return returns, lengths, sum(lengths)
+
+    def get_state(self) -> dict[str, int]:
+        """Which round comes next, and lifetime counts."""
+        return {"rounds": self._rounds, "steps": self._steps, "episodes": self._episodes}
+
+    def set_state(self, state: dict[str, int]) -> None:
+        """Take over what `get_state` gave."""
+        self._rounds, self._steps, self._episodes = (int(state[name]) for name in ("rounds", "steps", "episodes"))
+
+    def stop(self) -> None:
+        """Close the environments; the next round makes new ones."""
+        if self._runner is not None:
+            self._runner.stop()
+            self._runner = None
+
+
+def _by_env(chunks: Any) -> list[tuple[int, Any]]:
+    """Each chunk with the index of its environment; of one environment in the order of time."""
+    return [(chunk.env, episode) for chunk, episode in zip(chunks.chunks, chunks)]
+
+
+def _shapes(spaces: tuple[Any, Any]) -> tuple[Any, Any]:
+    """What must be alike: the shapes of observations, and the whole action space."""
+    observation = map_struct(
+        lambda leaf: f"{type(leaf).__name__} of shape {leaf.shape}", get_base_struct_from_space(spaces[0])
+    )
+    return observation, spaces[1]
+
+
+def _summary(name: str, values: list[Any]) -> dict[str, float]:
+    own = np.array(values or [np.nan], np.float64)
+    return {f"{name}_mean": float(own.mean()), f"{name}_min": float(own.min()), f"{name}_max": float(own.max())}

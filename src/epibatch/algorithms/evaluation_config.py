@@ -1,0 +1,69 @@
+"""The config of evaluation: that of the training, with what `evaluation_config` overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from epibatch.core.errors import nearest
+
+from .settings import Problems, check_section, setting_names
+
+if TYPE_CHECKING:
+    from .algorithm_config import AlgorithmConfig
+
+__all__ = ["evaluation_config", "note_overrides"]
+
+SECTIONS = ("environment", "env_runners")
+"""What evaluation can do otherwise than the training."""
+
+
+def note_overrides(overrides: Mapping[str, Any], config: Any, problems: Problems) -> None:
+    """Note names that evaluation cannot override, and values that they cannot have.
+
+    Args:
+        overrides: setting -> value.
+        config: the config, or its class.
+        problems: where to note them.
+    """
+    places = config.places()
+    known = {name: section for section in SECTIONS for name in setting_names(config.sections[section])}
+    for name, value in overrides.items():
+        path = f"evaluation.evaluation_config.{name}"
+        if name in known:
+            found = Problems()
+            check_section(known[name], config.sections[known[name]], {name: value}, found, places)
+            for _, text in found.found:
+                problems.add(path, text)
+        elif name in places:
+            problems.add(path, f"belongs to {places[name]}; evaluation overrides settings of {' and '.join(SECTIONS)}")
+        else:
+            problems.add(path, f"unknown setting; {nearest(str(name), known)}")
+
+
+def evaluation_config(config: AlgorithmConfig) -> AlgorithmConfig:
+    """What evaluation runs with: greedy actions unless told otherwise, and at most one environment per episode.
+
+    `env_config` is merged into that of the training; every other setting replaces the training's.
+
+    Args:
+        config: the training's.
+
+    Example:
+        >>> from epibatch.algorithms.ppo import PPOConfig
+        >>> config = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=64)
+        >>> own = evaluation_config(config.evaluation(evaluation_duration=5))
+        >>> own.num_envs_per_env_runner, own.explore
+        (5, False)
+    """
+    places = config.places()
+    settings: dict[str, Any] = {"explore": False, **config.evaluation_config}
+    if "env_config" in settings:
+        settings["env_config"] = {**config.env_config, **settings["env_config"]}
+    if config.evaluation_duration_unit == "episodes":
+        wanted = settings.get("num_envs_per_env_runner", config.num_envs_per_env_runner)
+        settings["num_envs_per_env_runner"] = min(wanted, config.evaluation_duration)
+    parts: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    for name, value in settings.items():
+        parts[places[name]][name] = value
+    return config.copy().change("evaluation_config", parts)

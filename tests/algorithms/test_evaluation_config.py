@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+
+from epibatch.algorithms import PPOConfig
+from epibatch.algorithms.evaluation_config import evaluation_config
+from epibatch.core.errors import ConfigError, NotAvailableError
+
+
+def cart_pole():
+    return PPOConfig().environment("CartPole-v1", env_config={"a": 1, "b": 2}).env_runners(num_envs_per_env_runner=8)
+
+
+def test_defaults():
+    own = evaluation_config(cart_pole())
+    assert (own.explore, own.num_envs_per_env_runner, own.env_config) == (False, 8, {"a": 1, "b": 2})
+
+
+def test_overrides():
+    config = cart_pole().evaluation(
+        evaluation_duration=100,
+        evaluation_config={"explore": True, "env_config": {"b": 3}, "num_envs_per_env_runner": 20, "env": "Own-v0"},
+    )
+    own = evaluation_config(config)
+    assert (own.explore, own.num_envs_per_env_runner, own.env) == (True, 20, "Own-v0")
+    assert own.env_config == {"a": 1, "b": 3}
+    assert (config.explore, config.num_envs_per_env_runner, config.env) == (True, 8, "CartPole-v1")
+
+
+def test_no_more_environments_than_episodes():
+    assert evaluation_config(cart_pole().evaluation(evaluation_duration=3)).num_envs_per_env_runner == 3
+    steps = cart_pole().evaluation(evaluation_duration=3, evaluation_duration_unit="timesteps")
+    assert evaluation_config(steps).num_envs_per_env_runner == 8
+
+
+def test_from_yaml_and_back():
+    text = "environment: {env: CartPole-v1}\nevaluation: {evaluation_interval: 5, evaluation_config: {explore: true}}"
+    config = PPOConfig.from_yaml(text)
+    assert (config.evaluation_interval, config.evaluation_duration) == (5, 10)
+    assert PPOConfig.from_yaml(config.to_yaml()).evaluation_config == {"explore": True}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"evaluation_config": {"lr": 0.1}}, r"evaluation\.evaluation_config\.lr: belongs to training"),
+        ({"evaluation_config": {"explor": True}}, r"evaluation_config\.explor: unknown.*did you mean 'explore'"),
+        ({"evaluation_config": {"explore": "no"}}, r"evaluation\.evaluation_config\.explore: .*'no'"),
+        (
+            {"evaluation_config": {"num_envs_per_env_runner": 0}},
+            r"num_envs_per_env_runner: .*greater than or equal to 1",
+        ),
+        ({"evaluation_duration_unit": "minutes"}, r"evaluation\.evaluation_duration_unit: .*'episodes' or 'timesteps'"),
+        ({"evaluation_duration": 0}, r"evaluation\.evaluation_duration"),
+        ({"evaluation_interval": 0}, r"evaluation\.evaluation_interval"),
+        ({"evaluation_intervall": 1}, r"did you mean 'evaluation_interval'"),
+    ],
+)
+def test_mistakes(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        PPOConfig().evaluation(**settings)
+
+
+def test_runners_of_evaluation():
+    with pytest.raises(NotAvailableError, match=r"evaluation_num_env_runners.*this process evaluates"):
+        PPOConfig().evaluation(evaluation_num_env_runners=1)
+
+
+def test_a_goal_that_nothing_measures():
+    with pytest.raises(ConfigError, match=r"stop\.evaluation_return_mean: .*evaluation_interval"):
+        cart_pole().stopping(evaluation_return_mean=100).build_algo()
+    with pytest.raises(ConfigError, match=r"stop\.evaluation_return_mean: .*evaluation_interval"):
+        PPOConfig.from_yaml("stop: {evaluation_return_mean: 100}")
