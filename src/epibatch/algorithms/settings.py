@@ -6,15 +6,32 @@ no integer. `check_section` turns what is wrong into `Problems`, so that all of 
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-import gymnasium as gym
-import numpy as np
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from epibatch.core.errors import ConfigError, NotAvailableError, explain, nearest
+
+from .setting_types import (
+    LOGGER_NAMES,
+    AutoresetMode,
+    Coefficient,
+    Count,
+    Environment,
+    Fraction,
+    FragmentLength,
+    Integer,
+    Loggers,
+    ModuleConfig,
+    ModuleSpec,
+    Number,
+    Positive,
+    Space,
+    Switch,
+    VectorizeMode,
+    Wrappers,
+)
 
 __all__ = [
     "ALIASES",
@@ -23,6 +40,7 @@ __all__ = [
     "EnvRunnerSettings",
     "EnvironmentSettings",
     "EvaluationSettings",
+    "LOGGER_NAMES",
     "LearnerSectionSettings",
     "PPOTrainingSettings",
     "Problems",
@@ -38,94 +56,6 @@ __all__ = [
     "setting_names",
 ]
 
-LOGGER_NAMES = ("jsonl", "csv", "tensorboard")
-"""Loggers that a config can name."""
-
-
-# --------------------------------------------------------------------------------------------- types
-
-
-def _python_scalar(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _enum_value(value: Any) -> Any:
-    return value.value if isinstance(value, enum.Enum) else value
-
-
-def _autoreset_name(value: Any) -> Any:
-    """Gymnasium's AutoresetMode by the name that files use."""
-    return value.name.lower() if isinstance(value, gym.vector.AutoresetMode) else value
-
-
-def _wrappers(value: Any) -> Any:
-    from ..env_runner.env_wrappers import wrapper_problem
-
-    problems = [f"[{i}] {problem}" for i, problem in enumerate(map(wrapper_problem, value)) if problem]
-    if problems:
-        raise ValueError("; ".join(problems))
-    return value
-
-
-def _fragment_length(value: Any) -> Any:
-    value = _python_scalar(value)
-    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
-        return value
-    raise ValueError("expected a positive integer or 'auto'")
-
-
-def _environment(value: Any) -> Any:
-    if isinstance(value, (gym.Env, gym.vector.VectorEnv)):
-        raise ValueError("expected an environment's name, class or factory, so that several can be made")
-    if value is None or (isinstance(value, str) and value) or callable(value):
-        return value
-    raise ValueError("expected an environment's name, its class, or a function of env_config")
-
-
-def _space(value: Any) -> Any:
-    if value is None or isinstance(value, gym.Space):
-        return value
-    raise ValueError("expected a gymnasium Space")
-
-
-def _module_spec(value: Any) -> Any:
-    if value is None or callable(getattr(value, "build", None)):
-        return value
-    raise ValueError("expected an RLModuleSpec")
-
-
-def _module_config(value: Any) -> Any:
-    """A plain dict out of a mapping or of a DefaultModelConfig."""
-    fields = getattr(value, "__dataclass_fields__", None)
-    if fields is not None and not isinstance(value, type):
-        return {name: getattr(value, name) for name in fields}
-    return dict(value) if isinstance(value, Mapping) else value
-
-
-def _logger_list(value: Any) -> Any:
-    if isinstance(value, str) or not isinstance(value, (list, tuple)):
-        raise ValueError("expected a list such as [jsonl, csv]")
-    for logger in value:
-        if isinstance(logger, str) and logger not in LOGGER_NAMES:
-            raise ValueError(
-                f"expected names of loggers or objects with a method log(results); {nearest(logger, LOGGER_NAMES)}"
-            )
-        if isinstance(logger, type) or not (isinstance(logger, str) or callable(getattr(logger, "log", None))):
-            raise ValueError("expected names of loggers or objects with a method log(results)")
-    return list(value)
-
-
-Integer = Annotated[int, BeforeValidator(_python_scalar), Field(lt=2**63)]
-Positive = Annotated[Integer, Field(ge=1)]
-Count = Annotated[Integer, Field(ge=0)]
-Number = Annotated[float, BeforeValidator(_python_scalar)]
-Coefficient = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
-Fraction = Annotated[Number, Field(ge=0, le=1)]
-Switch = Annotated[bool, BeforeValidator(_python_scalar)]
-ModuleConfig = Annotated[dict[str, Any], BeforeValidator(_module_config)]
-AutoresetMode = Annotated[Literal["next_step", "same_step", "disabled"] | None, BeforeValidator(_autoreset_name)]
-VectorizeMode = Annotated[Literal["sync", "async", "vector_entry_point"], BeforeValidator(_enum_value)]
-
 
 # ------------------------------------------------------------------------------------------ sections
 
@@ -139,11 +69,11 @@ class Section(BaseModel):
 class EnvironmentSettings(Section):
     """What is acted in, and how actions reach it."""
 
-    env: Annotated[Any, AfterValidator(_environment)] = None
+    env: Environment = None
     env_config: dict[str, Any] = Field(default_factory=dict)
-    wrappers: Annotated[list[Any], AfterValidator(_wrappers)] = Field(default_factory=list)
-    observation_space: Annotated[Any, AfterValidator(_space)] = None
-    action_space: Annotated[Any, AfterValidator(_space)] = None
+    wrappers: Wrappers = Field(default_factory=list)
+    observation_space: Space = None
+    action_space: Space = None
     normalize_actions: Switch = True
     clip_actions: Switch = False
 
@@ -157,7 +87,7 @@ class EnvRunnerSettings(Section):
     gym_env_autoreset_mode: AutoresetMode = None
     add_default_connectors_to_env_to_module_pipeline: Switch = True
     add_default_connectors_to_module_to_env_pipeline: Switch = True
-    rollout_fragment_length: Annotated[Any, AfterValidator(_fragment_length)] = "auto"
+    rollout_fragment_length: FragmentLength = "auto"
     batch_mode: Literal["truncate_episodes", "complete_episodes"] = "truncate_episodes"
     explore: Switch = True
     episode_lookback_horizon: Count = 1
@@ -208,7 +138,7 @@ class RLModuleSettings(Section):
     """The network: settings of the default module, or a spec of one's own."""
 
     module_config: ModuleConfig = Field(default_factory=dict, alias="model_config")
-    rl_module_spec: Annotated[Any, AfterValidator(_module_spec)] = None
+    rl_module_spec: ModuleSpec = None
 
 
 class EvaluationSettings(Section):
@@ -242,7 +172,7 @@ class ReportingSettings(Section):
     """What is reported of an iteration, and to whom."""
 
     metrics_num_episodes_for_smoothing: Positive = 100
-    loggers: Annotated[list[Any], BeforeValidator(_logger_list)] = Field(default_factory=lambda: ["jsonl", "csv"])
+    loggers: Loggers = Field(default_factory=lambda: ["jsonl", "csv"])
 
 
 class CheckpointingSettings(Section):

@@ -1,0 +1,124 @@
+"""The types of settings: what a value may be, and what is said about one that is not."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from epibatch.core.errors import nearest
+
+__all__ = [
+    "AutoresetMode",
+    "Coefficient",
+    "Count",
+    "Environment",
+    "FragmentLength",
+    "Fraction",
+    "Integer",
+    "LOGGER_NAMES",
+    "Loggers",
+    "ModuleConfig",
+    "ModuleSpec",
+    "Number",
+    "Positive",
+    "Space",
+    "Switch",
+    "VectorizeMode",
+    "Wrappers",
+]
+
+LOGGER_NAMES = ("jsonl", "csv", "tensorboard")
+"""Loggers that a config can name."""
+
+
+def _python_scalar(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _enum_value(value: Any) -> Any:
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+def _autoreset_name(value: Any) -> Any:
+    """Gymnasium's AutoresetMode by the name that files use."""
+    return value.name.lower() if isinstance(value, gym.vector.AutoresetMode) else value
+
+
+def _wrappers(value: Any) -> Any:
+    from ..env_runner.env_wrappers import wrapper_problem
+
+    problems = [f"[{i}] {problem}" for i, problem in enumerate(map(wrapper_problem, value)) if problem]
+    if problems:
+        raise ValueError("; ".join(problems))
+    return value
+
+
+def _fragment_length(value: Any) -> Any:
+    value = _python_scalar(value)
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value > 0):
+        return value
+    raise ValueError("expected a positive integer or 'auto'")
+
+
+def _environment(value: Any) -> Any:
+    if isinstance(value, (gym.Env, gym.vector.VectorEnv)):
+        raise ValueError("expected an environment's name, class or factory, so that several can be made")
+    if value is None or (isinstance(value, str) and value) or callable(value):
+        return value
+    raise ValueError("expected an environment's name, its class, or a function of env_config")
+
+
+def _space(value: Any) -> Any:
+    if value is None or isinstance(value, gym.Space):
+        return value
+    raise ValueError("expected a gymnasium Space")
+
+
+def _module_spec(value: Any) -> Any:
+    if value is None or callable(getattr(value, "build", None)):
+        return value
+    raise ValueError("expected an RLModuleSpec")
+
+
+def _module_config(value: Any) -> Any:
+    """A plain dict out of a mapping or of a DefaultModelConfig."""
+    fields = getattr(value, "__dataclass_fields__", None)
+    if fields is not None and not isinstance(value, type):
+        return {name: getattr(value, name) for name in fields}
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _logger_list(value: Any) -> Any:
+    if isinstance(value, str) or not isinstance(value, (list, tuple)):
+        raise ValueError("expected a list such as [jsonl, csv]")
+    for logger in value:
+        if isinstance(logger, str) and logger not in LOGGER_NAMES:
+            raise ValueError(
+                f"expected names of loggers or objects with a method log(results); {nearest(logger, LOGGER_NAMES)}"
+            )
+        if isinstance(logger, type) or not (isinstance(logger, str) or callable(getattr(logger, "log", None))):
+            raise ValueError("expected names of loggers or objects with a method log(results)")
+    return list(value)
+
+
+Integer = Annotated[int, BeforeValidator(_python_scalar), Field(lt=2**63)]
+Positive = Annotated[Integer, Field(ge=1)]
+Count = Annotated[Integer, Field(ge=0)]
+Number = Annotated[float, BeforeValidator(_python_scalar)]
+Coefficient = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[Number, Field(ge=0, le=1)]
+Switch = Annotated[bool, BeforeValidator(_python_scalar)]
+ModuleConfig = Annotated[dict[str, Any], BeforeValidator(_module_config)]
+AutoresetMode = Annotated[Literal["next_step", "same_step", "disabled"] | None, BeforeValidator(_autoreset_name)]
+VectorizeMode = Annotated[Literal["sync", "async", "vector_entry_point"], BeforeValidator(_enum_value)]
+Environment = Annotated[Any, AfterValidator(_environment)]
+Wrappers = Annotated[list[Any], AfterValidator(_wrappers)]
+Space = Annotated[Any, AfterValidator(_space)]
+FragmentLength = Annotated[Any, AfterValidator(_fragment_length)]
+ModuleSpec = Annotated[Any, AfterValidator(_module_spec)]
+Loggers = Annotated[list[Any], BeforeValidator(_logger_list)]
