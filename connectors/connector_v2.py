@@ -59,7 +59,7 @@ class ConnectorV2(Checkpointable, ABC):
     """The layout it leaves; None: the one it found."""
     mutates_episodes: ClassVar[bool] = False
     """Whether a declared learner piece writes to the episodes it is given."""
-    rewrites_observations: ClassVar[bool] = False
+    rewrites_observations: bool = False
     """Whether the piece replaces the episodes' newest observations, which learner pieces then find there."""
     adds_bootstrap_rows: ClassVar[bool] = False
     """Whether chunks have one virtual row more behind the piece, for the value after their last step."""

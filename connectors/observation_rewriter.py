@@ -31,7 +31,7 @@ class ObservationRewriter(ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
-    rewrites_observations: ClassVar[bool] = True
+    rewrites_observations = True
 
     @abstractmethod
     def rewrite(self, observations: Any, call: Call) -> Any:
@@ -65,6 +65,8 @@ class ObservationRewriter(ColumnarPiece):
         leaves, form = flatten(self.rewrite(latest_observations(call), call))
         for i, episode in enumerate(call.episodes):
             episode.set_observations(new_data=unflatten(form, [leaf[i] for leaf in leaves]), at_indices=-1)
+            if self.input_observation_space is not None:
+                episode.observation_space = self.observation_space
         return batch
 
 

@@ -68,7 +68,12 @@ class SingleAgentEnvRunner:
         self.module = self.make_module()
         self._stepper = EnvStepper(self.env, config.env)
         later = self._stepper.mode == "next_step"
-        self._recorder = VectorRecorder(self.num_envs, *own, autoreset="next_step" if later else "same_step")
+        self._recorder = VectorRecorder(
+            self.num_envs,
+            *own,
+            autoreset="next_step" if later else "same_step",
+            stored_observation_space=self.spaces["__episodes__"][0],
+        )
         self._metrics = SamplingMetrics(self.num_envs, config.metrics_num_episodes_for_smoothing)
         seed = None if config.seed is None else config.seed + worker_index
         self._reset_seeds = ResetSeeds(seed)

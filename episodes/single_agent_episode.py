@@ -95,6 +95,8 @@ class SingleAgentEpisode(EpisodeFacts):
             lookback = min(check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_), lookback)
         rewards_column.lookback = lookback
         self.observations = _column(observations, lookback, observation_space)
+        if not isinstance(observations, InfiniteLookbackBuffer):
+            self.observations.provisional = self.observations.len_incl_lookback() > 0
         self.actions = _column(actions, lookback, check_space(action_space, "action_space", self.id_))
         self.rewards = rewards_column
         if infos is None:

@@ -37,6 +37,8 @@ class VectorRecorder:
             action and reward belong to no episode) or "same_step" (with the end; the terminal
             observation comes separately).
         capacity: Vector steps to make room for at first.
+        stored_observation_space: Space of one observation as pieces write it back into the episodes; None if
+            none does.
     """
 
     def __init__(
@@ -47,9 +49,10 @@ class VectorRecorder:
         *,
         autoreset: Literal["next_step", "same_step"] = "next_step",
         capacity: int = 64,
+        stored_observation_space: gym.Space[Any] | None = None,
     ) -> None:
         self.num_envs = num_envs
-        self._spaces = (observation_space, action_space)
+        self._spaces = (stored_observation_space or observation_space, action_space)
         self._autoreset = autoreset
         self._capacity = capacity
         self._checks = VectorChecks(num_envs, observation_space)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
     from .add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
     from .batch_individual_items import BatchIndividualItems
+    from .flatten_observations import FlattenObservations
     from .frame_stacking import FrameStacking
     from .numpy_to_tensor import NumpyToTensor
     from .tensor_to_numpy import TensorToNumpy
@@ -21,6 +22,7 @@ __all__ = [
     "AddStatesFromEpisodesToBatch",
     "AddTimeDimToBatchAndZeroPad",
     "BatchIndividualItems",
+    "FlattenObservations",
     "FrameStacking",
     "NumpyToTensor",
     "TensorToNumpy",
@@ -33,6 +35,7 @@ __getattr__, __dir__ = lazy_exports(
         "AddStatesFromEpisodesToBatch": ".add_states_from_episodes_to_batch",
         "AddTimeDimToBatchAndZeroPad": ".add_time_dim_to_batch_and_zero_pad",
         "BatchIndividualItems": ".batch_individual_items",
+        "FlattenObservations": ".flatten_observations",
         "FrameStacking": ".frame_stacking",
         "NumpyToTensor": ".numpy_to_tensor",
         "TensorToNumpy": ".tensor_to_numpy",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         NumpyToTensor,
     )
     from .env_to_module_pipeline import EnvToModulePipeline
+    from .flatten_observations import FlattenObservations
     from .frame_stacking import FrameStackingEnvToModule
     from .mean_std_filter import MeanStdFilter
 
@@ -26,6 +27,7 @@ __all__ = [
     "BatchIndividualItems",
     "NumpyToTensor",
     "EnvToModulePipeline",
+    "FlattenObservations",
     "FrameStackingEnvToModule",
     "MeanStdFilter",
 ]
@@ -38,6 +40,7 @@ __getattr__, __dir__ = lazy_exports(
         "AddTimeDimToBatchAndZeroPad": "..common",
         "BatchIndividualItems": "..common",
         "EnvToModulePipeline": ".env_to_module_pipeline",
+        "FlattenObservations": ".flatten_observations",
         "FrameStackingEnvToModule": ".frame_stacking",
         "MeanStdFilter": ".mean_std_filter",
         "NumpyToTensor": "..common",

@@ -103,17 +103,23 @@ def _offsets(box: spaces.Box) -> Array | None:
 def _to_bounds(box: spaces.Box) -> Callable[[Array], Array]:
     """From units of the bounds to numbers of a float Box; entries without two bounds are left as they are."""
     dtype = np.result_type(box.dtype, np.float32)  # arithmetic in half precision would miss bounds
-    low, high = box.low.astype(dtype), box.high.astype(dtype)
     both = box.bounded_below & box.bounded_above
-    half = np.where(both, np.where(both, high, 1.0) / 2 - np.where(both, low, -1.0) / 2, 1.0).astype(dtype)
-    center = np.where(both, np.where(both, low, 0.0) + half, 0.0).astype(dtype)
-    first, last = np.where(both, -1.0, -np.inf).astype(dtype), np.where(both, 1.0, np.inf).astype(dtype)
+    if not both.any():
+        return lambda actions: actions
+    low, high = np.where(both, box.low, -1.0).astype(dtype), np.where(both, box.high, 1.0).astype(dtype)
+    half = high / 2 - low / 2
+    if (half > np.finfo(dtype).max / 16).any():  # the distance of the bounds may be no number: go from their middle
+        first, shift, span, parts, most = low + half, 0.0, half, 1.0, 1.0
+    else:
+        first, shift, span, parts, most = low, 1.0, high - low, 2.0, 3.0
+    everywhere = bool(both.all())
 
     def scale(actions: Array) -> Array:
-        out: Array = np.minimum(np.maximum(actions, first), last)
-        out *= half
-        out += center
-        return out
+        out: Array = np.minimum(np.maximum(actions, -most), most) + shift  # what is further out is clipped anyway
+        out = out * span
+        out /= parts
+        out += first
+        return out if everywhere else np.where(both, out, actions)
 
     return scale
 
@@ -151,8 +157,7 @@ def _unsquash_box(box: spaces.Box, value: Any) -> Any:
         return value if shift is None else value + shift
     value = np.asarray(value)
     dtype = value.dtype if value.dtype.kind == "f" else np.result_type(value.dtype, box.dtype)
-    scaled = _to_bounds(box)(value.astype(np.result_type(value.dtype, box.dtype, np.float32)))
-    return np.clip(scaled, box.low, box.high).astype(dtype, copy=False)[()]
+    return np.clip(_to_bounds(box)(value), box.low, box.high).astype(dtype, copy=False)[()]
 
 
 def normalize_action(action: Any, action_space_struct: Any) -> Any:
