@@ -155,7 +155,11 @@ class Learner:
             if optimizer is None:
                 raise _state_error(f"modules {sorted(self._optimizers)}", f"an optimiser of {module_id!r}")
             optimizer.set_state(values)
-        self._coefficients.update({key: dict(value) for key, value in state["coefficients"].items()})
+        for module_id, values in state["coefficients"].items():
+            own = self._coefficients.get(module_id, {})
+            if own.keys() != values.keys():
+                raise _state_error(f"coefficients {sorted(own)} of {module_id!r}", f"{sorted(values)}")
+            self._coefficients[module_id] = dict(values)
         self._generator.set_state(torch.from_numpy(np.array(state["generator"], np.uint8)))
         self._num_updates = int(state["num_updates"])
         self._num_gradient_steps = int(state["num_gradient_steps"])

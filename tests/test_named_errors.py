@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +13,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from epibatch.algorithms import PPO, PPOConfig
+from epibatch.cli import app
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
@@ -28,6 +34,7 @@ from epibatch.connectors.learner import (
     LearnerConnectorPipeline,
 )
 from epibatch.connectors.module_to_env import GetActions, ModuleToEnvPipeline, TensorToNumpy, UnBatchToIndividualItems
+from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import (
     BatchLayoutError,
     CheckpointError,
@@ -41,10 +48,13 @@ from epibatch.core.errors import (
     PieceError,
     PieceOutputError,
     PipelineError,
+    RegistryError,
     RunnerArgumentError,
     SpaceError,
     UnknownNameError,
 )
+from epibatch.core.piece_offers import load_entry
+from epibatch.core.registry import PieceEntry, piece_class, register, register_env
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, default_module_spec
 from epibatch.env_runner import SingleAgentEnvRunner
 from epibatch.episodes import SingleAgentEpisode
@@ -266,6 +276,70 @@ def restore_other(folder: Path) -> None:
         other.stop()
 
 
+@contextmanager
+def chdir(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+class Refused(ValueError):
+    """What the command printed when it refused to work, with exit code 2."""
+
+
+def command(folder: Path, *words: str) -> None:
+    """Run `epibatch`; `train` gets a good config file unless it goes on with a run."""
+    file = [] if words[0] != "train" or "--resume" in words else [str(written(folder / "config.yaml", GOOD))]
+    words = tuple(str(folder) if word == "." and "--run" in words else word for word in words)
+    with chdir(folder):
+        result = CliRunner().invoke(app, [words[0], *file, *words[1:]])
+    if result.exit_code == 2:
+        raise Refused(result.output)
+
+
+def written(path: Path, content: bytes = b"") -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def without(folder: Path, name: str) -> Path:
+    """A checkpoint that lacks one of its files."""
+    saved = save_state(folder / "saved", {"x": ROW})
+    (saved / name).unlink()
+    return saved
+
+
+def set_state(**parts: Any) -> None:
+    """Give an algorithm its own state with parts changed; None leaves one out."""
+    algorithm = cart_pole().build_algo()
+    state = {**algorithm.get_state(), **parts}
+    try:
+        algorithm.set_state({name: part for name, part in state.items() if part is not None})
+    finally:
+        algorithm.stop()
+
+
+def network(**model_config: Any) -> Any:
+    return PPOConfig().environment("CartPole-v1").rl_module(model_config=model_config).build_algo()
+
+
+def declared(**attributes: Any) -> Any:
+    return type("Piece", (Piece,), attributes)()
+
+
+def offer(path: str, *requires: str) -> PieceEntry:
+    return PieceEntry("own", path, "a-plugin", "1.0", requires)
+
+
+GOOD = b"""
+algorithm: ppo
+environment: {env: CartPole-v1}
+rl_module: {model_config: {fcnet_hiddens: [4]}}
+"""
 YAML = (
     "training: {lr: fast, gamma: 1.5, clip_parm: 1}\nenv_runner: {}\nlearner: [{piece: frame_stacking, num_frame: 4}]"
 )
@@ -398,6 +472,116 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "environment object instead of its class": (
         ConfigError, lambda: PPOConfig().environment(gym.make("CartPole-v1")), [
             "environment.env", "class", "TimeLimit"]),
+    # values that mean something else than they look like
+    "rate that is no number": (ConfigError, lambda: PPOConfig().training(lr=math.nan), [
+        "training.lr", "found float nan"]),
+    "rate without end": (ConfigError, lambda: PPOConfig.from_yaml("training: {lr: .inf}"), [
+        "training.lr", "found float"]),
+    "switch for a number": (ConfigError, lambda: PPOConfig().training(num_epochs=True), [
+        "training.num_epochs", "valid integer", "found bool True"]),
+    "number for a switch": (ConfigError, lambda: PPOConfig().env_runners(explore=1), [
+        "env_runners.explore", "valid boolean", "found int 1"]),
+    "negative size": (ConfigError, lambda: PPOConfig().env_runners(num_envs_per_env_runner=-1), [
+        "env_runners.num_envs_per_env_runner", "greater than or equal to 1", "found int -1"]),
+    "fraction for a count": (ConfigError, lambda: PPOConfig().training(train_batch_size=512.0), [
+        "training.train_batch_size", "valid integer", "found float 512.0"]),
+    "size that no computer has": (ConfigError, lambda: PPOConfig().training(train_batch_size=10**30), [
+        "training.train_batch_size", "less than"]),
+    "seed that is too long": (ConfigError, lambda: PPOConfig().debugging(seed=2**32), ["debugging.seed", "4294967296"]),
+    "misspelt choice": (ConfigError, lambda: PPOConfig().env_runners(batch_mode="complete"), [
+        "env_runners.batch_mode", "'complete_episodes'", "'complete'"]),
+    "two spellings of one setting": (ConfigError, lambda: PPOConfig.from_yaml(
+        "training: {lambda: 0.9, lambda_: 0.8}"), ["training.lambda", "given twice"]),
+    "setting in another section": (ConfigError, lambda: PPOConfig.from_yaml("debugging: {lr: 0.1}"), [
+        "debugging.lr", "belongs to training"]),
+    "setting of an earlier RLlib": (ConfigError, lambda: PPOConfig.from_yaml("training: {num_sgd_iter: 3}"), [
+        "training.num_sgd_iter", "num_epochs"]),
+    "layer without units": (ConfigError, lambda: cart_pole(0).build_algo(), [
+        "fcnet_hiddens", "positive integers", "[0]"]),
+    "initializer that is none": (ConfigError, lambda: network(fcnet_kernel_initializer="orthogonl"), [
+        "torch.nn.init", "'orthogonl'", "did you mean 'orthogonal_'"]),
+    "keywords for no initializer": (ConfigError, lambda: network(fcnet_kernel_initializer_kwargs={"gain": 2}), [
+        "fcnet_kernel_initializer_kwargs", "there is no fcnet_kernel_initializer"]),
+    "keywords that an initializer lacks": (ConfigError, lambda: network(
+        fcnet_kernel_initializer="normal_", fcnet_kernel_initializer_kwargs={"sd": 1.0}), ["'normal_'", "'sd'"]),
+    # YAML
+    "repeated key": (ConfigError, lambda: PPOConfig.from_yaml("training: {lr: 0.1,\n  lr: 0.2}"), [
+        "line 2, column 3", "'lr' is given twice"]),
+    "tab": (ConfigError, lambda: PPOConfig.from_yaml("training:\n\tlr: 0.1"), ["line 2", "'\\t'"]),
+    "word that YAML takes for a switch": (ConfigError, lambda: PPOConfig.from_yaml("env_runners: {explore: off}"), [
+        "line 1, column 24", "'off' is a switch in YAML 1.1", "write true or false"]),
+    "number that YAML takes for octal": (ConfigError, lambda: PPOConfig.from_yaml("debugging: {seed: 010}"), [
+        "line 1, column 19", "010 would be read as 8"]),
+    "number that YAML takes for minutes": (ConfigError, lambda: PPOConfig.from_yaml("stop: {time_total_s: 1:30}"), [
+        "line 1", "1:30 would be read as 90"]),
+    "key that is a list": (ConfigError, lambda: PPOConfig.from_yaml("? [a]\n: 1"), ["line 1", "a list or a mapping"]),
+    "code in YAML": (ConfigError, lambda: PPOConfig.from_yaml("training: !!python/object/apply:os.getcwd []"), [
+        "line 1, column 11", "python/object/apply:os.getcwd"]),
+    "list for a section": (ConfigError, lambda: PPOConfig.from_yaml("training: [lr, 0.1]"), [
+        "training", "a mapping with some of", "found list"]),
+    "nothing": (ConfigError, lambda: PPOConfig.from_yaml(""), ["sections such as", "nothing"]),
+    "file that is none": (ConfigError, lambda folder: PPOConfig.from_yaml(folder / "none.yaml"), [
+        "none.yaml", "No such"]),
+    "file that is no text": (ConfigError, lambda folder: PPOConfig.from_yaml(written(folder / "b.yaml", b"\xff")), [
+        "b.yaml", "utf-8"]),
+    # pieces as data, names and plugins
+    "text for a number, piece": (ConfigError, lambda: PPOConfig.from_yaml(
+        "learner: [{piece: frame_stacking, num_frames: '4'}]"), ["learner[0].num_frames", "integer", "str '4'"]),
+    "switch for a number, piece": (ConfigError, lambda: FrameStacking(num_frames=True), [
+        "FrameStacking.num_frames", "integer", "bool True"]),
+    "text for a switch, piece": (ConfigError, lambda: FrameStacking(as_learner_connector="no"), [
+        "FrameStacking.as_learner_connector", "boolean", "str 'no'"]),
+    "discount above 1": (ConfigError, lambda: GeneralAdvantageEstimation(gamma=1.5), [
+        "GeneralAdvantageEstimation.gamma", "[0, 1]", "1.5"]),
+    "piece in another pipeline": (ConfigError, lambda: PPOConfig.from_yaml("learner: [get_actions]"), [
+        "learner[0].piece", "get_actions is made for module_to_env, not for learner"]),
+    "piece without a name": (ConfigError, lambda: PPOConfig.from_yaml("learner: [{num_frames: 4}]"), [
+        "learner[0]", "the key 'piece'", "num_frames"]),
+    "mapping for a list of pieces": (ConfigError, lambda: PPOConfig.from_yaml("learner: {piece: frame_stacking}"), [
+        "learner", "expected a list"]),
+    "piece object for a function": (ConfigError, lambda: PPOConfig().training(learner_connector=Piece()), [
+        "learner_connector", "expected a function", "Piece"]),
+    "declaration that is no tuple": (PieceError, lambda: pipeline(declared(reads="obs")), [
+        "LearnerConnectorPipeline, piece 0 (Piece), its attribute reads", "str 'obs'", 'reads = ("obs",)']),
+    "declared layout that is none": (PieceError, lambda: pipeline(declared(takes=("episode",))), [
+        "attribute takes", "'episode'", "did you mean 'episodes'"]),
+    "lookback that is negative": (PieceError, lambda: pipeline(declared(lookback=-1)), ["attribute lookback", "-1"]),
+    "taken name": (RegistryError, lambda: register("get_actions")(Piece), [
+        "'get_actions'", "one owner", "epibatch 0", "GetActions", ":Piece"]),
+    "name that looks like a path": (RegistryError, lambda: register("my.piece")(Piece), [
+        "register(Piece)", "a plain name", "'my.piece'"]),
+    "registered function": (PieceError, lambda: register("double")(ep), ["register(ep)", "ConnectorV2", "a function"]),
+    "import path that is not allowed": (RegistryError, lambda: piece_class("os.path:join"), [
+        "'os.path:join'", "runs code", "allow_imports=True", "--allow-imports"]),
+    "import path that leads nowhere": (RegistryError, lambda: piece_class("os:Piece", allow_imports=True), [
+        "'os:Piece'", "AttributeError"]),
+    "plugin that cannot be imported": (RegistryError, lambda: load_entry(offer("no_such_module_here:Piece")), [
+        "piece 'own' of a-plugin 1.0 (entry point own = no_such_module_here:Piece)", "ModuleNotFoundError"]),
+    "plugin that offers no piece": (PieceError, lambda: load_entry(offer("fractions:Fraction")), [
+        "a-plugin 1.0 (entry point own = ", "the class fractions:Fraction", "ConnectorV2"]),
+    "plugin for a newer epibatch": (RegistryError, lambda: load_entry(offer("m:P", "epibatch>=99")), [
+        "a-plugin 1.0", "epibatch>=99", "epibatch 0", "made for this one"]),
+    "environment without a factory": (RegistryError, lambda: register_env("mine", "CartPole-v1"), [
+        "register_env", "'mine'", "str", "lambda env_config"]),
+    # what pipelines and episodes are given
+    "pieces where spaces belong": (PieceError, lambda: LearnerConnectorPipeline([Piece()]), ["connectors=", "a list"]),
+    "space that is none": (SpaceError, lambda: LearnerConnectorPipeline((2,).__len__()), [
+        "LearnerConnectorPipeline.input_observation_space", "gymnasium Space", "int 1"]),
+    "misspelt keyword of a pipeline": (PieceError, lambda: LearnerConnectorPipeline(conectors=[]), [
+        "conectors", "did you mean 'connectors'"]),
+    "something else among the episodes": (PipelineError, lambda: learn(defaults(), ep(), None), [
+        "LearnerConnectorPipeline(episodes=...)", "NoneType at position 1"]),
+    "batch that is no dict": (BatchLayoutError, lambda: defaults()(batch=[], episodes=[ep()]), [
+        "LearnerConnectorPipeline(batch=...)", "a dict of columns", "list"]),
+    "state that is no dict": (CheckpointError, lambda: defaults().set_state({"numpy_to_tensor": 3}), [
+        "LearnerConnectorPipeline.set_state", "int 3", "'numpy_to_tensor'"]),
+    "flag that is text": (EpisodeError, lambda: ep(terminated="no"), ["episode ep, terminated", "str 'no'"]),
+    "info that is text": (EpisodeError, lambda: SingleAgentEpisode("ep").add_env_reset(0, infos="x"), [
+        "episode ep, infos", "str 'x'"]),
+    "negative start": (EpisodeError, lambda: ep(t_started=-1), ["episode ep, t_started", "from 0 on", "-1"]),
+    "chunk that is none": (EpisodeError, lambda: ep().concat_episode(None), ["episode ep, concat_episode", "NoneType"]),
+    "state of no episode": (CheckpointError, lambda: SingleAgentEpisode.from_state({"id_": "ep"}), [
+        "SingleAgentEpisode.from_state", "no ", "observations"]),
     # environments
     "function that forgets to return its environment": (ConfigError, lambda: steps(lambda: None), [
         "a gymnasium.Env", "None", "return the environment"]),
@@ -449,8 +633,52 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "missing checkpoint": (CheckpointError, lambda folder: PPO.from_checkpoint(folder / "none"), [
         "none", "no such folder"]),
     "checkpoint of another network": (CheckpointError, lambda folder: restore_other(folder), ["weight", "shape"]),
+    "checkpoint of something else": (CheckpointError, lambda folder: PPO.from_checkpoint(
+        save_state(folder / "other", {"a": 1})), ["other", "the checkpoint of an algorithm", "something else"]),
+    "half a checkpoint": (CheckpointError, lambda folder: PPO.from_checkpoint(without(folder, "arrays.npz")), [
+        "saved", "no arrays.npz"]),
+    "checkpoint that was not finished": (CheckpointError, lambda folder: load_state(without(folder, "COMPLETE")), [
+        "saved", "no file named COMPLETE"]),
+    "state that cannot be saved": (CheckpointError, lambda folder: save_state(folder / "s", {"f": [print]}), [
+        "state['f'][0]", "builtin_function_or_method", "get_state"]),
+    "array of objects": (CheckpointError, lambda folder: save_state(folder / "s", np.array([None])), [
+        "saving state", "dtype object"]),
+    "saving over other files": (CheckpointError, lambda folder: save_state(written(folder / "f" / "x").parent, {}), [
+        "saving to", "x", "a folder of its own"]),
+    "state without counters": (CheckpointError, lambda: set_state(counters={"training_iteration": 1}), [
+        "PPO.set_state", "'counters'", "KeyError"]),
+    "state with iterations below 0": (CheckpointError, lambda: set_state(counters={
+        "training_iteration": -1, "num_env_steps_sampled_lifetime": 0, "time_total_s": 0.0}), [
+        "'counters'", "-1 iterations"]),
+    "state without a part": (CheckpointError, lambda: set_state(random=None), ["PPO.set_state", "random"]),
+    # the command and its folders
+    "run folder that is taken": (Refused, lambda folder: command(folder, "train", "--run", "."), [
+        "run folder", "files in it", "--resume"]),
+    "run that is none": (Refused, lambda folder: command(folder, "train", "--resume", "nowhere"), [
+        "run folder nowhere", "no such folder", "epibatch train"]),
+    "folder that is no run": (Refused, lambda folder: command(folder, "train", "--resume", "."), [
+        "run folder .", "no config.yaml"]),
+    "change that leads nowhere": (Refused, lambda folder: command(folder, "train", "--set", "training.lr_=1"), [
+        "training.lr_", "'training.lr'"]),
+    "change without a value": (Refused, lambda folder: command(folder, "train", "--set", "training.lr"), [
+        "--set", "training.lr", "path=value"]),
+    "change to a wrong value": (Refused, lambda folder: command(folder, "train", "--set", "training.lr=fast"), [
+        "training.lr", "valid number", "'fast'"]),
+    "config without an environment": (Refused, lambda folder: command(
+        folder, "train", "--set", "environment.env=null"), ["environment.env", "environment: {env: CartPole-v1}"]),
+    "seed that no generator takes": (Refused, lambda folder: command(folder, "train", "--seed", str(2**40)), [
+        "debugging.seed", "4294967296"]),
+    "import that the command was not allowed": (Refused, lambda folder: command(
+        folder, "train", "--set", "learner=[os.path]"), ["learner[0].piece", "'os.path'", "--allow-imports"]),
+    "unknown piece, command": (Refused, lambda folder: command(folder, "pieces", "frame_stackin"), [
+        "'frame_stackin'", "did you mean 'frame_stacking'"]),
 }
 # fmt: on
+
+
+def test_the_table_covers_the_library():
+    assert len(MISTAKES) >= 140
+    assert {error for error, _, _ in MISTAKES.values()} >= set(BUILT_INS)
 
 
 @pytest.mark.parametrize(("error", "mistake", "words"), MISTAKES.values(), ids=MISTAKES)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import CheckpointError, ConfigError, RunnerError, explain
 
-from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, write_checkpoint
+from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, taking_over, write_checkpoint
 from .evaluation import Evaluation
 from .policy_checkpoint import acting_data
 from .random_state import get_random_state, seed_everything, set_random_state
@@ -254,7 +254,7 @@ class Algorithm(ABC):
         """Take over what `get_state` gave; the runner starts new episodes.
 
         Raises:
-            CheckpointError: a part of the state is missing.
+            CheckpointError: a part of the state is missing, or is something else.
         """
         missing = [part for part in ("learner", "env_runner", "counters", "random") if part not in state]
         if missing:
@@ -266,17 +266,26 @@ class Algorithm(ABC):
                     do="use a state that get_state of the same algorithm gave",
                 )
             )
-        self.env_runner.set_state(state["env_runner"])
-        self.learner.set_state(state["learner"])
-        self.training_iteration = int(state["counters"]["training_iteration"])
-        self._time_total_s = float(state["counters"]["time_total_s"])
-        self._env_steps = int(state["counters"]["num_env_steps_sampled_lifetime"])
-        if "evaluation" in state:  # checkpoints of earlier versions have none
-            self._evaluation.set_state(state["evaluation"])
-        set_random_state(state["random"])
+        takers = {
+            "env_runner": self.env_runner.set_state,
+            "learner": self.learner.set_state,
+            "counters": self._set_counters,
+            "evaluation": self._evaluation.set_state,  # checkpoints of earlier versions have none
+            "random": set_random_state,
+        }
+        for part in (name for name in takers if name in state):
+            with taking_over(f"{type(self).__name__}.set_state", part):
+                takers[part](state[part])
         self.env_runner.checkpoint_reset()
         if self._live_policy is not None:
             self._live_policy.forget()
+
+    def _set_counters(self, counters: Mapping[str, Any]) -> None:
+        iteration, steps = int(counters["training_iteration"]), int(counters["num_env_steps_sampled_lifetime"])
+        seconds = float(counters["time_total_s"])
+        if min(iteration, steps) < 0 or not seconds >= 0:
+            raise ValueError(f"{iteration} iterations, {steps} steps, {seconds} seconds")
+        self.training_iteration, self._env_steps, self._time_total_s = iteration, steps, seconds
 
     def save_to_path(self, path: str | Path, *, end_episodes: bool = True) -> str:
         """Save everything into a folder; a checkpoint that is there already is replaced in one step.

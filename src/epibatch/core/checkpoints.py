@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import CheckpointError, StorageError, explain
+from epibatch.core.errors import CheckpointError, StorageError, add_context, explain
 from epibatch.core.state_codec import decode_state, encode_state
 
 __all__ = ["FORMAT_VERSION", "Checkpointable", "check_state", "load_state", "save_state", "storing"]
@@ -195,11 +195,18 @@ def load_state(path: str | os.PathLike[str]) -> Any:
     folder, contents = _whole(Path(os.path.realpath(path)))
     try:
         data = json.loads(contents[_STATE])
-        with np.load(io.BytesIO(contents[_ARRAYS]), allow_pickle=False) as packed:
+        packed = np.load(io.BytesIO(contents[_ARRAYS]), allow_pickle=False)
+        if not isinstance(packed, np.lib.npyio.NpzFile):
+            raise ValueError(f"{_ARRAYS} is no archive of arrays")
+        with packed:
             arrays = {name: packed[name] for name in packed.files}
     except (ValueError, OSError, EOFError, KeyError, MemoryError, RecursionError, zipfile.BadZipFile) as error:
         raise _damaged(folder, f"contents that cannot be read ({type(error).__name__}: {error})") from error
-    return decode_state(data, arrays)
+    try:
+        return decode_state(data, arrays)
+    except CheckpointError as error:
+        add_context(error, f"in {folder}:")
+        raise
 
 
 def check_state(path: str | os.PathLike[str]) -> None:
