@@ -125,3 +125,12 @@ def test_the_piece_of_the_page_clips(installed):
     pipeline = LearnerConnectorPipeline(connectors=[{"piece": "clip_rewards", "bound": 0.5}])
     pipeline(episodes=[episode])
     assert episode.get_rewards().tolist() == [-0.5, 0.25, 0.5]
+
+
+def test_the_tests_of_the_page_pass(installed):
+    namespace = {"__name__": "test_epibatch_clip_rewards"}
+    exec(installed.block("py"), namespace)
+    tests = [value for name, value in namespace.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        test()

@@ -24,6 +24,7 @@ __all__ = [
     "MissingExtraError",
     "NonFiniteLossError",
     "NotAvailableError",
+    "PieceCheckError",
     "PieceError",
     "PieceOutputError",
     "PipelineError",
@@ -86,6 +87,10 @@ class PipelineError(EpibatchError, ValueError):
 
 class PieceError(EpibatchError, TypeError):
     """Something in a pipeline is not a connector piece, or was built with wrong arguments."""
+
+
+class PieceCheckError(EpibatchError, AssertionError):
+    """A piece does not keep the contract of connector pieces; the message lists everything that was found."""
 
 
 class PieceOutputError(EpibatchError, ValueError):
