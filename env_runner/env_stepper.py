@@ -64,6 +64,8 @@ class EnvStepper:
         self.seconds = seconds
         self.broken = False
         self._name = name
+        makes_infos = (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)  # new ones in every step
+        self._keeps_infos = not isinstance(env.unwrapped, makes_infos)
 
     def reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments.
@@ -99,6 +101,8 @@ class EnvStepper:
             step = self._with_reset(step)
         elif step.infos and "final_obs" in step.infos:
             raise self._resets_at_once()
+        if self._keeps_infos and step.infos:
+            step = step._replace(infos=map_struct(_own, step.infos))
         self.seconds += time.perf_counter() - started
         return step
 
@@ -175,3 +179,7 @@ class EnvStepper:
             space = self.env.single_observation_space
             where += f"\n  expected: {returns} with observations of {space}\n  found, by the vector environment:"
         add_context(error, where)
+
+
+def _own(leaf: Any) -> Any:
+    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf

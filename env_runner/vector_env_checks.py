@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 
 from epibatch.core.errors import ConfigError, SpaceError, explain
+from epibatch.core.space_checks import encoding_advice
 
 from .autoreset import autoreset_mode
 
@@ -120,8 +121,7 @@ def _check_space(space: Any, where: str) -> None:
                 where,
                 expected="Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these: values of one shape",
                 found=f"{space}",
-                do="wrap the environment so that it encodes this part as an array of fixed shape: "
-                "gymnasium.wrappers.TransformObservation(env, encode, Box(...)), or FilterObservation to leave it out",
+                do=encoding_advice(space),
             )
         )
 

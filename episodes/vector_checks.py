@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ColumnError, SpaceError, explain
+from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
 from .leaves import as_value
@@ -32,8 +33,6 @@ class VectorChecks:
         self._whole: tuple[int, ...] | None = None
         self._dtype: np.dtype[Any] | None = None
         if observation_space is not None:
-            from epibatch.core.spaces import get_base_struct_from_space
-
             self._spaces, self._form = flatten(get_base_struct_from_space(observation_space))
             first = self._spaces[0]
             if self._form is None and first.shape is not None:

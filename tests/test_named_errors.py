@@ -602,7 +602,7 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "environment: {wrappers: [{wrapper: TimeLimit, max_step: 3}]}"), [
         "environment.wrappers", "TimeLimit has no argument 'max_step'", "max_episode_steps"]),
     "text as observation": (SpaceError, lambda: steps(env_of(gym.spaces.Dict(said=gym.spaces.Text(5)))), [
-        "observation space['said']", "Text", "TransformObservation(env, encode, Box(...))"]),
+        "observation space['said']", "Text", "encode the text", "TransformObservation"]),
     "another observation shape, step": (SpaceError, lambda: steps(env_of(row=np.zeros(3))), [
         "Own.step()", "shape (2,)", "shape (3,)"]),
     "another key in an observation": (SpaceError, lambda: steps(env_of(gym.spaces.Dict(a=OBS), {"b": 0})), [

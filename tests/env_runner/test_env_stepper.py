@@ -158,3 +158,20 @@ def test_an_environment_that_somebody_closed_is_made_anew():
     envs.env.close()
     envs.interrupted()
     assert envs.broken
+
+
+def test_infos_of_an_environment_that_writes_them_into_the_same_arrays():
+    class Clocked(gym.vector.VectorWrapper):
+        """Not one of Gymnasium's, as far as can be told."""
+
+        unwrapped = property(lambda self: self)
+        clock = np.zeros(2)
+
+        def step(self, actions):
+            self.clock += 1
+            return (*self.env.step(actions)[:4], {"clock": self.clock})
+
+    envs = EnvStepper(Clocked(stepper(AutoresetMode.NEXT_STEP).env), "clocked")
+    envs.reset(seed=0)
+    first = envs.step(np.zeros(2, int)).infos["clock"]
+    assert envs.step(np.zeros(2, int)).infos["clock"].tolist() == [2.0, 2.0] and first.tolist() == [1.0, 1.0]

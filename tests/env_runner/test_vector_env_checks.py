@@ -92,7 +92,10 @@ def test_observations_without_one_shape(space, where):
     with pytest.raises(SpaceError) as caught:
         make_vector_env(lambda: Odd(space), 2)
     message = str(caught.value)
-    assert where in message and "TransformObservation(env, encode, Box(...))" in message
+    assert (
+        where in message
+        and "with a wrapper around the environment (gymnasium.wrappers.TransformObservation)" in message
+    )
 
 
 def test_a_refused_environment_is_closed():

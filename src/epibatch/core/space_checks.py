@@ -11,7 +11,24 @@ from gymnasium import spaces
 from epibatch.core.errors import SpaceError, explain
 from epibatch.core.structs import is_leaf
 
-__all__ = ["check_row", "get_base_struct_from_space"]
+__all__ = ["check_row", "encoding_advice", "get_base_struct_from_space"]
+
+_ADVICE: dict[type, str] = {
+    spaces.Text: "encode the text as an array of one length, with a wrapper around the environment",
+    spaces.Sequence: "pad the sequence to one length and give it as a Box, with a wrapper around the environment",
+    spaces.Graph: "pad nodes and edges to one number and give them as Boxes, with a wrapper around the environment",
+}
+
+
+def encoding_advice(space: gym.Space[Any]) -> str:
+    """What to do about a part of an observation that is no array of one shape, for messages.
+
+    Example:
+        >>> encoding_advice(spaces.Text(5)).partition(",")[0]
+        'encode the text as an array of one length'
+    """
+    how = _ADVICE.get(type(space), "replace it by a space of one shape in the environment")
+    return f"{how} (gymnasium.wrappers.TransformObservation)"
 
 
 def get_base_struct_from_space(space: Any) -> Any:

@@ -14,6 +14,7 @@ from torch import nn
 from epibatch.core.errors import ColumnError, SpaceError, explain
 from epibatch.core.rl_module.cnn import CNN, conv_size, default_conv_filters, with_shape
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
+from epibatch.core.space_checks import encoding_advice
 from epibatch.core.struct_batches import sorted_keys
 
 __all__ = ["ObservationInput"]
@@ -155,17 +156,9 @@ def _encoder(leaf: Any, path: tuple[Any, ...], whole: Any) -> tuple[Encoder, int
             "observation space of a default module",
             expected="Box, Discrete, MultiDiscrete and MultiBinary spaces, in Dicts and Tuples",
             found=f"{leaf} at {''.join(f'[{key!r}]' for key in path)} of {whole}" if path else leaf,
-            do=_ADVICE.get(type(leaf), "replace it by one of these in the environment")
-            + " (gymnasium.wrappers.TransformObservation), or write an RLModule of your own",
+            do=f"{encoding_advice(leaf)}, or write an RLModule of your own",
         )
     )
-
-
-_ADVICE: dict[type, str] = {
-    spaces.Text: "encode the text as an array of one length, with a wrapper around the environment",
-    spaces.Sequence: "pad the sequence to one length and give it as a Box, with a wrapper around the environment",
-    spaces.Graph: "pad nodes and edges to one number and give them as Boxes, with a wrapper around the environment",
-}
 
 
 @final
