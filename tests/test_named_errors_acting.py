@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from epibatch import Policy
 from epibatch.algorithms import PPOConfig
 from epibatch.algorithms.checkpoint import read_checkpoint, write_checkpoint
+from epibatch.algorithms.playing import Player
+from epibatch.algorithms.video import VideoWriter
 from epibatch.core.errors import (
     CheckpointError,
     ColumnError,
     ConfigError,
     EpisodeStateError,
+    RunnerError,
     SpaceError,
     UnknownNameError,
 )
+from epibatch.core.registry import register_env
 
-BUILT_INS = {EpisodeStateError: AssertionError, UnknownNameError: KeyError}
+BUILT_INS = {EpisodeStateError: AssertionError, RunnerError: RuntimeError, UnknownNameError: KeyError}
 
 
 def cart_pole() -> Any:
@@ -49,6 +55,20 @@ def evaluates(overrides: Any) -> Any:
         return algorithm.evaluate()
     finally:
         algorithm.stop()
+
+
+def blind(config: Any) -> Any:
+    return gym.make("CartPole-v1")
+
+
+def plays(folder: Any, env: Any, **options: Any) -> Any:
+    """Play in another environment than that of the training, under its name."""
+    description, state = read_checkpoint(saved(folder))
+    if callable(env):
+        register_env("blind_of_named_errors", env)
+        env = "blind_of_named_errors"
+    description["config"]["environment"]["env"] = env
+    return Player(write_checkpoint(folder / "changed", description, state), **options)
 
 
 def old(folder: Any) -> Any:
@@ -108,6 +128,18 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "'CartPol-v1'", "did you mean 'CartPole-v1'"]),
     "goal that nothing measures": (ConfigError, lambda: cart_pole().stopping(evaluation_return_mean=9).build_algo(), [
         "stop.evaluation_return_mean", "evaluation.evaluation_interval"]),
+    # playing
+    "playing a run without checkpoint": (CheckpointError, lambda folder: Player(folder / "none"), ["no such folder"]),
+    "playing in an environment that is not there": (UnknownNameError, lambda folder: plays(folder, "Own-v3"), [
+        "environment", "'Own-v3'", "Known: "]),
+    "playing a config that is code": (CheckpointError, lambda folder: Player(Path(saved(
+        folder, cart_pole().environment(lambda config: gym.make("CartPole-v1"))))), [
+        "playing", "environment.env", "Policy.from_checkpoint(path, config=config)"]),
+    "video of an environment that does not render": (RunnerError, lambda folder: plays(folder, blind, render=True), [
+        "rgb_array", "render_mode None", "leave out --video"]),
+    "video that is no mp4": (ConfigError, lambda folder: VideoWriter(folder / "out.gif", 30), [".mp4", "out.gif"]),
+    "frame that is none": (RunnerError, lambda folder: VideoWriter(folder / "out.mp4", 30).add(np.zeros(3)), [
+        "frame 0", "(height, width, 3)", "float64 of shape (3,)"]),
     # checkpoints
     "policy from nowhere": (CheckpointError, lambda folder: Policy.from_checkpoint(folder / "none"), [
         "none", "no such folder"]),

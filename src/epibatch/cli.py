@@ -1,4 +1,4 @@
-"""The command line: `epibatch train CONFIG`, `epibatch pieces`."""
+"""The command line: `epibatch train CONFIG`, `epibatch play RUN`, `epibatch pieces`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="epibatch",
-    help="Turn episodes into batches: train from a config file, list connector pieces.",
+    help="Turn episodes into batches: train from a config file, play what was trained, list connector pieces.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -36,6 +36,12 @@ def _fail(message: object) -> NoReturn:
     raise typer.Exit(WRONG_USE)
 
 
+def _allow_current_folder(allow_imports: bool) -> None:
+    """Let modules in the current folder be found, if imports are allowed."""
+    if allow_imports and os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"epibatch {__version__}")
@@ -48,7 +54,7 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Turn episodes into batches: train from a config file, list connector pieces."""
+    """Turn episodes into batches: train from a config file, play what was trained, list connector pieces."""
 
 
 @app.command()
@@ -84,8 +90,7 @@ def train(
         _fail("give either a CONFIG file or --resume RUN")
     if resume is not None and (run is not None or seed is not None):
         _fail("--resume goes on in its own folder with its own seed; leave out --run and --seed")
-    if allow_imports and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    _allow_current_folder(allow_imports)
     training = importlib.import_module("epibatch.algorithms.training_run")
     try:
         if resume is not None:
@@ -100,6 +105,38 @@ def train(
         typer.echo(f"{report}\n\nthe run could not be built", err=True)
         raise typer.Exit(training.FAILED) from None
     raise typer.Exit(session.run(iterations))
+
+
+@app.command()
+def play(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, or a checkpoint.")],
+    episodes: Annotated[int, typer.Option(min=1, help="How many to play.")] = 5,
+    video: Annotated[Path | None, typer.Option(help="Write them into this .mp4 file, one after the other.")] = None,
+    explore: Annotated[bool, typer.Option("--explore", help="Draw actions, as in training.")] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the first episode; the next get the numbers after it.")
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Another checkpoint than the newest: its name in RUN/checkpoints, or its folder.")
+    ] = None,
+    allow_imports: Annotated[
+        bool, typer.Option("--allow-imports", help="Let the config import pieces and environments; this runs code.")
+    ] = False,
+) -> None:
+    """Play episodes with what a run has trained, in the run's environment: returns, lengths, and a video if wanted.
+
+    Exit code 0: played. 2: wrong usage, no checkpoint, an environment that is not there or does not render. 3: an error
+    while playing. 130: stopped with Ctrl-C.
+    """
+    _allow_current_folder(allow_imports)
+    playing = importlib.import_module("epibatch.algorithms.playing")
+    training = importlib.import_module("epibatch.algorithms.training_run")
+    options = {"explore": explore, "seed": seed, "allow_imports": allow_imports}
+    try:
+        code = playing.play(playing.checkpoint_of(run, checkpoint), episodes, video=video, **options)
+    except training.STARTUP_ERRORS as error:
+        _fail(error)
+    raise typer.Exit(code)
 
 
 @app.command()

@@ -1,0 +1,241 @@
+"""`epibatch play`: what a run's policy does in the run's environment, in numbers and as a video."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from epibatch.core.errors import (
+    CheckpointError,
+    EpibatchError,
+    NotAvailableError,
+    RunnerError,
+    add_context,
+    explain,
+)
+
+from .checkpoint import config_from_checkpoint, read_checkpoint
+from .error_reports import error_report
+from .policy import Policy
+from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints
+from .training_run import FAILED
+from .video import VideoWriter
+
+__all__ = ["Episode", "Player", "checkpoint_of", "play"]
+
+INTERRUPTED = 130
+FPS = 30
+"""Of a video, where the environment's metadata has no `render_fps`."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One episode as it was played.
+
+    Attributes:
+        value: the return: the sum of its rewards.
+        length: steps.
+        terminated: whether the environment ended it by itself; otherwise a limit did.
+    """
+
+    value: float
+    length: int
+    terminated: bool
+
+
+class Player:
+    """A policy and an environment of its own.
+
+    Args:
+        path: A run's folder, or a checkpoint.
+        explore: Whether to draw actions as in training.
+        seed: Of the first episode's reset and of what is drawn; the next episodes get the numbers after it. None: none.
+        render: Whether the environment is to render frames.
+        allow_imports: Whether the config may name pieces and environments by import path.
+
+    Raises:
+        CheckpointError: no checkpoint, a damaged one, or one whose config or policy is code.
+        UnknownNameError: an environment that nobody has registered.
+        RunnerError: an environment that cannot render.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        explore: bool = False,
+        seed: int | None = None,
+        render: bool = False,
+        allow_imports: bool = False,
+    ) -> None:
+        config = _config(path, allow_imports)
+        self.policy = Policy.from_checkpoint(path, allow_imports=allow_imports)
+        self.policy.seed(int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed)
+        self.name = str(config.env)
+        self._explore, self._seed = explore, seed
+        self._vector = _made(config, render)
+        self.env = self._vector.envs[0]
+        if render and self.env.render_mode != "rgb_array":
+            self.close()
+            raise _no_frames(self.name, f"render_mode {self.env.render_mode!r}")
+
+    @property
+    def fps(self) -> float:
+        """Frames per second that the environment is meant to be shown with."""
+        return float(self.env.metadata.get("render_fps") or FPS)
+
+    def episodes(self, count: int, on_frame: Callable[[Any], None] | None = None) -> Iterator[Episode]:
+        """Play so many episodes.
+
+        Args:
+            count: How many.
+            on_frame: Called with a rendered frame after each reset and each step.
+        """
+        for number in range(count):
+            obs, info = self.env.reset(seed=None if self._seed is None else self._seed + number)
+            state = reward = None
+            terminated = truncated = False
+            rewards: list[float] = []
+            while True:
+                if on_frame is not None:
+                    on_frame(self.env.render())
+                if terminated or truncated:
+                    break
+                action, state = self.policy.act(obs, state, explore=self._explore, reward=reward, info=info)
+                obs, reward, terminated, truncated, info = self.env.step(action)
+                rewards.append(float(reward))
+            yield Episode(sum(rewards), len(rewards), bool(terminated))
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._vector.close()
+
+
+def _config(path: Path, allow_imports: bool) -> Any:
+    """The config in a checkpoint."""
+    description, _ = read_checkpoint(path)
+    if description["config"] is None:
+        raise CheckpointError(
+            explain(
+                f"playing {path}",
+                expected="a config of data alone",
+                found=str(description["not_data"]).replace("\n", "\n            "),
+                do="act from Python: Policy.from_checkpoint(path, config=config) needs the original config",
+            )
+        )
+    return config_from_checkpoint(path, description, allow_imports=allow_imports)
+
+
+def _made(config: Any, render: bool) -> Any:
+    """A vector environment of one, as the runner makes it."""
+    from ..env_runner import make_vector_env
+
+    env_config = {**config.env_config, "render_mode": "rgb_array"} if render else config.env_config
+    try:
+        return make_vector_env(config.env, 1, "sync", env_config, wrappers=config.wrappers)
+    except Exception as error:
+        if render and "render_mode" in str(error):
+            raise _no_frames(config.env, f"{type(error).__name__}: {error}") from error
+        raise
+
+
+def _no_frames(name: Any, found: str) -> RunnerError:
+    return RunnerError(
+        explain(
+            f"environment {str(name)!r}",
+            expected="one that renders with render_mode='rgb_array'",
+            found=found.replace("\n", "\n            "),
+            do="let it take render_mode from its env_config and list 'rgb_array' in metadata['render_modes'], or leave "
+            "out --video",
+        )
+    )
+
+
+def _missing_package(name: str, error: Exception) -> NotAvailableError:
+    return NotAvailableError(
+        explain(
+            f"environment {name!r}",
+            expected="the packages that it plays and renders with",
+            found=str(error),
+            do="install them: pip install 'epibatch[video]' for Gymnasium's own, or as the message says",
+        )
+    )
+
+
+def play(path: Path, count: int, *, video: Path | None = None, **options: Any) -> int:
+    """Play episodes, print a table, and write a video if one is wanted.
+
+    Args:
+        path: A run's folder, or a checkpoint.
+        count: Episodes.
+        video: File of the video.
+        **options: As for `Player`.
+
+    Returns:
+        The process's exit code: 0, `FAILED`, or 130 after Ctrl-C; what was played until then is printed.
+
+    Raises:
+        EpibatchError: nothing could be played.
+        NotAvailableError: a package is missing that the environment renders with.
+    """
+    console = Console(highlight=False)
+    played: list[Episode] = []
+    code, report = 0, ""
+    with closing(Player(path, render=video is not None, **options)) as player:
+        writer = None if video is None else VideoWriter(video, player.fps)
+        with nullcontext() if writer is None else closing(writer):
+            try:
+                for episode in player.episodes(count, None if writer is None else writer.add):
+                    played.append(episode)
+            except gym.error.DependencyNotInstalled as error:
+                raise _missing_package(player.name, error) from error
+            except KeyboardInterrupt:
+                code, report = INTERRUPTED, "interrupted"
+            except Exception as error:
+                if isinstance(error, EpibatchError):
+                    add_context(error, f"in episode {len(played) + 1}:")
+                code, report = FAILED, error_report(error)
+        how = "drawn" if options.get("explore") else "most likely"
+        console.print(f"{path}: {player.name}, {how} actions", markup=False)
+    if played:
+        console.print(_table(played))
+    if writer is not None and writer.count:
+        console.print(f"video: {video}, {writer.count} frames", markup=False, soft_wrap=True)
+    if report:
+        Console(stderr=True, highlight=False).print(report, markup=False, soft_wrap=True)
+    return code
+
+
+def _table(played: list[Episode]) -> Table:
+    """One row per episode, and the means below."""
+    table = Table("episode", box=None, header_style="bold", show_footer=True)
+    table.columns[0].footer = "mean"
+    mean = np.mean([(episode.value, episode.length) for episode in played], axis=0)
+    table.add_column("return", f"{mean[0]:.2f}", justify="right")
+    table.add_column("length", f"{mean[1]:.1f}", justify="right")
+    table.add_column("ended")
+    for number, episode in enumerate(played, 1):
+        ended = "terminated" if episode.terminated else "truncated"
+        table.add_row(str(number), f"{episode.value:.2f}", str(episode.length), ended)
+    return table
+
+
+def checkpoint_of(run: Path, name: str | None) -> Path:
+    """A run's checkpoint by its name, its number or its folder; without one the run itself, which means its newest.
+
+    Args:
+        run: The run's folder.
+        name: What the user called it.
+    """
+    if name is None:
+        return run
+    numbered = SavedCheckpoints(run / CHECKPOINTS).path_of(int(name)) if name.isdecimal() else run / CHECKPOINTS / name
+    return Path(name) if Path(name).exists() and not numbered.exists() else numbered

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import re
+from contextlib import closing
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from epibatch import Policy
+from epibatch.algorithms import PPOConfig
+from epibatch.algorithms.playing import Player, checkpoint_of
+from epibatch.cli import app
+from epibatch.core.errors import CheckpointError, RunnerError, UnknownNameError
+from epibatch.core.registry import register_env
+
+
+class Lamp(gym.Env):
+    """Five steps of light or darkness; a frame is as bright as the number of the step says."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+    observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
+
+    def __init__(self, config):
+        self.render_mode = config.get("render_mode")
+        self._fails = config.get("fails", 99)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t = 0
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {}
+
+    def step(self, action):
+        self._t += 1
+        if self._t == self._fails:
+            raise OSError("bulb")
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), float(action), self._t == 5, False, {}
+
+    def render(self):
+        return np.full((32, 48, 3), 40 * self._t, np.uint8)
+
+
+class Blind(Lamp):
+    def __init__(self, config):
+        super().__init__({})
+
+
+class Picky(Lamp):
+    def __init__(self, fails=99):
+        super().__init__({"fails": fails})
+
+
+@pytest.fixture(autouse=True)
+def environments(monkeypatch):
+    from epibatch.core import registry
+
+    monkeypatch.setattr(registry, "_env_creators", dict(registry._env_creators))
+    for each in (Lamp, Blind, Picky):
+        register_env(each.__name__, each)
+
+
+def run_of(folder, env="Lamp", **env_config):
+    """A run's folder with two checkpoints."""
+    config = PPOConfig().environment(env, env_config=env_config).rl_module(model_config={"fcnet_hiddens": [4]})
+    config.training(train_batch_size=16, minibatch_size=16, num_epochs=1).debugging(seed=0)
+    algo = config.build_algo()
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "config.yaml").write_text(config.to_yaml())
+    for number in (1, 2):
+        algo.save_to_path(folder / "checkpoints" / f"{number:06d}")
+        algo.train()
+    algo.stop()
+    return folder
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, ["play", *map(str, arguments)])
+
+
+def rows_of(output):
+    return [line.split() for line in output.splitlines() if re.match(r"^\s*(\d+|mean) ", line)]
+
+
+@pytest.mark.parametrize("explore", [False, True])
+def test_the_table_is_what_a_loop_of_ones_own_gives(tmp_path, explore):
+    run = run_of(tmp_path / "run")
+    result = command(run, "--episodes", 4, "--seed", 7, *(["--explore"] if explore else []))
+    assert result.exit_code == 0, result.output
+    policy, env, expected = Policy.from_checkpoint(run), Lamp({}), []
+    policy.seed(7)
+    for seed in range(7, 11):
+        (obs, _), state, total, done = env.reset(seed=seed), None, 0.0, False
+        while not done:
+            action, state = policy.act(obs, state, explore=explore)
+            obs, reward, done, _, _ = env.step(action)
+            total += reward
+        expected.append(total)
+    rows = rows_of(result.output)
+    assert [row[0] for row in rows] == ["1", "2", "3", "4", "mean"]
+    assert [float(row[1]) for row in rows[:4]] == expected
+    assert float(rows[4][1]) == pytest.approx(np.mean(expected), abs=0.01)
+    assert all(row[2:] == ["5", "terminated"] for row in rows[:4])
+    assert command(run, "--episodes", 4, "--seed", 7, *(["--explore"] if explore else [])).output == result.output
+
+
+def test_without_a_seed_draws_differ(tmp_path):
+    run = run_of(tmp_path / "run")
+    assert len({command(run, "--episodes", 12, "--explore").output for _ in range(4)}) > 1
+
+
+def test_a_video(tmp_path, read_video):
+    run = run_of(tmp_path / "run")
+    result = command(run, "--episodes", 2, "--video", tmp_path / "out.mp4")
+    assert result.exit_code == 0, result.output
+    assert "12 frames" in result.output
+    fps, frames = read_video(tmp_path / "out.mp4")
+    assert (fps, frames.shape) == (10, (12, 32, 48, 3))
+    np.testing.assert_allclose(frames.mean((1, 2, 3)), [0, 40, 80, 120, 160, 200] * 2, atol=5)
+
+
+def test_a_video_of_cart_pole(tmp_path, read_video):
+    config = PPOConfig().environment("CartPole-v1").rl_module(model_config={"fcnet_hiddens": [4]}).debugging(seed=0)
+    algo = config.build_algo()
+    algo.save_to_path(tmp_path / "saved")
+    algo.stop()
+    result = command(tmp_path / "saved", "--episodes", 1, "--seed", 0, "--video", tmp_path / "out.mp4")
+    assert result.exit_code == 0, result.output
+    length = int(rows_of(result.output)[0][2])
+    assert read_video(tmp_path / "out.mp4")[1].shape == (length + 1, 400, 600, 3)
+
+
+def test_other_checkpoints(tmp_path):
+    run = run_of(tmp_path / "run")
+    found = {}
+    for number in (1, 2):
+        path = run / "checkpoints" / f"{number:06d}"
+        found[number] = Policy.from_checkpoint(path).module.get_state()
+        for name in (path, f"{number:06d}", number):
+            assert command(run, "--checkpoint", name, "--episodes", 1).exit_code == 0
+            assert checkpoint_of(run, str(name)) == path
+    with closing(Player(run)) as newest:
+        weights = newest.policy.module.get_state()
+    assert all(np.array_equal(weights[name], found[2][name]) for name in weights)
+    assert any(not np.array_equal(found[1][name], found[2][name]) for name in found[1])
+    result = command(run, "--checkpoint", "000009")
+    assert result.exit_code == 2
+    assert "000009" in result.output
+
+
+def test_an_error_in_the_environment(tmp_path):
+    run = run_of(tmp_path / "run", fails=6)
+    config = (run / "config.yaml").read_text()
+    assert "fails: 6" in config
+    Lamp.step, before = failing_in_second_episode(Lamp.step), Lamp.step
+    try:
+        result = command(run, "--episodes", 3)
+    finally:
+        Lamp.step = before
+    assert result.exit_code == 3
+    assert "bulb" in result.output
+    assert [row[0] for row in rows_of(result.output)] == ["1", "mean"]
+
+
+def failing_in_second_episode(step):
+    calls = []
+
+    def replaced(self, action):
+        calls.append(action)
+        if len(calls) == 8:
+            raise OSError("bulb")
+        return step(self, action)
+
+    return replaced
+
+
+def test_interrupted(tmp_path, monkeypatch):
+    run = run_of(tmp_path / "run")
+    calls = []
+
+    def episodes(self, count, on_frame=None):
+        calls.append(count)
+        yield from original(self, 1, on_frame)
+        raise KeyboardInterrupt
+
+    original = Player.episodes
+    monkeypatch.setattr(Player, "episodes", episodes)
+    result = command(run, "--episodes", 3)
+    assert result.exit_code == 130
+    assert [row[0] for row in rows_of(result.output)] == ["1", "mean"]
+    assert "interrupted" in result.output
+
+
+@pytest.mark.parametrize(("env", "found"), [("Blind", "render_mode None"), ("Picky", "TypeError")])
+def test_environments_that_do_not_render(tmp_path, env, found):
+    run = run_of(tmp_path / "run", env)
+    with pytest.raises(RunnerError, match=rf"(?s)environment '{env}'.*rgb_array.*{found}.*--video"):
+        Player(run, render=True)
+    result = command(run, "--video", tmp_path / "out.mp4")
+    assert result.exit_code == 2
+    assert "render_modes" in result.output
+    assert not (tmp_path / "out.mp4").exists()
+    assert command(run, "--episodes", 1).exit_code == 0
+
+
+def test_a_package_that_rendering_needs(tmp_path, monkeypatch):
+    run = run_of(tmp_path / "run")
+
+    def render(self):
+        raise gym.error.DependencyNotInstalled("pygame is not installed")
+
+    monkeypatch.setattr(Lamp, "render", render)
+    result = command(run, "--video", tmp_path / "out.mp4")
+    assert result.exit_code == 2
+    assert "pygame is not installed" in result.output
+    assert "pip install 'epibatch[video]'" in result.output
+
+
+def test_an_environment_that_is_not_registered_here(tmp_path, monkeypatch):
+    from epibatch.core import registry
+
+    run = run_of(tmp_path / "run")
+    monkeypatch.delitem(registry._env_creators, "Lamp")
+    with pytest.raises(UnknownNameError, match="'Lamp'"):
+        Player(run)
+    assert command(run).exit_code == 2
+
+
+def test_configs_that_are_code(tmp_path):
+    algo = PPOConfig().environment(lambda config: Lamp(config)).build_algo()
+    algo.save_to_path(tmp_path / "saved")
+    algo.stop()
+    with pytest.raises(CheckpointError, match=r"(?s)environment\.env.*Policy\.from_checkpoint"):
+        Player(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("missing", ["nothing", "empty"])
+def test_no_checkpoint(tmp_path, missing):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / "config.yaml").write_text("algorithm: ppo")
+    result = command(tmp_path / missing)
+    assert result.exit_code == 2
+    assert "error: " in result.output
