@@ -12,30 +12,40 @@ import pytest
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
+from epibatch.core.structs import flatten
 
 LSTM = {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 5}
 
 
 class Walk(gym.Env):
-    """Random observations and rewards, episodes of 3 to 9 steps; `info["got"]` is the action as it came."""
+    """Random observations and rewards, 3 to 9 steps; infos tell the action as it came, and the observation."""
 
-    def __init__(self, action_space=None, shape=(3,)):
-        self.observation_space = gym.spaces.Box(-5, 5, shape)
+    def __init__(self, action_space=None, shape=(3,), observation_space=None):
+        self.observation_space = observation_space or gym.spaces.Box(-5, 5, shape)
         self.action_space = action_space or gym.spaces.Discrete(3)
 
     def _observe(self):
-        return self.np_random.uniform(-5, 5, self.observation_space.shape).astype(np.float32)
+        self.observation_space.seed(int(self.np_random.integers(2**31)))
+        return self.observation_space.sample()
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self._left = int(self.np_random.integers(3, 10))
-        return self._observe(), {}
+        observation = self._observe()
+        return observation, {"raw": [observation]}
 
     def step(self, action):
         assert self.action_space.contains(action), action
         self._left -= 1
-        got = np.array(action, np.float64)
-        return self._observe(), float(self.np_random.normal()), self._left == 0, False, {"got": got}
+        infos = {"got": flat(action)}
+        observation = self._observe()
+        infos["raw"] = [observation]
+        return observation, float(self.np_random.normal()), self._left == 0, False, infos
+
+
+def flat(action):
+    """The numbers of an action in one row."""
+    return np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in flatten(action)[0]])
 
 
 class LastReward(ConnectorV2):
@@ -62,7 +72,13 @@ class MeanOfFour(ConnectorV2):
 def config(case, num_envs=1, seed=3):
     """The config of a case, with small networks."""
     box = gym.spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([5.0, 0.5], np.float32))
-    env_config = {"box": {"action_space": box}, "frames": {"shape": (3, 1)}}.get(case, {})
+    nested = gym.spaces.Dict(a=gym.spaces.Box(-5, 5, (2, 2)), b=gym.spaces.Tuple([gym.spaces.Discrete(4, start=3)]))
+    actions = gym.spaces.Tuple([box, gym.spaces.Dict(x=gym.spaces.Discrete(3, start=-1), y=gym.spaces.MultiBinary(2))])
+    env_config = {
+        "box": {"action_space": box},
+        "frames": {"shape": (3, 1)},
+        "nested": {"observation_space": nested, "action_space": actions},
+    }.get(case, {})
     made = (
         PPOConfig()
         .environment(Walk, env_config=env_config)
@@ -73,6 +89,7 @@ def config(case, num_envs=1, seed=3):
     )
     pieces = {
         "frames": [{"piece": "frame_stacking", "num_frames": 4}],
+        "filter": [{"piece": "mean_std_filter"}],
         "reward": lambda env, spaces, device: [LastReward()],
         "mean": lambda env, spaces, device: [MeanOfFour()],
     }

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from epibatch import Policy
 from epibatch.algorithms.policy import PolicyState
 from epibatch.core.errors import ColumnError, ConfigError, EpisodeStateError
+from epibatch.core.structs import flatten, map_struct
 from epibatch.env_runner import make_vector_env
 
-CASES = ("mlp", "lstm", "frames", "box", "reward", "mean")
+CASES = ("mlp", "lstm", "frames", "box", "nested", "reward", "mean")
+FLAT = tuple(case for case in CASES if case != "nested")
 
 
 def policies(algo, tmp_path):
@@ -32,17 +36,22 @@ def sampled_actions(algo, vector_steps, explore):
     return got
 
 
+def numbers(action):
+    """The numbers of an action in one row, as the environment tells it."""
+    return np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in flatten(action)[0]])
+
+
 def acted_actions(policy, env, vector_steps, explore, seed):
     """The same in a vector environment that somebody steps, and that resets a step after an end."""
     obs, _ = env.reset(seed=seed)
-    state, rewards = None, np.zeros(len(obs))
-    starts = done = np.zeros(len(obs), bool)
-    taken = [[] for _ in range(len(obs))]
+    state, rewards = None, np.zeros(env.num_envs)
+    starts = done = np.zeros(env.num_envs, bool)
+    taken = [[] for _ in range(env.num_envs)]
     for _ in range(vector_steps):
         actions, state = policy.act(obs, state, explore=explore, reward=rewards, starts=starts)
         obs, rewards, terminated, truncated, _ = env.step(actions)
         for i in np.flatnonzero(~done):
-            taken[i].append(actions[i])
+            taken[i].append(numbers(map_struct(lambda leaf, i=i: leaf[i], actions)))
         starts, done = done, terminated | truncated
     env.close()
     return taken
@@ -75,7 +84,7 @@ def test_single_observations_over_whole_episodes(algorithm, walk, tmp_path, case
         while len(mine) < len(theirs):
             action, state = policy.act(obs, state, reward=reward)
             obs, reward, terminated, _, _ = env.step(action)
-            mine.append(action)
+            mine.append(numbers(action))
             if terminated:
                 (obs, _), state = env.reset(), None
         np.testing.assert_array_equal(mine, theirs)
@@ -90,7 +99,7 @@ def test_first_exploring_episode_of_single_observations(algorithm, walk, case):
     while not terminated:
         action, state = policy.act(obs, state, reward=reward, explore=True)
         obs, reward, terminated, _, _ = env.step(action)
-        mine.append(action)
+        mine.append(numbers(action))
     (episode,) = algo.env_runner.sample(num_episodes=1, explore=True)
     np.testing.assert_array_equal(mine, [info["got"] for info in episode.get_infos()[1:]])
 
@@ -109,7 +118,7 @@ def test_actions_are_what_the_environment_takes(algorithm):
     assert isinstance(discrete, np.int64)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", FLAT)
 def test_a_state_is_a_value(algorithm, case):
     policy = algorithm(case).get_policy()
     rng = np.random.default_rng(0)
@@ -158,6 +167,32 @@ def test_a_single_row_can_start_too(algorithm):
     _, restarted = policy.act(obs, state, starts=True)
     _, fresh = policy.act(obs)
     np.testing.assert_array_equal(restarted._outputs["action_dist_inputs"], fresh._outputs["action_dist_inputs"])
+
+
+def test_running_statistics_are_those_of_the_training_and_frozen(algorithm, tmp_path):
+    algo = algorithm("filter")
+    algo.train()
+    algo.train()
+    made = policies(algo, tmp_path)
+    before = {name: policy._env_to_module.get_state() for name, policy in made.items()}
+    assert before["live"]["mean_std_filter"]
+    algo.env_runner.pipelines["env_to_module"].freeze()
+    episodes = algo.env_runner.sample(num_episodes=5, explore=False)
+    for name, policy in made.items():
+        for episode in episodes:
+            state, infos = None, episode.get_infos()
+            for info, later in itertools.pairwise(infos):
+                action, state = policy.act(info["raw"][0], state)
+                np.testing.assert_array_equal(numbers(action), later["got"])
+        if name == "loaded":
+            after = policy._env_to_module.get_state()
+            for key, value in before[name]["mean_std_filter"].items():
+                np.testing.assert_equal(after["mean_std_filter"][key], value)
+    plain = policies(algo, tmp_path)["loaded"]
+    plain._env_to_module.reset_state()
+    _, with_statistics = made["loaded"].act(infos[0]["raw"][0])
+    _, without = plain.act(infos[0]["raw"][0])
+    assert not np.allclose(with_statistics._outputs["action_dist_inputs"], without._outputs["action_dist_inputs"])
 
 
 def test_seeds(algorithm):
