@@ -139,7 +139,7 @@ class Chunk:
             self.spaces,
             self.id_,
             self.t_started + end - self.start,
-            copy.deepcopy(custom),
+            copy.deepcopy(custom) if custom else None,
         )
 
     def view(self) -> SingleAgentEpisode:

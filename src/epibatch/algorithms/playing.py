@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -186,6 +187,8 @@ def play(path: Path, count: int, *, video: Path | None = None, **options: Any) -
         EpibatchError: nothing could be played.
         NotAvailableError: a package is missing that the environment renders with.
     """
+    # A video has no sound; where there is no sound card pygame's library would say so at length.
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     console = Console(highlight=False)
     played: list[Episode] = []
     code, report = 0, ""
