@@ -210,6 +210,25 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
 
     # -- whole columns, for batches ---------------------------------------------------------------
 
+    def latest_steps(self, name: str, steps: int) -> tuple[Any, np.ndarray[Any, np.dtype[np.bool_]]]:
+        """The newest actions or rewards of every environment.
+
+        Args:
+            name: `actions` or `rewards`.
+            steps: How many.
+
+        Returns:
+            The block's last rows, arrays of shape [at most `steps`, N, ...], newest last (views; do not write
+            to them); and which of them belong to the environments' episodes: bool, [the same, N].
+        """
+        block = self.block
+        column = block.actions if name == Columns.ACTIONS else block.rewards
+        first = max(0, block.row - steps)
+        held = np.arange(first, block.row)[:, None] >= self._lows
+        if not column.leaves:  # no step yet
+            return np.empty((0, block.num_envs)), held[:0]
+        return unflatten(column.form, [leaf[first : block.row] for leaf in column.leaves]), held
+
     def output_names(self) -> list[str]:
         """Names of the model outputs."""
         return list(self.block.extras)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .flatten_observations import FlattenObservations
     from .frame_stacking import FrameStackingEnvToModule
     from .mean_std_filter import MeanStdFilter
+    from .prev_actions_prev_rewards import PrevActionsPrevRewards
 
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "FlattenObservations",
     "FrameStackingEnvToModule",
     "MeanStdFilter",
+    "PrevActionsPrevRewards",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -44,5 +46,6 @@ __getattr__, __dir__ = lazy_exports(
         "FrameStackingEnvToModule": ".frame_stacking",
         "MeanStdFilter": ".mean_std_filter",
         "NumpyToTensor": "..common",
+        "PrevActionsPrevRewards": ".prev_actions_prev_rewards",
     },
 )

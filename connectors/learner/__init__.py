@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .frame_stacking import FrameStackingLearner
     from .general_advantage_estimation import GeneralAdvantageEstimation
     from .learner_connector_pipeline import LearnerConnectorPipeline
+    from .prev_actions_prev_rewards_learner import PrevActionsPrevRewardsLearner
 
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "FrameStackingLearner",
     "GeneralAdvantageEstimation",
     "LearnerConnectorPipeline",
+    "PrevActionsPrevRewardsLearner",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -52,5 +54,6 @@ __getattr__, __dir__ = lazy_exports(
         "GeneralAdvantageEstimation": ".general_advantage_estimation",
         "LearnerConnectorPipeline": ".learner_connector_pipeline",
         "NumpyToTensor": "..common",
+        "PrevActionsPrevRewardsLearner": ".prev_actions_prev_rewards_learner",
     },
 )

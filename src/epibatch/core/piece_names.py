@@ -68,6 +68,8 @@ BUILT_IN_PIECES: dict[str, str] = {
     "mean_std_filter": f"{_TO_MODULE}.mean_std_filter:MeanStdFilter",
     "normalize_and_clip_actions": f"{_TO_ENV}.normalize_and_clip_actions:NormalizeAndClipActions",
     "numpy_to_tensor": f"{_COMMON}.numpy_to_tensor:NumpyToTensor",
+    "prev_actions_prev_rewards": f"{_TO_MODULE}.prev_actions_prev_rewards:PrevActionsPrevRewards",
+    "prev_actions_prev_rewards_learner": f"{_LEARNER}.prev_actions_prev_rewards_learner:PrevActionsPrevRewardsLearner",
     "remove_single_ts_time_rank_from_batch": (
         f"{_TO_ENV}.remove_single_ts_time_rank_from_batch:RemoveSingleTsTimeRankFromBatch"
     ),

@@ -1,0 +1,86 @@
+"""Shows the module in training the actions and rewards before each observation of plain episodes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import SpaceError, explain
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..env_to_module.prev_actions_prev_rewards import StepsBefore
+from ..episode_column import EpisodeColumn
+from ..gather import gather
+
+__all__ = ["PrevActionsPrevRewardsLearner"]
+
+
+class PrevActionsPrevRewardsLearner(ColumnarPiece):
+    """Adds column `obs`: dicts of each observation and the actions and rewards before it.
+
+    It gives a train batch the observations that `PrevActionsPrevRewards` gave the module, for
+    episodes that were recorded without that piece: offline, or in a loop of one's own. Where the
+    piece acted, its dicts are in the episodes, and this one is not needed. The episodes stay as
+    they are.
+
+    Args:
+        input_observation_space: Space of one observation, of any kind.
+        input_action_space: Space of one action.
+        n_prev_actions: How many actions to show; 0 leaves the key out.
+        n_prev_rewards: How many rewards to show; 0 leaves the key out.
+
+    Raises:
+        ConfigError: a number that is no int of at least 0.
+        SpaceError: observations that are such dicts already, or actions of another kind.
+        LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        n_prev_actions: int = 1,
+        n_prev_rewards: int = 1,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        self.n_prev_actions = n_prev_actions
+        self.n_prev_rewards = n_prev_rewards
+        self._steps = StepsBefore(type(self).__name__, n_prev_actions, n_prev_rewards)
+        self.lookback = self._steps.lookback
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The Dict of the observation and what is shown beside it."""
+        if isinstance(input_observation_space, gym.spaces.Dict):
+            self._refuse_twice(input_observation_space.spaces)
+        return self._steps.space(input_observation_space, input_action_space)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the column."""
+        observations = gather(call, Columns.OBS, plus_one=call.plus_one)
+        if isinstance(observations, dict):
+            self._refuse_twice(observations)
+        out = {StepsBefore.ORIG_OBS_KEY: observations}
+        for key, part in self._steps.parts(self.input_action_space).items():
+            out[key] = part.before_every(call)
+        batch[Columns.OBS] = EpisodeColumn(out, call.counts)
+        return batch
+
+    def _refuse_twice(self, keys: Any) -> None:
+        if StepsBefore.ORIG_OBS_KEY in keys:
+            raise SpaceError(
+                explain(
+                    type(self).__name__,
+                    expected="observations as the environment gave them",
+                    found=f"dicts of {', '.join(map(str, keys))}, which show earlier steps already",
+                    do="leave this piece out: PrevActionsPrevRewards wrote them into the episodes",
+                )
+            )

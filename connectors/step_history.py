@@ -1,0 +1,159 @@
+"""Earlier actions and rewards of every chunk, as vectors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import LookbackError, SpaceError, explain
+from epibatch.core.spaces import flatten_inputs_to_1d_tensor, get_base_struct_from_space
+from epibatch.core.structs import map_struct, unflatten
+
+from .call import Call
+
+__all__ = ["StepHistory"]
+
+Vectors = npt.NDArray[np.float32]
+
+
+class StepHistory:
+    """The last actions or rewards before an observation, oldest first, zeros before the episode's start.
+
+    An action is one float32 vector: its leaves side by side, dicts sorted by key, Discrete and
+    MultiDiscrete ones as one-hot vectors, the others as they are. A reward is a vector of length 1.
+
+    Args:
+        name: `actions` or `rewards`.
+        count: How many.
+        action_space: Space of one action, if it is about actions.
+        owner: Name of the piece, for messages.
+
+    Attributes:
+        space: The Box of `count` vectors side by side.
+
+    Raises:
+        SpaceError: actions without a fixed number of entries.
+    """
+
+    __slots__ = ("_count", "_name", "_owner", "_size", "_struct", "space")
+
+    def __init__(self, name: str, count: int, action_space: gym.Space[Any] | None, owner: str) -> None:
+        self._name, self._count, self._owner, self._struct = name, count, owner, None
+        if name == Columns.ACTIONS:
+            self._struct = get_base_struct_from_space(action_space)
+            bounds = map_struct(lambda leaf: _bounds(leaf, owner), self._struct)
+            low, high = flatten_inputs_to_1d_tensor(bounds).reshape(-1, 2).T
+        else:
+            low, high = np.array([[-np.inf], [np.inf]], np.float32)
+        self._size = len(low)
+        self.space = gym.spaces.Box(np.tile(low, count), np.tile(high, count), dtype=np.float32)
+
+    def before_newest(self, call: Call) -> Vectors:
+        """What came before the newest observation of each chunk: float32, shape [chunks, count * size].
+
+        Raises:
+            LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
+        """
+        out = np.zeros((len(call.episodes), self._count, self._size), np.float32)
+        recording = call.recording
+        if recording is not None:
+            rows, held = recording.latest_steps(self._name, self._count)
+            counts = held.sum(0)
+            for env in np.flatnonzero(counts < self._count).tolist():
+                own = recording.chunks[env]
+                self._check(call, env, own.t_started, own.start - own.low)
+            if counts.any():
+                by_env = held.T
+                held_rows = map_struct(lambda leaf: leaf.swapaxes(0, 1)[by_env], rows)
+                out[:, self._count - len(held) :][by_env] = self._vectors(held_rows)
+        else:
+            for chunk, episode in enumerate(call.episodes):
+                stop = len(episode)
+                start = max(stop - self._count, -call.history(chunk)[1])
+                if stop - start < self._count:
+                    self._check(call, chunk, *call.history(chunk))
+                if start < stop:
+                    out[chunk, start - stop :] = self._vectors(self._rows(episode, start, stop))
+        return out.reshape(len(out), -1)
+
+    def before_every(self, call: Call) -> Vectors:
+        """What came before each observation that is in the batch: float32, shape [rows, count * size].
+
+        Raises:
+            LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
+        """
+        counts, lengths = call.counts, call.lengths.tolist()
+        before = np.zeros(len(lengths), np.int64)
+        for chunk in range(len(lengths)):
+            started, lookback = call.history(chunk)
+            before[chunk] = min(self._count, lookback)
+            if lookback < self._count:
+                self._check(call, chunk, started, lookback)
+        vectors = self._all(call, before.tolist(), lengths)
+        # Position of each observation's next step among `vectors`, and how many of them come before it.
+        next_steps = np.cumsum(before + call.lengths) - call.lengths
+        at = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        available, at = np.repeat(before, counts) + at, np.repeat(next_steps, counts) + at
+        out = np.zeros((len(at), self._count, self._size), np.float32)
+        for back in range(1, self._count + 1):
+            exists = available >= back
+            out[exists, -back] = vectors[at[exists] - back]
+        return out.reshape(len(out), -1)
+
+    def _all(self, call: Call, before: list[int], lengths: list[int]) -> Vectors:
+        """The vectors of every chunk's steps, from `before` steps before its start on."""
+        if call.vector is not None:
+            steps = [np.arange(-first, length) for first, length in zip(before, lengths)]
+            return self._vectors(call.vector.gather_before(self._name, steps))
+        episodes = call.lengthened or call.episodes
+        parts = [self._rows(episode, -first, stop) for episode, first, stop in zip(episodes, before, lengths)]
+        return np.concatenate([self._vectors(part) for part in parts])
+
+    def _rows(self, episode: Any, start: int, stop: int) -> Any:
+        buffer = episode.actions if self._name == Columns.ACTIONS else episode.rewards
+        rows = buffer.rows(start, stop)
+        return unflatten(buffer.form, rows)
+
+    def _vectors(self, rows: Any) -> Vectors:
+        vectors: Vectors = flatten_inputs_to_1d_tensor(rows, self._struct)
+        return vectors
+
+    def _check(self, call: Call, chunk: int, started: int, lookback: int) -> None:
+        """Make sure that what a chunk does not hold does not exist either."""
+        if started > lookback:
+            raise LookbackError(
+                explain(
+                    f"{self._owner}, {call.describe(chunk)} that starts at t={started}",
+                    expected=f"a lookback of {min(self._count, started)} steps",
+                    found=f"{lookback} steps (zeros would hide {self._name} that exist)",
+                    do=f"cut episodes with len_lookback_buffer={self._count}",
+                )
+            )
+
+
+def _bounds(leaf: Any, owner: str) -> Vectors:
+    """Lower and upper bound of an action leaf's entries as they are stored: float32, shape [1, entries * 2]."""
+    if isinstance(leaf, gym.spaces.Box):  # what is stored is the module's action, which has no bounds
+        return np.tile(np.array([-np.inf, np.inf], np.float32), (1, math.prod(leaf.shape)))
+    size = 0
+    if isinstance(leaf, gym.spaces.Discrete):
+        size = int(leaf.n)
+    elif isinstance(leaf, gym.spaces.MultiDiscrete):
+        size = int(leaf.nvec.sum())
+    elif isinstance(leaf, gym.spaces.MultiBinary):
+        size = math.prod(leaf.shape)
+    if size:
+        return np.tile(np.array([0, 1], np.float32), (1, size))
+    raise SpaceError(
+        explain(
+            owner,
+            expected="actions of Box, Discrete, MultiDiscrete and MultiBinary parts",
+            found="no action space" if leaf is None else repr(leaf),
+            do="pass the action space to the pipeline" if leaf is None else "leave the piece out",
+        )
+    )
