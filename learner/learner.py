@@ -191,12 +191,14 @@ class Learner:
             generator=self._generator,
             remainder=settings.remainder,
         )
-        means = UpdateMetrics(num_minibatches=len(minibatches), num_epochs=settings.num_epochs)
         if optimizer is None:  # a fixed policy: nothing to train
             return {"num_rows": minibatches.num_rows, "num_minibatches": 0}
+        means = UpdateMetrics()
         coefficients = self._coefficients[module_id]
-        for minibatch in minibatches:
-            self._step(module_id, optimizer, minibatch, means)
+        for epoch in minibatches.by_epoch():
+            means.begin_epoch()
+            for minibatch in epoch:
+                self._step(module_id, optimizer, minibatch, means)
         self._coefficients[module_id] = self._loss.adapt(coefficients, means.last_epoch())
         return {**means.result(), "lr": settings.lr, **coefficients}
 

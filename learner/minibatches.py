@@ -13,21 +13,24 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, explain, nearest
 from epibatch.core.structs import Form, flatten, unflatten
 
+from .minibatch_sizes import REMAINDERS, minibatch_sizes
+
 __all__ = ["REMAINDERS", "SHUFFLES", "Minibatches"]
 
 SHUFFLES = ("epoch", "once", None)
-REMAINDERS = ("keep", "drop", "spread")
 
 # From this many minibatches per epoch on, one shuffled copy that is sliced beats a gather per minibatch.
 _COPY_FROM = 9
 
 
 class Minibatches:
-    """An iterable over the minibatches of `epochs` passes through one batch.
+    """The minibatches of one module's batch, over `epochs` passes.
 
-    A batch with `seq_lens` is recurrent: whole sequences are selected, and `size` still counts timesteps,
-    so a minibatch holds `max(1, size // T)` sequences. Rows (sequences) whose `loss_mask` is False
-    everywhere carry no loss and are left out once, before anything is shuffled; the column stays.
+    A batch with `seq_lens` is recurrent: its rows are sequences, which are selected whole. `size` counts the timesteps
+    that carry loss; padding and bootstrap steps come along and do not count. A minibatch of sequences ends with the one
+    that brings it nearest to `size`, so it is off by no more than half of that sequence. Rows (sequences) whose
+    `loss_mask` is False everywhere carry no loss and are left out once, before anything is shuffled; the
+    column stays.
     Lists and arrays with one item per row (infos, say) are selected like tensors; a list of another
     length in a recurrent batch cannot be aligned with sequences and is left out.
 
@@ -37,9 +40,9 @@ class Minibatches:
         epochs: passes through the batch.
         shuffle: "once" orders the rows anew once, "epoch" in every epoch, None never.
         generator: source of the random order; torch's global one if None.
-        remainder: what becomes of a last minibatch that would be short: "keep" delivers it short, "drop" leaves
-            it out (unless it is the only one), "spread" makes `rows // size` minibatches whose sizes differ by
-            at most one row.
+        remainder: what becomes of rows at the end that are too few for a minibatch: "keep" delivers them as a short
+            one, "drop" leaves them out (unless there is no other), "spread" makes `timesteps // size` minibatches as
+            equal as whole rows allow.
 
     Raises:
         BatchLayoutError: the batch has no rows, or none that `loss_mask` leaves.
@@ -63,55 +66,62 @@ class Minibatches:
         remainder: str = "keep",
     ) -> None:
         check_minibatch_settings(size=size, epochs=epochs, shuffle=shuffle, remainder=remainder)
+        self._size = size
         self._epochs = epochs
         self._shuffle = shuffle
         self._generator = generator
+        self._remainder = remainder
         self._leaves, self._form, rows = _aligned_columns(batch)
         self._kept = _rows_with_loss(batch.get(Columns.LOSS_MASK), rows)
         self._num_rows = rows if self._kept is None else len(self._kept)
-        steps = _steps_per_row(batch)
-        per_batch = self._num_rows if size is None else max(1, size // steps)
-        self._sizes = _minibatch_sizes(self._num_rows, per_batch, remainder)
+        self._steps = _steps_per_row(batch)
 
     @property
     def num_rows(self) -> int:
         """Rows (sequences, if recurrent) that one epoch draws from."""
         return self._num_rows
 
-    @property
-    def sizes(self) -> list[int]:
-        """Rows (sequences, if recurrent) of each minibatch of one epoch."""
-        return list(self._sizes)
-
-    def __len__(self) -> int:
-        return self._epochs * len(self._sizes)
-
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        for epoch in self.by_epoch():
+            yield from epoch
+
+    def by_epoch(self) -> Iterator[Iterator[dict[str, Any]]]:
+        """The minibatches of each epoch by themselves; an epoch is to be used up before the next one is asked for."""
         if self._shuffle == "epoch":
             for _ in range(self._epochs):
-                yield from self._one_epoch(self._order())
+                yield self._one_epoch(self._order())
             return
         order = self._order() if self._shuffle == "once" else self._kept
         leaves = self._leaves if order is None else [_select(leaf, order) for leaf in self._leaves]
+        sizes = self._sizes(order)
         for _ in range(self._epochs):
-            yield from self._slices(leaves)
+            yield self._slices(leaves, sizes)
 
     def _order(self) -> torch.Tensor:
         order = torch.randperm(self._num_rows, generator=self._generator)
         return order if self._kept is None else self._kept[order]
 
+    def _sizes(self, order: torch.Tensor | None) -> list[int]:
+        """Rows of each minibatch when the rows come in this order."""
+        if self._steps is None:
+            steps = np.ones(self._num_rows, np.int64)
+        else:
+            steps = self._steps if order is None else self._steps[order.numpy()]
+        return minibatch_sizes(steps, self._size, self._remainder)
+
     def _one_epoch(self, order: torch.Tensor) -> Iterator[dict[str, Any]]:
-        if len(self._sizes) >= _COPY_FROM:
-            yield from self._slices([_select(leaf, order) for leaf in self._leaves])
+        sizes = self._sizes(order)
+        if len(sizes) >= _COPY_FROM:
+            yield from self._slices([_select(leaf, order) for leaf in self._leaves], sizes)
             return
         start = 0
-        for size in self._sizes:
+        for size in sizes:
             rows = order[start : start + size]
             start += size
             yield self._build([_select(leaf, rows) for leaf in self._leaves])
 
-    def _slices(self, leaves: list[Any]) -> Iterator[dict[str, Any]]:
-        for parts in zip(*(_split(leaf, self._sizes) for leaf in leaves)):
+    def _slices(self, leaves: list[Any], sizes: list[int]) -> Iterator[dict[str, Any]]:
+        for parts in zip(*(_split(leaf, sizes) for leaf in leaves)):
             yield self._build(list(parts))
 
     def _build(self, leaves: list[Any]) -> dict[str, Any]:
@@ -187,37 +197,14 @@ def _rows_with_loss(mask: Any, rows: int) -> torch.Tensor | None:
     return kept
 
 
-def _steps_per_row(batch: Mapping[str, Any]) -> int:
+def _steps_per_row(batch: Mapping[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]] | None:
+    """The timesteps of every sequence that carry loss; None if rows are timesteps."""
     if Columns.SEQ_LENS not in batch:
-        return 1
-    for name in (Columns.LOSS_MASK, Columns.REWARDS, Columns.OBS):
-        column = batch.get(name)
-        if column is None:
-            continue
-        leaf = flatten(column)[0][0]
-        if getattr(leaf, "ndim", 0) >= 2:
-            return max(1, int(leaf.shape[1]))
-    raise BatchLayoutError(
-        explain(
-            "minibatches of a recurrent batch",
-            expected="loss_mask, rewards or obs of shape [B, T, ...] beside seq_lens",
-            found=f"columns {sorted(batch)}",
-            do="keep AddTimeDimToBatchAndZeroPad in the learner pipeline",
-        )
-    )
-
-
-def _minibatch_sizes(rows: int, size: int, remainder: str) -> list[int]:
-    full, rest = divmod(rows, size)
-    if full == 0:
-        return [rows]
-    if remainder == "spread":
-        share, extra = divmod(rows, full)
-        return [share + 1] * extra + [share] * (full - extra)
-    sizes = [size] * full
-    if rest and remainder == "keep":
-        sizes.append(rest)
-    return sizes
+        return None
+    mask = batch.get(Columns.LOSS_MASK)
+    if mask is None:
+        return np.asarray(torch.as_tensor(batch[Columns.SEQ_LENS]).cpu(), np.int64)
+    return np.asarray(torch.as_tensor(mask).cpu().flatten(1).sum(1), np.int64)
 
 
 def _select(leaf: Any, rows: torch.Tensor) -> Any:

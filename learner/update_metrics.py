@@ -13,46 +13,42 @@ __all__ = ["UpdateMetrics"]
 
 
 class UpdateMetrics:
-    """Collects the minibatches' metrics, weighted by their valid rows, and the last epoch's value predictions.
+    """Collects the minibatches' metrics, weighted by their valid rows, and the last epoch's value predictions."""
 
-    Args:
-        num_minibatches: minibatches of the whole update.
-        num_epochs: epochs they belong to.
-    """
-
-    def __init__(self, *, num_minibatches: int, num_epochs: int) -> None:
-        self._per_epoch = num_minibatches // num_epochs
-        self._first_of_last = num_minibatches - self._per_epoch
+    def __init__(self) -> None:
+        self._first_of_epoch = 0
         self._values: list[Mapping[str, float]] = []
         self._weights: list[int] = []
         self._predictions: list[torch.Tensor] = []
         self._targets: list[torch.Tensor] = []
 
+    def begin_epoch(self) -> None:
+        """The minibatches from here on are those of another epoch."""
+        self._first_of_epoch = len(self._values)
+        self._predictions.clear()
+        self._targets.clear()
+
     def add(self, values: Mapping[str, float], minibatch: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        """Take in one minibatch's metrics and, in the last epoch, its value predictions and targets."""
+        """Take in one minibatch's metrics, value predictions and targets."""
         mask = minibatch.get(Columns.LOSS_MASK)
-        in_last_epoch = len(self._values) >= self._first_of_last
+        recurrent = mask is not None and mask.ndim > 1
         self._values.append(values)
-        if mask is not None and mask.ndim > 1:
-            self._weights.append(int(mask.sum()))
-        else:
-            self._weights.append(_num_rows(minibatch))
-        if in_last_epoch and Columns.VF_PREDS in outputs and Columns.VALUE_TARGETS in minibatch:
+        self._weights.append(int(mask.sum()) if mask is not None and recurrent else _num_rows(minibatch))
+        if Columns.VF_PREDS in outputs and Columns.VALUE_TARGETS in minibatch:
             predictions, targets = outputs[Columns.VF_PREDS].detach(), minibatch[Columns.VALUE_TARGETS]
-            recurrent = mask is not None and mask.ndim > 1
             self._predictions.append(predictions[mask] if recurrent else predictions)
             self._targets.append(targets[mask] if recurrent else targets)
 
     def last_epoch(self) -> dict[str, float]:
         """Means over the last epoch."""
-        return self._means(self._first_of_last)
+        return self._means(self._first_of_epoch)
 
     def result(self) -> dict[str, float]:
         """Means over the whole update, with `explained_variance`, `num_rows` and `num_minibatches`."""
         means = self._means(0)
         if self._targets:
             means["explained_variance"] = _explained_variance(torch.cat(self._predictions), torch.cat(self._targets))
-        means["num_rows"] = sum(self._weights[self._first_of_last :])
+        means["num_rows"] = sum(self._weights[self._first_of_epoch :])
         means["num_minibatches"] = len(self._values)
         return means
 

@@ -311,7 +311,7 @@ def test_recurrent_module_and_padding_does_not_matter():
         results.append(each.update(episodes=[1])[KEY])
         found.append(parameters(module))
     assert results[0] == results[1] and same(*found)
-    assert results[0]["num_rows"] == 21 and results[0]["num_minibatches"] == 9
+    assert results[0]["num_rows"] == 21 and 6 <= results[0]["num_minibatches"] <= 9
 
 
 class Fixed(RLModule):

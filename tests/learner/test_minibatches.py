@@ -37,15 +37,17 @@ def test_every_epoch_delivers_every_row_once(rows, size, epochs, shuffle, remain
     minibatches = Minibatches(
         batch, size=size, epochs=epochs, shuffle=shuffle, remainder=remainder, generator=generator()
     )
-    parts = list(minibatches)
-    assert len(parts) == len(minibatches)
-    for part in parts:
-        np.testing.assert_array_equal(part["y"][:, 0], part["x"] * 2.0)
-    per_epoch = len(parts) // epochs
-    for epoch in range(epochs):
-        own = parts[epoch * per_epoch : (epoch + 1) * per_epoch]
-        assert [len(part["x"]) for part in own] == minibatches.sizes
+    found = [list(epoch) for epoch in minibatches.by_epoch()]
+    assert len(found) == epochs
+    for own in found:
+        for part in own:
+            np.testing.assert_array_equal(part["y"][:, 0], part["x"] * 2.0)
         assert sorted(torch.cat([part["x"] for part in own]).tolist()) == list(range(rows))
+        sizes = [len(part["x"]) for part in own]
+        if remainder == "spread":
+            assert len(sizes) == max(1, rows // (size or rows)) and max(sizes) - min(sizes) <= 1
+        else:
+            assert set(sizes[:-1]) <= {size} and sizes[-1] <= (size or rows)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_every_epoch_delivers_every_row_once(rows, size, epochs, shuffle, remain
 )
 def test_remainder(rows, size, remainder, sizes):
     minibatches = Minibatches({"x": torch.arange(rows)}, size=size, shuffle=None, remainder=remainder)
-    assert [len(part["x"]) for part in minibatches] == sizes == minibatches.sizes
+    assert [len(part["x"]) for part in minibatches] == sizes
 
 
 def test_order():
@@ -111,7 +113,7 @@ def recurrent(sequences: int = 5, steps: int = 4) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize(("size", "per_batch"), [(8, 2), (11, 2), (3, 1), (None, 5), (100, 5)])
+@pytest.mark.parametrize(("size", "per_batch"), [(8, 2), (9, 2), (11, 3), (3, 1), (None, 5), (100, 5)])
 def test_recurrent_batches_go_by_whole_sequences(size, per_batch):
     parts = list(Minibatches(recurrent(), size=size, shuffle="epoch", generator=generator()))
     assert [len(part["seq_lens"]) for part in parts][:-1] == [per_batch] * (len(parts) - 1)
@@ -130,7 +132,53 @@ def test_sequences_without_any_loss_are_left_out():
     batch["loss_mask"][2] = False
     batch["loss_mask"][1, 1:] = False
     parts = list(Minibatches(batch, size=4, shuffle=None))
-    assert [part["seq_lens"].item() for part in parts] == [1, 2, 4, 5]
+    assert [part["seq_lens"].tolist() for part in parts] == [[1], [2, 4], [5]]  # 4, 1 + 4 and 4 steps with loss
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=60).filter(any),
+    st.one_of(st.none(), st.integers(1, 80)),
+    st.sampled_from(["epoch", "once", None]),
+    st.sampled_from(["keep", "drop", "spread"]),
+    st.booleans(),
+)
+def test_minibatches_of_sequences_have_the_size_asked_for(lens, size, shuffle, remainder, bootstrap):
+    """Real steps count, padding and bootstrap steps do not; whole sequences are off by half of one at most."""
+    steps = 9 + bootstrap
+    mask = torch.arange(steps) < torch.tensor(lens)[:, None]
+    x = torch.arange(len(lens) * steps).reshape(len(lens), steps)
+    batch = {"x": x, "seq_lens": torch.tensor(lens), "loss_mask": mask}
+    minibatches = Minibatches(
+        batch, size=size, epochs=2, shuffle=shuffle, remainder=remainder, generator=generator(len(lens))
+    )
+    for epoch in minibatches.by_epoch():
+        parts = list(epoch)
+        counts = [int(part["loss_mask"].sum()) for part in parts]
+        seen = sorted(torch.cat([part["x"][part["loss_mask"]] for part in parts]).tolist())
+        assert min(counts) >= 1
+        if remainder == "drop":
+            assert len(seen) == len(set(seen)) and len(seen) > sum(lens) - (size or 1)
+        else:
+            assert seen == x[mask].tolist()  # every step once
+        if size is None or sum(lens) <= size:
+            assert len(parts) == 1
+        elif remainder != "spread":
+            for part, count in zip(parts[: len(parts) - (remainder == "keep")], counts):
+                last = int(part["seq_lens"][-1])
+                assert count - last < size and abs(count - size) <= max(9 / 2, last - size)
+        else:
+            assert len(parts) == min(int((mask.any(1)).sum()), sum(lens) // size)
+            if size >= 9:
+                assert max(abs(count - sum(lens) / len(parts)) for count in counts) <= 9
+
+
+@pytest.mark.parametrize("shuffle", ["epoch", "once", None])
+def test_without_a_mask_the_lengths_count(shuffle):
+    batch = {"obs": torch.zeros(6, 5, 2), "seq_lens": torch.tensor([5, 1, 1, 1, 1, 1])}
+    parts = list(Minibatches(batch, size=5, shuffle=shuffle, generator=generator()))
+    assert sorted(flat(part["seq_lens"].tolist() for part in parts)) == [1, 1, 1, 1, 1, 5]
+    if shuffle is None:
+        assert [part["seq_lens"].tolist() for part in parts] == [[5], [1] * 5]
 
 
 def test_other_columns():
@@ -160,7 +208,6 @@ def test_other_columns():
         ({"x": torch.zeros(3), "infos": [{}]}, {"size": 2}, ColumnError, r"column 'infos'[\s\S]*list of 1"),
         ({"x": torch.zeros(3), "y": torch.tensor(1)}, {"size": 2}, ColumnError, "column 'y'"),
         ({"x": torch.zeros(3), "y": 5}, {"size": 2}, ColumnError, r"column 'y'[\s\S]*int"),
-        ({"seq_lens": torch.ones(2)}, {"size": 2}, BatchLayoutError, "loss_mask, rewards or obs"),
     ],
 )
 def test_errors_come_before_the_first_minibatch(batch, options, error, message):
