@@ -1,6 +1,7 @@
 # `make demo` trains CartPole, `make test` checks everything; both set up .venv on their own.
 PYTHON ?= python3
 CASES ?=
+RUNS ?=
 PIP_FLAGS ?=
 CONFIG ?= examples/cartpole_ppo.yaml
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
@@ -16,7 +17,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-latest test-oldest lint format types unit examples conformance dist-check clean
+.PHONY: help setup demo test test-latest test-oldest lint format types unit examples learning conformance dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +65,9 @@ unit: $(READY) ## the tests alone
 
 examples: $(READY) ## run every example in full
 	set -e; for example in examples/*.py; do echo "== $$example"; OMP_NUM_THREADS=1 $(BIN)/python "$$example"; done
+
+learning: $(READY) ## train the examples to their targets, five seeds each (RUNS="pendulum --seeds 1": some of it)
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/learning.py $(RUNS)
 
 conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n sets how many random cases)
 	OMP_NUM_THREADS=1 $(if $(CASES),EPIBATCH_CASES=$(CASES)) $(BIN)/python -m pytest tests/conformance

@@ -330,3 +330,20 @@ def test_learner_history_reaches_the_runner():
     algorithm.train()
     algorithm.train()
     algorithm.stop()
+
+
+def test_iterations_end_with_the_goal_or_the_limit_and_go_on_without_either():
+    def lengths(config, most=20):
+        algorithm = config.build_algo()
+        seen = [
+            results["env_runners"]["num_episodes_lifetime"] for _, results in zip(range(most), algorithm.iterations())
+        ]
+        assert algorithm.training_iteration == len(seen)
+        algorithm.stop()
+        return seen
+
+    goal = small().reporting(metrics_num_episodes_for_smoothing=10).stopping(episode_return_mean=1.0)
+    episodes = lengths(goal)
+    assert episodes[-1] >= 10 > max([0, *episodes[:-1]])  # the mean must be one of ten episodes
+    assert len(lengths(small().stopping(training_iteration=3))) == 3
+    assert len(lengths(small(), most=5)) == 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +16,7 @@ from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, ta
 from .evaluation import Evaluation
 from .policy_checkpoint import acting_data
 from .random_state import get_random_state, seed_everything, set_random_state
+from .stop_rules import judge
 
 if TYPE_CHECKING:
     from ..connectors.learner import LearnerConnectorPipeline
@@ -109,6 +110,26 @@ class Algorithm(ABC):
         """
 
     # ----------------------------------------------------------------------------------- training
+
+    def iterations(self) -> Iterator[dict[str, Any]]:
+        """Train until a rule of the config's `stop` section ends it; without one, for as long as results are asked for.
+
+        Returns:
+            The results of every iteration, as `train` gives them.
+
+        Example:
+            >>> from epibatch.algorithms.ppo import PPOConfig
+            >>> config = PPOConfig().environment("CartPole-v1").stopping(num_env_steps_sampled_lifetime=60)
+            >>> algo = config.training(train_batch_size=30, minibatch_size=30, num_epochs=1).build_algo()
+            >>> [results["num_env_steps_sampled_lifetime"] for results in algo.iterations()]
+            [30, 60]
+            >>> algo.stop()
+        """
+        verdict = None
+        while verdict is None:
+            results = self.train()
+            yield results
+            verdict = judge(self.config.stop_rules, results, self.config.metrics_num_episodes_for_smoothing)
 
     def train(self) -> dict[str, Any]:
         """Run one iteration: sample `train_batch_size` env steps, update the module.
