@@ -61,6 +61,12 @@ def test_mistakes(settings, message):
         PPOConfig().evaluation(**settings)
 
 
+def test_overrides_are_checked():
+    assert PPOConfig.overrides(explore=True, env_config={"a": 1}) == {"explore": True, "env_config": {"a": 1}}
+    with pytest.raises(ConfigError, match=r"(?s)PPOConfig\.overrides.*gama.*\.explore: "):
+        PPOConfig.overrides(gama=0.9, explore=3)
+
+
 def test_runners_of_evaluation():
     with pytest.raises(NotAvailableError, match=r"evaluation_num_env_runners.*this process evaluates"):
         PPOConfig().evaluation(evaluation_num_env_runners=1)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from epibatch.core.errors import NotAvailableError, explain
 
+from .evaluation_config import note_overrides
 from .fluent_settings import FluentSettings
 from .pipelines import default_env_to_module, default_learner, default_module_to_env, single_spaces, user_pieces
+from .settings import Problems
 
 if TYPE_CHECKING:
     from ..connectors.env_to_module import EnvToModulePipeline
@@ -120,6 +122,26 @@ class AlgorithmConfig(FluentSettings):
                 do="use PPOConfig",
             )
         )
+
+    @classmethod
+    def overrides(cls, **settings: Any) -> dict[str, Any]:
+        """Settings for `evaluation_config`, checked at once.
+
+        Args:
+            **settings: of the sections `environment` and `env_runners`.
+
+        Raises:
+            ConfigError: unknown settings, those of other sections, or unfitting values.
+
+        Example:
+            >>> from epibatch.algorithms.ppo import PPOConfig
+            >>> PPOConfig().evaluation(evaluation_config=PPOConfig.overrides(explore=True)).evaluation_config
+            {'explore': True}
+        """
+        problems = Problems()
+        note_overrides(settings, cls, problems)
+        problems.raise_if_any(f"{cls.__name__}.overrides")
+        return settings
 
     # --------------------------------------------------------------------------------------- files
 
