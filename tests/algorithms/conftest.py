@@ -90,6 +90,7 @@ def config(case, num_envs=1, seed=3):
     pieces = {
         "frames": [{"piece": "frame_stacking", "num_frames": 4}],
         "filter": [{"piece": "mean_std_filter"}],
+        "previous": [{"piece": "prev_actions_prev_rewards", "n_prev_actions": 2, "n_prev_rewards": 3}],
         "reward": lambda env, spaces, device: [LastReward()],
         "mean": lambda env, spaces, device: [MeanOfFour()],
     }

@@ -11,7 +11,7 @@ from epibatch.core.errors import ColumnError, ConfigError, EpisodeStateError
 from epibatch.core.structs import flatten, map_struct
 from epibatch.env_runner import make_vector_env
 
-CASES = ("mlp", "lstm", "frames", "box", "nested", "reward", "mean")
+CASES = ("mlp", "lstm", "frames", "box", "nested", "previous", "reward", "mean")
 FLAT = tuple(case for case in CASES if case != "nested")
 
 
@@ -136,12 +136,12 @@ def test_a_state_is_a_value(algorithm, case):
 
 def test_what_came_before_matters(algorithm):
     """Without this the tests above could pass with a policy that forgets its state."""
-    for case in ("lstm", "frames", "mean"):
+    for case in ("lstm", "frames", "previous", "mean"):
         policy = algorithm(case).get_policy()
         shape = (64, *policy.observation_space.shape)
         obs, other = np.random.default_rng(1).uniform(-5, 5, (2, *shape)).astype(np.float32)
         _, state = policy.act(other)
-        fresh, carried = policy.act(obs)[1], policy.act(obs, state)[1]
+        fresh, carried = policy.act(obs)[1], policy.act(obs, state, reward=np.ones(64))[1]
         assert not np.allclose(fresh._outputs["action_dist_inputs"], carried._outputs["action_dist_inputs"])
 
 
@@ -207,11 +207,12 @@ def test_seeds(algorithm):
 
 
 def test_rewards_that_nobody_gave_are_no_numbers(algorithm):
-    policy = algorithm("reward").get_policy()
-    _, state = policy.act(np.ones(3))
-    with pytest.raises(ColumnError, match=r"without reward=.*\n(.*\n)*.*NaN in rows \[0\]"):
-        policy.act(np.ones(3), state)
-    policy.act(np.ones(3), state, reward=1.0)
+    for case in ("reward", "previous"):
+        policy = algorithm(case).get_policy()
+        _, state = policy.act(np.ones(3))
+        with pytest.raises(ColumnError, match=r"without reward=.*\n(.*\n)*.*NaN in rows \[0\]"):
+            policy.act(np.ones(3), state)
+        policy.act(np.ones(3), state, reward=1.0)
 
 
 def test_observations_that_are_no_numbers(algorithm):
