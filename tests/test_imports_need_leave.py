@@ -61,6 +61,10 @@ DOORS = {
     "build_piece": lambda **allowed: build_piece(PIECE, **allowed),
     "piece_class": lambda **allowed: piece_class(DOTTED, **allowed),
     "an environment": from_yaml(f"environment: {{env: '{ENV}'}}"),
+    "an environment to evaluate in": from_yaml(f"evaluation: {{evaluation_config: {{env: '{ENV}'}}}}"),
+    "one inside another to evaluate in": from_yaml(
+        f"evaluation: {{evaluation_config: {{env_config: {{env_id: '{ENV}'}}}}}}"
+    ),
     "an environment inside another": from_yaml(
         f"environment: {{env: GymV26Environment-v0, env_config: {{env_id: '{ENV}'}}}}"
     ),
@@ -94,6 +98,8 @@ def test_a_pipeline_never_imports():
         (f"environment: {{env: CartPole-v1, wrappers: ['{DOTTED}']}}", "environment.wrappers"),
         (f"reporting: {{loggers: ['{DOTTED}']}}", "reporting.loggers"),
         (f"algorithm: {DOTTED}", "algorithm"),
+        (f"evaluation: {{evaluation_config: {{wrappers: ['{DOTTED}']}}}}", "evaluation_config.wrappers"),
+        (f"evaluation: {{evaluation_config: {{env_to_module_connector: ['{DOTTED}']}}}}", "evaluation_config.env_to"),
         (f"x: !!python/name:{DOTTED}", "could not determine a constructor"),
         (f"x: !!python/module:{NAME}", "could not determine a constructor"),
         (f"x: !!python/object:{DOTTED} {{}}", "could not determine a constructor"),

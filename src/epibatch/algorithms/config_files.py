@@ -61,7 +61,9 @@ def config_from_dict(
             problems.add(str(key), _unknown_section(cls, str(key)))
     if for_command:
         _check_complete(cls, data, parts, problems)
-    _check_env(parts.get("environment", {}), problems, allow_imports)
+    _check_env(parts.get("environment"), "environment", problems, allow_imports)
+    evaluated = parts.get("evaluation", {}).get("evaluation_config")
+    _check_env(evaluated, "evaluation.evaluation_config", problems, allow_imports)
     checked = {section: config.check(section, settings, problems)[0] for section, settings in parts.items()}
     config.check_together(checked, problems)
     _check_network(parts.get("rl_module", {}), problems)
@@ -114,15 +116,16 @@ def _unknown_section(cls: type[Any], name: str) -> str:
     return f"no such section; {nearest(name, ['algorithm', *cls.sections, *PIPELINES])}"
 
 
-def _check_env(settings: Mapping[str, Any], problems: Problems, allow_imports: bool) -> None:
+def _check_env(settings: Any, section: str, problems: Problems, allow_imports: bool) -> None:
     """Note environments that import a module: `module:Env-v0`, also where Gymnasium's wrapper of old ones gets it."""
+    if not isinstance(settings, Mapping):
+        return
     config = settings.get("env_config")
     inner = config.get("env_id") if isinstance(config, Mapping) else None
-    places = {"environment.env": settings.get("env"), "environment.env_config.env_id": inner}
-    for path, env in places.items():
+    for name, env in {"env": settings.get("env"), "env_config.env_id": inner}.items():
         if isinstance(env, str) and ":" in env and env not in registered_envs() and not allow_imports:
             problems.add(
-                path,
+                f"{section}.{name}",
                 f"{env!r} imports the module before the colon, which runs code; allow it with allow_imports=True "
                 "(on the command line: --allow-imports), or import the module and register its environments first",
             )
