@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
 from epibatch.connectors import ConnectorV2
+from epibatch.core.errors import PipelineError
 
 
 class Counted(ConnectorV2):
@@ -45,6 +47,14 @@ def test_newest_weights_and_statistics(case_config):
         assert policy.steps == algo.env_runner.num_env_steps_sampled_lifetime
         algo.train()
     algo.stop()
+
+
+@pytest.mark.parametrize("use", ["get_policy", "evaluate"])
+def test_pipelines_that_were_edited(algorithm, use):
+    algo = algorithm("mlp")
+    algo.env_runner.pipelines["env_to_module"].prepend(Counted())
+    with pytest.raises(PipelineError, match=r"(?s)env_to_module.*that trains: counted, add_obs.*give the config"):
+        getattr(algo, use)()
 
 
 def test_a_restored_algorithm(case_config, tmp_path):

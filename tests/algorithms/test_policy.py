@@ -7,7 +7,7 @@ import pytest
 
 from epibatch import Policy
 from epibatch.algorithms.policy import PolicyState
-from epibatch.core.errors import ColumnError, ConfigError, EpisodeStateError
+from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, EpisodeStateError
 from epibatch.core.structs import flatten, map_struct
 from epibatch.env_runner import make_vector_env
 
@@ -158,6 +158,18 @@ def test_rows_that_start_forget(algorithm):
         for i, own in enumerate(later._outputs["action_dist_inputs"]):
             expected = (fresh if starts[i] else kept)._outputs["action_dist_inputs"][i]
             np.testing.assert_array_equal(own, expected)
+
+
+def test_all_rows_may_start_with_other_outputs(algorithm):
+    """A module may give other columns when it explores; what is new from an episode's start on is no conflict."""
+    policy = algorithm("mlp").get_policy()
+    forward = policy.module.forward_exploration
+    policy.module.forward_exploration = lambda batch, **kwargs: {**forward(batch, **kwargs), "own": batch["obs"]}
+    _, state = policy.act(np.ones((2, 3)))
+    with pytest.raises(EpisodeError, match="same `explore`"):
+        policy.act(np.ones((2, 3)), policy.act(np.ones((2, 3)), state, explore=True)[1])
+    _, state = policy.act(np.ones((2, 3)), state, explore=True, starts=np.ones(2, bool))
+    policy.act(np.ones((2, 3)), state, explore=True)
 
 
 def test_a_single_row_can_start_too(algorithm):

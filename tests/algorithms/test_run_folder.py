@@ -86,6 +86,24 @@ def test_learning_curve_is_a_picture(tmp_path, means):
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_evaluations_are_in_the_learning_curve(tmp_path, monkeypatch):
+    from matplotlib import pyplot
+
+    folder, drawn = RunFolder.create(tmp_path), {}
+    logger = JSONLLogger(folder.jsonl_path)
+    for iteration, measured in enumerate((None, 20.0, None, 40.0), 1):
+        evaluation = {} if measured is None else {"evaluation": {"env_runners": {"episode_return_mean": measured}}}
+        logger.log({**results(iteration, 10.0), **evaluation})
+
+    def close(figure):
+        drawn.update({line.get_label(): line.get_ydata() for line in figure.axes[0].lines})
+
+    monkeypatch.setattr(pyplot, "close", close)
+    folder.draw_learning_curve("CartPole")
+    assert list(drawn["evaluation"]) == [20.0, 40.0]
+    assert list(drawn["last 100 episodes"]) == [10.0] * 4
+
+
 def test_config_is_kept(tmp_path):
     folder = RunFolder.create(tmp_path)
     folder.write_config("a: 1\n")

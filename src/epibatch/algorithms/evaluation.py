@@ -13,6 +13,7 @@ from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
 from .evaluation_config import evaluation_config
+from .pipelines import check_same_pieces
 from .random_state import random_state_apart
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Evaluation:
 
         Raises:
             ConfigError: the evaluation environment has other spaces than the training's.
+            PipelineError: the training's pipelines have other pieces than the config gives them.
         """
         seed = self._config.seed
         seeds = np.random.SeedSequence(None if seed is None else [seed, _STREAM, self._rounds])
@@ -112,6 +114,7 @@ class Evaluation:
                     do="evaluate in an environment with the same spaces",
                 )
             )
+        check_same_pieces(runner.pipelines, training.pipelines, "evaluation")
         for pipeline in runner.pipelines.values():
             pipeline.freeze()
         return runner

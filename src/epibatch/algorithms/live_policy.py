@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .pipelines import check_same_pieces
 from .policy import Policy
 
 __all__ = ["LivePolicy"]
@@ -16,6 +17,9 @@ class LivePolicy:
         config: What the runner was built from.
         runner: Samples for the training.
 
+    Raises:
+        PipelineError: the runner's pipelines have other pieces than the config gives them.
+
     Attributes:
         policy: The policy.
     """
@@ -24,12 +28,12 @@ class LivePolicy:
         self._runner = runner
         self._seen: int | None = None
         spaces = runner.get_spaces()
-        self.policy = Policy(
-            runner.module,
-            config.build_env_to_module_connector(env=runner.env, spaces=spaces),
-            config.build_module_to_env_connector(env=runner.env, spaces=spaces),
-            before_acting=self._update,
-        )
+        built = {
+            "env_to_module": config.build_env_to_module_connector(env=runner.env, spaces=spaces),
+            "module_to_env": config.build_module_to_env_connector(env=runner.env, spaces=spaces),
+        }
+        check_same_pieces(built, runner.pipelines, "Algorithm.get_policy")
+        self.policy = Policy(runner.module, *built.values(), before_acting=self._update)
         self._update(self.policy)
         if config.seed is not None:
             self.policy.seed(config.seed)

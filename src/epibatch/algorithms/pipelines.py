@@ -18,6 +18,7 @@ __all__ = [
     "PIPELINES",
     "PipelineHook",
     "check_hook",
+    "check_same_pieces",
     "default_env_to_module",
     "default_learner",
     "default_module_to_env",
@@ -244,3 +245,26 @@ def single_spaces(spaces: Mapping[str, Any] | None, env: Any, given: tuple[Any, 
         given[0] if observation is None else observation,
         given[1] if action is None else action,
     )
+
+
+def check_same_pieces(found: Mapping[str, Any], expected: Mapping[str, Any], where: str) -> None:
+    """Check that pipelines that a config builds have the pieces of those that train.
+
+    Args:
+        found: pipelines by name.
+        expected: those that train.
+        where: for the message.
+
+    Raises:
+        PipelineError: they have not, because somebody edited those that train.
+    """
+    for name, pipeline in expected.items():
+        if found[name].names != pipeline.names:
+            raise PipelineError(
+                explain(
+                    f"{where}, {name}",
+                    expected=f"the pieces of the pipeline that trains: {', '.join(pipeline.names)}",
+                    found=", ".join(found[name].names),
+                    do="give the config all pieces, rather than adding some to a pipeline that was built",
+                )
+            )

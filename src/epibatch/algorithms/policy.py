@@ -103,7 +103,7 @@ class Policy:
                     do="build it with input_observation_space= and input_action_space=",
                 )
             )
-        self.observation_space, self.action_space = spaces
+        self.observation_space, self.action_space = self._spaces = spaces
         self._inputs = PolicyInputs(spaces[0])
         self.lookback = lookback
         self._before_acting = before_acting
@@ -193,13 +193,15 @@ class Policy:
         """The episodes with the newest observations."""
         rewards, infos, starts = received
         if state is None:
-            return ActingHistory.start(observations, (self.observation_space, self.action_space), infos)
+            return ActingHistory.start(observations, self._spaces, infos)
         if not isinstance(state, PolicyState) or state._owner is not self._owner:
             found = "one of another policy" if isinstance(state, PolicyState) else type(state).__name__
             raise _unfit_state("the state that this policy's last act returned", found)
         if (state.rows, state.batched) != (len(rewards), batched):
             given = f"{len(rewards)} rows" if batched else "one environment"
             raise _unfit_state(f"a state of {given}, as many as observations", repr(state))
+        if starts is not None and starts.all():
+            return ActingHistory.start(observations, self._spaces, infos)
         return state._history.after(
             observations=observations,
             actions=state._actions,

@@ -126,7 +126,7 @@ class RunFolder:
             replace_file(self.config_path, text.encode())
 
     def draw_learning_curve(self, title: str, goal: float | None = None, window: int = 100) -> Path:
-        """Draw the mean return over env steps, per iteration and smoothed.
+        """Draw the mean return over env steps, per iteration and smoothed, and that of evaluations.
 
         Args:
             title: above the plot.
@@ -141,14 +141,13 @@ class RunFolder:
         mpl.use("Agg")
         from matplotlib import pyplot
 
-        points = [
-            (row["num_env_steps_sampled_lifetime"], row.get(f"{RETURN_MEAN}_this_iter"), row.get(RETURN_MEAN))
-            for row in self.rows()
-        ]
+        keys = (f"{RETURN_MEAN}_this_iter", RETURN_MEAN, f"evaluation/{RETURN_MEAN}")
+        points = [(row["num_env_steps_sampled_lifetime"], *map(row.get, keys)) for row in self.rows()]
         figure, axes = pyplot.subplots(figsize=(7.2, 4.2), dpi=144)
         for index, label, color, width in (
             (1, "episodes of one iteration", "#9ecae1", 1.0),
             (2, f"last {window} episodes", "#08519c", 2.0),
+            (3, "evaluation", "#d95f0e", 1.5),
         ):
             line = [(point[0], point[index]) for point in points if point[index] is not None]
             if line:

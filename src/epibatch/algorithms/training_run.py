@@ -29,6 +29,7 @@ from .yaml_files import read_yaml, to_yaml_text
 if TYPE_CHECKING:
     from .algorithm import Algorithm
     from .algorithm_config import AlgorithmConfig
+    from .settings import StopSettings
 
 __all__ = ["FAILED", "GOAL_MISSED", "STARTUP_ERRORS", "TrainingRun"]
 
@@ -138,7 +139,7 @@ class TrainingRun:
             try:
                 results, verdict = self._train(progress, iterations)
                 self._save()
-                curve = self.folder.draw_learning_curve(self.name, rules.episode_return_mean, window)
+                curve = self.folder.draw_learning_curve(self.name, _goal(rules), window)
                 self.loggers.close()  # one that cannot write its last rows fails the run
             except KeyboardInterrupt:
                 return self._stopped_unsaved()
@@ -265,6 +266,11 @@ class TrainingRun:
             print(f"go on with: {self._command()}")
         elif not verdict.solved:
             print(f"to go on, raise it: {self._command()} --set stop.{verdict.setting}=...")
+
+
+def _goal(rules: StopSettings) -> float | None:
+    """The return that is to be reached, in the training or in evaluations."""
+    return rules.evaluation_return_mean if rules.episode_return_mean is None else rules.episode_return_mean
 
 
 def _exit_code(verdict: Verdict | None) -> int:
