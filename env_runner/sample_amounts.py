@@ -8,7 +8,7 @@ from epibatch.core.errors import RunnerArgumentError, explain
 
 from .runner_config import RunnerConfig
 
-__all__ = ["sample_amounts"]
+__all__ = ["explores", "sample_amounts"]
 
 
 def sample_amounts(
@@ -34,7 +34,7 @@ def sample_amounts(
         RunnerArgumentError: both numbers, or one that is no int of at least 0.
     """
     given = {"num_timesteps": num_timesteps, "num_episodes": num_episodes}
-    wrong = [n for n in given.values() if n is not None and (not isinstance(n, (int, np.integer)) or n < 0)]
+    wrong = [n for n in given.values() if n is not None and not _is_amount(n)]
     if wrong or None not in given.values():
         raise RunnerArgumentError(
             explain(
@@ -49,3 +49,27 @@ def sample_amounts(
     if config.batch_mode == "complete_episodes":
         return None, num_envs
     return config.get_rollout_fragment_length(worker_index) * num_envs, None
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= 0)
+
+
+def explores(explore: bool | None, default: bool) -> bool:
+    """Whether to explore: as asked for, or the default.
+
+    Raises:
+        RunnerArgumentError: neither True nor False nor None, such as the text "no", which would count as True.
+    """
+    if explore is None:
+        return default
+    if isinstance(explore, (bool, np.bool_)):
+        return bool(explore)
+    raise RunnerArgumentError(
+        explain(
+            "explore",
+            expected="True, False, or None for the config's",
+            found=f"{type(explore).__name__} {explore!r}",
+            do="pass explore=False to act greedily",
+        )
+    )

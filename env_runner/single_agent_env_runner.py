@@ -12,6 +12,7 @@ import numpy as np
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import RunnerError, UnknownNameError, explain, nearest
+from epibatch.core.state_codec import state_parts
 from epibatch.core.structs import map_struct
 
 from ..episodes import SingleAgentEpisode, VectorEpisodes, VectorRecorder
@@ -19,7 +20,7 @@ from .acting import act
 from .env_stepper import EnvStepper
 from .reset_seeds import ResetSeeds
 from .runner_config import RunnerConfig
-from .sample_amounts import sample_amounts
+from .sample_amounts import explores, sample_amounts
 from .sampling_metrics import SamplingMetrics
 from .vector_env import make_vector_env
 
@@ -159,7 +160,7 @@ class SingleAgentEnvRunner:
         num_timesteps, num_episodes = sample_amounts(
             self.config, self.num_envs, self.worker_index, num_timesteps, num_episodes
         )
-        explore = self.config.explore if explore is None else explore
+        explore = explores(explore, self.config.explore)
         if num_timesteps == 0 or num_episodes == 0:
             return []
         if num_episodes is not None or force_reset or random_actions != self._acted_randomly:
@@ -351,7 +352,7 @@ class SingleAgentEnvRunner:
 
         Of a part, weights are taken unless their sequence number says that these here are newer.
         """
-        whole = "reset_seeds" in state
+        whole = "reset_seeds" in state_parts("SingleAgentEnvRunner.set_state", state)
         sequence = int(state.get(WEIGHTS_SEQ_NO, 0))
         if "rl_module" in state and (whole or sequence == 0 or sequence >= self._weights_seq_no):
             self.module.set_state(state["rl_module"])

@@ -21,6 +21,7 @@ from epibatch.core.errors import (
     explain,
     nearest,
 )
+from epibatch.core.state_codec import state_parts
 from epibatch.core.structs import map_struct
 
 from .loss import Loss, LossFunction, PlainLoss
@@ -253,6 +254,7 @@ class Learner:
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
         needed = ("module", "optimizers", "coefficients", "generator", "num_updates", "num_gradient_steps")
+        state_parts("Learner.set_state", state)
         missing = [name for name in needed if name not in state]
         if missing:
             raise _state_error(f"parts {', '.join(needed)}", f"no {', '.join(missing)}")

@@ -323,6 +323,15 @@ def set_state(**parts: Any) -> None:
         algorithm.stop()
 
 
+def whole(work: Any) -> Any:
+    """Do something with a built algorithm."""
+    algorithm = cart_pole().build_algo()
+    try:
+        return work(algorithm)
+    finally:
+        algorithm.stop()
+
+
 def network(**model_config: Any) -> Any:
     return PPOConfig().environment("CartPole-v1").rl_module(model_config=model_config).build_algo()
 
@@ -582,6 +591,28 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "chunk that is none": (EpisodeError, lambda: ep().concat_episode(None), ["episode ep, concat_episode", "NoneType"]),
     "state of no episode": (CheckpointError, lambda: SingleAgentEpisode.from_state({"id_": "ep"}), [
         "SingleAgentEpisode.from_state", "no ", "observations"]),
+    # states and switches of whole parts
+    "state of an algorithm that is none": (CheckpointError, lambda: whole(lambda algo: algo.set_state(3)), [
+        "PPO.set_state", "a dict of states", "int 3"]),
+    "state of a runner that is none": (CheckpointError, lambda: whole(lambda algo: algo.env_runner.set_state("x")), [
+        "SingleAgentEnvRunner.set_state", "str 'x'"]),
+    "state of a learner that is none": (CheckpointError, lambda: whole(lambda algo: algo.learner.set_state(None)), [
+        "Learner.set_state", "NoneType"]),
+    "state of a module that is none": (CheckpointError, lambda: whole(lambda algo: algo.get_module().set_state(3)), [
+        "DefaultActorCritic.set_state", "int 3"]),
+    "batch without observations": (ColumnError, lambda: whole(lambda algo: algo.get_module().forward_inference({})), [
+        "the module's forward pass", "a column 'obs'", "columns []"]),
+    "text for a switch, sampling": (RunnerArgumentError, lambda: whole(
+        lambda algo: algo.env_runner.sample(num_timesteps=2, explore="no")), ["explore", "str 'no'"]),
+    "text for a switch, acting": (RunnerArgumentError, lambda: whole(
+        lambda algo: algo.act(np.zeros(4, np.float32), explore="no")), ["explore", "str 'no'", "explore=False"]),
+    "switch for an amount": (RunnerArgumentError, lambda: whole(
+        lambda algo: algo.env_runner.sample(num_timesteps=True)), ["sample(...)", "num_timesteps=True"]),
+    "one logger twice": (ConfigError, lambda: PPOConfig().reporting(loggers=["csv", "csv"]), [
+        "reporting.loggers", "each logger once"]),
+    "environment to evaluate in that is imported": (ConfigError, lambda: PPOConfig.from_yaml(
+        "evaluation: {evaluation_config: {env: 'somewhere:Env-v0'}}"), [
+        "evaluation.evaluation_config.env", "'somewhere:Env-v0'", "runs code", "--allow-imports"]),
     # environments
     "function that forgets to return its environment": (ConfigError, lambda: steps(lambda: None), [
         "a gymnasium.Env", "None", "return the environment"]),

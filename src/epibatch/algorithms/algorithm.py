@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import CheckpointError, ConfigError, RunnerError, explain
+from epibatch.core.state_codec import state_parts
 
 from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, taking_over, write_checkpoint
 from .evaluation import Evaluation
@@ -277,6 +278,7 @@ class Algorithm(ABC):
         Raises:
             CheckpointError: a part of the state is missing, or is something else.
         """
+        state_parts(f"{type(self).__name__}.set_state", state)
         missing = [part for part in ("learner", "env_runner", "counters", "random") if part not in state]
         if missing:
             raise CheckpointError(

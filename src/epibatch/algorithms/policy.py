@@ -15,6 +15,7 @@ from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
 
 from ..env_runner.acting import act
+from ..env_runner.sample_amounts import explores
 from ..episodes.acting_history import ActingHistory
 from .policy_inputs import PolicyInputs
 
@@ -169,6 +170,7 @@ class Policy:
             ColumnError: `reward` or `starts` without one value per row, or NaN among the module's outputs.
             EpisodeStateError: a state of another policy, or of another number of rows.
         """
+        explore = explores(explore, False)
         if self._before_acting is not None:
             self._before_acting(self)
         observations, batched = self._inputs.observations(obs)

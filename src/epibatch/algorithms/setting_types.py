@@ -103,6 +103,8 @@ def _logger_list(value: Any) -> Any:
             )
         if isinstance(logger, type) or not (isinstance(logger, str) or callable(getattr(logger, "log", None))):
             raise ValueError("expected names of loggers or objects with a method log(results)")
+    if any(logger in value[:i] for i, logger in enumerate(value)):
+        raise ValueError("expected each logger once")
     return list(value)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from epibatch.core.errors import CheckpointError, explain
 
-__all__ = ["decode_state", "encode_state"]
+__all__ = ["decode_state", "encode_state", "state_parts"]
 
 _TAG = "$"
 _MAX_DEPTH = 200
@@ -108,6 +108,18 @@ def _encode_array(value: Any, place: str, arrays: dict[str, np.ndarray[Any, Any]
 def _unfit(place: str, expected: str, found: str) -> CheckpointError:
     do = "convert it in get_state and back in set_state, or leave it out"
     return CheckpointError(explain(f"saving {place}", expected=expected, found=found, do=do))
+
+
+def state_parts(where: str, state: Any) -> Mapping[Any, Any]:
+    """A state that `get_state` gave, if it can be one.
+
+    Raises:
+        CheckpointError: it is no dict.
+    """
+    if isinstance(state, Mapping):
+        return state
+    found, do = f"{type(state).__name__} {state!r}", "pass what get_state gave"
+    raise CheckpointError(explain(where, expected="a dict of states", found=found, do=do))
 
 
 def decode_state(data: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:

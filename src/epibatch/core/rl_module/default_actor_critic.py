@@ -11,7 +11,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.distributions import Distribution, distribution_for
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import MLP, encoder_style, head_style, no_value_function
-from epibatch.core.rl_module.observation_input import ObservationInput
+from epibatch.core.rl_module.observation_input import ObservationInput, observations_of
 from epibatch.core.rl_module.policy_head import PolicyHead
 from epibatch.core.rl_module.torch_rl_module import TorchRLModule
 from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
@@ -67,7 +67,7 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
         return distribution_for(self.action_space, squash=self._squash)
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        features = self._input(batch[Columns.OBS], self.images)
+        features = self._input(observations_of(batch), self.images)
         if self.encoder is not None:
             features = self.encoder(features)
         return {Columns.ACTION_DIST_INPUTS: self.pi(features)}
@@ -75,7 +75,7 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         if self.encoder is None:
             return self._forward(batch)
-        features = self.encoder(self._input(batch[Columns.OBS], self.images))
+        features = self.encoder(self._input(observations_of(batch), self.images))
         return {Columns.ACTION_DIST_INPUTS: self.pi(features), Columns.EMBEDDINGS: features}
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
@@ -83,9 +83,9 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
             raise no_value_function(self)
         if embeddings is None:
             if self.encoder is None:
-                embeddings = self._input(batch[Columns.OBS], self.vf_images)
+                embeddings = self._input(observations_of(batch), self.vf_images)
             else:
-                embeddings = self.encoder(self._input(batch[Columns.OBS], self.images))
+                embeddings = self.encoder(self._input(observations_of(batch), self.images))
         values: torch.Tensor = self.vf(embeddings)
         return values.squeeze(-1)
 

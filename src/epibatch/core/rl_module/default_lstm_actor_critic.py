@@ -18,7 +18,7 @@ from epibatch.core.rl_module.networks import (
     init_parameters,
     no_value_function,
 )
-from epibatch.core.rl_module.observation_input import ObservationInput
+from epibatch.core.rl_module.observation_input import ObservationInput, observations_of
 from epibatch.core.rl_module.policy_head import PolicyHead
 from epibatch.core.rl_module.torch_rl_module import TorchRLModule
 from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
@@ -114,7 +114,7 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
 
     def _encode(self, batch: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Features `[B, T, H]` of every timestep and the state after the last one."""
-        features = self.encoder(self._input(batch[Columns.OBS], self.images))
+        features = self.encoder(self._input(observations_of(batch), self.images))
         state = batch.get(Columns.STATE_IN)
         if state is None or features.dim() != 3:
             raise self._not_sequences(batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, final
 
 import gymnasium as gym
@@ -11,13 +11,14 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError, explain
 from epibatch.core.rl_module.cnn import CNN, conv_size, default_conv_filters, with_shape
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.space_checks import encoding_advice
 from epibatch.core.struct_batches import sorted_keys
 
-__all__ = ["ObservationInput"]
+__all__ = ["ObservationInput", "observations_of"]
 
 Encoder: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
@@ -104,6 +105,26 @@ class ObservationInput:
                 part = encoder(part)
             parts.append(part)
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+def observations_of(batch: Any) -> Any:
+    """The column `obs` of a batch.
+
+    Raises:
+        ColumnError: there is none, or the batch is no dict.
+    """
+    try:
+        return batch[Columns.OBS]
+    except (KeyError, TypeError) as error:
+        found = f"columns {sorted(map(str, batch))}" if isinstance(batch, Mapping) else type(batch).__name__
+        raise ColumnError(
+            explain(
+                "the module's forward pass",
+                expected=f"a batch with a column {Columns.OBS!r}",
+                found=found,
+                do="pass what the env-to-module or the learner pipeline made",
+            )
+        ) from error
 
 
 def _leaves(space: Any, path: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], Any]]:

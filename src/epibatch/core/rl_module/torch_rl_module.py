@@ -11,6 +11,7 @@ from torch import nn
 
 from epibatch.core.errors import CheckpointError, explain
 from epibatch.core.rl_module.rl_module import RLModule
+from epibatch.core.state_codec import state_parts
 from epibatch.core.tensors import convert_to_numpy
 
 __all__ = ["TorchRLModule"]
@@ -100,6 +101,7 @@ class TorchRLModule(nn.Module, RLModule):
         Raises:
             CheckpointError: names are missing or unknown, or shapes differ.
         """
+        state_parts(f"{type(self).__name__}.set_state", state)
         own = self.state_dict()
         if self.inference_only:
             state = {name: value for name, value in state.items() if name in own or not self._is_for_training(name)}
