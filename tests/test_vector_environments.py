@@ -310,6 +310,25 @@ def test_episodes_are_those_of_a_plain_loop(way, mode, observe, act, policy):
     assert {len(e) for e in found.values() if e.is_done} >= {1, 2, 4}
 
 
+@pytest.mark.parametrize("act", ["dict", "tuple"])
+@pytest.mark.parametrize(("way", "mode"), WAYS, ids=["-".join(way) for way in WAYS])
+def test_nested_actions_drawn_at_random_fit_the_space(way, mode, act):
+    runner = runner_of(way, mode, "box", act, "rule")
+    chunks = runner.sample(
+        num_timesteps=60, random_actions=True
+    )  # the environment refuses what its space does not contain
+    runner.stop()
+    for episode in whole_episodes(chunks):
+        env = Scripted("box", act)
+        number, count = map(int, episode.get_infos(0)["who"].split("/"))
+        for e in range(count + 1):
+            env.reset(seed=SEED + number if e == 0 else None)
+        for t in range(len(episode)):
+            _, reward, *_, info = env.step(episode.get_actions(t))
+            assert reward == episode.get_rewards(t)
+            np.testing.assert_equal(info, episode.get_infos(t + 1))
+
+
 # ------------------------------------------------------------------------------------------- worker processes
 
 
@@ -356,4 +375,16 @@ def test_what_a_worker_process_returned_is_named(tmp_path):
     ):
         runner.sample(num_timesteps=40)
     assert 40 <= sum(map(len, runner.sample(num_timesteps=40))) < 42
+    runner.stop()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_worker_processes_that_somebody_closed_are_started_again(tmp_path):
+    (tmp_path / "mark").touch()
+    runner = async_runner(mark=str(tmp_path / "mark"))
+    runner.sample(num_timesteps=8)
+    runner.env.close()
+    with pytest.raises(gym.error.ClosedEnvironmentError):
+        runner.sample(num_timesteps=8)
+    assert 8 <= sum(map(len, runner.sample(num_timesteps=8))) < 10
     runner.stop()

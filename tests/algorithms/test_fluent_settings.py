@@ -140,3 +140,20 @@ def test_what_is_wrong_and_what_is_not_there_come_together():
 
 def test_repr_shows_what_was_set():
     assert repr(PPOConfig().training(lr=0.5)) == "PPOConfig(lr=0.5)"
+
+
+@pytest.mark.parametrize("mode", ["next_step", gym.vector.AutoresetMode.SAME_STEP, "disabled", None])
+def test_autoreset_modes_by_name_or_as_gymnasiums(mode):
+    config = PPOConfig().environment("CartPole-v1").env_runners(gym_env_autoreset_mode=mode)
+    name = mode.name.lower() if isinstance(mode, gym.vector.AutoresetMode) else mode
+    assert config.gym_env_autoreset_mode == name
+    assert PPOConfig.from_yaml(config.to_yaml()).gym_env_autoreset_mode == name
+
+
+def test_wrappers_are_data_or_code():
+    named = [{"wrapper": "TimeLimit", "max_episode_steps": 3}, "RecordEpisodeStatistics"]
+    config = PPOConfig().environment("CartPole-v1", wrappers=named)
+    assert PPOConfig.from_yaml(config.to_yaml()).wrappers == named
+    config.environment(wrappers=[gym.wrappers.TimeAwareObservation])
+    with pytest.raises(ConfigError, match=r"environment\.wrappers: .*is code, not data"):
+        config.to_yaml()
