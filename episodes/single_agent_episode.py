@@ -374,7 +374,7 @@ class SingleAgentEpisode(EpisodeFacts):
 def _column(rows: Any, lookback: int, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:
     if isinstance(rows, InfiniteLookbackBuffer):
         column = rows.copy_rows(range(rows.len_incl_lookback()), 0)
-        column.space = space or column.space
+        column.space = column.space if space is None else space
     else:
         if isinstance(rows, (tuple, np.ndarray, dict)) and not flatten(rows)[0]:
             rows = None

@@ -52,7 +52,8 @@ class VectorRecorder:
         stored_observation_space: gym.Space[Any] | None = None,
     ) -> None:
         self.num_envs = num_envs
-        self._spaces = (stored_observation_space or observation_space, action_space)
+        stored = observation_space if stored_observation_space is None else stored_observation_space
+        self._spaces = (stored, action_space)
         self._autoreset = autoreset
         self._capacity = capacity
         self._checks = VectorChecks(num_envs, observation_space)

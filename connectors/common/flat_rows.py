@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.errors import SpaceError, explain
-from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.space_checks import encoding_advice, get_base_struct_from_space
 from epibatch.core.struct_batches import sorted_keys
 from epibatch.core.structs import flatten, flatten_like
 
@@ -108,8 +108,7 @@ def _entries(leaf: Any, whole: Any) -> int:
             f"flattening {whole}",
             expected="Box, Discrete, MultiDiscrete and MultiBinary spaces, in Dicts and Tuples",
             found=f"{leaf}",
-            do="encode it as a Box with a wrapper around the environment (gymnasium.wrappers.TransformObservation), "
-            "or leave it out with keys_to_remove",
+            do=f"{encoding_advice(leaf)}, or leave it out with keys_to_remove",
         )
     )
 

@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from epibatch.core.errors import SpaceError
-from epibatch.core.spaces import check_row
+from epibatch.core.space_checks import check_row, encoding_advice
 
 BOX = spaces.Box(-1, 1, (2,))
 NESTED = spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([BOX, spaces.MultiBinary(2)]))
@@ -67,3 +67,17 @@ def test_fitting_rows_pass(space, row):
 def test_unfit_rows_are_explained(space, row, message):
     with pytest.raises(SpaceError, match=message):
         check_row(space, row, "observation")
+
+
+@pytest.mark.parametrize(
+    ("space", "advice"),
+    [
+        (spaces.Text(5), "encode the text"),
+        (spaces.Sequence(BOX), "pad the sequence"),
+        (spaces.Graph(BOX, None), "pad nodes and edges"),
+        (spaces.OneOf([BOX]), "replace it by a space of one shape"),
+    ],
+)
+def test_advice_names_what_to_add(space, advice):
+    assert encoding_advice(space).startswith(advice)
+    assert "gymnasium.wrappers.TransformObservation" in encoding_advice(space)
