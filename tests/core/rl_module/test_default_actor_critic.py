@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
-from epibatch.core.distributions import Categorical
+from epibatch.core.distributions import Categorical, DiagGaussian, SquashedGaussian
 from epibatch.core.errors import ConfigError, RunnerError, SpaceError
 from epibatch.core.rl_module import DefaultActorCritic, DefaultModelConfig
+from epibatch.core.spaces import batch
+from epibatch.core.tensors import convert_to_torch_tensor
 
 BOX, CHOICE = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
 OBSERVATIONS = [BOX, gym.spaces.Box(0, 255, (4, 3, 1), np.uint8), gym.spaces.Discrete(6)]
@@ -132,3 +137,77 @@ def test_it_learns_to_tell_observations_apart():
         optimizer.step()
     assert module.forward_inference(batch)["action_dist_inputs"].argmax(-1).tolist() == [0, 1, 2]
     torch.testing.assert_close(module.compute_values(batch), batch["obs"].float(), rtol=0, atol=0.3)
+
+
+# ------------------------------------------------------------------------- images, nested spaces, squashed actions
+
+SCREEN = gym.spaces.Dict(
+    speed=gym.spaces.Box(-1, 1, (2,)), screen=gym.spaces.Box(0, 255, (10, 10, 3), np.uint8), gear=gym.spaces.Discrete(3)
+)
+
+
+def nested_batch(space, rows=5):
+    space.seed(0)
+    return {"obs": convert_to_torch_tensor(batch([space.sample() for _ in range(rows)]))}
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_images_among_other_observations(share):
+    module = module_of(SCREEN, model_config={"fcnet_hiddens": [16], "vf_share_layers": share})
+    columns = nested_batch(SCREEN)
+    out = module.forward_train(columns)
+    values = module.compute_values(columns, embeddings=out.get("embeddings"))
+    torch.testing.assert_close(values, module.compute_values(columns))
+    out["action_dist_inputs"].sum().backward(retain_graph=True)
+    assert all(p.grad is not None and p.grad.any() for p in list(module.images.parameters())[:1])
+    module.zero_grad()
+    values.sum().backward()
+    own = module.images if share else module.vf_images
+    assert all(p.grad is not None and p.grad.any() for p in list(own.parameters())[:1])
+    assert (module.vf_images is None) == share
+
+
+def test_an_inference_only_module_has_no_convolutions_for_values():
+    learner, actor = module_of(SCREEN), module_of(SCREEN, inference_only=True)
+    assert actor.vf_images is None
+    for state in (learner.get_state(), learner.get_state(inference_only=True)):
+        actor.set_state(state)
+    columns = nested_batch(SCREEN)
+    torch.testing.assert_close(actor.forward_inference(columns), learner.forward_inference(columns))
+    assert not any(name.startswith("vf") for name in learner.get_state(inference_only=True))
+
+
+def test_nested_observations_cost_nothing_but_their_encoding():
+    """A nested observation gives what the vector it stands for gives to a network with the same weights."""
+    space = gym.spaces.Dict(b=gym.spaces.Discrete(3), a=gym.spaces.Tuple([BOX, gym.spaces.MultiBinary(2)]))
+    nested, flat = module_of(space), module_of(gym.spaces.Box(-np.inf, np.inf, (9,)))
+    flat.set_state(nested.get_state())
+    columns = nested_batch(space)
+    vectors = np.concatenate(
+        [*(leaf.numpy() for leaf in columns["obs"]["a"]), np.eye(3, dtype=np.float32)[columns["obs"]["b"]]], 1
+    )
+    torch.testing.assert_close(
+        nested.forward_inference(columns), flat.forward_inference({"obs": torch.from_numpy(vectors)})
+    )
+
+
+def test_squashed_actions_are_chosen_by_an_option():
+    box = gym.spaces.Box(-2, 4, (2,))
+    plain, squashed = (module_of(BOX, box, model_config={"squash_actions": on}) for on in (False, True))
+    assert plain.get_train_action_dist_cls() is DiagGaussian
+    assert squashed.get_train_action_dist_cls() is SquashedGaussian
+    dist = squashed.get_exploration_action_dist_cls().from_logits(torch.zeros(9, 4) + 3.0)
+    assert dist.sample().abs().max() < 1.0
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_copies_act_alike(copied):
+    module = module_of(SCREEN, gym.spaces.Dict(a=CHOICE, b=gym.spaces.MultiDiscrete([2, 3])))
+    kind = module.get_exploration_action_dist_cls()
+    assert module.get_exploration_action_dist_cls() is kind
+    other = copied(module)
+    columns = nested_batch(SCREEN)
+    torch.testing.assert_close(other.forward_inference(columns), module.forward_inference(columns))
+    inputs = module.forward_inference(columns)["action_dist_inputs"]
+    theirs = other.get_exploration_action_dist_cls().from_logits(inputs)
+    assert theirs.logp(kind.from_logits(inputs).sample()).shape == (5,)

@@ -144,3 +144,24 @@ def test_it_remembers():
         loss.backward()
         optimizer.step()
     assert module.forward_inference(batch)["action_dist_inputs"][:, -1].argmax(-1).tolist() == [0, 2]
+
+
+def test_images_below_the_lstm():
+    """Sequences of images give what each step gives by itself, with the state carried by hand."""
+    space = gym.spaces.Dict(a=gym.spaces.Box(0, 255, (8, 8, 1), np.uint8), b=BOX)
+    module = module_of(space)
+    rows, length = 2, 4
+    obs = {
+        "a": torch.randint(0, 256, (rows, length, 8, 8, 1), dtype=torch.uint8),
+        "b": torch.rand(rows, length, 4),
+    }
+    state = {name: torch.zeros(rows, 8) for name in ("h", "c")}
+    whole = module.forward_train({"obs": obs, "state_in": state})
+    for t in range(length):
+        step = {"obs": {key: leaf[:, t : t + 1] for key, leaf in obs.items()}, "state_in": state}
+        out = module.forward_exploration(step)
+        torch.testing.assert_close(out["action_dist_inputs"][:, 0], whole["action_dist_inputs"][:, t])
+        state = out["state_out"]
+    torch.testing.assert_close(state, whole["state_out"])
+    with pytest.raises(ColumnError, match=r"\(2, 8, 8, 1\)"):
+        module.forward_train({"obs": {key: leaf[:, 0] for key, leaf in obs.items()}, "state_in": state})

@@ -52,6 +52,7 @@ def partial_class(parent: type[Distribution], fixed: Mapping[str, Any]) -> type[
     body = {
         "__slots__": (),
         "__doc__": parent.__doc__,
+        "__module__": parent.__module__,
         "from_logits": classmethod(from_logits),
         "required_input_dim": staticmethod(required_input_dim),
     }

@@ -42,6 +42,11 @@ class TorchRLModule(nn.Module, RLModule):
         nn.Module.__init__(self)
         RLModule.__init__(self, **kwargs)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles carry; torch's own method, which comes first, knows nothing of RLModule's."""
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
+        return {**state, "_dist_cls": None}
+
     def forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         """What calling the module gives: the same as `forward_train`."""
         return self.forward_train(batch, **kwargs)
