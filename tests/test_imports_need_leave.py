@@ -167,7 +167,8 @@ def test_a_run_that_is_gone_on_with():
     done = command("train", "small.yaml", "--run", "run", "--iterations", 1, "--allow-imports")
     assert done.exit_code == 0, done.output
     del sys.modules[NAME]
-    done = command("train", "--resume", "run", "--iterations", 1)
-    assert done.exit_code == 2 and "--allow-imports" in done.output, done.output
-    assert NAME not in sys.modules
+    for words in (("train", "--resume", "run", "--iterations", 1), ("play", "run", "--episodes", 1)):
+        done = command(*words)
+        assert done.exit_code == 2 and "--allow-imports" in done.output, done.output
+        assert NAME not in sys.modules
     assert command("train", "--resume", "run", "--iterations", 1, "--allow-imports").exit_code == 0

@@ -701,6 +701,8 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "debugging.seed", "4294967296"]),
     "import that the command was not allowed": (Refused, lambda folder: command(
         folder, "train", "--set", "learner=[os.path]"), ["learner[0].piece", "'os.path'", "--allow-imports"]),
+    "run to play that is none": (Refused, lambda folder: command(folder, "play", "nowhere"), [
+        "nowhere", "a complete checkpoint", "no such folder"]),
     "unknown piece, command": (Refused, lambda folder: command(folder, "pieces", "frame_stackin"), [
         "'frame_stackin'", "did you mean 'frame_stacking'"]),
 }

@@ -126,6 +126,7 @@ loaded.append("config")
 for words in (
     ["train", str(folder / "config.yaml"), "--run", str(folder / "run"), "--iterations", "1"],
     ["train", "--resume", str(folder / "run"), "--iterations", "1"],
+    ["play", str(folder / "run"), "--episodes", "1"],
     ["pieces", "--json"],
 ):
     result = CliRunner().invoke(app, words)
@@ -145,7 +146,7 @@ def in_a_process(script, *words):
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

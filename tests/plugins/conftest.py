@@ -29,7 +29,7 @@ def site(tmp_path_factory):
     (project / "epibatch_clip_rewards.py").write_text(block("python"), encoding="utf-8")
     flags = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "install", *flags, "--target", str(target), str(project)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return target
 
