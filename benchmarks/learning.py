@@ -81,6 +81,9 @@ TARGETS = {
     ),
     "pendulum": Target("pendulum", "mean return", -300.0),
     "frozen_lake": Target("frozen_lake", "share of greedy episodes that arrive", 0.95),
+    "cleanrl_style": Target("cleanrl_style", "mean return", 450.0),
+    "action_mask": Target("action_mask", "mean return, greedy", 2.6),
+    "pixel_catch": Target("pixel_catch", "share of balls caught", 0.95),
     "blackjack": Target("blackjack", "mean return of 20,000 greedy games", -0.08),
 }
 

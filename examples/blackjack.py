@@ -41,6 +41,7 @@ class Options:
 def config_for(options: Options) -> PPOConfig:
     """The config of the file, with the seed and the limit of the options."""
     config = PPOConfig.from_yaml(Path(options.config)).debugging(seed=options.seed)
+    config.evaluation(evaluation_duration=options.games)
     return config.stopping(num_env_steps_sampled_lifetime=options.steps)
 
 
@@ -60,9 +61,9 @@ def main(options: Options) -> tuple[float, int]:
         steps = results["num_env_steps_sampled_lifetime"]
         if results["training_iteration"] % 6 == 0:
             print(f"{steps:7d} steps  mean return {results['env_runners']['episode_return_mean']:7.4f}")
-    games = algorithm.env_runner.sample(num_episodes=options.games, explore=False)
-    mean = float(np.mean([game.get_rewards().sum() for game in games]))
-    print(f"{steps:7d} steps  mean return {mean:7.4f} of {len(games)} greedy games")
+    greedy = algorithm.evaluate()["env_runners"]
+    mean = greedy["episode_return_mean"]
+    print(f"{steps:7d} steps  mean return {mean:7.4f} of {greedy['num_episodes']} greedy games")
     for ace, title in enumerate(("without an ace that counts 11", "with one")):
         print(f"sum   dealer's card, ace to 10; {title}")
         print("\n".join(table(algorithm, ace)))

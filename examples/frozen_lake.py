@@ -60,8 +60,7 @@ def main(options: Options) -> tuple[float, int]:
     for results in algorithm.iterations():
         steps = results["num_env_steps_sampled_lifetime"]
         print(f"{steps:6d} steps  {results['env_runners']['episode_return_mean']:4.2f} of the last 100 arrive")
-    episodes = algorithm.env_runner.sample(num_episodes=100, explore=False)
-    share = sum(float(episode.get_rewards().sum()) for episode in episodes) / len(episodes)
+    share = algorithm.evaluate()["env_runners"]["episode_return_mean"]
     print(f"acting greedily, {share:4.2f} arrive:")
     print("\n".join(show_policy(algorithm)))
     algorithm.stop()

@@ -1,0 +1,34 @@
+"""The CleanRL-style script: it records what happened, and it learns."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+
+def test_one_iteration(load_example, capsys):
+    example = load_example("cleanrl_style")
+    mean, steps = example.main(example.parse(["--total-timesteps", "200", "--num-steps", "64", "--update-epochs", "1"]))
+    assert mean > 8 and 8 * 64 - 60 < steps < 8 * 64  # vector steps that only reset are not counted
+    assert capsys.readouterr().out.startswith("global_step=")
+
+
+def test_it_learns(load_example):
+    example = load_example("cleanrl_style")
+    mean, _ = example.main(example.Options(total_timesteps=12_000))
+    assert mean > 45
+
+
+def test_the_agent_is_all_that_the_pipeline_needs(load_example):
+    example = load_example("cleanrl_style")
+    torch.manual_seed(0)
+    envs = example.gym.make_vec("CartPole-v1", num_envs=2)
+    agent = example.Agent(envs)
+    x = torch.rand(5, 4)
+    action, logprob, entropy, value = agent.get_action_and_value(x)
+    np.testing.assert_array_equal(agent.compute_values({"obs": x}).detach(), value.detach())
+    again = agent.get_action_and_value(x, action)[1]
+    np.testing.assert_array_equal(again.detach(), logprob.detach())
+    assert value.shape == entropy.shape == (5,)
+    assert not agent.is_stateful()
+    envs.close()
