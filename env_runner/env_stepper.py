@@ -101,8 +101,6 @@ class EnvStepper:
             step = self._with_reset(step)
         elif step.infos and "final_obs" in step.infos:
             raise self._resets_at_once()
-        if self._keeps_infos and step.infos:
-            step = step._replace(infos=map_struct(_own, step.infos))
         self.seconds += time.perf_counter() - started
         return step
 
@@ -115,7 +113,11 @@ class EnvStepper:
             observations, infos = reset_done(self.env, done, final)
         except RunnerError as error:
             return step._replace(final_observations=final, reset_infos={}, failure=error)
-        return step._replace(observations=observations, final_observations=final, reset_infos=infos)
+        return step._replace(observations=observations, final_observations=final, reset_infos=self._owned(infos))
+
+    def _owned(self, infos: Any) -> Any:
+        """Infos whose arrays stay as they are, whatever the environment does with its own."""
+        return map_struct(_copied, infos) if self._keeps_infos and infos else infos
 
     def interrupted(self) -> None:
         """Note that a call did not come to its end: worker processes cannot go on from there."""
@@ -140,7 +142,7 @@ class EnvStepper:
 
     def _unpacked(self, result: Any, call: str, count: int) -> Any:
         if isinstance(result, tuple) and len(result) == count and isinstance(result[-1], (dict, type(None))):
-            return result
+            return (*result[:-1], self._owned(result[-1])) if self._keeps_infos else result
         names = "observations, infos" if count == 2 else "observations, rewards, terminateds, truncateds, infos"
         found = [type(value).__name__ for value in result] if isinstance(result, tuple) else type(result).__name__
         raise EnvironmentContractError(
@@ -181,5 +183,5 @@ class EnvStepper:
         add_context(error, where)
 
 
-def _own(leaf: Any) -> Any:
+def _copied(leaf: Any) -> Any:
     return leaf.copy() if isinstance(leaf, np.ndarray) else leaf

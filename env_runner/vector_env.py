@@ -127,7 +127,10 @@ def _called(creator: Callable[..., Any], config: dict[str, Any]) -> Any:
         or (parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD)
         for parameter in parameters
     )
-    return creator(config) if takes_dict else creator(**config)
+    if takes_dict:
+        return creator(config)
+    _check_keywords(creator, config)
+    return creator(**config)
 
 
 def _vector(creator: Callable[..., Any], config: dict[str, Any], offered: dict[str, Any]) -> Any:
@@ -138,7 +141,27 @@ def _vector(creator: Callable[..., Any], config: dict[str, Any], offered: dict[s
     if takes_any:
         keywords["num_envs"] = offered["num_envs"]
     whole = next((name for name in _DICTS if name in parameters), None)
-    return creator(**{**keywords, **(config if whole is None else {whole: config})})
+    if whole is not None:
+        return creator(**keywords, **{whole: config})
+    _check_keywords(creator, config)
+    return creator(**{**keywords, **config})
+
+
+def _check_keywords(creator: Callable[..., Any], config: dict[str, Any]) -> None:
+    parameters = inspect.signature(creator).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    unknown = next((name for name in config if name not in parameters), None)
+    if unknown is not None:
+        maker = getattr(creator, "__name__", type(creator).__name__)
+        raise ConfigError(
+            explain(
+                "environment.env_config",
+                expected=f"keywords that {maker} takes, or a parameter env_config for all of them",
+                found=repr(unknown),
+                do=nearest(str(unknown), parameters),
+            )
+        )
 
 
 def _refuse_wrappers(wrappers: Sequence[WrapperSpec]) -> None:

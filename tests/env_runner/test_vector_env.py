@@ -82,9 +82,23 @@ def test_a_registered_name():
         (("CartPole-v1", 1, "sync", {"render": 1}), ConfigError, r"(?s)env_config\n.*did you mean 'render_mode'"),
         (("CartPole-v1", 1, "snyc"), ConfigError, "did you mean 'sync'"),
         ((Spread(), 1), ConfigError, "class"),
+        ((Spread, 1, "sync", {"sise": 2}), ConfigError, r"(?s)env_config\n.*Spread takes.*'sise'.*did you mean 'size'"),
+        ((lambda num_envs, size=1: None, 1, "vector_entry_point", {"sise": 2}), ConfigError, "did you mean 'size'"),
         ((Spread, 1, "vector_entry_point"), ConfigError, "VectorEnv[\\s\\S]*Spread[\\s\\S]*take 'sync'"),
     ],
-    ids=["none", "unknown_id", "ALE", "namespace", "case", "keyword", "mode", "instance", "no_native_version"],
+    ids=[
+        "none",
+        "unknown_id",
+        "ALE",
+        "namespace",
+        "case",
+        "keyword",
+        "mode",
+        "instance",
+        "class",
+        "own_vector",
+        "no_native_version",
+    ],
 )
 def test_what_cannot_be_made(arguments, error, words):
     with pytest.raises(error, match=words):
