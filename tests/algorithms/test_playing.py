@@ -192,7 +192,7 @@ def test_interrupted(tmp_path, monkeypatch):
     assert "interrupted" in result.output
 
 
-@pytest.mark.parametrize(("env", "found"), [("Blind", "render_mode None"), ("Picky", "TypeError")])
+@pytest.mark.parametrize(("env", "found"), [("Blind", "render_mode None"), ("Picky", "ConfigError")])
 def test_environments_that_do_not_render(tmp_path, env, found):
     run = run_of(tmp_path / "run", env)
     with pytest.raises(RunnerError, match=rf"(?s)environment '{env}'.*rgb_array.*{found}.*--video"):
