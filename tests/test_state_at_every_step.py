@@ -1,0 +1,239 @@
+"""Saved at any step of a run and restored from the file, pieces and pipelines go on bit by bit."""
+
+from __future__ import annotations
+
+import copy
+import os
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from epibatch.algorithms import PPO, PPOConfig
+from epibatch.algorithms.pipelines import default_env_to_module, default_module_to_env
+from epibatch.connectors import ConnectorV2
+from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter, PrevActionsPrevRewards
+from epibatch.connectors.module_to_env import GetActions, ModuleToEnvPipeline
+from epibatch.core.checkpoints import load_state, save_state
+from epibatch.core.piece_names import BUILT_IN_PIECES, piece_class
+from epibatch.core.rl_module import default_module_spec
+from epibatch.core.state_codec import encode_state
+from epibatch.core.structs import flatten, map_struct
+from epibatch.episodes import SingleAgentEpisode
+
+STEPS, NEXT, WHOLE = 300, 3, 150  # at every step the next few are compared, at every 150th all that are left
+OBS = gym.spaces.Dict(
+    position=gym.spaces.Box(-np.inf, np.inf, (2,)),
+    pixels=gym.spaces.Box(0, 255, (3, 2), np.uint8),
+    door=gym.spaces.Discrete(3),
+)
+ACT = gym.spaces.Tuple([gym.spaces.Discrete(3), gym.spaces.Box(-1, 1, (2,))])
+
+
+@pytest.fixture(autouse=True)
+def unflushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of files are written here; waiting for the disk each time is tested elsewhere."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+
+
+def told(value: Any) -> bytes:
+    """Type, shape and every bit of all leaves."""
+    leaves = [leaf.detach().numpy() if hasattr(leaf, "detach") else np.asarray(leaf) for leaf in flatten(value)[0]]
+    return b"|".join(f"{leaf.dtype}{leaf.shape}".encode() + leaf.tobytes() for leaf in leaves)
+
+
+def told_state(state: Any) -> tuple[str, list[bytes]]:
+    data, arrays = encode_state(state)
+    return repr(data), [told(array) for array in arrays.values()]
+
+
+# ---------------------------------------------------------------------------------------- single pieces
+
+
+class FilterRun:
+    """A filter that sees three environments, and is synchronised with a copy now and then."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(0)
+        self.rows = [
+            [{"position": rng.normal(size=2), "pixels": rng.integers(0, 256, (3, 2)), "door": 1} for _ in range(3)]
+            for _ in range(STEPS)
+        ]
+
+    def fresh(self) -> Any:
+        return MeanStdFilter(OBS)
+
+    def step(self, piece: Any, i: int) -> bytes:
+        episodes = [SingleAgentEpisode(observations=[row]) for row in self.rows[i]]
+        piece(batch={}, episodes=episodes)
+        if i % 70 == 50:
+            piece.set_state(piece.merge_states([piece.get_state(), MeanStdFilter(OBS).get_state()]))
+        return b"".join(told(episode.get_observations(-1)) for episode in episodes)
+
+
+class DrawRun:
+    """Actions drawn from random logits."""
+
+    def __init__(self) -> None:
+        self.logits = torch.randn(STEPS, 4, 3, generator=torch.Generator().manual_seed(1))
+        self.module = default_module_spec(gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(3), {}).build()
+
+    def fresh(self) -> Any:
+        piece = GetActions(None, gym.spaces.Discrete(3))
+        piece.seed(5)
+        return piece
+
+    def step(self, piece: Any, i: int) -> bytes:
+        batch = piece(rl_module=self.module, batch={"action_dist_inputs": self.logits[i]}, episodes=[], explore=True)
+        return told((batch["actions"], batch["action_logp"]))
+
+
+RUNS = {"mean_std_filter": FilterRun, "get_actions": DrawRun}
+
+
+def test_every_built_in_piece_with_state_has_a_run_here() -> None:
+    classes = {name: piece_class(name) for name in BUILT_IN_PIECES}
+    keeping = {name for name, cls in classes.items() if cls.get_state is not ConnectorV2.get_state}  # type: ignore[attr-defined]
+    drawing = {name for name, cls in classes.items() if hasattr(cls, "seed")}
+    learning = {name for name, cls in classes.items() if cls.freeze is not ConnectorV2.freeze}  # type: ignore[attr-defined]
+    assert keeping == set(RUNS) and drawing | learning <= keeping
+    for name in keeping:
+        assert classes[name].set_state is not ConnectorV2.set_state  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_piece_goes_on_bit_by_bit_from_every_step(name: str, tmp_path: Path) -> None:
+    run = RUNS[name]()
+    piece, files, outputs = run.fresh(), [], []
+    for i in range(STEPS):
+        files.append(save_state(tmp_path / str(i), piece.get_state()))
+        outputs.append(run.step(piece, i))
+    last = told_state(piece.get_state())
+    assert len(set(outputs)) == STEPS
+    for i, file in enumerate(files):
+        again = run.fresh()
+        again.set_state(load_state(file))
+        stop = STEPS if i % WHOLE == 0 else min(i + NEXT, STEPS)
+        assert [run.step(again, k) for k in range(i, stop)] == outputs[i:stop], f"after a restore at step {i}"
+        if stop == STEPS:
+            assert told_state(again.get_state()) == last
+
+
+# ------------------------------------------------------------------------------------------ whole pipelines
+
+
+class Loop:
+    """Three environments in a loop of its own: filter, previous steps, a recurrent module, drawn actions."""
+
+    def __init__(self) -> None:
+        user = [MeanStdFilter(), PrevActionsPrevRewards(n_prev_actions=2)]
+        self.to_module = EnvToModulePipeline(OBS, ACT, connectors=default_env_to_module(user, None))
+        settings = {"normalize_actions": True, "clip_actions": False}
+        self.to_env = ModuleToEnvPipeline(OBS, ACT, connectors=default_module_to_env([], settings))
+        self.to_module.seed(3)
+        self.to_env.seed(4)
+
+    def states(self) -> dict[str, Any]:
+        return {"to_module": self.to_module.get_state(), "to_env": self.to_env.get_state()}
+
+    def restore(self, states: dict[str, Any]) -> Loop:
+        self.to_module.set_state(states["to_module"])
+        self.to_env.set_state(states["to_env"])
+        return self
+
+    def step(self, module: Any, episodes: list[Any]) -> bytes:
+        """Act once in all episodes, and go on with what comes next."""
+        shared: dict[str, Any] = {}
+        call = {"rl_module": module, "episodes": episodes, "explore": True, "shared_data": shared}
+        batch = self.to_module(batch={}, **call)
+        with torch.no_grad():
+            outputs = module.forward_exploration(batch)
+        acted = self.to_env(batch=dict(outputs), **call)
+        seen = told(batch) + told(acted) + b"".join(told(episode.get_observations(-1)) for episode in episodes)
+        actions, for_env = acted.pop("actions"), acted.pop("actions_for_env")
+        for i, episode in enumerate(episodes):
+            add_step(episode, _row(actions, i), _row(for_env, i), {key: _row(own, i) for key, own in acted.items()})
+            if episode.is_done:
+                episodes[i] = start(int(episode.id_) + 3)
+        return seen
+
+
+def _row(struct: Any, i: int) -> Any:
+    return map_struct(lambda leaf: leaf[i], struct)
+
+
+def observe(number: int, t: int, moved: float) -> dict[str, Any]:
+    rng = np.random.default_rng([number, t])
+    position = (rng.normal(size=2) + moved).astype(np.float32)
+    return {"position": position, "pixels": rng.integers(0, 256, (3, 2), np.uint8), "door": np.int64(rng.integers(3))}
+
+
+def start(number: int) -> SingleAgentEpisode:
+    episode = SingleAgentEpisode(id_=str(number), observation_space=OBS, action_space=ACT)
+    episode.add_env_reset(observe(number, 0, 0.0))
+    return episode
+
+
+def add_step(episode: Any, action: Any, for_env: Any, outputs: dict[str, Any]) -> None:
+    """What comes next depends on the action, so that one wrong bit spreads."""
+    number, t, moved = int(episode.id_), len(episode) + 1, float(for_env[0]) + float(for_env[1].sum())
+    done = t == 5 + number % 7
+    episode.add_env_step(observe(number, t, moved), action, moved, terminated=done, extra_model_outputs=outputs)
+
+
+def test_whole_pipelines_go_on_bit_by_bit_from_every_step(tmp_path: Path) -> None:
+    loop = Loop()
+    torch.manual_seed(0)
+    config = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 5}
+    module = default_module_spec(loop.to_module.observation_space, ACT, config).build()
+    episodes, before, outputs, files = [start(number) for number in range(3)], [], [], []
+    for i in range(STEPS):
+        before.append(copy.deepcopy(episodes))
+        files.append(save_state(tmp_path / str(i), loop.states()))
+        outputs.append(loop.step(module, episodes))
+    last = told_state(loop.states())
+    assert len(set(outputs)) == STEPS and int(episodes[0].id_) > 60
+    for i, file in enumerate(files):
+        again, stop = Loop().restore(load_state(file)), STEPS if i % WHOLE == 0 else min(i + NEXT, STEPS)
+        assert [again.step(module, before[i]) for _ in range(i, stop)] == outputs[i:stop], f"after a restore at {i}"
+        if stop == STEPS:
+            assert told_state(again.states()) == last
+
+
+# ------------------------------------------------------------------------------------------------ algorithms
+
+CONFIG = """
+algorithm: ppo
+environment: {env: Pendulum-v1}
+env_runners: {num_envs_per_env_runner: 3}
+training: {train_batch_size: 60, minibatch_size: 30, num_epochs: 2, lr: 0.001}
+rl_module: {model_config: {fcnet_hiddens: [8], use_lstm: true, lstm_cell_size: 4, max_seq_len: 5}}
+debugging: {seed: 2}
+env_to_module: [mean_std_filter, {piece: prev_actions_prev_rewards, n_prev_actions: 2}]
+"""
+
+
+def trained(algorithm: Any) -> Any:
+    """Everything that is saved after one more iteration, but for the seconds it took."""
+    algorithm.train()
+    state = algorithm.get_state()
+    del state["counters"]["time_total_s"]
+    return told_state(state)
+
+
+def test_an_algorithm_goes_on_bit_by_bit_from_every_iteration(tmp_path: Path) -> None:
+    algorithm = PPOConfig.from_yaml(CONFIG).build_algo()
+    found, iterations = [], 5
+    for i in range(iterations):
+        algorithm.save_to_path(tmp_path / str(i))
+        found.append(trained(algorithm))
+    known = algorithm.env_runner.get_state("env_to_module_connector")["env_to_module_connector"]["mean_std_filter"]
+    assert known["since"]["count"] == iterations * (60 + 3)  # each save ends the running episodes: three new ones
+    algorithm.stop()
+    for i in range(iterations):
+        again = PPO.from_checkpoint(tmp_path / str(i))
+        assert trained(again) == found[i], f"restored at iteration {i}"
+        again.stop()
