@@ -138,6 +138,39 @@ def test_one_environment_gives_the_same_filtered_episodes_in_every_mode(toys: An
                 np.testing.assert_array_equal(a, b)
 
 
+class Alternate(gym.Env):
+    """Pays for another action than the last one; its observations tell nothing."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t, self.last = 0, int(self.np_random.integers(2))
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        reward, self.last, self.t = float(action != self.last), action, self.t + 1
+        return np.zeros(1, np.float32), reward, False, self.t == 20, {}
+
+
+@pytest.mark.parametrize(("user", "low", "high"), [((), 8, 12), ((PrevActionsPrevRewards,), 16, 20)])
+def test_what_needs_the_last_action_is_learned_with_it_alone(user: Any, low: float, high: float) -> None:
+    config = (
+        PPOConfig()
+        .environment(Alternate)
+        .env_runners(num_envs_per_env_runner=8, env_to_module_connector=pieces(*user))
+        .rl_module(model_config={"fcnet_hiddens": [16]})
+        .training(train_batch_size=640, minibatch_size=160, num_epochs=5, lr=0.01, gamma=0.9)
+        .debugging(seed=0)
+    )
+    algorithm = config.build_algo()
+    for _ in range(8):
+        results = algorithm.train()
+    algorithm.stop()
+    assert low <= results["env_runners"]["episode_return_mean"] <= high
+
+
 # ------------------------------------------------------------------------------------------ saving and going on
 
 
