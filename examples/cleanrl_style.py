@@ -113,18 +113,11 @@ class Agent(nn.Module):
         return False
 
 
-def main(options: Options) -> tuple[float, int]:
-    """Train; returns the mean return of the last 100 episodes and the steps taken."""
-    torch.manual_seed(options.seed)
-    envs = gym.make_vec(options.env_id, num_envs=options.num_envs, vectorization_mode="sync")
-    agent = Agent(envs)
-    optimizer = torch.optim.Adam(agent.parameters(), lr=options.learning_rate, eps=1e-5)
-
-    # In place of storage tensors and advantage loop.
-    spaces = envs.single_observation_space, envs.single_action_space
-    recorder = VectorRecorder(options.num_envs, *spaces, autoreset="next_step", capacity=options.num_steps)
-    pipeline = LearnerConnectorPipeline(
-        *spaces,
+def make_pipeline(envs: gym.vector.VectorEnv[Any, Any, Any], options: Options) -> LearnerConnectorPipeline:
+    """What is in place of the advantage loop."""
+    return LearnerConnectorPipeline(
+        envs.single_observation_space,
+        envs.single_action_space,
         connectors=[
             AddOneTsToEpisodesAndTruncate(),
             AddObservationsFromEpisodesToBatch(as_learner_connector=True),
@@ -135,9 +128,37 @@ def main(options: Options) -> tuple[float, int]:
         ],
     )
 
+
+def update(agent: Agent, optimizer: torch.optim.Optimizer, batch: dict[str, Any], options: Options) -> None:
+    """PPO's loss over minibatches, as ever; rows that only bootstrap are left out of them."""
+    minibatches = Minibatches(batch, size=options.minibatch_size, epochs=options.update_epochs, shuffle="epoch")
+    for mb in minibatches:
+        _, newlogprob, entropy, newvalue = agent.get_action_and_value(mb["obs"], mb["actions"])
+        ratio = (newlogprob - mb["action_logp"]).exp()
+        clipped = ratio.clamp(1 - options.clip_coef, 1 + options.clip_coef)
+        pg_loss = -torch.min(mb["advantages"] * ratio, mb["advantages"] * clipped).mean()
+        v_loss = 0.5 * (newvalue - mb["value_targets"]).square().mean()
+        loss = pg_loss - options.ent_coef * entropy.mean() + options.vf_coef * v_loss
+
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(agent.parameters(), options.max_grad_norm)
+        optimizer.step()
+
+
+def main(options: Options) -> tuple[float, int]:
+    """Train; returns the mean return of the last 100 episodes and the steps taken."""
+    torch.manual_seed(options.seed)
+    envs = gym.make_vec(options.env_id, num_envs=options.num_envs, vectorization_mode="sync")
+    agent = Agent(envs)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=options.learning_rate, eps=1e-5)
+    spaces = envs.single_observation_space, envs.single_action_space
+    recorder = VectorRecorder(options.num_envs, *spaces, autoreset="next_step", capacity=options.num_steps)
+    pipeline = make_pipeline(envs, options)
+
     returns: deque[float] = deque(maxlen=100)
     running = np.zeros(options.num_envs)
-    global_step, start_time = 0, time.time()
+    global_step, mean, start_time = 0, 0.0, time.time()
     next_obs, infos = envs.reset(seed=options.seed)
     recorder.reset(next_obs, infos)
 
@@ -145,31 +166,15 @@ def main(options: Options) -> tuple[float, int]:
         for _ in range(options.num_steps):
             with torch.no_grad():
                 action, logprob, _, _ = agent.get_action_and_value(torch.from_numpy(next_obs))
-            next_obs, reward, terminations, truncations, infos = envs.step(action.numpy())
+            acted, extras = action.numpy(), {"action_logp": logprob.numpy()}
+            next_obs, reward, terminations, truncations, infos = envs.step(acted)
             global_step += options.num_envs - len(recorder.waiting)
-            ended = recorder.step(
-                action.numpy(), reward, terminations, truncations, next_obs, infos, {"action_logp": logprob.numpy()}
-            )
             running += reward
-            for chunk in ended:
+            for chunk in recorder.step(acted, reward, terminations, truncations, next_obs, infos, extras):
                 returns.append(float(running[chunk.env]))
                 running[chunk.env] = 0.0
 
-        batch = pipeline(rl_module=agent, batch={}, episodes=recorder.harvest(lookback=0))
-        minibatches = Minibatches(batch, size=options.minibatch_size, epochs=options.update_epochs, shuffle="epoch")
-        for mb in minibatches:  # bootstrap rows are left out
-            _, newlogprob, entropy, newvalue = agent.get_action_and_value(mb["obs"], mb["actions"])
-            ratio = (newlogprob - mb["action_logp"]).exp()
-            clipped = ratio.clamp(1 - options.clip_coef, 1 + options.clip_coef)
-            pg_loss = -torch.min(mb["advantages"] * ratio, mb["advantages"] * clipped).mean()
-            v_loss = 0.5 * (newvalue - mb["value_targets"]).square().mean()
-            loss = pg_loss - options.ent_coef * entropy.mean() + options.vf_coef * v_loss
-
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(agent.parameters(), options.max_grad_norm)
-            optimizer.step()
-
+        update(agent, optimizer, pipeline(rl_module=agent, batch={}, episodes=recorder.harvest(lookback=0)), options)
         sps = global_step / (time.time() - start_time)
         mean = float(np.mean(returns)) if returns else 0.0
         print(f"global_step={global_step:6d}  mean return {mean:6.1f}  {sps:6.0f} steps/s")
