@@ -19,8 +19,9 @@ def as_flag(value: Any, name: str, id_: Any) -> bool:
     Raises:
         EpisodeError: it is something else, such as the text "no".
     """
-    if type(value) is bool:
-        return value
+    kind = type(value)
+    if kind is bool or kind is np.bool_:  # many environments give NumPy's, in every step
+        return bool(value)
     if isinstance(value, (np.ndarray, np.generic)) and value.size == 1:
         value = value.item()
     if isinstance(value, (bool, int)) and value in (0, 1):
