@@ -204,7 +204,7 @@ def _steps_per_row(batch: Mapping[str, Any]) -> np.ndarray[Any, np.dtype[np.int6
     mask = batch.get(Columns.LOSS_MASK)
     if mask is None:
         return np.asarray(torch.as_tensor(batch[Columns.SEQ_LENS]).cpu(), np.int64)
-    return np.asarray(torch.as_tensor(mask).cpu().flatten(1).sum(1), np.int64)
+    return np.asarray(torch.as_tensor(mask).cpu().reshape(len(mask), -1).sum(1), np.int64)
 
 
 def _select(leaf: Any, rows: torch.Tensor) -> Any:

@@ -172,6 +172,16 @@ def test_minibatches_of_sequences_have_the_size_asked_for(lens, size, shuffle, r
                 assert max(abs(count - sum(lens) / len(parts)) for count in counts) <= 9
 
 
+def test_a_mask_of_whole_sequences_counts_each_as_one():
+    batch = {
+        "obs": torch.zeros(4, 5, 2),
+        "seq_lens": torch.full((4,), 5),
+        "loss_mask": torch.tensor([1, 1, 0, 1]).bool(),
+    }
+    parts = list(Minibatches(batch, size=2, shuffle=None))
+    assert [len(part["obs"]) for part in parts] == [2, 1]
+
+
 @pytest.mark.parametrize("shuffle", ["epoch", "once", None])
 def test_without_a_mask_the_lengths_count(shuffle):
     batch = {"obs": torch.zeros(6, 5, 2), "seq_lens": torch.tensor([5, 1, 1, 1, 1, 1])}
