@@ -20,8 +20,9 @@ from .call import Call, within
 from .connector_v2 import ConnectorV2
 from .layouts import to_plain
 from .pipeline_arguments import are_episodes, check_batch, check_pipeline_arguments, check_state, no_episodes
-from .plan import Plan, check_connector, make_plan
-from .run_plan import run_plan, timed
+from .plan import Plan, check_connector, make_plan, numbered
+from .run_plan import run_plan
+from .step_watch import MetricsTimers, StepWatch
 
 __all__ = ["ConnectorPipelineV2"]
 
@@ -65,6 +66,7 @@ class ConnectorPipelineV2(ConnectorV2):
         self._planned: list[Any] = []
         self._nested = False
         self.history = HistoryWatch()
+        self.watch: StepWatch | None = None
         self.plan()
 
     def _built(self, item: Any, position: int) -> ConnectorV2:
@@ -102,12 +104,7 @@ class ConnectorPipelineV2(ConnectorV2):
     def names(self) -> list[str]:
         """Stable names of the pieces, in order."""
         seen: Counter[str] = Counter()
-        names = []
-        for piece in self.connectors:
-            name = snake_case(type(piece).__name__)
-            names.append(f"{name}_{seen[name]}" if seen[name] else name)
-            seen[name] += 1
-        return names
+        return [numbered(snake_case(type(piece).__name__), seen) for piece in self.connectors]
 
     def _index(self, name_or_class: Any) -> int:
         for i, (name, piece) in enumerate(zip(self.names, self.connectors)):
@@ -240,7 +237,7 @@ class ConnectorPipelineV2(ConnectorV2):
             episodes: A list of episodes, or a VectorEpisodes.
             explore: Whether actions are to explore.
             shared_data: What pieces of several pipelines share; default: a new dict.
-            metrics: A metrics logger; then the pipeline and each piece are timed.
+            metrics: A metrics logger, for the pieces; one with `times_pieces` gets the seconds of each too.
             **kwargs: Handed on to every piece.
 
         Raises:
@@ -267,17 +264,18 @@ class ConnectorPipelineV2(ConnectorV2):
         check_batch(self, batch)
         if plan.watched:
             with within(call), watch_history(self.history):
-                batch = self._timed_run(plan, batch, call)
+                batch = run_plan(plan, batch, call, self.history, self._watches(call))
         else:  # nobody asks which call is running
-            batch = self._timed_run(plan, batch, call)
+            batch = run_plan(plan, batch, call, self.history, self._watches(call))
         self.history.calls += 1
         return to_plain(batch, call)
 
-    def _timed_run(self, plan: Plan, batch: dict[str, Any], call: Call) -> dict[str, Any]:
-        if call.metrics is None:
-            return run_plan(plan, batch, call, self.history)
-        with timed(call.metrics, call.kwargs, "connector_pipeline_timer"):
-            return run_plan(plan, batch, call, self.history)
+    def _watches(self, call: Call) -> Sequence[StepWatch]:
+        """Who is told about this run's steps."""
+        watches: list[StepWatch] = [] if self.watch is None else [self.watch]
+        if call.metrics is not None and getattr(call.metrics, "times_pieces", True):
+            watches.append(MetricsTimers(call.metrics, tuple(call.kwargs.get("metrics_prefix_key") or ())))
+        return watches
 
     def check_episodes(self, call: Call) -> None:
         """Refuse episodes that this pipeline cannot work on."""

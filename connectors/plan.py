@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PieceError, PipelineError, explain
+from epibatch.core.piece_names import snake_case
 
 from .connector_v2 import ConnectorV2
 from .declarations import check_declarations
 
-__all__ = ["Plan", "Step", "check_connector", "make_plan", "place"]
+__all__ = ["Plan", "Step", "check_connector", "make_plan", "numbered", "place"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class Step:
 
     Args:
         piece: The piece.
+        name: Its stable name in this plan, the class in snake_case with a number from the second one on.
         where: Pipeline, position and piece, as error messages name it.
         columnar: Whether it takes whole columns.
         sees_bootstraps: Whether it stands behind the piece that adds bootstrap rows.
@@ -28,6 +31,7 @@ class Step:
     """
 
     piece: ConnectorV2
+    name: str
     where: str
     columnar: bool
     sees_bootstraps: bool
@@ -56,6 +60,18 @@ class Plan:
 def place(pipeline: str, position: int, piece: Any) -> str:
     """Name a piece by its pipeline, position and class."""
     return f"{pipeline}, piece {position} ({type(piece).__name__})"
+
+
+def numbered(name: str, seen: Counter[str]) -> str:
+    """A name that is its own: from the second one on with a number behind it.
+
+    Example:
+        >>> seen = Counter()
+        >>> [numbered(name, seen) for name in ("a", "b", "a")]
+        ['a', 'b', 'a_1']
+    """
+    seen[name] += 1
+    return name if seen[name] == 1 else f"{name}_{seen[name] - 1}"
 
 
 def check_connector(pipeline: str, position: int, piece: Any) -> ConnectorV2:
@@ -102,13 +118,15 @@ def make_plan(
     steps, trusting, plus_one = [], False, False
     known: str | None = layout
     giver = _START
+    seen: Counter[str] = Counter()
     written = dict.fromkeys(columns or (), giver)
     for position, piece in enumerate(connectors):
         check_connector(pipeline, position, piece)
         where = place(pipeline, position, piece)
         check_declarations(piece, where)
         declared = piece.columnar or piece.reads is not None
-        steps.append(Step(piece, where, piece.columnar, plus_one, piece.mutates_episodes or not declared))
+        name = numbered(snake_case(type(piece).__name__), seen)
+        steps.append(Step(piece, name, where, piece.columnar, plus_one, piece.mutates_episodes or not declared))
         if not declared:
             trusting, known = True, None
             continue

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from epibatch.core.errors import PieceOutputError, add_context, explain
-from epibatch.core.piece_names import snake_case
 
 from ..episodes.indexing import HistoryWatch
 from .call import Call
 from .layouts import is_plain, to_columns, to_plain
 from .plan import Plan, Step
+from .step_watch import StepWatch
 
-__all__ = ["run_plan", "timed"]
+__all__ = ["run_plan"]
 
 
-def run_plan(plan: Plan, batch: dict[str, Any], call: Call, history: HistoryWatch) -> dict[str, Any]:
+def run_plan(
+    plan: Plan, batch: dict[str, Any], call: Call, history: HistoryWatch, watches: Sequence[StepWatch] = ()
+) -> dict[str, Any]:
     """Run all steps.
 
     Args:
@@ -27,24 +30,32 @@ def run_plan(plan: Plan, batch: dict[str, Any], call: Call, history: HistoryWatc
         batch: What to start from.
         call: What the run is about.
         history: Watches what plain pieces do to the episodes.
+        watches: Are told how long each step took; without any no clock is read.
 
     Raises:
         PieceOutputError: a piece returned no dict.
         EpibatchError: whatever a piece raises, with pipeline and piece put in front.
     """
     plain, before = bool(batch), "in the batch that the pipeline was given:"
+    begun = now = perf_counter() if watches else 0.0
     for step in plan.steps:
         if step.columnar and plain:  # an error in it is one of the piece that left it, not of this one
             batch, plain = _columns(batch, call, before), False
         try:
             if step.columnar:
-                batch = _columnar_run(step, batch, call)
+                batch = step.piece.run(batch, call)  # type: ignore[attr-defined]
             else:
                 batch, plain = _plain_run(step, batch, call, history), True
                 before = f"in {step.where}, the batch it left:"
         except Exception as error:
             add_context(error, f"in {step.where}:")
             raise
+        if watches:
+            before_step, now = now, perf_counter()
+            for watch in watches:
+                watch.stepped(step, now - before_step, batch)
+    for watch in watches:
+        watch.finished(now - begun)
     return batch
 
 
@@ -56,23 +67,10 @@ def _columns(batch: dict[str, Any], call: Call, before: str) -> dict[str, Any]:
         raise
 
 
-def _columnar_run(step: Step, batch: dict[str, Any], call: Call) -> dict[str, Any]:
-    out: dict[str, Any]
-    if call.metrics is None:
-        out = step.piece.run(batch, call)  # type: ignore[attr-defined]
-    else:
-        with timed(call.metrics, call.kwargs, "timers", "connectors", snake_case(type(step.piece).__name__)):
-            out = step.piece.run(batch, call)  # type: ignore[attr-defined]
-    return out
-
-
 def _plain_run(step: Step, batch: dict[str, Any], call: Call, history: HistoryWatch) -> dict[str, Any]:
     if step.sees_bootstraps:
         call.lengthen()
-    with (
-        _writable(history, step.writes_episodes or not call.training),
-        timed(call.metrics, call.kwargs, "timers", "connectors", snake_case(type(step.piece).__name__)),
-    ):
+    with _writable(history, step.writes_episodes or not call.training):
         out = step.piece(
             rl_module=call.rl_module,
             batch=to_plain(batch, call),
@@ -111,11 +109,3 @@ def _unshared(value: Any) -> Any:
     if isinstance(value, dict) and not is_plain(value):
         return {key: _unshared(own) for key, own in value.items()}
     return value
-
-
-def timed(metrics: Any, kwargs: dict[str, Any], *key: str) -> Any:
-    """A context that logs its seconds under the caller's metrics prefix; nothing without a logger."""
-    if metrics is None:
-        return nullcontext()
-    prefix = kwargs.get("metrics_prefix_key") or ()
-    return metrics.log_time((*prefix, *key))

@@ -25,15 +25,13 @@ def act(
         batch: What the env-to-module pipeline made.
         episodes: The running episodes, one per environment.
         explore: Whether actions explore.
-        **call: `t`, the steps taken so far, for the module; `shared_data` for the pipeline.
+        **call: `t`, the steps taken so far, for the module; `shared_data` and `metrics` for the pipeline.
 
     Raises:
         ColumnError: no actions, or not one per environment.
     """
-    outputs = forward(module, batch, explore=explore, t=call["t"])
-    columns: dict[str, Any] = module_to_env(
-        rl_module=module, batch=outputs, episodes=episodes, explore=explore, shared_data=call["shared_data"]
-    )
+    outputs = forward(module, batch, explore=explore, t=call.pop("t"))
+    columns: dict[str, Any] = module_to_env(rl_module=module, batch=outputs, episodes=episodes, explore=explore, **call)
     check_actions(columns, len(episodes))
     return columns
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from epibatch.core.metrics import MetricsLogger, with_logged
+
 from .episode_metrics import EpisodeMetrics
 
 __all__ = ["SamplingMetrics"]
@@ -20,6 +22,7 @@ class SamplingMetrics:
         episodes: Returns and lengths.
         steps: Environment steps over the lifetime.
         seconds: Spent sampling since the last report.
+        logged: What the pieces are given as `metrics`.
 
     Example:
         >>> import numpy as np
@@ -33,6 +36,7 @@ class SamplingMetrics:
         self.episodes = EpisodeMetrics(num_envs, window)
         self.steps = 0
         self.seconds = 0.0
+        self.logged = MetricsLogger(times_pieces=False)
         self._num_envs = num_envs
         self._reported = 0
 
@@ -47,7 +51,11 @@ class SamplingMetrics:
         self.steps += self._num_envs - len(skipped)
 
     def report(self) -> dict[str, Any]:
-        """Counts since the last report and over the lifetime, returns, seconds."""
+        """Counts since the last report and over the lifetime, returns, seconds, and what pieces logged.
+
+        Raises:
+            ConfigError: a piece logs under one of the names that are here anyway.
+        """
         metrics = {
             **self.episodes.report(),
             "num_env_steps_sampled": self.steps - self._reported,
@@ -55,11 +63,15 @@ class SamplingMetrics:
             "sample": self.seconds,
         }
         self._reported, self.seconds = self.steps, 0.0
-        return metrics
+        return with_logged(metrics, self.logged, "environment runner")
 
     def get_state(self) -> dict[str, Any]:
-        """The lifetime count and the remembered episodes."""
-        return {"num_env_steps_sampled_lifetime": self.steps, "episode_metrics": self.episodes.get_state()}
+        """The lifetime count, the remembered episodes, and what pieces logged."""
+        return {
+            "num_env_steps_sampled_lifetime": self.steps,
+            "episode_metrics": self.episodes.get_state(),
+            "logged_metrics": self.logged.get_state(),
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over what `get_state` gave, or a part of it."""
@@ -67,3 +79,5 @@ class SamplingMetrics:
             self.steps = self._reported = int(state["num_env_steps_sampled_lifetime"])
         if "episode_metrics" in state:
             self.episodes.set_state(state["episode_metrics"])
+        if "logged_metrics" in state:
+            self.logged.set_state(state["logged_metrics"])

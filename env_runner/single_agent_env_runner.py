@@ -230,6 +230,7 @@ class SingleAgentEnvRunner:
             episodes=self._recorder.episodes,
             explore=explore,
             shared_data=self._shared,
+            metrics=self._metrics.logged,
         )
         self._recorder.commit()
 
@@ -283,6 +284,7 @@ class SingleAgentEnvRunner:
             explore=explore,
             t=self._metrics.steps,
             shared_data=self._shared,
+            metrics=self._metrics.logged,
         )
         actions = columns.pop(Columns.ACTIONS)
         for_env = columns.pop(Columns.ACTIONS_FOR_ENV, actions)
@@ -298,6 +300,7 @@ class SingleAgentEnvRunner:
             episodes=[self._recorder.view(chunk) for chunk in ended],
             explore=explore,
             shared_data={},
+            metrics=self._metrics.logged,
         )
 
     def _rescue(self) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..learner import Learner
     from .algorithm_config import AlgorithmConfig
     from .live_policy import LivePolicy
+    from .piece_reports import PieceReports
     from .policy import Policy, PolicyState
 
 __all__ = ["Algorithm"]
@@ -75,6 +76,7 @@ class Algorithm(ABC):
         except BaseException:
             self.env_runner.stop()
             raise
+        self._reports = self._make_reports()
         self._share_lookback()
         self._live_policy: LivePolicy | None = None
         self._evaluation = Evaluation(self.config)
@@ -100,6 +102,12 @@ class Algorithm(ABC):
         if self.config.seed is not None:
             connector.seed(self.config.seed)
         return self.build_learner(self.env_runner.module.as_multi_rl_module(), connector)
+
+    def _make_reports(self) -> PieceReports:
+        from .piece_reports import PieceReports
+
+        acting = self.env_runner.pipelines
+        return PieceReports({**acting, "learner": self.learner.connector}, time_pieces=self.config.time_pieces)
 
     @abstractmethod
     def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:
@@ -138,8 +146,8 @@ class Algorithm(ABC):
         Returns:
             `env_runners` (returns, lengths, counts), `learners` (losses), `training_iteration`,
             `num_env_steps_sampled_lifetime` (those of finished iterations), `time_this_iter_s`, `time_total_s`,
-            and `timers` with the seconds of `sample` and `learn`; and `evaluation`, what `evaluate` returned, in
-            iterations that `evaluation_interval` divides.
+            `timers` with the seconds of `sample` and `learn`, and of every piece if the config has `time_pieces`; and
+            `evaluation`, what `evaluate` returned, in iterations that `evaluation_interval` divides.
 
         Raises:
             RunnerError: the runner returned no steps.
@@ -148,7 +156,7 @@ class Algorithm(ABC):
         episodes = self._sample()
         steps = _steps(episodes)
         sampled = time.perf_counter()
-        learner_results = self.learner.update(episodes=episodes)
+        learner_results = self.learner.update(episodes=episodes, metrics=self._reports.logged)
         self.env_runner.weights_updated()
         self._share_lookback()
         end = time.perf_counter()
@@ -158,12 +166,12 @@ class Algorithm(ABC):
         metrics = self.env_runner.get_metrics()
         results = {
             "env_runners": metrics,
-            "learners": learner_results,
+            "learners": self._reports.learners(learner_results),
             "training_iteration": self.training_iteration,
             "num_env_steps_sampled_lifetime": self._env_steps,
             "time_this_iter_s": end - start,
             "time_total_s": self._time_total_s,
-            "timers": {"sample": sampled - start, "learn": end - sampled},
+            "timers": {"sample": sampled - start, "learn": end - sampled, **self._reports.timers()},
         }
         interval = self.config.evaluation_interval
         if interval is not None and self.training_iteration % interval == 0:
@@ -267,6 +275,7 @@ class Algorithm(ABC):
                 "training_iteration": self.training_iteration,
                 "time_total_s": self._time_total_s,
                 "num_env_steps_sampled_lifetime": self._env_steps,
+                "logged_metrics": self._reports.logged.get_state(),
             },
             "evaluation": self._evaluation.get_state(),
             "random": get_random_state(),

@@ -153,7 +153,10 @@ class FluentSettings:
         return self.change("evaluation", {"evaluation": settings})
 
     def debugging(self: SelfT, **settings: Any) -> SelfT:
-        """Set the `seed` (environments, network, minibatches) and the `log_level`."""
+        """Set the `seed` (environments, network, minibatches), the `log_level`, and `time_pieces`.
+
+        `time_pieces=True` puts the seconds of every connector piece into each iteration's results.
+        """
         return self.change("debugging", {"debugging": settings})
 
     def reporting(self: SelfT, **settings: Any) -> SelfT:

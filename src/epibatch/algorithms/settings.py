@@ -156,6 +156,7 @@ class DebuggingSettings(Section):
 
     seed: Annotated[Integer | None, Field(ge=0, lt=2**32)] = None
     log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = "WARN"
+    time_pieces: Switch = False
 
 
 class StopSettings(Section):

@@ -39,6 +39,7 @@ __all__ = [
     "TIMERS",
     "WEIGHTS_SEQ_NO",
     "MetricsLogger",
+    "with_logged",
 ]
 
 ENV_RUNNER_RESULTS = "env_runners"
@@ -170,6 +171,9 @@ class MetricsLogger:
 
     A key belongs to one way of reducing: log it with the same options every time.
 
+    Args:
+        times_pieces: whether a pipeline that is called with this logger logs the seconds of its pieces in it.
+
     Example:
         >>> metrics = MetricsLogger()
         >>> for step in range(4):
@@ -179,7 +183,8 @@ class MetricsLogger:
         {'loss': 2.5, 'steps': {'lifetime': 40}}
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, times_pieces: bool = True) -> None:
+        self.times_pieces = times_pieces
         self._metrics: dict[Key, _Metric] = {}
 
     def log_value(
@@ -322,6 +327,26 @@ class MetricsLogger:
             names = "(reduce, window, ema_coeff, clear_on_reduce, with_throughput)"
             raise _refuse(path, f"{names} = {metric.settings}, as when it was first logged", settings)
         return metric
+
+
+def with_logged(results: Mapping[str, Any], logged: MetricsLogger, where: str) -> dict[str, Any]:
+    """Results together with what was logged beside them; the logger is reduced.
+
+    Args:
+        results: the results.
+        logged: what others logged.
+        where: whose results they are, for messages.
+
+    Raises:
+        ConfigError: both have the same name.
+    """
+    others = logged.reduce()
+    taken = sorted(map(str, results.keys() & others.keys()))
+    if taken:
+        expected = f"names that the {where}'s own metrics do not have"
+        do = "log it under another name, or below one: metrics.log_value(('mine', 'value'), value)"
+        raise ConfigError(explain(f"metrics of the {where}", expected=expected, found=", ".join(taken), do=do))
+    return {**results, **others}
 
 
 def _key(key: Any) -> Key:
