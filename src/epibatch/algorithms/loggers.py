@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from epibatch.core.errors import ConfigError, EpibatchError, LoggerError, StorageError, explain, nearest
+from epibatch.core.checkpoints import storing
+from epibatch.core.errors import ConfigError, EpibatchError, LoggerError, StorageError, add_context, explain, nearest
 from epibatch.core.extras import import_extra
 
 from .metric_rows import flat_metrics, in_reading_order
@@ -25,6 +26,8 @@ __all__ = [
     "make_logger",
     "replace_file",
 ]
+
+_FREE = "free some space, or mend what the system complains about, then go on with the run"
 
 
 @runtime_checkable
@@ -67,8 +70,12 @@ class JSONLLogger:
         self.path = path
 
     def log(self, results: Mapping[str, Any]) -> None:
-        """Append one line."""
-        with self.path.open("a", encoding="utf-8") as file:
+        """Append one line.
+
+        Raises:
+            StorageError: the disk is full, say.
+        """
+        with storing(f"writing {self.path}", _FREE), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(flat_metrics(results)) + "\n")
 
     def resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -91,16 +98,21 @@ class CSVLogger:
         self._columns: list[str] = []
 
     def log(self, results: Mapping[str, Any]) -> None:
-        """Append one row."""
+        """Append one row.
+
+        Raises:
+            StorageError: the disk is full, say.
+        """
         row = flat_metrics(results)
         new = [key for key in row if key not in self._columns]
-        if new:
-            rows = self._rows()
-            self._columns = in_reading_order([*self._columns, *new])
-            self._write([*rows, row])
-            return
-        with self.path.open("a", encoding="utf-8", newline="") as file:
-            csv.DictWriter(file, self._columns).writerow(row)
+        with storing(f"writing {self.path}", _FREE):
+            if new:
+                rows = self._rows()
+                self._columns = in_reading_order([*self._columns, *new])
+                self._write([*rows, row])
+                return
+            with self.path.open("a", encoding="utf-8", newline="") as file:
+                csv.DictWriter(file, self._columns).writerow(row)
 
     def resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep these rows and no others; without any the file goes."""
@@ -207,8 +219,9 @@ class Loggers:
         """Hand one iteration's results to every logger, those behind a failing one too.
 
         Raises:
-            StorageError: the first one that failed could not write.
-            LoggerError: the first one that failed raised something else.
+            EpibatchError: what the first one that failed raised, with the logger's name in front.
+            StorageError: in place of another OSError.
+            LoggerError: in place of any other exception.
         """
         self._each(self._loggers, lambda logger: logger.log(results), f"iteration {results.get('training_iteration')}")
 
@@ -229,16 +242,20 @@ class Loggers:
             except Exception as error:
                 failures.append((logger, error))
         if failures:
-            raise _failure(*failures[0], what) from failures[0][1]
+            logger, first = failures[0]
+            where = f"logger {type(logger).__name__}, {what}"
+            if isinstance(first, EpibatchError):
+                add_context(first, f"in {where}:")
+                raise first
+            raise _failure(where, first) from first
 
 
-def _failure(logger: Logger, error: Exception, what: str) -> EpibatchError:
+def _failure(where: str, error: Exception) -> EpibatchError:
     kind: type[EpibatchError] = LoggerError
     do = "mend the logger, or leave it out; the other loggers were served"
     if isinstance(error, OSError):
-        kind, do = StorageError, "free some space, or mend what the system complains about, then go on with the run"
+        kind, do = StorageError, _FREE
     found = f"{type(error).__name__}: {error}"
-    where = f"logger {type(logger).__name__}, {what}"
     return kind(explain(where, expected="results that are written", found=found, do=do))
 
 

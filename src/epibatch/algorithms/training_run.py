@@ -139,7 +139,7 @@ class TrainingRun:
             try:
                 results, verdict = self._train(progress, iterations)
                 self._save()
-                curve = self.folder.draw_learning_curve(self.name, _goal(rules), window)
+                curve = self._draw()
                 self.loggers.close()  # one that cannot write its last rows fails the run
             except KeyboardInterrupt:
                 return self._stopped_unsaved()
@@ -183,6 +183,11 @@ class TrainingRun:
             self._saved_at, self._saved_iteration = time.monotonic(), iteration
             self.folder.checkpoints.prune(self.algorithm.config.num_to_keep)
 
+    def _draw(self) -> Path:
+        config = self.algorithm.config
+        window = config.metrics_num_episodes_for_smoothing
+        return self.folder.draw_learning_curve(self.name, _goal(config.stop_rules), window)
+
     @property
     def _checkpoint_path(self) -> Path:
         return self.folder.checkpoints.path_of(self.algorithm.training_iteration)
@@ -210,6 +215,8 @@ class TrainingRun:
 
     def _nothing_to_do(self, verdict: Verdict) -> int:
         self._stop()
+        if not self.folder.curve_path.exists():  # killed before it was drawn
+            self._draw()
         print(f"nothing to train: {verdict.reason}")
         print(f"to go on, raise it: {self._command()} --set stop.{verdict.setting}=...")
         return _exit_code(verdict)

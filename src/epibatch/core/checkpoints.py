@@ -91,7 +91,7 @@ def storing(where: str, do: str) -> Iterator[None]:
         raise
     except OSError as error:
         found = f"{type(error).__name__}: {error}"
-        raise StorageError(explain(where, expected="a place that can be written to", found=found, do=do)) from error
+        raise StorageError(explain(where, expected="a place that can be written to", found=found, do=do)) from None
 
 
 def _write_files(folder: Path, data: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
