@@ -10,12 +10,15 @@ import torch
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain
+from epibatch.core.structs import map_struct
 
 from ..acting_module import acting_module
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 
 __all__ = ["GetActions"]
+
+_DRAWN = {Columns.ACTION_DIST_INPUTS, Columns.ACTIONS, Columns.ACTION_LOGP}
 
 
 class GetActions(ColumnarPiece):
@@ -67,6 +70,9 @@ class GetActions(ColumnarPiece):
             return batch
         if isinstance(inputs, np.ndarray):
             inputs = batch[Columns.ACTION_DIST_INPUTS] = torch.from_numpy(inputs)
+        elif inputs.device.type != "cpu":  # drawn where the random stream is; the environment needs them there anyway
+            batch.update({name: map_struct(torch.Tensor.cpu, batch[name]) for name in _DRAWN & batch.keys()})
+            inputs = batch[Columns.ACTION_DIST_INPUTS]
         module = acting_module(call.rl_module)
         self._check_width(module, inputs)
         if call.explore is False:

@@ -93,6 +93,49 @@ def test_train_returns_what_a_run_needs():
     algorithm.stop()
 
 
+def test_a_device_that_is_not_there_is_named():
+    config = small().learners(device=f"cuda:{torch.cuda.device_count()}")
+    with pytest.raises(ConfigError, match=r"learners.device: 'cuda:\d+' cannot be used here: .*cpu can be used"):
+        config.build_algo()
+
+
+def test_all_tensors_live_on_the_device():
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    seen = []
+
+    def spy(forward):
+        def run(batch, **kwargs):
+            seen.append({leaf.device.type for leaf in batch.values() if isinstance(leaf, torch.Tensor)})
+            return forward(batch, **kwargs)
+
+        return run
+
+    algorithm = small().learners(device=device).build_algo()
+    module = algorithm.get_module()
+    for name in ("forward_exploration", "forward_train"):
+        setattr(module, name, spy(getattr(module, name)))
+    algorithm.train()
+    algorithm.stop()
+    assert {parameter.device.type for parameter in module.parameters()} == {device}
+    assert seen and all(devices == {device} for devices in seen)
+
+
+def test_the_device_reaches_pipelines_and_learner(monkeypatch):
+    """Without a second device at hand: where the config's device goes."""
+    config = small().learners(device="cuda:1")
+    given = []
+    config.env_runners(env_to_module_connector=lambda env, spaces, device: given.append(device) or [])
+    observation, action = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
+    acting = config.build_env_to_module_connector(spaces={"__env_single__": (observation, action)})
+    learning = config.build_learner_connector(observation, action)
+    assert given == ["cuda:1"]
+    assert [pipeline["NumpyToTensor"]._device for pipeline in (acting, learning)] == ["cuda:1"] * 2
+    told = {}
+    monkeypatch.setattr("epibatch.learner.Learner", lambda **settings: told.update(settings))
+    PPO.build_learner(types.SimpleNamespace(config=config), module=None, connector=None)
+    assert told["device"] == "cuda:1"
+
+
 def test_later_changes_of_the_config_have_no_effect():
     config = small()
     algorithm = config.build_algo()

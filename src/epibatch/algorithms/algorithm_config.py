@@ -40,10 +40,11 @@ class AlgorithmConfig(FluentSettings):
         Args:
             env: the (vector) environment, passed to the hook.
             spaces: `{"__env__": (obs, act), "__env_single__": (obs, act)}`; taken from `env` if left out.
-            device: torch device of the tensors.
+            device: torch device of the tensors; default: the config's.
         """
         from ..connectors.env_to_module import EnvToModulePipeline
 
+        device = device or self.other_device
         pieces = self.user_pieces("env_to_module", (env, spaces, device), env)
         if self.add_default_connectors_to_env_to_module_pipeline:
             pieces = default_env_to_module(pieces, device)
@@ -72,14 +73,14 @@ class AlgorithmConfig(FluentSettings):
             input_observation_space: space of the episodes' observations: one environment's, as changed by
                 env-to-module pieces that rewrite them.
             input_action_space: one environment's action space.
-            device: torch device of the tensors.
+            device: torch device of the tensors; default: the config's.
             env: passed to a hook with a single parameter.
         """
         from ..connectors.learner import LearnerConnectorPipeline
 
         pieces = self.user_pieces("learner", (input_observation_space, input_action_space), env)
         if self.add_default_connectors_to_learner_pipeline:
-            pieces = default_learner(pieces, device)
+            pieces = default_learner(pieces, device or self.other_device)
         return LearnerConnectorPipeline(
             input_observation_space=input_observation_space, input_action_space=input_action_space, connectors=pieces
         )

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
+from epibatch.core.devices import missing_device
 from epibatch.core.errors import ConfigError, NotAvailableError, explain, nearest
 
 from .evaluation_config import note_overrides
@@ -107,10 +108,11 @@ class FluentSettings:
         return self.change("env_runners", {"env_runners": settings})
 
     def learners(self: SelfT, **settings: Any) -> SelfT:
-        """Set up the learner's pipeline.
+        """Set up the learner's pipeline, and say where the network lives.
 
         Args:
-            **settings: `learner_connector` (`lambda obs_space, act_space: ...` or a list of piece specs),
+            **settings: `device` ("cpu", "cuda", "cuda:0", ...) of the network and of all tensors that it is given,
+                when it acts too; `learner_connector` (`lambda obs_space, act_space: ...` or a list of piece specs),
                 `add_default_connectors_to_learner_pipeline`; `num_learners` must stay 0.
         """
         return self.change("learners", {"learners": settings})
@@ -303,6 +305,11 @@ class FluentSettings:
         return rules if isinstance(rules, StopSettings) else StopSettings()
 
     @property
+    def other_device(self) -> str | None:
+        """The `device`, or None for the CPU, where tensors are made anyway."""
+        return None if self.device == "cpu" else str(self.device)
+
+    @property
     def total_train_batch_size(self) -> int:
         """Env steps of one training iteration, over all learners."""
         return int(self.train_batch_size) * max(1, int(self.num_learners))
@@ -338,6 +345,9 @@ class FluentSettings:
         """
         problems = Problems()
         self.check_together({}, problems)
+        fault = missing_device(self.device)
+        if fault is not None:
+            problems.add("learners.device", f"{self.device!r} cannot be used here: {fault}; cpu can be used everywhere")
         problems.raise_if_any(type(self).__name__)
 
     def check_together(self, new: Mapping[str, Section], problems: Problems) -> None:

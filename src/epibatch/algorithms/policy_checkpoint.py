@@ -228,7 +228,7 @@ class _ConfigParts:
     def pipelines(self) -> tuple[Any, Any]:
         """Env-to-module and module-to-env."""
         try:
-            env_to_module = self._config.build_env_to_module_connector(env=None, spaces=self._spaces)
+            env_to_module = self._config.build_env_to_module_connector(env=None, spaces=self._spaces, device="cpu")
             self._spaces[DEFAULT_MODULE_ID] = (env_to_module.observation_space, self._spaces["__env_single__"][1])
             return env_to_module, self._config.build_module_to_env_connector(env=None, spaces=self._spaces)
         except Exception as error:

@@ -94,4 +94,4 @@ class PPO(Algorithm):
             seed=config.seed,
         )
         loss = PPOLoss(PPOSettings(**{name: getattr(config, name) for name in names}))
-        return Learner(module=module, connector=connector, settings=settings, loss=loss)
+        return Learner(module=module, connector=connector, settings=settings, loss=loss, device=config.other_device)

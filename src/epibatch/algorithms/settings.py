@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from epibatch.core.devices import device_name
 from epibatch.core.errors import ConfigError, NotAvailableError, explain, nearest
 
 from .setting_types import (
@@ -97,6 +98,7 @@ class LearnerSectionSettings(Section):
     """How many learners, and whether their pipeline has its default pieces."""
 
     num_learners: Count = 0
+    device: Annotated[Any, AfterValidator(device_name)] = "cpu"
     add_default_connectors_to_learner_pipeline: Switch = True
 
 
