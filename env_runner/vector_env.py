@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from .env_wrappers import WrapperSpec, wrapper_functions
 from .gymnasium_ids import make_from_id
 from .made_env import FirstCallChecks, TerminalCopies
 from .vector_env_checks import check_env, check_vector_env
+from .worker_signals import workers_ignore_ctrl_c
 
 __all__ = ["make_vector_env"]
 
@@ -75,7 +77,8 @@ def make_vector_env(
             explain("environment", expected="env", found="None", do='call .environment("CartPole-v1"), say')
         )
     try:
-        made = _made(env, num_envs, mode, config, (autoreset, wrappers))
+        with workers_ignore_ctrl_c() if mode == "async" else nullcontext():
+            made = _made(env, num_envs, mode, config, (autoreset, wrappers))
     except gym.error.DependencyNotInstalled as error:
         raise ConfigError(
             explain(

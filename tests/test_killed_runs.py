@@ -6,8 +6,11 @@ import csv
 import itertools
 import json
 import logging
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -87,6 +90,30 @@ def test_a_disk_that_is_full(tmp_path):
     late = told["run-40000"]
     assert late["newest"] == late["rows"][-1] + 1 > 10, "the metrics grew too long; the iteration is saved"
     assert "in logger JSONLLogger" in (tmp_path / "run-40000.txt").read_text()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_ctrl_c_in_a_terminal(tmp_path, mode):
+    """A terminal sends it to the command and to the processes of its environments alike."""
+    config = CONFIG.replace("{training_iteration: 3}", "{training_iteration: 100000}")
+    config += f"env_runners: {{num_envs_per_env_runner: 2, gym_env_vectorize_mode: {mode}}}\n"
+    (tmp_path / "small.yaml").write_text(config.replace("frequency: 1", "frequency: 0"))
+    command = [sys.executable, "-m", "epibatch", "train", "small.yaml", "--run", "out"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    run = RunFolder(tmp_path / "out")
+    deadline = time.monotonic() + 120
+    while not run.rows() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "Ctrl-C: finishing this iteration, then saving" in output and "interrupted, after" in output
+    assert errors == ""
+    rows = run.rows()
+    assert load_state(run.checkpoints.newest())["state"]["counters"]["training_iteration"] == len(rows) >= 1
+    assert run.curve_path.exists()
 
 
 CONFIG = """
