@@ -10,12 +10,14 @@ import gymnasium as gym
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from epibatch.core.devices import device_name
 from epibatch.core.errors import nearest
 
 __all__ = [
     "AutoresetMode",
     "Coefficient",
     "Count",
+    "Device",
     "Environment",
     "FragmentLength",
     "Fraction",
@@ -123,4 +125,5 @@ Wrappers = Annotated[list[Any], AfterValidator(_wrappers)]
 Space = Annotated[Any, AfterValidator(_space)]
 FragmentLength = Annotated[Any, AfterValidator(_fragment_length)]
 ModuleSpec = Annotated[Any, AfterValidator(_module_spec)]
+Device = Annotated[Any, AfterValidator(device_name)]
 Loggers = Annotated[list[Any], BeforeValidator(_logger_list)]

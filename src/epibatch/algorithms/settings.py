@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from epibatch.core.devices import device_name
 from epibatch.core.errors import ConfigError, NotAvailableError, explain, nearest
 
 from .setting_types import (
@@ -19,6 +18,7 @@ from .setting_types import (
     AutoresetMode,
     Coefficient,
     Count,
+    Device,
     Environment,
     Fraction,
     FragmentLength,
@@ -98,7 +98,7 @@ class LearnerSectionSettings(Section):
     """How many learners, and whether their pipeline has its default pieces."""
 
     num_learners: Count = 0
-    device: Annotated[Any, AfterValidator(device_name)] = "cpu"
+    device: Device = "cpu"
     add_default_connectors_to_learner_pipeline: Switch = True
 
 
