@@ -14,8 +14,8 @@ def workers_ignore_ctrl_c() -> Iterator[None]:
     """Let processes that are started inside never get SIGINT.
 
     A terminal sends it to every process at once; workers that die of it take the iteration with them that the
-    training process was about to finish. One that arrives meanwhile is delivered to this process afterwards.
-    Windows has no way to do so, and there nothing changes.
+    training process was about to finish. One that arrives meanwhile is not lost to this process. Windows has no
+    way to do so, and there nothing changes.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield

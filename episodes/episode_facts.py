@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -11,7 +12,20 @@ from epibatch.core.columns import Columns
 
 from .episode_getters import EpisodeGetters
 
-__all__ = ["EpisodeFacts"]
+__all__ = ["EpisodeFacts", "count_steps"]
+
+
+def count_steps(episodes: Sequence[Any]) -> int:
+    """Steps of all chunks together, lookback excluded.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> columns = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [0.0, 0.0]}
+        >>> count_steps([SingleAgentEpisode(**columns, len_lookback_buffer=0)] * 3)
+        6
+    """
+    lengths = getattr(episodes, "lengths", None)
+    return int(lengths().sum()) if lengths is not None else sum(len(episode) for episode in episodes)
 
 
 class EpisodeFacts(EpisodeGetters):

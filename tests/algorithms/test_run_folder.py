@@ -26,6 +26,12 @@ def test_used_folder_is_never_overwritten(tmp_path):
         RunFolder.create(tmp_path)
 
 
+def test_a_run_that_was_killed_while_it_wrote_its_config_can_begin_again(tmp_path):
+    (tmp_path / ".config.yaml.writing").write_text("algor")
+    RunFolder.create(tmp_path).write_config("algorithm: ppo\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
+
+
 def test_folder_that_is_a_file(tmp_path):
     path = tmp_path / "file"
     path.write_text("")

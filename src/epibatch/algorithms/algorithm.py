@@ -13,8 +13,10 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import CheckpointError, ConfigError, RunnerError, explain
 from epibatch.core.state_codec import state_parts
 
+from ..episodes.episode_facts import count_steps
 from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, taking_over, write_checkpoint
 from .evaluation import Evaluation
+from .piece_reports import PieceReports
 from .policy_checkpoint import acting_data
 from .random_state import get_random_state, seed_everything, set_random_state
 from .stop_rules import judge
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from ..learner import Learner
     from .algorithm_config import AlgorithmConfig
     from .live_policy import LivePolicy
-    from .piece_reports import PieceReports
     from .policy import Policy, PolicyState
 
 __all__ = ["Algorithm"]
@@ -76,7 +77,8 @@ class Algorithm(ABC):
         except BaseException:
             self.env_runner.stop()
             raise
-        self._reports = self._make_reports()
+        pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
+        self._reports = PieceReports(pipelines, time_pieces=self.config.time_pieces)
         self._share_lookback()
         self._live_policy: LivePolicy | None = None
         self._evaluation = Evaluation(self.config)
@@ -102,12 +104,6 @@ class Algorithm(ABC):
         if self.config.seed is not None:
             connector.seed(self.config.seed)
         return self.build_learner(self.env_runner.module.as_multi_rl_module(), connector)
-
-    def _make_reports(self) -> PieceReports:
-        from .piece_reports import PieceReports
-
-        acting = self.env_runner.pipelines
-        return PieceReports({**acting, "learner": self.learner.connector}, time_pieces=self.config.time_pieces)
 
     @abstractmethod
     def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:
@@ -154,7 +150,7 @@ class Algorithm(ABC):
         """
         start = time.perf_counter()
         episodes = self._sample()
-        steps = _steps(episodes)
+        steps = count_steps(episodes)
         sampled = time.perf_counter()
         learner_results = self.learner.update(episodes=episodes, metrics=self._reports.logged)
         self.env_runner.weights_updated()
@@ -182,11 +178,11 @@ class Algorithm(ABC):
         """Chunks with at least `train_batch_size` env steps; one `sample()` unless fragments are shorter."""
         wanted = self.config.total_train_batch_size
         first: Sequence[Any] = self.env_runner.sample()
-        steps = _steps(first)
+        steps = count_steps(first)
         episodes: Sequence[Any] = first
         while steps < wanted:
             more = self.env_runner.sample()
-            new = _steps(more)
+            new = count_steps(more)
             if new == 0:
                 raise RunnerError(
                     explain(
@@ -318,6 +314,7 @@ class Algorithm(ABC):
         if min(iteration, steps) < 0 or not seconds >= 0:
             raise ValueError(f"{iteration} iterations, {steps} steps, {seconds} seconds")
         self.training_iteration, self._env_steps, self._time_total_s = iteration, steps, seconds
+        self._reports.logged.set_state(counters["logged_metrics"])
 
     def save_to_path(self, path: str | Path, *, end_episodes: bool = True) -> str:
         """Save everything into a folder; a checkpoint that is there already is replaced in one step.
@@ -401,8 +398,3 @@ class Algorithm(ABC):
             )
         algorithm.set_state(state)
         return algorithm
-
-
-def _steps(episodes: Sequence[Any]) -> int:
-    lengths = getattr(episodes, "lengths", None)
-    return int(lengths().sum()) if lengths is not None else sum(len(episode) for episode in episodes)

@@ -23,6 +23,7 @@ __all__ = [
     "Logger",
     "Loggers",
     "TensorBoardLogger",
+    "being_written",
     "make_logger",
     "replace_file",
 ]
@@ -51,12 +52,17 @@ class Logger(Protocol):
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file beside its place and rename it: whenever the process is killed, the old or the new one is there."""
-    temporary = path.with_name(f".{path.name}.writing")
+    temporary = being_written(path)
     with temporary.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+
+
+def being_written(path: Path) -> Path:
+    """Where `replace_file` writes a file before it is renamed."""
+    return path.with_name(f".{path.name}.writing")
 
 
 class JSONLLogger:

@@ -11,7 +11,7 @@ from typing import Any
 from epibatch.core.checkpoints import storing
 from epibatch.core.errors import CheckpointError, ConfigError, explain
 
-from .loggers import replace_file
+from .loggers import being_written, replace_file
 from .metric_rows import RETURN_MEAN, nested_metrics
 from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints
 
@@ -39,14 +39,14 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
-        """Make a new run folder; an existing one must be empty.
+        """Make a new run folder; one that exists must be empty, or of a run killed before it had a config.
 
         Raises:
             ConfigError: the folder holds files already, or cannot be made.
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
-            taken = any(path.iterdir())
+            taken = any(entry != being_written(path / "config.yaml") for entry in path.iterdir())
         except OSError as error:
             raise ConfigError(
                 explain(f"run folder {path}", expected="a folder", found=str(error), do="choose another one")
