@@ -14,7 +14,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from epibatch.algorithms.loggers import JSONLLogger
@@ -36,7 +36,7 @@ UNLIMITED = resource.RLIM_INFINITY
 WRITES = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "tempfile.mkdtemp", "shutil.rmtree"}
 
 
-def train(folder: Path, before_telling: Callable[[], None] = lambda: None) -> int:
+def train(folder: Path, before_telling: Callable[[], None] = lambda: None, changes: Sequence[str] = ()) -> int:
     """Begin a run, or go on with it, as the command does; the exit code.
 
     What it says is written beside the folder, after a call of `before_telling`.
@@ -45,7 +45,7 @@ def train(folder: Path, before_telling: Callable[[], None] = lambda: None) -> in
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         try:
             if (folder / "config.yaml").exists():
-                code = TrainingRun.resume(folder).run()
+                code = TrainingRun.resume(folder, changes=changes).run()
             else:
                 code = TrainingRun.start(folder.parent / "config.yaml", folder).run()
         except STARTUP_ERRORS as error:
@@ -131,15 +131,23 @@ def at_every_write(root: Path) -> None:
 
 
 def at_random(root: Path) -> None:
-    """Kill one run again and again, a random time after its start, and let it end at last."""
+    """Kill one run again and again, and let it end at last.
+
+    Every other time it is killed a random time after its start, else a random time after it has got on.
+    """
     draw = random.Random(0)
     folder = root / "run"
-    for _ in range(8):
+    for attempt in range(8):
+        rows = len(RunFolder(folder).rows())
         pid = in_a_fork(lambda: train(folder))
-        time.sleep(0.1 + 0.4 * draw.random())
+        deadline = time.monotonic() + 60
+        while attempt % 2 and len(RunFolder(folder).rows()) <= rows + 1 and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(draw.random() * (0.1 if attempt % 2 else 0.5))
         os.kill(pid, signal.SIGKILL)
         tell(folder, end_of(pid))
-    tell(folder, end_of(in_a_fork(lambda: train(folder))))
+    last = 5 + int(SavedCheckpoints(folder / "checkpoints").newest().name)
+    tell(folder, end_of(in_a_fork(lambda: train(folder, changes=[f"stop.training_iteration={last}"]))))
 
 
 def limited(root: Path) -> None:
@@ -168,7 +176,7 @@ def tell(folder: Path, code: int) -> None:
 
 if __name__ == "__main__":
     how, where = sys.argv[1], Path(sys.argv[2])
-    (where / "config.yaml").write_text(CONFIG % (2 if how == "at_every_write" else 60))
+    (where / "config.yaml").write_text(CONFIG % {"at_every_write": 2, "limited": 60, "at_random": 1_000_000}[how])
     (where / "first.yaml").write_text(CONFIG % 1)
     TrainingRun.start(where / "first.yaml", where / "first").run()
     {"at_every_write": at_every_write, "at_random": at_random, "limited": limited}[how](where)
