@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -194,7 +195,11 @@ class TrainingRun:
 
     @contextmanager
     def _interruptible(self, progress: Progress) -> Iterator[None]:
-        """Let Ctrl-C or SIGTERM end the run after the current iteration; a second one ends it at once."""
+        """Let Ctrl-C or SIGTERM end the run after the current iteration; a second one ends it at once.
+
+        The answer is printed by a thread: this one may be in the middle of printing when the signal comes.
+        """
+        answers: list[threading.Thread] = []
 
         def on_signal(number: int, frame: FrameType | None) -> None:
             again = self._signal is not None
@@ -202,7 +207,9 @@ class TrainingRun:
             if again:
                 raise KeyboardInterrupt
             what = _SIGNALS[signal.Signals(number)]
-            progress.say(f"{what}: finishing this iteration, then saving (once more: stop without saving)")
+            text = f"{what}: finishing this iteration, then saving (once more: stop without saving)"
+            answers.append(threading.Thread(target=progress.say, args=(text,)))
+            answers[-1].start()
 
         before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
         try:
@@ -210,6 +217,8 @@ class TrainingRun:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+            for answer in answers:
+                answer.join()
 
     # ------------------------------------------------------------------------------------- endings
 
