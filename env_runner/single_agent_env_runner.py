@@ -263,10 +263,10 @@ class SingleAgentEnvRunner:
         self._metrics.add(step.rewards, skipped)
         for chunk in ended:
             self._metrics.episodes.end(chunk.env)
-        if step.failure is not None:
-            raise step.failure
         if ended and self._stepper.mode != "next_step":
             self._show_terminal_observations(ended, explore)
+        if step.failure is not None:
+            raise step.failure
         self._run_env_to_module(explore)
         return len(ended)
 

@@ -8,7 +8,7 @@ import pytest
 
 from epibatch.algorithms import PPOConfig
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, UnknownNameError
+from epibatch.core.errors import ConfigError, RunnerError, UnknownNameError
 from epibatch.core.registry import _env_creators, register_env
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
 from epibatch.env_runner import SingleAgentEnvRunner, make_vector_env
@@ -175,6 +175,27 @@ def test_what_pieces_write_back_is_kept_of_terminal_observations_too(toys, mode)
         observations = -episode.get_observations()
         np.testing.assert_array_equal(np.diff(observations[:, 0]), np.ones(len(episode)))
         np.testing.assert_array_equal(observations[:, 1], np.arange(len(episode) + 1))
+
+
+def test_what_pieces_write_back_is_kept_of_terminal_observations_whose_reset_fails(toys):
+    class Negate(toys.pieces["undeclared"]):
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            for episode in self.single_agent_episode_iterator(episodes):
+                episode.set_observations(new_data=-episode.get_observations(-1), at_indices=-1)
+            return batch
+
+    runner = toys.runner(
+        2,
+        mode="disabled",
+        env=toys.factory(fail_in_reset=(1, 1)),
+        env_to_module_connector=lambda env, spaces, device: Negate(),
+    )
+    with pytest.raises(RunnerError, match="no answer"):
+        runner.sample(num_timesteps=100)
+    ended = [episode for episode in runner.sample(num_timesteps=2) if episode.is_done]
+    assert ended
+    for episode in ended:
+        np.testing.assert_array_equal(-episode.get_observations()[:, 1], np.arange(len(episode) + 1))
 
 
 def test_the_module_is_not_asked_about_terminal_observations_when_a_reset_comes_with_them(toys):
