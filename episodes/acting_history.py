@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import EpisodeError, explain
+from epibatch.core.structs import flatten
 
 from .block import Block, BlockColumn
 from .chunk import Chunk
@@ -55,10 +56,7 @@ class ActingHistory:
             spaces: Observation and action space of one environment.
             infos: A vector environment's infos, that is a dict of arrays, or one dict per environment.
         """
-        leaf = observations
-        while isinstance(leaf, (dict, tuple)):
-            leaf = next(iter(leaf.values())) if isinstance(leaf, dict) else leaf[0]
-        block = Block(len(leaf), 1)
+        block = Block(len(flatten(observations)[0][0]), 1)
         block.stage(observations)
         _put_infos(block, infos)
         return cls(block, [Chunk(block, env, 0, 0, spaces) for env in range(block.num_envs)])

@@ -15,6 +15,11 @@ def rows(value, n=3):
     return {"x": np.full((n, 2), value, np.float32) + np.arange(n, dtype=np.float32)[:, None] * 100}
 
 
+def test_a_part_without_leaves_comes_first():
+    history = ActingHistory.start({"a": {}, "x": np.zeros((4, 2))}, (None, None))
+    assert len(history.episodes) == 4
+
+
 def walk(steps, lookback, starts=None):
     """A history of `steps` steps in three environments, and the same episodes recorded one by one."""
     history = ActingHistory.start(rows(0), SPACES, {"t": np.zeros(3, int)})
