@@ -33,6 +33,13 @@ def test_no_more_environments_than_episodes():
     assert evaluation_config(steps).num_envs_per_env_runner == 8
 
 
+def test_as_many_environments_as_their_maker_makes():
+    config = cart_pole().env_runners(gym_env_vectorize_mode="vector_entry_point").evaluation(evaluation_duration=3)
+    assert evaluation_config(config).num_envs_per_env_runner == 8
+    config.evaluation(evaluation_config={"gym_env_vectorize_mode": "sync"})
+    assert evaluation_config(config).num_envs_per_env_runner == 3
+
+
 def test_from_yaml_and_back():
     text = "environment: {env: CartPole-v1}\nevaluation: {evaluation_interval: 5, evaluation_config: {explore: true}}"
     config = PPOConfig.from_yaml(text)

@@ -44,7 +44,8 @@ def note_overrides(overrides: Mapping[str, Any], config: Any, problems: Problems
 def evaluation_config(config: AlgorithmConfig) -> AlgorithmConfig:
     """What evaluation runs with: greedy actions unless told otherwise, and at most one environment per episode.
 
-    `env_config` is merged into that of the training; every other setting replaces the training's.
+    `env_config` is merged into that of the training; every other setting replaces the training's. With
+    "vector_entry_point" the number of environments is left as it is: what makes them may always make as many.
 
     Args:
         config: the training's.
@@ -60,7 +61,8 @@ def evaluation_config(config: AlgorithmConfig) -> AlgorithmConfig:
     settings: dict[str, Any] = {"explore": False, **config.evaluation_config}
     if "env_config" in settings:
         settings["env_config"] = {**config.env_config, **settings["env_config"]}
-    if config.evaluation_duration_unit == "episodes":
+    mode = settings.get("gym_env_vectorize_mode", config.gym_env_vectorize_mode)
+    if config.evaluation_duration_unit == "episodes" and mode != "vector_entry_point":
         wanted = settings.get("num_envs_per_env_runner", config.num_envs_per_env_runner)
         settings["num_envs_per_env_runner"] = min(wanted, config.evaluation_duration)
     parts: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
