@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import itertools
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from epibatch import Policy
+from epibatch.algorithms import PPOConfig
 from epibatch.algorithms.policy import PolicyState
 from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, EpisodeStateError
 from epibatch.core.structs import flatten, map_struct
@@ -266,3 +268,17 @@ def test_pipelines_without_spaces(algorithm):
     empty = type(algo.env_runner.pipelines["env_to_module"])()
     with pytest.raises(ConfigError, match="input_observation_space="):
         Policy(algo.env_runner.module, empty, algo.env_runner.pipelines["module_to_env"])
+
+
+def test_a_number_as_action_is_an_array_of_no_axes_as_its_box_holds_it():
+    class Throttle(gym.Env):
+        observation_space = gym.spaces.Box(-1, 1, (3,))
+        action_space = gym.spaces.Dict(gear=gym.spaces.Discrete(3, start=2), gas=gym.spaces.Box(-2, 5, ()))
+
+    algo = PPOConfig().environment(lambda config: Throttle()).build_algo()
+    action, _ = algo.act(np.zeros(3), explore=True)
+    assert algo.get_policy().action_space.contains(action)  # a warning here would be an error
+    assert isinstance(action["gas"], np.ndarray) and isinstance(action["gear"], np.int64)
+    actions, _ = algo.act(np.zeros((4, 3)), explore=True)
+    assert (actions["gas"].shape, actions["gear"].shape) == ((4,), (4,))
+    algo.stop()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
@@ -236,7 +237,9 @@ class Policy:
 
         def rows(leaf: Any, own: Any) -> Any:
             array = np.array(own, dtype=leaf.dtype)
-            return array if batched else array[0]
+            if batched:
+                return array
+            return array[0, ...] if isinstance(leaf, gym.spaces.Box) else array[0]  # Boxes hold arrays, of no axes too
 
         return map_struct(rows, get_base_struct_from_space(self.action_space), actions)
 
