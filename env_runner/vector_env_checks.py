@@ -7,7 +7,8 @@ from typing import Any
 import gymnasium as gym
 
 from epibatch.core.errors import ConfigError, SpaceError, explain
-from epibatch.core.space_checks import encoding_advice
+from epibatch.core.space_checks import encoding_advice, get_base_struct_from_space
+from epibatch.core.structs import flatten
 
 from .autoreset import autoreset_mode
 
@@ -105,6 +106,15 @@ def _check_made(env: Any, num_envs: int, wanted: Any) -> None:
             )
         )
     _check_space(env.single_observation_space, f"{where}, observation space")
+    if not flatten(get_base_struct_from_space(env.single_observation_space))[0]:
+        raise SpaceError(
+            explain(
+                f"{where}, observation space",
+                expected="at least one part that is an array",
+                found=f"{env.single_observation_space}",
+                do="give it one, a constant if there is nothing to see: Box(0, 1, (1,))",
+            )
+        )
 
 
 def _check_space(space: Any, where: str) -> None:

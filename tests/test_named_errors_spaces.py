@@ -76,6 +76,15 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "a choice among too many": (SpaceError, lambda: runs(action_space=Box(0, 2**40, (1,), np.int64)), [
         "at most 1048576 integers", "float Box"]),
     "no actions at all": (SpaceError, lambda: distribution_for(Dict(a=ACT, b=Tuple([]))), ["Tuple() at ['b']"]),
+    "integer actions beyond int64": (SpaceError, lambda: runs(action_space=Box(2**63, 2**63 + 3, (1,), np.uint64)), [
+        "bounds that int64 holds", "uint64"]),
+    "actions without entries": (SpaceError, lambda: runs(action_space=Box(-1, 1, (0,))), ["at least one entry"]),
+    "no observations at all": (SpaceError, lambda: runs(Dict({})), ["at least one part", "Dict()"]),
+    "no observations at all, for a module of one's own": (SpaceError, lambda: runs(Tuple([]), own=True), [
+        "at least one part", "Tuple()"]),
+    "observations without numbers": (SpaceError, lambda: runs(Box(0, 1, (0,))), ["at least one number"]),
+    "network for nothing": (SpaceError, lambda: sees(Dict(a=Dict({}), b=Box(0, 1, (3, 0))), None), [
+        "at least one number"]),
     # observations
     "observation outside of its space": (SpaceError, lambda: sees(Discrete(3), torch.tensor([1, 7])), [
         "from [0] on, [3] of them", "[7]"]),

@@ -103,6 +103,10 @@ def _box(space: spaces.Box, whole: Any, path: str, squash: bool) -> type[Distrib
             "bounds on both sides of an integer Box (each integer is a choice)",
             "bound the environment's actions with a wrapper, or use a float Box and round in the environment",
         )
+    if space.high.max(initial=0) > np.iinfo(np.int64).max:
+        raise _unsupported(
+            whole, path, space, "bounds that int64 holds", "count the environment's actions from a smaller number"
+        )
     lens = [high - low + 1 for low, high in zip(space.low.ravel().tolist(), space.high.ravel().tolist())]
     if sum(lens) > _MOST_CHOICES:
         raise _unsupported(

@@ -41,7 +41,7 @@ class ObservationInput:
         size: length of the vectors.
 
     Raises:
-        SpaceError: a part that has no encoding.
+        SpaceError: a part that has no encoding, or no numbers at all.
 
     Example:
         >>> encode = ObservationInput(gym.spaces.Dict(a=gym.spaces.Discrete(3), b=gym.spaces.Box(-1, 1, (1, 2))))
@@ -67,6 +67,8 @@ class ObservationInput:
                 encoder, size = _encoder(leaf, path, space)
                 self._encoders.append(encoder)
                 self.size += size
+        if not self.size:
+            raise _no_numbers(space)
         self._only = self._encoders[0] if self._paths == [()] else None
 
     def _filters(self, leaf: Any) -> list[Any]:
@@ -178,6 +180,17 @@ def _encoder(leaf: Any, path: tuple[Any, ...], whole: Any) -> tuple[Encoder, int
             expected="Box, Discrete, MultiDiscrete and MultiBinary spaces, in Dicts and Tuples",
             found=f"{leaf} at {''.join(f'[{key!r}]' for key in path)} of {whole}" if path else leaf,
             do=f"{encoding_advice(leaf)}, or write an RLModule of your own",
+        )
+    )
+
+
+def _no_numbers(space: Any) -> SpaceError:
+    return SpaceError(
+        explain(
+            "observation space of a default module",
+            expected="at least one number for the network to see",
+            found=f"none in {space}",
+            do="give the environment an observation, a constant if there is nothing to see: Box(0, 1, (1,))",
         )
     )
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from epibatch.core.distributions import distribution_for
 from epibatch.core.distributions.choosing import log_std_columns
+from epibatch.core.errors import SpaceError, explain
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import MLP, head_style
 
@@ -31,7 +32,7 @@ class PolicyHead(nn.Module):
         config: the network's options.
 
     Raises:
-        SpaceError: no default distribution fits the action space.
+        SpaceError: no default distribution fits the action space, or its actions have no entries.
     """
 
     def __init__(
@@ -41,6 +42,8 @@ class PolicyHead(nn.Module):
         distribution = distribution_for(action_space, squash=config.squash_actions)
         size_out = 0 if action_space is None else int(distribution.required_input_dim(action_space))
         columns = [] if action_space is None else log_std_columns(action_space)
+        if action_space is not None and not size_out:
+            raise _nothing_to_choose(action_space)
         self._clip = float(config.log_std_clip_param)
         self._clips = bool(columns)
         self._is_log_std: torch.Tensor
@@ -64,6 +67,17 @@ class PolicyHead(nn.Module):
         if self.log_std is not None:
             out = torch.cat((out, self.log_std.expand(*out.shape[:-1], -1)), -1).index_select(-1, self._order)
         return torch.where(self._is_log_std, out.clamp(-self._clip, self._clip), out)
+
+
+def _nothing_to_choose(space: gym.Space[Any]) -> SpaceError:
+    return SpaceError(
+        explain(
+            "action space of a default module",
+            expected="actions with at least one entry",
+            found=space,
+            do="give the environment something to choose",
+        )
+    )
 
 
 def _mask(columns: Sequence[int], size: int) -> torch.Tensor:
