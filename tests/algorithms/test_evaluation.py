@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from epibatch import Policy
+from epibatch.algorithms import PPOConfig
 from epibatch.algorithms.metric_rows import flat_metrics
 from epibatch.algorithms.training_run import TrainingRun
 from epibatch.connectors import ConnectorV2
@@ -119,6 +120,29 @@ def test_the_same_round_whatever_was_sampled_before(noisy):
         found.append(without_times(algo.evaluate()))
         algo.stop()
     assert found[0] == found[1]
+
+
+def test_a_round_draws_the_same_whether_its_runner_is_new_or_not():
+    class Draws(gym.Env):
+        observation_space, action_space = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            reward = np.random.normal() + float(torch.rand(())) + random.random()
+            return np.zeros(1, np.float32), reward, True, False, {}
+
+    config = PPOConfig().environment(lambda env_config: Draws()).debugging(seed=0).evaluation(evaluation_duration=4)
+    found = []
+    for anew in (False, True):
+        algo = config.build_algo()
+        first = without_times(algo.evaluate())
+        if anew:
+            algo._evaluation.stop()
+        found.append(without_times(algo.evaluate()))
+        algo.stop()
+    assert found[0] == found[1] != first
 
 
 def test_states_are_taken_over_and_frozen(noisy):

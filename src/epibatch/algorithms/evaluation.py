@@ -64,8 +64,10 @@ class Evaluation:
         seeds = np.random.SeedSequence(None if seed is None else [seed, _STREAM, self._rounds])
         started = time.perf_counter()
         try:
-            with random_state_apart(int(seeds.generate_state(1)[0])):
+            drawn = int(seeds.generate_state(1)[0])
+            with random_state_apart(drawn):
                 runner = self._prepared(training, seeds)
+            with random_state_apart(drawn):  # anew: a runner that had to be built has drawn its weights
                 returns, lengths, steps = self._sample(runner)
         except BaseException:
             self.stop()  # what is half done must not become part of the next round
