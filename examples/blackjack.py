@@ -6,8 +6,8 @@ an ace counts 11. The default network takes it as it is, each part as a one-hot 
 reported while training covers the last 5,000 (`metrics_num_episodes_for_smoothing`), and what counts in the end is
 20,000 greedy ones, whose mean is exact to 0.007. The best policy there is gets about -0.045.
 
-Target: a mean return of at least -0.08 within 300,000 steps. Measured in 5 of 5 seeds: -0.042 to -0.035 after 152,000
-steps, 15 to 22 s at 6,900 to 10,500 steps/s on one core.
+Target: a mean return of at least -0.08 within 300,000 steps. Measured after 152,000 steps: -0.060 or better in 5 of 5
+seeds, 13 to 22 s at 6,900 to 12,100 steps/s on one core.
 
 `epibatch train examples/blackjack.yaml` trains the same and keeps a run folder. Run it from the repository root
 (about half a minute); afterwards the policy is shown as in books, what to do with which hand:
