@@ -16,6 +16,7 @@ def results(iteration, mean=10.0, **more):
         "env_runners": {"episode_return_mean": mean},
         "num_env_steps_sampled_lifetime": 100 * iteration,
         "training_iteration": iteration,
+        "time_total_s": 0.5 * iteration,
         **more,
     }
 
@@ -52,15 +53,20 @@ def test_opening_needs_a_config(tmp_path):
 
 
 def write_rows(folder, *iterations, rest=b""):
-    lines = [json.dumps({"training_iteration": number, "learners/loss": 0.5}).encode() for number in iterations]
-    folder.jsonl_path.write_bytes(b"".join(line + b"\n" for line in lines) + rest)
+    folder.jsonl_path.write_bytes(b"".join(row(number, **{"learners/loss": 0.5}) for number in iterations) + rest)
+
+
+def row(number, **values):
+    counts = {"training_iteration": number, "num_env_steps_sampled_lifetime": 32 * number, "time_total_s": 0.5}
+    return json.dumps({**counts, **values}).encode() + b"\n"
 
 
 def test_last_results_are_nested_again(tmp_path):
     folder = RunFolder.create(tmp_path)
     assert folder.last_results() is None
     write_rows(folder, 1, 2)
-    assert folder.last_results() == {"training_iteration": 2, "learners": {"loss": 0.5}}
+    counts = {"training_iteration": 2, "num_env_steps_sampled_lifetime": 64, "time_total_s": 0.5}
+    assert folder.last_results() == {**counts, "learners": {"loss": 0.5}}
 
 
 def test_rows_up_to_a_checkpoint(tmp_path):
@@ -72,11 +78,24 @@ def test_rows_up_to_a_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", [b"\x00\x00", b"\xff{", b"[]", b"5", b"{}", b'{"training_iteration": null}', b"[" * 99999]
+    "line",
+    [
+        b"\x00\x00",
+        b"\xff{",
+        b"[]",
+        b"5",
+        b"{}",
+        b'{"training_iteration": 2}',
+        row(2, training_iteration=None).strip(),
+        row(2, training_iteration=True).strip(),
+        row(2, num_env_steps_sampled_lifetime="64").strip(),
+        row(2, time_total_s=None).strip(),
+        b"[" * 99999,
+    ],
 )
 def test_damaged_lines_are_left_out_and_counted(tmp_path, caplog, line):
     folder = RunFolder.create(tmp_path)
-    write_rows(folder, 1, rest=line + b'\n{"training_iteration": 2}\n' + line + b"\n")
+    write_rows(folder, 1, rest=line + b"\n" + row(2) + line + b"\n")
     with caplog.at_level(logging.WARNING, "epibatch"):
         assert [row["training_iteration"] for row in folder.rows_until(9)] == [1, 2]
     assert "metrics.jsonl: 2 damaged lines are left out, the first is line 2" in caplog.text

@@ -35,19 +35,23 @@ def flat_metrics(results: Mapping[str, Any], prefix: str = "") -> dict[str, Any]
 
 
 def nested_metrics(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A flat row as nested results again.
+    """A flat row as nested results again; a key below one that has a value of its own keeps its slash.
 
     Example:
         >>> nested_metrics({"learners/default_policy/vf_loss": 0.5, "training_iteration": 1})
         {'learners': {'default_policy': {'vf_loss': 0.5}}, 'training_iteration': 1}
+        >>> nested_metrics({"learners/loss/entropy": 0.5, "learners/loss": 1.5})
+        {'learners': {'loss/entropy': 0.5, 'loss': 1.5}}
     """
     nested: dict[str, Any] = {}
     for key, value in row.items():
-        *path, name = key.split("/")
+        parts = key.split("/")
+        above = (depth for depth in range(1, len(parts)) if "/".join(parts[:depth]) in row)
+        last = next(above, len(parts)) - 1
         place = nested
-        for part in path:
+        for part in parts[:last]:
             place = place.setdefault(part, {})
-        place[name] = value
+        place["/".join(parts[last:])] = value
     return nested
 
 

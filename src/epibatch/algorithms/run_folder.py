@@ -17,6 +17,7 @@ from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints
 
 __all__ = ["RunFolder"]
 
+_NEEDED = {"training_iteration": (int,), "num_env_steps_sampled_lifetime": (int,), "time_total_s": (int, float)}
 _log = logging.getLogger(__name__)
 
 
@@ -104,7 +105,7 @@ class RunFolder:
         for number, line in enumerate(lines[:-1], 1):
             try:
                 row = json.loads(line)
-                if not isinstance(row["training_iteration"], int):
+                if not all(type(row[key]) in kinds for key, kinds in _NEEDED.items()):
                     raise TypeError
                 rows.append(row)
             except (ValueError, TypeError, KeyError, RecursionError):
