@@ -87,6 +87,15 @@ def test_a_state_is_a_copy_and_comes_back_bit_by_bit():
         {"count": 1, "mean": [0.0], "squares": [0.0, 1.0]},
         {"count": 1, "mean": 0.0, "squares": 0.0},
         {"count": 1, "mean": ["x"], "squares": [0.0]},
+        {"count": 1.5, "mean": [0.0], "squares": [0.0]},
+        {"count": float("inf"), "mean": [0.0], "squares": [0.0]},
+        {"count": True, "mean": [0.0], "squares": [0.0]},
+        {"count": "1", "mean": [0.0], "squares": [0.0]},
+        {"count": 2, "mean": ["1"], "squares": [0.0]},
+        {"count": 2, "mean": [np.nan], "squares": [0.0]},
+        {"count": 2, "mean": [0.0], "squares": [-1.0]},
+        {"count": 2, "mean": [0.0], "squares": [np.inf]},
+        {"count": 0, "mean": [5.0], "squares": [0.0]},
     ],
 )
 def test_something_else_than_a_state_is_named(state):

@@ -73,7 +73,20 @@ def test_states_of_other_leaves_are_refused():
         synchronised([SharedMoments.nothing(SHAPES), SharedMoments.nothing({"a": [3]})])
 
 
-@pytest.mark.parametrize("change", [{"leaves": {"a": [5]}}, {"leaves": 3}, {"since": {}}, None])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"leaves": {"a": [5]}},
+        {"leaves": 3},
+        {"leaves": {"a": 3}},
+        {"leaves": {"a": [2.0], "b": [1]}},
+        {"leaves": {"a": [-1], "b": [-3]}},
+        {"leaves": {"a": ["3"]}},
+        {"leaves": {1: [2], "b": [1]}},
+        {"since": {}},
+        None,
+    ],
+)
 def test_something_else_than_a_state_is_named(change):
     state = None if change is None else {**SharedMoments.nothing(SHAPES).to_state(), **change}
     with pytest.raises(StateError):

@@ -96,14 +96,18 @@ class RunningMoments:
         """
         moments = cls(0)
         try:
-            moments.count = int(state["count"])
-            moments.mean = np.array(state["mean"], np.float64)
-            moments.squares = np.array(state["squares"], np.float64)
+            count, mean, squares = state["count"], np.array(state["mean"]), np.array(state["squares"])
         except (KeyError, TypeError, ValueError) as error:
             raise _no_moments(f"{type(error).__name__}: {error}") from error
-        shapes = moments.mean.shape, moments.squares.shape
-        if moments.count < 0 or len(shapes[0]) != 1 or shapes[0] != shapes[1]:
-            raise _no_moments(f"count {moments.count}, mean of shape {shapes[0]}, squares of shape {shapes[1]}")
+        kinds = mean.dtype.kind + squares.dtype.kind
+        if mean.ndim != 1 or mean.shape != squares.shape or set(kinds) - set("fiu"):
+            raise _no_moments(f"mean of shape {mean.shape}, squares of shape {squares.shape}, of kinds {kinds}")
+        if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < 0:
+            raise _no_moments(f"a count of {count!r}")
+        if not np.isfinite([mean, squares]).all() or (squares < 0).any() or (not count and np.any([mean, squares])):
+            raise _no_moments(f"numbers that no {count} rows have: mean {mean}, squares {squares}")
+        moments.count = int(count)
+        moments.mean, moments.squares = mean.astype(np.float64), squares.astype(np.float64)
         return moments
 
     def __repr__(self) -> str:

@@ -78,7 +78,10 @@ class SharedMoments:
         keys = ("synchronised", "since", "leaves")
         if not isinstance(state, dict) or set(keys) - state.keys() or not isinstance(state["leaves"], dict):
             raise _unknown(where, f"keys {sorted(map(str, state))}" if isinstance(state, dict) else repr(state))
-        shapes = {name: [int(axis) for axis in state["leaves"][name]] for name in sorted(state["leaves"])}
+        leaves = state["leaves"]
+        if not all(isinstance(name, str) and _is_shape(leaves[name]) for name in leaves):
+            raise _unknown(where, f"leaves {leaves}")
+        shapes = {name: [int(axis) for axis in leaves[name]] for name in sorted(leaves)}
         synchronised, since = (RunningMoments.from_state(state[part]) for part in keys[:2])
         for moments in (synchronised, since):
             if len(moments.mean) != _size(shapes):
@@ -133,6 +136,10 @@ def merge_shared_moments(states: Sequence[Any], where: str) -> dict[str, Any]:
 
 def _size(shapes: LeafShapes) -> int:
     return sum(map(math.prod, shapes.values()))
+
+
+def _is_shape(shape: Any) -> bool:
+    return isinstance(shape, (list, tuple)) and all(type(axis) is int and axis >= 0 for axis in shape)
 
 
 def _unknown(where: str, found: str) -> StateError:
