@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,8 @@ from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.step_watch import MetricsTimers, PieceSeconds
 from epibatch.core.metrics import MetricsLogger
 from epibatch.episodes import SingleAgentEpisode
+
+CLOCK = "epibatch.connectors.run_plan.perf_counter"
 
 
 class Notes:
@@ -68,17 +72,26 @@ def test_an_error_ends_the_telling():
     assert notes.whole == []
 
 
-def test_seconds_add_up_until_they_are_taken():
-    pipeline = EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch()])
+def test_seconds_add_up_until_they_are_taken(monkeypatch):
+    monkeypatch.setattr(CLOCK, itertools.count(0.0, 0.5).__next__)
+    pipeline = EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch(), Own()])
     pipeline.watch = seconds = PieceSeconds()
     assert seconds.take() == {}
     pipeline(episodes=[episode()])
-    (one,) = seconds.take().values()
-    for _ in range(50):
+    assert seconds.take() == {"add_observations_from_episodes_to_batch": 0.5, "own": 0.5}
+    for _ in range(3):
         pipeline(episodes=[episode()])
-    (many,) = seconds.take().values()
-    assert 0.0 < one < many
+    assert seconds.take() == {"add_observations_from_episodes_to_batch": 1.5, "own": 1.5}
     assert seconds.take() == {}
+
+
+def test_without_a_watch_no_clock_is_read(monkeypatch):
+    pipeline = EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch()])
+    monkeypatch.setattr(CLOCK, None)
+    pipeline(episodes=[episode()], metrics=MetricsLogger(times_pieces=False))
+    pipeline.watch = PieceSeconds()
+    with pytest.raises(TypeError):
+        pipeline(episodes=[episode()])
 
 
 def test_timers_have_rllibs_keys():
