@@ -18,7 +18,6 @@ from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, default_module_
 from epibatch.env_runner import SingleAgentEnvRunner
 from epibatch.episodes import SingleAgentEpisode
 
-BUILT_INS = {UnknownNameError: KeyError, NotAvailableError: NotImplementedError}
 OBS, ACT = Box(-1, 1, (2,)), Discrete(2)
 NESTED = Dict(a=Discrete(3, start=5), b=MultiDiscrete([2, 3]))
 
@@ -126,14 +125,8 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
 
 
 @pytest.mark.parametrize(("error", "mistake", "words"), MISTAKES.values(), ids=MISTAKES)
-def test_mistake(error, mistake, words):
-    with pytest.raises(error) as caught:
-        mistake()
-    message = str(caught.value)
-    assert isinstance(caught.value, BUILT_INS.get(error, ValueError))
-    assert [word for word in words if word not in message] == [], message
-    assert [part for part in ("expected: ", "found:", "do:  ") if part not in message] == [], message
-    assert len(message) < 2000, message
+def test_mistake(error, mistake, words, named):
+    named(error, mistake, words)
 
 
 def test_the_advice_for_text_works():

@@ -25,8 +25,6 @@ from epibatch.core.errors import (
     StorageError,
 )
 
-BUILT_INS = {LoggerError: RuntimeError, MissingExtraError: ImportError, StorageError: OSError}
-
 
 def run_folder(folder: Path, *iterations: int) -> Path:
     """A run's folder with checkpoints after so many iterations."""
@@ -152,11 +150,5 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
 
 
 @pytest.mark.parametrize(("error", "mistake", "words"), MISTAKES.values(), ids=MISTAKES)
-def test_mistake(error, mistake, words, tmp_path):
-    with pytest.raises(error) as caught:
-        mistake(*[tmp_path][: mistake.__code__.co_argcount])
-    message = str(caught.value)
-    assert isinstance(caught.value, BUILT_INS.get(error, ValueError))
-    assert [word for word in words if word not in message] == [], message
-    assert [part for part in ("expected: ", "found:", "do:  ") if part not in message] == [], message
-    assert len(message) < 2000, message
+def test_mistake(error, mistake, words, named):
+    named(error, mistake, words)

@@ -28,7 +28,6 @@ from epibatch.core.errors import (
 from epibatch.episodes import SingleAgentEpisode
 
 OBS, ACT = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
-BUILT_INS = {LookbackError: IndexError, NotAvailableError: NotImplementedError, UnknownNameError: KeyError}
 FILTER = MeanStdFilter(OBS)
 
 
@@ -115,11 +114,5 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
 
 
 @pytest.mark.parametrize(("error", "mistake", "words"), MISTAKES.values(), ids=MISTAKES)
-def test_mistake(error, mistake, words):
-    with pytest.raises(error) as caught:
-        mistake()
-    message = str(caught.value)
-    assert isinstance(caught.value, BUILT_INS.get(error, ValueError))
-    assert [word for word in words if word not in message] == [], message
-    assert [part for part in ("expected: ", "found:", "do:  ") if part not in message] == [], message
-    assert len(message) < 2000, message
+def test_mistake(error, mistake, words, named):
+    named(error, mistake, words)

@@ -61,13 +61,6 @@ from epibatch.episodes import SingleAgentEpisode
 
 OBS, FRAMES, ACT = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(-1, 1, (2, 1)), gym.spaces.Discrete(2)
 ROW = np.zeros(2, np.float32)
-TYPE_ERRORS = {PieceError: TypeError, EpisodeStateError: AssertionError, RunnerArgumentError: AssertionError}
-BUILT_INS = {
-    **TYPE_ERRORS,
-    LookbackError: IndexError,
-    UnknownNameError: KeyError,
-    NotAvailableError: NotImplementedError,
-}
 
 
 # ----------------------------------------------------------------------------------- what the mistakes are made of
@@ -711,18 +704,13 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
 
 def test_the_table_covers_the_library():
     assert len(MISTAKES) >= 140
-    assert {error for error, _, _ in MISTAKES.values()} >= set(BUILT_INS)
+    kinds = {PieceError, EpisodeStateError, RunnerArgumentError, LookbackError, UnknownNameError, NotAvailableError}
+    assert {error for error, _, _ in MISTAKES.values()} >= kinds
 
 
 @pytest.mark.parametrize(("error", "mistake", "words"), MISTAKES.values(), ids=MISTAKES)
-def test_mistake(error, mistake, words, tmp_path):
-    with pytest.raises(error) as caught:
-        mistake(*[tmp_path][: mistake.__code__.co_argcount])
-    message = str(caught.value)
-    assert isinstance(caught.value, BUILT_INS.get(error, ValueError))
-    assert [word for word in words if word not in message] == [], message
-    assert [part for part in ("expected: ", "found:", "do:  ") if part not in message] == [], message
-    assert "mend it" not in message and len(message) < 2000, message
+def test_mistake(error, mistake, words, named):
+    named(error, mistake, words)
 
 
 @pytest.mark.parametrize(
