@@ -58,7 +58,21 @@ def test_numbers_are_iterations(run):
     (run / "checkpoints" / "000011").write_text("a file")
     (run / "checkpoints" / ".000012.saving-abc").mkdir()
     assert checkpoints.iterations() == [10, 9, 2]
+    save_state(checkpoints.path_of(1_000_000), {})
+    checkpoints.path_of(11_000_000).with_name(".11000000.previous").mkdir()
+    assert checkpoints.iterations() == [11_000_000, 1_000_000, 10, 9, 2]
     assert SavedCheckpoints(run / "nowhere").iterations() == []
+
+
+@pytest.mark.parametrize("name", ["12", "0000012", ".000012", "000012.previous", "000012.copy", "٠٠٠٠١٢"])
+def test_folders_with_other_names_are_not_counted(run, name, caplog):
+    """Pruning by them would keep none of the real ones."""
+    own = run / "checkpoints" / name
+    own.mkdir()
+    checkpoints = SavedCheckpoints(run / "checkpoints")
+    checkpoints.prune(1)
+    assert checkpoints.iterations() == [10] and own.is_dir()
+    assert checkpoints.newest() == checkpoints.path_of(10) and not caplog.records
 
 
 @pytest.mark.parametrize("path", ["", "checkpoints", "checkpoints/000010"])

@@ -15,7 +15,7 @@ __all__ = ["CHECKPOINTS", "SavedCheckpoints", "newest_checkpoint"]
 CHECKPOINTS = "checkpoints"
 """The folder of a run that holds its checkpoints."""
 
-_NUMBERED = re.compile(r"\.?(\d+)(?:\.previous)?")
+_NUMBERED = re.compile(r"(?P<name>0\d{5}|[1-9]\d{5,})|\.(?P<replaced>0\d{5}|[1-9]\d{5,})\.previous", re.ASCII)
 _log = logging.getLogger(__name__)
 
 
@@ -38,12 +38,15 @@ class SavedCheckpoints:
         return self.folder / f"{iteration:06d}"
 
     def iterations(self) -> list[int]:
-        """The iterations that were saved, the newest first; their checkpoints may be damaged."""
+        """The iterations that were saved, the newest first; their checkpoints may be damaged.
+
+        Folders with other names than a run gives, such as `12` or `000012.copy`, are none of its checkpoints.
+        """
         if not self.folder.is_dir():
             return []
         names = [entry.name for entry in self.folder.iterdir() if entry.is_dir()]
         found = (_NUMBERED.fullmatch(name) for name in names)
-        return sorted({int(match[1]) for match in found if match}, reverse=True)
+        return sorted({int(match["name"] or match["replaced"]) for match in found if match}, reverse=True)
 
     def newest(self) -> Path:
         """The newest whole checkpoint; damaged ones are passed over, each with a warning in the log.
