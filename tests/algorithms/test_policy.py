@@ -220,6 +220,17 @@ def test_seeds(algorithm):
     assert len(np.unique(draws[0])) == draws[0].size
 
 
+def test_a_seeded_policy_draws_from_streams_of_its_own_whatever_states_it_takes_over(algorithm):
+    algo = algorithm("box")
+    policy, states = algo.get_policy(), [own.get_state() for own in algo.env_runner.pipelines.values()]
+    draws = []
+    for seed in (5, 6, 5):
+        policy.seed(seed)
+        policy.set_connector_states(*states)
+        draws.append(policy.act(np.zeros(3), explore=True)[0].tolist())
+    assert draws[0] == draws[2] != draws[1]
+
+
 def test_rewards_that_nobody_gave_are_no_numbers(algorithm):
     for case in ("reward", "previous"):
         policy = algorithm(case).get_policy()
