@@ -34,7 +34,10 @@ def reference(logits, low, high):
 def test_it_matches_torch(low, high, lead):
     logits = inputs(*lead)
     dist, theirs = SquashedGaussian.from_logits(logits, low=low, high=high), reference(logits, low, high)
-    value = theirs.sample((7,))
+    noise = torch.randn(7, *lead, 2, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    value = torch.addcmul(dist.base.mean, dist.base.std, noise).clamp(-6, 6)  # further out an action tells it no more
+    for step in theirs.transforms:
+        value = step(value)
     torch.testing.assert_close(dist.logp(value), theirs.log_prob(value).sum(-1))
     drawn, logp = dist.sample_and_logp(generator=torch.Generator().manual_seed(1))
     assert torch.equal(drawn, dist.sample(generator=torch.Generator().manual_seed(1)))
@@ -131,3 +134,10 @@ def test_wrong_uses_are_named():
         dist.kl(SquashedGaussian.from_logits(torch.zeros(1, 4), high=2.0))
     with pytest.raises(NotAvailableError, match="another SquashedGaussian"):
         dist.kl(DiagGaussian.from_logits(torch.zeros(1, 4)))
+
+
+def test_near_a_bound_an_action_does_not_tell_what_was_squashed():
+    near, far = (SquashedGaussian.from_logits(torch.tensor([[mean, -2.0]]).expand(100, 2)) for mean in (9.0, 0.5))
+    for dist, differs in ((near, True), (far, False)):
+        drawn, logp = dist.sample_and_logp(generator=torch.Generator().manual_seed(0))
+        assert bool(((logp - dist.logp(drawn)).abs() > 1).any()) == differs

@@ -32,6 +32,8 @@ class SquashedGaussian(Distribution):
     """Independent Gaussians behind a tanh that is stretched to finite bounds (Haarnoja et al. 2018, soft actor-critic).
 
     The log-probability is exact: the Jacobian's logarithm is that of `1 - y**2`, from the action itself.
+    `sample_and_logp` knows the number before squashing, which an action close to a bound no longer tells: there it
+    and `logp` of the same action differ, so do not compare one's numbers with the other's.
     Samples keep one unit in the last place away from the bounds, so that theirs is finite. The KL divergence
     is that of the Gaussians, which squashing does not change. The entropy has no closed form; it is a
     32-point Gauss-Hermite quadrature, right to 2e-4 for standard deviations up to 2 and to 1 % up to the
