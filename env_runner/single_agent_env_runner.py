@@ -144,8 +144,8 @@ class SingleAgentEnvRunner:
             num_episodes: Reset, then return exactly so many whole episodes; the next call resets
                 again. Without either number the config's `batch_mode` decides.
             explore: Whether actions explore; default: the config's.
-            random_actions: Act at random instead of through the module; such steps have no model
-                outputs, so changing between the two resets the environments.
+            random_actions: Act at random instead of through the module. Such steps have no model outputs, so
+                changing between the two resets the environments; their actions are the environment's.
             force_reset: Drop running episodes and reset first.
 
         Returns:
