@@ -9,10 +9,10 @@ from typing import Any
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PieceError, PipelineError, explain
+from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.piece_names import snake_case
 
 from .connector_v2 import ConnectorV2
-from .declarations import check_declarations
 
 __all__ = ["Plan", "Step", "check_connector", "make_plan", "numbered", "place"]
 

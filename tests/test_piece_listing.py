@@ -14,6 +14,7 @@ from epibatch.connectors import ConnectorV2
 from epibatch.core import piece_names
 from epibatch.core.errors import UnknownNameError
 from epibatch.core.piece_names import register
+from epibatch.core.piece_specs import spec_problems
 from epibatch.core.version import __version__
 from epibatch.piece_listing import describe_piece, describe_pieces, first_sentence, list_text, piece_text
 
@@ -133,6 +134,43 @@ def test_what_cannot_be_used_says_why_and_leaves_the_others_alone(monkeypatch):
     assert "cannot be used: the class fractions:Fraction" in text
     assert "shared" in shown(piece_text(listed["shared"]), 80)
     assert set(BUILT_IN) < set(listed)
+
+
+class AString(Mixes):
+    pipelines = "learner"
+
+
+class Nothing(Mixes):
+    pipelines = None
+
+
+class ByArguments(Mixes):
+    @property
+    def pipelines(self):
+        return ("learner",)
+
+    @property
+    def reads(self):
+        return ("obs",)
+
+    @property
+    def lookback(self):
+        return 3
+
+
+def test_declarations_that_cannot_be_meant_concern_their_own_piece_only(monkeypatch):
+    classes = {"a_string": AString, "nothing": Nothing, "by_arguments": ByArguments, "a[red]b": Declared}
+    offer(monkeypatch, *((name, f"{__name__}:{cls.__name__}", "acme", "1.2") for name, cls in classes.items()))
+    listed = {piece["piece"]: piece for piece in describe_pieces()}
+    assert {name for name, piece in listed.items() if piece["error"]} == {"a_string", "nothing", "a[red]b"}
+    for name in ("a_string", "nothing"):
+        where = f"piece {name!r} of acme 1.2 (entry point {name} = {__name__}:{classes[name].__name__})"
+        assert listed[name]["error"].startswith(f"{where}, its attribute pipelines\n")
+    assert 'write pipelines = ("learner",)' in listed["a_string"]["error"]
+    assert spec_problems({"piece": "by_arguments", "parts": 2}, pipeline="learner") == []
+    assert (listed["by_arguments"]["reads"], listed["by_arguments"]["lookback"]) == (None, None)
+    assert "a[red]b  acme 1.2" in shown(piece_text(listed["a[red]b"]), 200)
+    assert "a[red]b  acme 1.2" in shown(list_text(listed.values(), one_line_each=False), 200)
 
 
 @pytest.mark.parametrize("width", [80, 120, 240])

@@ -75,13 +75,17 @@ def _describe(entry: PieceEntry) -> dict[str, Any]:
 
 def _declared(cls: Any) -> dict[str, Any]:
     """What a piece's class says about itself; None where it says nothing."""
-    declared = bool(cls.columnar) or cls.reads is not None
-    facts: dict[str, Any] = {"pipelines": list(cls.pipelines), "declared": declared}
-    if isinstance(cls.lookback, int) and cls.lookback:
-        facts["lookback"] = cls.lookback
+    names = ("pipelines", "columnar", "reads", "writes", "takes", "gives", "mutates_episodes", "lookback")
+    said = {name: getattr(cls, name) for name in names}
+    said = {name: None if hasattr(type(value), "__get__") else value for name, value in said.items()}  # properties
+    declared = bool(said["columnar"]) or said["reads"] is not None
+    facts: dict[str, Any] = {"pipelines": list(said["pipelines"] or ()), "declared": declared}
+    if isinstance(said["lookback"], int) and said["lookback"]:
+        facts["lookback"] = said["lookback"]
     if declared:
-        facts |= {"reads": list(cls.reads or ()), "writes": list(cls.writes), "gives": cls.gives}
-        facts |= {"takes": None if cls.takes is None else list(cls.takes), "mutates_episodes": cls.mutates_episodes}
+        facts |= {"reads": list(said["reads"] or ()), "writes": list(said["writes"] or ()), "gives": said["gives"]}
+        facts |= {"takes": None if said["takes"] is None else list(said["takes"])}
+        facts |= {"mutates_episodes": said["mutates_episodes"]}
     return facts
 
 
@@ -168,7 +172,7 @@ def piece_text(piece: dict[str, Any]) -> RenderableType:
         piece: what `describe_piece` gives.
     """
     if piece["error"]:
-        return Group(f"[bold]{piece['piece']}[/bold]  {escape(_owner(piece))}", escape(piece["error"]))
+        return Group(f"[bold]{escape(piece['piece'])}[/bold]  {escape(_owner(piece))}", escape(piece["error"]))
     facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     rows = [("class", piece["path"]), ("pipelines", _pipelines(piece))]
     rows += [(key, _columns(piece, key)) for key in ("reads", "writes")]
@@ -181,7 +185,7 @@ def piece_text(piece: dict[str, Any]) -> RenderableType:
         rows += [("episodes", "it writes to the episodes it is given")]
     for row in rows:
         facts.add_row(*map(escape, row))
-    title = f"[bold]{piece['piece']}[/bold]  {escape(_owner(piece))}"
+    title = f"[bold]{escape(piece['piece'])}[/bold]  {escape(_owner(piece))}"
     return Group(title, Padding(escape(_what(piece)), (0, 0, 1, 0), expand=False), facts, *_keyword_rows(piece))
 
 

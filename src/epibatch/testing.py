@@ -14,6 +14,7 @@ import numpy as np
 
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import EpibatchError, PieceCheckError, PieceError, explain
+from epibatch.core.piece_declarations import PIPELINE_NAMES, check_declarations
 from epibatch.core.piece_specs import build_piece, piece_to_dict
 from epibatch.core.struct_batches import convert_to_numpy
 from epibatch.rehearsal import Maker, Rehearsal
@@ -103,8 +104,6 @@ def _made(make: Maker) -> ConnectorV2:
 
 
 def _pipeline_of(piece: Any, given: str | None) -> str:
-    from epibatch.connectors.declarations import PIPELINE_NAMES
-
     own = piece.pipelines if isinstance(piece.pipelines, (tuple, list)) else ()
     if given is None and len(own) == 1 and own[0] in PIPELINE_NAMES:
         return str(own[0])
@@ -121,8 +120,6 @@ def _pipeline_of(piece: Any, given: str | None) -> str:
 
 
 def _static_faults(piece: Any, pipeline: str) -> Iterator[str]:
-    from epibatch.connectors.declarations import check_declarations
-
     try:
         check_declarations(piece, type(piece).__name__)
     except EpibatchError as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from epibatch.core.errors import PieceError, RegistryError, explain
+from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.version import __version__
 
 __all__ = [
@@ -194,9 +195,10 @@ def check_piece_class(target: Any, where: str) -> type:
     """`target`, if it is a class of connector pieces.
 
     Raises:
-        PieceError: it is something else.
+        PieceError: it is something else, or what the class declares cannot be meant.
     """
     if isinstance(target, type) and _CONTRACT in map(class_path, target.__mro__):
+        check_declarations(target, where)
         return target
     found = f"the class {class_path(target)}" if isinstance(target, type) else f"a {type(target).__name__}"
     raise PieceError(

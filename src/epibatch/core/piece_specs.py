@@ -55,8 +55,8 @@ def spec_problems(spec: Any, *, pipeline: str | None = None, allow_imports: bool
     missing = [key for key, needed in known.items() if needed and key not in spec]
     wrong = wrong_values(cls, {key: spec[key] for key in keywords if key in known})
     problems += [(key, f"expected {expected}, found {found}") for key, (expected, found) in wrong.items()]
-    made_for = tuple(getattr(cls, "pipelines", ()))
-    if pipeline is not None and made_for and pipeline not in made_for:
+    made_for = getattr(cls, "pipelines", ())  # on a class it may be a property
+    if pipeline is not None and made_for and isinstance(made_for, (tuple, list)) and pipeline not in made_for:
         problems.insert(0, ("piece", f"{spec['piece']} is made for {' and '.join(made_for)}, not for {pipeline}"))
     return problems + [(key, f"{spec['piece']} needs the argument {key!r}") for key in missing]
 

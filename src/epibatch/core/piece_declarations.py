@@ -18,7 +18,7 @@ def check_declarations(piece: Any, where: str) -> None:
     """Refuse class attributes of another type than the contract's, and names that are none.
 
     Args:
-        piece: a connector piece.
+        piece: a connector piece; or a class of them, of which properties are left to its pieces.
         where: the beginning of the message.
 
     Raises:
@@ -26,7 +26,7 @@ def check_declarations(piece: Any, where: str) -> None:
     """
     for name, known in _NAMES.items():
         value = getattr(piece, name)
-        if value is None and name in ("reads", "takes"):
+        if (value is None and name in ("reads", "takes")) or _is_property(value):
             continue
         if not isinstance(value, (tuple, list)) or not all(isinstance(one, str) for one in value):
             spelled = f'("{value}",)' if isinstance(value, str) else '("obs",), say'
@@ -34,14 +34,20 @@ def check_declarations(piece: Any, where: str) -> None:
         strangers = [one for one in value if known is not None and one not in known]
         if strangers:
             raise _wrong(where, name, f"some of {', '.join(known or ())}", value, nearest(strangers[0], known or ()))
-    if piece.gives is not None and piece.gives not in LAYOUTS:
+    if piece.gives is not None and piece.gives not in LAYOUTS and not _is_property(piece.gives):
         raise _wrong(where, "gives", f"one of {', '.join(LAYOUTS)}", piece.gives, nearest(str(piece.gives), LAYOUTS))
     for name in _SWITCHES:
-        if not isinstance(getattr(piece, name), bool):
+        if not isinstance(getattr(piece, name), bool) and not _is_property(getattr(piece, name)):
             raise _wrong(where, name, "True or False", getattr(piece, name), f"write {name} = True or False")
     steps = piece.lookback
+    if _is_property(steps):
+        return
     if isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 0:
         raise _wrong(where, "lookback", "a number of steps, 0 or more", steps, "write lookback = 1, say")
+
+
+def _is_property(value: Any) -> bool:
+    return hasattr(type(value), "__get__")
 
 
 def _wrong(where: str, name: str, expected: str, found: Any, do: str) -> PieceError:

@@ -5,9 +5,9 @@ import pytest
 
 from epibatch.algorithms.pipelines import PIPELINES
 from epibatch.connectors.connector_v2 import ConnectorV2
-from epibatch.connectors.declarations import PIPELINE_NAMES, check_declarations
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import PieceError
+from epibatch.core.piece_declarations import PIPELINE_NAMES, check_declarations
 
 
 def piece(**declared):
