@@ -157,3 +157,5 @@ def test_half_precision_arithmetic_is_done_in_single():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert EnvActions(box)(rows([2.0], [-1.0])).tolist() == [[60000.0], [-60000.0]]
+    box = spaces.Box(-1.027, 9.9, (1,), np.float16)
+    assert EnvActions(box)(rows([1.0], [-1.0]).astype(np.float16)).tolist() == [box.high.tolist(), box.low.tolist()]
