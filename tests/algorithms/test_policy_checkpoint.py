@@ -183,3 +183,12 @@ def test_the_description_is_plain_data(tmp_path):
     assert data["lookback"] == 1
     assert data["module"]["module_class"] is None
     assert json.loads(json.dumps(data)) == data
+
+
+def test_exploration_goes_on_at_the_step_where_training_was(tmp_path):
+    config = PPOConfig().environment("CartPole-v1").training(train_batch_size=64, minibatch_size=32, num_epochs=1)
+    algo = config.build_algo()
+    steps = algo.train()["num_env_steps_sampled_lifetime"]
+    algo.save_to_path(tmp_path / "checkpoint")
+    algo.stop()
+    assert Policy.from_checkpoint(tmp_path / "checkpoint").steps == steps >= 64

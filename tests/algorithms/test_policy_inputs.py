@@ -75,6 +75,7 @@ def test_types_become_the_spaces(space, obs, expected):
         (BOX, np.zeros(3), r"shape \(3,\)"),
         (BOX, np.zeros((2, 2, 2)), r"shape \(2, 2, 2\)"),
         (BOX, np.zeros((0, 2)), "no rows"),
+        (BOX, np.zeros((0, 2), BOX.dtype), "no rows"),
         (BOX, 0.5, r"shape \(\)"),
         (BOX, ["a", "b"], "list of <U1"),
         (BOX, [[0.0], [0.0, 1.0]], "list that is no array"),
