@@ -147,6 +147,8 @@ def test_wrong_keys_and_values():
     for key in ("a", ("a", "b", "c")):
         with pytest.raises(ConfigError, match="no parent or child"):
             logger.log_value(key, 1)
+    with pytest.raises(ConfigError, match=r"a name of its own(.|\n)*\('a', 'b'\) beside \('a/b',\)"):
+        logger.log_value("a/b", 1)  # metrics files could keep one of the two only
     with pytest.raises(ConfigError, match="as when it was first logged"):
         logger.log_value(("a", "b"), 1, reduce="sum")
     with pytest.raises(ConfigError, match="a name or a tuple"):

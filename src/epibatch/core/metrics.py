@@ -322,6 +322,8 @@ class MetricsLogger:
             for other in self._metrics:
                 if other[: len(path)] == path or path[: len(other)] == other:
                     raise _refuse(path, "a key that is no parent or child of another", f"{other} beside {path}")
+                if _joined(other) == _joined(path):
+                    raise _refuse(path, "a key with a name of its own, joined by /", f"{other} beside {path}")
             metric = self._metrics[path] = _Metric(settings)
         elif metric.settings != settings:
             names = "(reduce, window, ema_coeff, clear_on_reduce, with_throughput)"
@@ -347,6 +349,10 @@ def with_logged(results: Mapping[str, Any], logged: MetricsLogger, where: str) -
         do = "log it under another name, or below one: metrics.log_value(('mine', 'value'), value)"
         raise ConfigError(explain(f"metrics of the {where}", expected=expected, found=", ".join(taken), do=do))
     return {**results, **others}
+
+
+def _joined(key: Key) -> str:
+    return "/".join(map(str, key))
 
 
 def _key(key: Any) -> Key:
