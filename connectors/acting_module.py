@@ -49,20 +49,24 @@ def is_stateful(rl_module: Any) -> bool:
 
 
 def max_seq_len(rl_module: Any) -> int:
-    """Rows per sequence in a train batch of a recurrent module.
+    """Rows per sequence in a train batch of a recurrent module: its model_config's, else its `default_max_seq_len`.
 
     Raises:
-        ConfigError: the module's model_config does not say.
+        ConfigError: neither says, or it is no length.
     """
-    config = acting_module(rl_module).model_config
+    module = acting_module(rl_module)
+    config = module.model_config
     found = config.get("max_seq_len") if isinstance(config, Mapping) else getattr(config, "max_seq_len", None)
+    if found is None:
+        found = getattr(type(module), "default_max_seq_len", None)
     if not isinstance(found, int) or found < 1:
         raise ConfigError(
             explain(
-                f"model_config of {type(acting_module(rl_module)).__name__}",
+                f"model_config of {type(module).__name__}",
                 expected="max_seq_len, an int of at least 1 (the module is recurrent)",
                 found=repr(found),
-                do='add model_config={"max_seq_len": 20}',
+                do='add model_config={"max_seq_len": 20}; in a file or with --set it is '
+                "rl_module.model_config.max_seq_len: 20",
             )
         )
     return found

@@ -171,6 +171,16 @@ def test_recurrent_module():
     algorithm.stop()
 
 
+def test_the_default_lstm_needs_no_max_seq_len():
+    """The default of docs/configuration.md is one: what is trained is what 20 trains."""
+    found = []
+    for extra in ({}, {"max_seq_len": 20}):
+        algorithm = small().rl_module(model_config={"use_lstm": True, "lstm_cell_size": 8, **extra}).build_algo()
+        found.append(losses(algorithm.train()))
+        algorithm.stop()
+    assert found[0] == found[1]
+
+
 def test_same_seed_same_run():
     runs = []
     for _ in range(2):

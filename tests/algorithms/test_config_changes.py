@@ -67,6 +67,34 @@ def test_several_changes_are_made_in_order():
     assert data["env_to_module"][0] == {"piece": "a", "b": 1}
 
 
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        (["rl_module.model_config.use_lstm=true", "rl_module.model_config={fcnet_hiddens: [8]}"], "model_config"),
+        (["rl_module.model_config.use_lstm=true", "rl_module.model_config=null"], "rl_module.model_config"),
+        (["rl_module.model_config={use_lstm: false}", "model_config.use_lstm=true"], "model_config.use_lstm"),
+        (["lambda=0.9", "training={lr: 1}"], "training"),
+        (["training={lambda: 0.9}", "training.lambda_=0.8"], "training.lambda_"),
+        (["env_to_module=[a]", "env_to_module.0=b"], "env_to_module.0"),
+    ],
+)
+def test_a_change_that_drops_another_is_refused(changes, path):
+    with pytest.raises(ConfigError, match=rf"(?m)^ *- .*{path}: drops a value that {changes[0].split('=')[0]} gives"):
+        changed(PPOConfig, DATA, changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "model_config"),
+    [
+        (["model_config={use_lstm: true}", "model_config.max_seq_len=4"], {"use_lstm": True, "max_seq_len": 4}),
+        (["model_config.use_lstm=true", "model_config={use_lstm: true}"], {"use_lstm": True}),
+        (["model_config.a=1", "model_config.b=2"], {"fcnet_hiddens": [8, 8], "a": 1, "b": 2}),
+    ],
+)
+def test_a_change_below_another_that_drops_nothing(changes, model_config):
+    assert changed(PPOConfig, DATA, changes)["rl_module"]["model_config"] == model_config
+
+
 def test_another_spelling_in_the_file_is_replaced():
     data = changed(PPOConfig, DATA, ["training.train_batch_size=256"])
     assert data["training"] == {"train_batch_size": 256, "minibatch_size": 64}

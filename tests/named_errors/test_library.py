@@ -436,7 +436,7 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     # modules
     "recurrent module without max_seq_len": (ConfigError, lambda: learn(
         pipeline(ADD_OBS(**TRAINING), ADD_TIME(**TRAINING)), ep(), rl_module=module(state={"h": np.zeros(1)})()), [
-        "model_config of Own", "max_seq_len", "recurrent"]),
+        "model_config of Own", "max_seq_len", "recurrent", "rl_module.model_config.max_seq_len: 20"]),
     "module without actions": (ColumnError, lambda: acts(lambda batch: {"logits": zeros(3)}), [
         "ModuleToEnvPipeline, piece 0 (GetActions)", "'action_dist_inputs' or 'actions'", "['logits']", "_forward"]),
     "module with too few rows": (ColumnError, lambda: acts(lambda batch: {"actions": zeros(2)}), [

@@ -96,6 +96,9 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "env_to_module has no entry 2", "it has 1"]),
     "--set: entry by name": (ConfigError, lambda: sets("env_to_module.frame_stacking.num_frames=1"), [
         "env_to_module is a list", "env_to_module.0."]),
+    "--set: one that drops another": (ConfigError, lambda: sets(
+        "rl_module.model_config.use_lstm=true", "rl_module.model_config={max_seq_len: 5}"), [
+        "rl_module.model_config: drops", "rl_module.model_config.use_lstm"]),
     "--set: several at once": (ConfigError, lambda: sets("a.b=1", "c.d=2", "lr=1"), ["a.b", "c.d", "these 2"]),
     # settings
     "smoothing over no episode": (ConfigError, lambda: PPOConfig().reporting(metrics_num_episodes_for_smoothing=0), [

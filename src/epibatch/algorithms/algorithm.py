@@ -90,7 +90,7 @@ class Algorithm(ABC):
             module: the runner's module.
 
         Raises:
-            ConfigError: it is recurrent, and its model_config has no `max_seq_len`.
+            ConfigError: it is recurrent, and neither its model_config nor its class says `max_seq_len`.
         """
         from ..connectors.acting_module import is_stateful, max_seq_len
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from epibatch.core.errors import ConfigError, nearest
 
@@ -29,7 +29,8 @@ def changed(cls: type[Any], data: Any, changes: Iterable[str]) -> Any:
             wherever it stands. The value is read as YAML.
 
     Raises:
-        ConfigError: paths that lead nowhere and values that are no YAML, all of them in one message.
+        ConfigError: paths that lead nowhere, values that are no YAML, and changes of which one lies below another
+            and one drops what the other gives; all of them in one message.
 
     Example:
         >>> from epibatch.algorithms.ppo import PPOConfig
@@ -41,23 +42,62 @@ def changed(cls: type[Any], data: Any, changes: Iterable[str]) -> Any:
         return data
     problems = Problems()
     result = copy.deepcopy(dict(data))
+    made: list[_Change] = []
     for change in wanted:
         path, equals, text = change.partition("=")
         path = path.strip()
         try:
             if not equals or not path or not text.strip():
                 raise _Unfit("expected path=value, for example training.lr=1e-3; for no value write null")
-            _put(result, _resolved(cls, path.split(".")), parse_yaml(text, f"the value of {path}"))
+            made.append(_Change(path, _resolved(cls, path.split(".")), parse_yaml(text, f"the value of {path}")))
+            _put(result, made[-1].keys, copy.deepcopy(made[-1].value))
         except _Unfit as unfit:
             problems.add(change if not equals else path, str(unfit))
         except ConfigError as error:
             problems.add(path, str(error))
+    for index, later in enumerate(made):
+        for earlier in made[:index]:
+            if _drops(later, earlier):
+                problems.add(later.path, f"drops a value that {earlier.path} gives; give it in one of them only")
     problems.raise_if_any("--set")
     return result
 
 
 class _Unfit(Exception):
     """A change that cannot be made, with what to say about it."""
+
+
+class _Change(NamedTuple):
+    """A change: its path as given, the keys that lead there, and the value."""
+
+    path: str
+    keys: list[str]
+    value: Any
+
+
+_NONE = object()
+
+
+def _drops(later: _Change, earlier: _Change) -> bool:
+    """Whether of two changes, one below the other, the later one overwrites what the earlier one gave."""
+    if len(later.keys) == len(earlier.keys):
+        return False  # the same setting twice, or two settings: the last one counts
+    upper, lower = sorted((later, earlier), key=lambda change: len(change.keys))
+    depth = len(upper.keys)
+    if lower.keys[:depth] != upper.keys:
+        return False
+    value = upper.value
+    for at, key in enumerate(lower.keys[depth:], start=depth):
+        value = _part(value, key, ALIASES.get(lower.keys[0], {}) if at == 1 else {})
+    return bool(value != lower.value and (upper is later or value is not _NONE))
+
+
+def _part(value: Any, key: str, aliases: Mapping[str, str]) -> Any:
+    if isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+        return value[int(key)]
+    if isinstance(value, Mapping):
+        return next((part for name, part in value.items() if aliases.get(name, name) == key), _NONE)
+    return _NONE
 
 
 def _resolved(cls: type[Any], parts: list[str]) -> list[str]:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from epibatch.connectors.acting_module import max_seq_len
 from epibatch.core.errors import ColumnError, RunnerError
-from epibatch.core.rl_module import DefaultLSTMActorCritic
+from epibatch.core.rl_module import DefaultLSTMActorCritic, DefaultModelConfig
 
 BOX, CHOICE = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(3)
 CONFIG = {"fcnet_hiddens": [16], "lstm_cell_size": 8, "use_lstm": True}
@@ -165,3 +166,11 @@ def test_images_below_the_lstm():
     torch.testing.assert_close(state, whole["state_out"])
     with pytest.raises(ColumnError, match=r"\(2, 8, 8, 1\)"):
         module.forward_train({"obs": {key: leaf[:, 0] for key, leaf in obs.items()}, "state_in": state})
+
+
+@pytest.mark.parametrize("model_config", [None, {"use_lstm": True}, DefaultModelConfig(use_lstm=True)])
+def test_sequences_have_20_steps_unless_the_config_says_otherwise(model_config):
+    module = DefaultLSTMActorCritic(observation_space=BOX, action_space=CHOICE, model_config=model_config)
+    assert max_seq_len(module) == max_seq_len(module.as_multi_rl_module()) == 20
+    shorter = {"use_lstm": True, "max_seq_len": 7}
+    assert max_seq_len(DefaultLSTMActorCritic(observation_space=BOX, action_space=CHOICE, model_config=shorter)) == 7

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import nn
@@ -54,6 +54,8 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
         >>> out["action_dist_inputs"].shape, out["state_out"]["h"].shape
         (torch.Size([3, 5, 2]), torch.Size([3, 8]))
     """
+
+    default_max_seq_len: ClassVar[int | None] = DefaultModelConfig.max_seq_len
 
     def setup(self) -> None:
         """Build the networks."""

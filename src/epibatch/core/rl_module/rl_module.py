@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 
@@ -47,6 +47,9 @@ class RLModule(Checkpointable, ABC):
     """
 
     framework: str | None = None
+    default_max_seq_len: ClassVar[int | None] = None
+    """Rows per training sequence of a recurrent module whose `model_config` has no `max_seq_len`; None: it must."""
+
     _dist_cls: type[Distribution] | None = None
 
     def __init__(
