@@ -70,7 +70,7 @@ def _columns(batch: dict[str, Any], call: Call, before: str) -> dict[str, Any]:
 def _plain_run(step: Step, batch: dict[str, Any], call: Call, history: HistoryWatch) -> dict[str, Any]:
     if step.sees_bootstraps:
         call.lengthen()
-    with _writable(history, step.writes_episodes or not call.training):
+    with _told(history, step.writes_episodes or not call.training, call.training is False):
         out = step.piece(
             rl_module=call.rl_module,
             batch=to_plain(batch, call),
@@ -94,12 +94,12 @@ def _plain_run(step: Step, batch: dict[str, Any], call: Call, history: HistoryWa
 
 
 @contextmanager
-def _writable(history: HistoryWatch, writable: bool) -> Iterator[None]:
-    history.writable = writable
+def _told(history: HistoryWatch, writable: bool, acting: bool) -> Iterator[None]:
+    history.writable, history.acting = writable, acting
     try:
         yield
     finally:
-        history.writable = True
+        history.writable, history.acting = True, False
 
 
 def _unshared(value: Any) -> Any:

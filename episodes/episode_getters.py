@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import EpibatchError, UnknownNameError, add_context, explain, nearest
 
-from .indexing import Indices
+from .indexing import Indices, acting, check_newest
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
+from .leaves import shielded
 
 __all__ = ["EpisodeGetters"]
 
@@ -65,8 +67,9 @@ class EpisodeGetters:
         )
 
     def get_rewards(self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None) -> Any:
-        """Rewards."""
-        return self.rewards.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
+        """Rewards; read-only for pieces of acting pipelines, as `set_rewards` says."""
+        rows = self.rewards.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
+        return shielded(rows) if acting() else rows
 
     def get_extra_model_outputs(
         self, key: str, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None
@@ -89,7 +92,12 @@ class EpisodeGetters:
         self._set(self.actions, "actions", new_data, at_indices, neg_index_as_lookback)
 
     def set_rewards(self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False) -> None:
-        """Overwrite rewards."""
+        """Overwrite rewards.
+
+        Raises:
+            EpisodeStateError: a piece of an acting pipeline addresses more than the newest step. Such a piece sees
+                the same episode again after every step, so that a change would pile up.
+        """
         self._set(self.rewards, "rewards", new_data, at_indices, neg_index_as_lookback)
 
     def set_extra_model_outputs(
@@ -100,6 +108,8 @@ class EpisodeGetters:
 
     def _set(self, buffer: Any, name: str, new_data: Any, at_indices: Indices, neg_index_as_lookback: bool) -> None:
         try:
+            if name == Columns.REWARDS:
+                check_newest(at_indices, buffer.lookback, buffer.len_incl_lookback(), neg_index_as_lookback)
             buffer.set(new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback)
         except EpibatchError as error:
             add_context(error, f"episode {self.id_!r}, column {name!r}:")

@@ -22,6 +22,8 @@ __all__ = [
     "HistoryWatch",
     "Indices",
     "Positions",
+    "acting",
+    "check_newest",
     "check_writable",
     "may_write",
     "note_history",
@@ -42,11 +44,13 @@ class HistoryWatch:
         depth: Most steps before a chunk's start that were asked for so far.
         calls: How often the watched pipeline ran to its end.
         writable: Whether the piece that runs may write to episodes.
+        acting: Whether its pipeline comes to the same episodes again after every step.
     """
 
     depth: int = 0
     calls: int = 0
     writable: bool = True
+    acting: bool = False
 
     def note(self, depth: int, available: int, t_started: int) -> None:
         """Take note of a read `depth` steps before the chunk; refuse one that would be filled in silence."""
@@ -97,6 +101,38 @@ def may_write() -> bool:
     """Whether the piece that runs, if any, may write to episodes."""
     watch = _WATCH.get()
     return watch is None or watch.writable
+
+
+def acting() -> bool:
+    """Whether a plain piece of an acting pipeline is running."""
+    watch = _WATCH.get()
+    return watch is not None and watch.acting
+
+
+def check_newest(indices: Indices, lookback: int, total: int, neg_index_as_lookback: bool) -> None:
+    """Refuse to overwrite rewards of steps that an acting pipeline was shown before: each step would do it again.
+
+    Raises:
+        EpisodeStateError: a piece of such a pipeline is running, and asks for more than the last row.
+    """
+    if not acting():
+        return
+    positions: Sequence[int] | Positions
+    if indices is None or isinstance(indices, (slice, list, tuple, np.ndarray)):
+        positions = positions_of(indices, lookback, total, neg_index_as_lookback, False)
+    else:
+        positions = [position_of(indices, lookback, total, neg_index_as_lookback)]
+    passed = sorted({int(position) for position in positions if position < total - 1})
+    if passed:
+        raise EpisodeStateError(
+            explain(
+                "overwriting rewards while acting",
+                expected="the newest step's alone: the piece comes to the same episode again after every step",
+                found=f"{len(passed)} earlier steps, from t={passed[0] - lookback} of the chunk on",
+                do="put the piece into the learner pipeline (learner_connector=, or `learner:` in a file), which sees "
+                "each step once; or write at_indices=-1",
+            )
+        )
 
 
 def note_history(first: int, lookback: int, t_started: int) -> None:

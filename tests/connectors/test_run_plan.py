@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch
 from epibatch.connectors.env_to_module import EnvToModulePipeline
@@ -63,3 +64,50 @@ def test_a_failed_declared_piece_leaves_episodes_writable(lab):
     with pytest.raises(EpisodeStateError):
         pipe(episodes=[lab.episode("e", 2)])
     assert pipe.history.writable
+
+
+class Shapes(ConnectorV2):
+    """Writes rewards where it is told to."""
+
+    def __init__(self, where=None, in_place=False):
+        super().__init__()
+        self.where, self.in_place = where, in_place
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in filter(len, episodes):
+            rewards = episode.get_rewards(self.where)
+            if self.in_place:
+                rewards -= 0.5
+            else:
+                episode.set_rewards(new_data=rewards - 0.5, at_indices=self.where)
+        return batch
+
+
+@pytest.mark.parametrize("where", [None, 0, slice(0, 2), [0, -1], slice(None)])
+def test_rewards_of_passed_steps_are_not_written_while_acting(lab, where):
+    episode = lab.episode("e", 3)
+    before = episode.get_rewards().tolist()
+    with pytest.raises(EpisodeStateError) as error:
+        EnvToModulePipeline(connectors=[Shapes(where)])(episodes=[episode])
+    for words in ("EnvToModulePipeline, piece 0 (Shapes)", "episode 'e', column 'rewards'", "learner_connector"):
+        assert words in told(error)
+    assert episode.get_rewards().tolist() == before
+    episode.set_rewards(new_data=np.zeros(3))  # outside a pipeline anything goes
+    LearnerConnectorPipeline(connectors=[Shapes(where)])(episodes=[episode])
+    assert episode.get_rewards().min() == -0.5
+
+
+def test_rewards_are_not_changed_in_place_while_acting(lab):
+    episode = lab.episode("e", 3)
+    with pytest.raises(ValueError, match="read-only"):
+        EnvToModulePipeline(connectors=[Shapes(in_place=True)])(episodes=[episode])
+
+
+@pytest.mark.parametrize("where", [-1, [-1], slice(-1, None)])
+def test_the_newest_reward_is_written_once_per_step_while_acting(where):
+    config = PPOConfig().environment("CartPole-v1").rl_module(model_config={"fcnet_hiddens": [4]})
+    config.env_runners(env_to_module_connector=lambda env, spaces, device: Shapes(where))
+    algorithm = config.debugging(seed=0).build_algo()
+    (episode,) = algorithm.env_runner.sample(num_episodes=1)
+    algorithm.stop()
+    assert episode.get_rewards().tolist() == [0.5] * len(episode)
