@@ -1,37 +1,59 @@
-"""The Python blocks of README.md and docs/*.md run, and print what stands in the text block right under them."""
+"""The Python blocks of README.md and docs/*.md run, and print what stands in the text block right under them.
+
+A python or yaml block whose first line is a comment with nothing but a file's name is that file. In sh blocks
+`epibatch train` and `epibatch play` are run.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import re
+import shlex
 import shutil
 import sys
 import types
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from epibatch.cli import app
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted([*REPOSITORY.glob("README.md"), *(REPOSITORY / "docs").glob("*.md")])
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")
+COMMAND = re.compile(r"^epibatch ((?:train|play) .*)$", re.MULTILINE)
 
 
 def blocks_of(text):
-    """Python blocks as (first line, source, expected output or None)."""
+    """Blocks to run as (first line, language, source, expected output or None)."""
     fences = list(FENCE.finditer(text))
     for fence, following in zip(fences, [*fences[1:], None]):
-        if fence[1] != "python":
+        if fence[1] not in ("python", "sh") and not (fence[1] == "yaml" and FILE.match(fence[2])):
             continue
         # Only a text block with nothing but blank lines in between belongs to the Python block.
         belongs = following and following[1] == "text" and not text[fence.end() : following.start()].strip()
-        yield text[: fence.start(2)].count("\n"), fence[2], following[2] if belongs else None
+        yield text[: fence.start(2)].count("\n"), fence[1], fence[2], following[2] if belongs else None
+
+
+def run_commands(source):
+    for arguments in COMMAND.findall(source):
+        result = CliRunner().invoke(app, shlex.split(arguments))
+        assert result.exit_code == 0, (arguments, result.output)
 
 
 def run_page(path, module):
     """Run a page's blocks in one namespace; returns (line, expected, printed) of those with a text block."""
     outputs = []
-    for line, source, expected in blocks_of(path.read_text(encoding="utf-8")):
+    for line, language, source, expected in blocks_of(path.read_text(encoding="utf-8")):
+        if file := FILE.match(source):
+            Path(file[1]).write_text(source, encoding="utf-8")
+            continue
+        if language == "sh":
+            run_commands(source)
+            continue
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile("\n" * line + source, str(path), "exec"), module.__dict__)
@@ -44,6 +66,7 @@ def run_page(path, module):
 def test_code_blocks_run(path, tmp_path, monkeypatch):
     shutil.copytree(REPOSITORY / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as for a script or a notebook in that folder
     module = types.ModuleType("docs_page")
     monkeypatch.setitem(sys.modules, "docs_page", module)  # dataclasses look their module up
     for line, expected, printed in run_page(path, module):
@@ -61,4 +84,18 @@ def test_porting_imports_exist():
 
 def test_blocks_are_found():
     text = "```python\na = 1\nprint(a)\n```\n\n```text\n1\n```\nt\n```python\nb = a\n```\nand\n\n```text\n2\n```\n"
-    assert list(blocks_of(text)) == [(1, "a = 1\nprint(a)\n", "1\n"), (10, "b = a\n", None)]
+    text += "```yaml\nleft: out\n```\n```yaml\n# in.yaml\n```\n```sh\nls\n```\n"
+    assert list(blocks_of(text)) == [
+        (1, "python", "a = 1\nprint(a)\n", "1\n"),
+        (10, "python", "b = a\n", None),
+        (21, "yaml", "# in.yaml\n", None),
+        (24, "sh", "ls\n", None),
+    ]
+
+
+def test_files_are_written_and_commands_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("page.md").write_text("```yaml\n# room.yaml\nenv: 1\n```\n```sh\nepibatch train missing.yaml\n```\n")
+    with pytest.raises(AssertionError, match=r"missing\.yaml"):
+        run_page(Path("page.md"), types.ModuleType("page"))
+    assert Path("room.yaml").read_text() == "# room.yaml\nenv: 1\n"
