@@ -71,7 +71,7 @@ class PrevActionsPrevRewards(ObservationRewriter):
     action's leaves stand side by side, dicts sorted by key; Discrete and MultiDiscrete ones are
     one-hot, the others as the module gave them. Before an episode's start there are zeros.
 
-    The dict is written back into the episodes, so the learner finds it there and needs no piece.
+    The dict is written back into the episodes, where the learner finds it: this needs no learner piece.
     Chunks carry as many earlier steps as are shown.
 
     Args:

@@ -21,10 +21,9 @@ __all__ = ["PrevActionsPrevRewardsLearner"]
 class PrevActionsPrevRewardsLearner(ColumnarPiece):
     """Adds column `obs`: dicts of each observation and the actions and rewards before it.
 
-    It gives a train batch the observations that `PrevActionsPrevRewards` gave the module, for
-    episodes that were recorded without that piece: offline, or in a loop of one's own. Where the
-    piece acted, its dicts are in the episodes, and this one is not needed. The episodes stay as
-    they are.
+    It gives a train batch the observations that `PrevActionsPrevRewards` gave the module, only for
+    episodes recorded without the acting piece: offline, or in a loop of one's own. Where that piece
+    acted, its dicts are in the episodes, and this one is refused. The episodes stay as they are.
 
     Args:
         input_observation_space: Space of one observation, of any kind.
