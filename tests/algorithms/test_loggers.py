@@ -177,3 +177,14 @@ def test_a_failing_logger_is_named_and_the_others_are_served(error, named):
 def test_importing_loggers_loads_no_torch():
     code = "import sys, epibatch.algorithms.loggers; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_a_logger_may_change_what_it_is_given():
+    class Clears(Notes):
+        def log(self, results):
+            results["env_runners"].clear()
+            results.clear()
+
+    notes, given = Notes(), results(1)
+    Loggers([Clears(), notes]).log(given)
+    assert notes.seen == [1] and given == results(1)

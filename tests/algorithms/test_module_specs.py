@@ -7,6 +7,7 @@ import pytest
 from epibatch.algorithms import PPOConfig
 from epibatch.algorithms.module_specs import check_model_config, module_spec_for
 from epibatch.algorithms.settings import Problems
+from epibatch.core.errors import ConfigError
 from epibatch.core.rl_module import DefaultActorCritic, RLModuleSpec, TorchRLModule
 
 BOX = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
@@ -63,3 +64,10 @@ def test_check_model_config(model_config, paths):
     problems = Problems()
     check_model_config(model_config, problems)
     assert [path for path, _ in problems.found] == paths
+
+
+def test_squashed_actions_need_somebody_who_stretches_them():
+    config = PPOConfig().environment("Pendulum-v1", normalize_actions=False)
+    with pytest.raises(ConfigError, match=r"squash_actions[\s\S]*normalize_actions: true"):
+        config.rl_module(model_config={"squash_actions": True}).build_algo()
+    config.environment(normalize_actions=True).build_algo().stop()

@@ -16,6 +16,7 @@ from epibatch.core.state_codec import state_parts
 from ..episodes.episode_facts import count_steps
 from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, taking_over, write_checkpoint
 from .evaluation import Evaluation
+from .module_specs import check_module
 from .piece_reports import PieceReports
 from .policy_checkpoint import acting_data
 from .random_state import get_random_state, seed_everything, set_random_state
@@ -84,18 +85,12 @@ class Algorithm(ABC):
         self._evaluation = Evaluation(self.config)
 
     def check_module(self, module: Any) -> None:
-        """Check what can be known of a module before it is used.
-
-        Args:
-            module: the runner's module.
+        """Check what can be known of the runner's module before it is used.
 
         Raises:
-            ConfigError: it is recurrent, and neither its model_config nor its class says `max_seq_len`.
+            ConfigError: it is recurrent without a `max_seq_len`, or its actions are never stretched to their bounds.
         """
-        from ..connectors.acting_module import is_stateful, max_seq_len
-
-        if is_stateful(module):
-            max_seq_len(module)
+        check_module(module, self.config.normalize_actions)
 
     def _make_learner(self) -> Learner:
         observation, action = self.env_runner.get_spaces()["__episodes__"]

@@ -7,6 +7,7 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -222,14 +223,15 @@ class Loggers:
         self._loggers = list(loggers)
 
     def log(self, results: Mapping[str, Any]) -> None:
-        """Hand one iteration's results to every logger, those behind a failing one too.
+        """Hand one iteration's results to every logger, a copy to each, and to those behind a failing one too.
 
         Raises:
             EpibatchError: what the first one that failed raised, with the logger's name in front.
             StorageError: in place of another OSError.
             LoggerError: in place of any other exception.
         """
-        self._each(self._loggers, lambda logger: logger.log(results), f"iteration {results.get('training_iteration')}")
+        when = f"iteration {results.get('training_iteration')}"
+        self._each(self._loggers, lambda logger: logger.log(deepcopy(results)), when)
 
     def resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Tell every logger which rows stay; raises as `log` does."""
