@@ -1,9 +1,11 @@
-"""Vector environments from Gymnasium ids, with errors that say which id or keyword was meant."""
+"""Vector environments from Gymnasium ids and import paths, with errors that say which id or keyword was meant."""
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,7 @@ import gymnasium as gym
 
 from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
 
-__all__ = ["make_from_id"]
+__all__ = ["class_at", "make_from_id"]
 
 
 def make_from_id(env: str, num_envs: int, mode: str, config: dict[str, Any], **settings: Any) -> Any:
@@ -41,9 +43,57 @@ def make_from_id(env: str, num_envs: int, mode: str, config: dict[str, Any], **s
             raise
         raise _wrong_env_config(env, config, error) from error
     except (gym.error.NameNotFound, gym.error.VersionNotFound) as error:
-        raise UnknownNameError(
-            explain("environment", expected="a Gymnasium id", found=repr(env), do=nearest(env, gym.registry))
-        ) from error
+        raise _unknown_id(env) from error
+
+
+def class_at(env: str) -> type[Any] | None:
+    """The environment class that `module:Class` names; None if the text is something else, an id of Gymnasium say.
+
+    The module is imported. An id that it registers under this name comes first.
+
+    Args:
+        env: What the config names.
+
+    Example:
+        >>> class_at("gymnasium.envs.classic_control:CartPoleEnv").__name__
+        'CartPoleEnv'
+    """
+    module, _, name = env.rpartition(":")
+    if not module:
+        return None
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError:
+        return None  # Gymnasium says so
+    return found if name not in gym.registry and _is_environment(found) else None
+
+
+def _is_environment(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, (gym.Env, gym.vector.VectorEnv))
+
+
+def _unknown_id(env: str) -> UnknownNameError:
+    module, _, name = env.rpartition(":")
+    close = difflib.get_close_matches(name, gym.registry, n=1, cutoff=0.75)
+    suggested = ":".join([*([module] if module else []), *close])
+    do = f"did you mean {suggested!r}?" if close else "check the spelling"
+    expected, found = "a Gymnasium id", repr(env)
+    if module:
+        stem = re.sub(r"-v\d+$", "", name)
+        expected = "a Gymnasium id that the module registers, or an environment class in it"
+        found = f"module {module} was imported and registers no {name!r}"
+        inside = getattr(importlib.import_module(module), stem, None)
+        register = f'gym.register("{stem}-v0", entry_point="{module}:{stem}")'
+        if _is_environment(inside):
+            found += f", but has the class {stem}"
+            do = f"name the class, {module}:{stem}; or add the line {register} to the module, for {module}:{stem}-v0"
+        elif inside is not None:
+            found += f", and its {stem} is no class of gymnasium.Env"
+        elif not close:
+            do = f"check the spelling, or add the line {register} to the module"
+    elif not close:
+        do = "check the spelling; an environment of a module of yours is 'module:Id-v0' or 'module:Class'"
+    return UnknownNameError(explain("environment", expected=expected, found=found, do=do))
 
 
 def _vector_creator(env: str) -> Callable[..., Any]:

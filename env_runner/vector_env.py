@@ -15,7 +15,7 @@ from epibatch.core.registry import env_creator, registered_envs
 
 from .autoreset import gymnasium_mode
 from .env_wrappers import WrapperSpec, wrapper_functions
-from .gymnasium_ids import make_from_id
+from .gymnasium_ids import class_at, make_from_id
 from .made_env import FirstCallChecks, TerminalCopies
 from .vector_env_checks import check_env, check_vector_env
 from .worker_signals import workers_ignore_ctrl_c
@@ -38,9 +38,10 @@ def make_vector_env(
     """N environments that step together.
 
     Args:
-        env: A Gymnasium id, a name given to `register_env`, an environment class, or a function of
-            the config that makes one environment. With "vector_entry_point" the class or function makes
-            the vector environment: it is called with `num_envs=N` if it takes that, and the config.
+        env: A Gymnasium id, a name given to `register_env`, an environment class or its import path
+            `module:Class`, or a function of the config that makes one environment. With
+            "vector_entry_point" the class or function makes the vector environment: it is called with
+            `num_envs=N` if it takes that, and the config.
         num_envs: N.
         mode: "sync", "async" (a process each), or "vector_entry_point" (the id's own vector version).
         env_config: Handed to the environment: as keywords for an id; for a class or function as one
@@ -181,7 +182,7 @@ def _refuse_wrappers(wrappers: Sequence[WrapperSpec]) -> None:
 
 def _creator(env: Any) -> Callable[..., Any] | None:
     if isinstance(env, str):
-        return env_creator(env) if env in registered_envs() else None
+        return env_creator(env) if env in registered_envs() else class_at(env)
     if callable(env):
         return env  # type: ignore[no-any-return]
     raise ConfigError(

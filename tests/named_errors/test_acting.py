@@ -129,7 +129,7 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     # playing
     "playing a run without checkpoint": (CheckpointError, lambda folder: Player(folder / "none"), ["no such folder"]),
     "playing in an environment that is not there": (UnknownNameError, lambda folder: plays(folder, "Own-v3"), [
-        "environment", "'Own-v3'", "Known: "]),
+        "environment", "'Own-v3'", "check the spelling"]),
     "playing a config that is code": (CheckpointError, lambda folder: Player(Path(saved(
         folder, cart_pole().environment(lambda config: gym.make("CartPole-v1"))))), [
         "playing", "environment.env", "Policy.from_checkpoint(path, config=config)"]),

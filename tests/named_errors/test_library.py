@@ -471,6 +471,10 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "no environment": (ConfigError, lambda: PPOConfig().build_algo(), ["an environment", 'environment("CartPole-v1")']),
     "unknown environment": (UnknownNameError, lambda: PPOConfig().environment("CartPol-v1").build_algo(), [
         "'CartPol-v1'", "did you mean 'CartPole-v1'"]),
+    "environment that its module does not register": (
+        UnknownNameError, lambda: PPOConfig().environment(
+            "gymnasium.envs.classic_control:CartPoleEnv-v9").build_algo(), [
+            "registers no 'CartPoleEnv-v9', but has the class CartPoleEnv", "gym.register("]),
     "environment object instead of its class": (
         ConfigError, lambda: PPOConfig().environment(gym.make("CartPole-v1")), [
             "environment.env", "class", "TimeLimit"]),
