@@ -9,7 +9,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, add_context, explain
-from epibatch.core.structs import flatten, map_struct
+from epibatch.core.structs import flatten, map_struct, paths_of
 
 __all__ = ["act", "check_actions", "forward"]
 
@@ -28,12 +28,53 @@ def act(
         **call: `t`, the steps taken so far, for the module; `shared_data` and `metrics` for the pipeline.
 
     Raises:
-        ColumnError: no actions, or not one per environment.
+        ColumnError: no actions, or not one per environment; or NaN among the module's outputs, which observations
+            that are NaN are blamed for if there are any.
     """
     outputs = forward(module, batch, explore=explore, t=call.pop("t"))
-    columns: dict[str, Any] = module_to_env(rl_module=module, batch=outputs, episodes=episodes, explore=explore, **call)
+    columns: dict[str, Any]
+    try:
+        columns = module_to_env(rl_module=module, batch=outputs, episodes=episodes, explore=explore, **call)
+    except ColumnError as error:
+        _blame_observations(error, batch, episodes)
+        raise
     check_actions(columns, len(episodes))
     return columns
+
+
+def _blame_observations(error: ColumnError, batch: dict[str, Any], episodes: Sequence[Any]) -> None:
+    """Raise an error about an observation that is NaN if the one about the module's outputs comes of it.
+
+    Observations are looked for as the environment gave them, or, where pieces made others of them that are NaN
+    only now, as the module got them.
+    """
+    if "NaN" not in str(error):
+        return
+    given = [episode.get_observations(-1) for episode in episodes]
+    for env, row in [*enumerate(given), (None, batch.get(Columns.OBS))]:
+        place = _first_nan(row, env)
+        if place is not None:
+            name = f"column {Columns.OBS!r}, part" if env is None else "observation"
+            whose = "env-to-module piece that makes it of the observations" if env is None else "environment"
+            raise ColumnError(
+                explain(
+                    f"{name}{place}, of which the module made its outputs",
+                    expected="numbers",
+                    found="NaN",
+                    do=f"correct the {whose}, or let a piece replace NaN",
+                )
+            ) from error
+
+
+def _first_nan(struct: Any, env: int | None) -> str | None:
+    """Where in observations there is NaN: the path of the part, and the environment."""
+    leaves, form = flatten(struct)
+    for path, leaf in zip(paths_of(form), leaves):
+        array = np.asarray(leaf.detach().cpu() if hasattr(leaf, "detach") else leaf)
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            row = env if env is not None else int(np.argwhere(np.isnan(array))[0][0])
+            return f"{path and f' {path}'} of environment {row}"
+    return None
 
 
 def forward(module: Any, batch: dict[str, Any], *, explore: bool, t: int) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class ActingHistory:
         Args:
             observations: What came next: arrays of shape [N, ...].
             actions: What the module did: arrays of shape [N, ...].
-            rewards: Shape [N].
+            rewards: Shape [N]; NaN where nobody said what it was, which raises where a piece reads it.
             outputs: Other outputs of the module: arrays of shape [N, ...] per key.
             lookback: Earlier steps to keep.
             starts: bool, [N]: where the observation is the first of a new episode; the row's action and reward
@@ -92,6 +92,7 @@ class ActingHistory:
         for name, value in (("obs", observations), ("actions", actions), ("rewards", rewards), *outputs.items()):
             checks.check_rows(name, value)
         block = self._block.successor(lookback, 2)
+        block.unknown_rewards = True
         chunks = [chunk.next_chunk(block, lookback) for chunk in self.episodes.chunks]
         block.actions.put(lookback, actions, block.capacity)
         block.rewards.put(lookback, rewards, block.capacity)

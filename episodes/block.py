@@ -181,6 +181,7 @@ class Block:
 
     Attributes:
         provisional: Whether the newest observations can be replaced by any others.
+        unknown_rewards: Whether NaN among the rewards stands for one that nobody gave, which may not be read.
         views: How many episode objects were made that show rows of this block.
     """
 
@@ -198,6 +199,7 @@ class Block:
         "provisional",
         "rewards",
         "row",
+        "unknown_rewards",
         "views",
         "written",
     )
@@ -214,7 +216,7 @@ class Block:
         self.own_infos: dict[tuple[int, int], dict[str, Any]] = {}
         self.pending: Any = None
         self.written: dict[int, Any] = {}
-        self.provisional = self._only = False
+        self.provisional = self._only = self.unknown_rewards = False
         self.views = 0
 
     def stage(self, observations: Any) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeStateError, explain
 
+from .acting_rewards import ActingRewards
 from .block import Block, BlockColumn
 from .block_infos import BlockInfos
 from .buffer_source import NOTHING
@@ -161,6 +162,9 @@ class Chunk:
         episode.observations = self._buffer(block.observations, observation_space, observations=True)
         episode.actions = self._buffer(block.actions, action_space)
         episode.rewards = self._buffer(block.rewards, None)
+        if block.unknown_rewards:
+            source = _StepSource(self, block.rewards)
+            episode.rewards = ActingRewards.over(source, self.start - self.low, None)
         episode.infos = BlockInfos(self)
         episode.extra_model_outputs = {key: self._buffer(column, None) for key, column in block.extras.items()}
         episode.t_started = self.t_started

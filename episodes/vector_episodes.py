@@ -11,6 +11,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeStateError, UnknownNameError, explain, nearest
 from epibatch.core.structs import flatten, flatten_like, unflatten
 
+from .acting_rewards import known
 from .block import Block, BlockColumn
 from .chunk import Chunk
 from .single_agent_episode import SingleAgentEpisode
@@ -220,6 +221,9 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         Returns:
             The block's last rows, arrays of shape [at most `steps`, N, ...], newest last (views; do not write
             to them); and which of them belong to the environments' episodes: bool, [the same, N].
+
+        Raises:
+            ColumnError: a reward that whoever acts in these episodes did not give.
         """
         block = self.block
         column = block.actions if name == Columns.ACTIONS else block.rewards
@@ -227,7 +231,10 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         held = np.arange(first, block.row)[:, None] >= self._lows
         if not column.leaves:  # no step yet
             return np.empty((0, block.num_envs)), held[:0]
-        return unflatten(column.form, [leaf[first : block.row] for leaf in column.leaves]), held
+        rows = unflatten(column.form, [leaf[first : block.row] for leaf in column.leaves])
+        if block.unknown_rewards and name == Columns.REWARDS:
+            known(rows[held])
+        return rows, held
 
     def output_names(self) -> list[str]:
         """Names of the model outputs."""
@@ -251,6 +258,8 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         facts = self._facts()
         rows = self._rows(facts, plus_one, is_obs)
         leaves = [take(leaf, rows) for leaf in column.leaves]
+        if name == Columns.REWARDS and self.block.unknown_rewards:
+            known(leaves[0])
         if plus_one and is_obs:
             leaves = with_tails(leaves, column.form, self.chunks, facts)
         return unflatten(column.form, leaves)

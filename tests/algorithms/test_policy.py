@@ -231,18 +231,25 @@ def test_a_seeded_policy_draws_from_streams_of_its_own_whatever_states_it_takes_
     assert draws[0] == draws[2] != draws[1]
 
 
-def test_rewards_that_nobody_gave_are_no_numbers(algorithm):
-    for case in ("reward", "previous"):
+def test_a_piece_that_reads_rewards_which_nobody_gave_is_named_before_the_module_runs(algorithm):
+    for case, piece in (("reward", "LastReward"), ("previous", "PrevActionsPrevRewards")):
         policy = algorithm(case).get_policy()
         _, state = policy.act(np.ones(3))
-        with pytest.raises(ColumnError, match=r"without reward=.*\n(.*\n)*.*NaN in rows \[0\]"):
+        module, policy.module = policy.module, None  # whoever asked it for outputs would fail otherwise
+        with pytest.raises(ColumnError) as caught:
             policy.act(np.ones(3), state)
+        policy.module = module
+        message = str(caught.value)
+        assert "EnvToModulePipeline" in message and f"({piece})" in message
+        assert message.endswith("do:       policy.act(obs, state, reward=reward)") and message.count("do:  ") == 1
         policy.act(np.ones(3), state, reward=1.0)
 
 
 def test_observations_that_are_no_numbers(algorithm):
     policy = algorithm("mlp").get_policy()
-    with pytest.raises(ColumnError, match=r"NaN among the observations.*\n(.*\n)*.*NaN in rows \[1\]"):
+    with pytest.raises(
+        ColumnError, match=r"in Policy\.act:\nobservation of environment 1, .*\n(.*\n)*.*found:    NaN\n"
+    ):
         policy.act(np.array([[0, 0, 0], [0, np.nan, 0]]))
 
 

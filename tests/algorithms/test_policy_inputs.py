@@ -85,9 +85,21 @@ def test_types_become_the_spaces(space, obs, expected):
         (PIXELS, [3, 256], "values that uint8 cannot hold"),
         (PIXELS, [-1, 3], "values that uint8 cannot hold"),
         (gym.spaces.Discrete(3), 1.0, "float of float64"),
-        (gym.spaces.Dict(a=BOX, b=BOX), {"a": np.zeros((2, 2)), "b": np.zeros((3, 2))}, "rows"),
-        (gym.spaces.Dict(a=BOX, b=BOX), {"a": np.zeros((2, 2)), "b": np.zeros(2)}, r"shape \(2,\)"),
-        (gym.spaces.Dict(a=BOX, b=BOX), {"a": np.zeros(2), "b": np.zeros((2, 2))}, r"shape \(2, 2\)"),
+        (
+            gym.spaces.Dict(a=BOX, b=BOX),
+            {"a": np.zeros((2, 2)), "b": np.zeros((3, 2))},
+            r"obs\['a'\] a batch of 2; obs\['b'\] a batch of 3",
+        ),
+        (
+            gym.spaces.Dict(a=BOX, b=BOX),
+            {"a": np.zeros((2, 2)), "b": np.zeros(2)},
+            r"obs\['a'\] a batch of 2; obs\['b'\] single",
+        ),
+        (
+            gym.spaces.Dict(a=BOX, b=BOX),
+            {"a": np.zeros(2), "b": np.zeros((2, 2))},
+            r"obs\['a'\] single; obs\['b'\] a batch of 2",
+        ),
         (gym.spaces.Dict(a=BOX, b=BOX), {"a": np.zeros(2)}, r"\{a: leaf\}"),
     ],
 )

@@ -30,6 +30,22 @@ def cart_pole() -> Any:
     return PPOConfig().environment("CartPole-v1").rl_module(model_config={"fcnet_hiddens": [4]})
 
 
+def nested() -> Any:
+    """CartPole, but for observations of a Discrete and a Box."""
+    space = gym.spaces.Dict(code=gym.spaces.Discrete(2), where=gym.spaces.Box(-1, 1, (2,)))
+
+    def make(config: Any) -> Any:
+        return gym.wrappers.TransformObservation(gym.make("CartPole-v1"), lambda obs: space.sample(), space)
+
+    return PPOConfig().environment(make).rl_module(model_config={"fcnet_hiddens": [4]})
+
+
+def rewarded() -> Any:
+    from epibatch.connectors.env_to_module import PrevActionsPrevRewards
+
+    return cart_pole().env_runners(env_to_module_connector=lambda env, spaces, device: PrevActionsPrevRewards())
+
+
 def acts(use: Any, config: Any = None) -> Any:
     """Call a function with the policy of a new algorithm."""
     algorithm = (config or cart_pole()).build_algo()
@@ -100,7 +116,21 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "observation that is text": (SpaceError, lambda: acts(lambda policy: policy.act("left")), [
         "observation for Policy.act", "str of <U4"]),
     "observation that is NaN": (ColumnError, lambda: acts(lambda policy: policy.act(np.full(4, np.nan))), [
-        "in Policy.act, with NaN among the observations", "GetActions", "NaN in rows [0]"]),
+        "in Policy.act", "observation of environment 0", "NaN", "correct the environment"]),
+    "part of an observation that is NaN": (ColumnError, lambda: acts(lambda policy: policy.act(
+        {"code": [0, 1], "where": [[0.0, 0.0], [0.0, np.nan]]}), nested()), [
+            "observation ['where'] of environment 1", "NaN"]),
+    "code outside of its space": (SpaceError, lambda: acts(lambda policy: policy.act(
+        {"code": [0, -1], "where": np.zeros((2, 2))}), nested()), ["part ['code']", "[-1] in rows [1]"]),
+    "part of an observation of another shape": (SpaceError, lambda: acts(lambda policy: policy.act(
+        {"code": 0, "where": np.zeros(3)}), nested()), ["its part obs['where']", "shape (3,)"]),
+    "part of an observation of another type": (SpaceError, lambda: acts(lambda policy: policy.act(
+        {"code": 0.5, "where": np.zeros(2)}), nested()), ["its part obs['code']", "float64"]),
+    "observation of which one part is a batch": (SpaceError, lambda: acts(lambda policy: policy.act(
+        {"code": np.array([1]), "where": np.zeros(2)}), nested()), ["obs['code'] a batch of 1; obs['where'] single"]),
+    "no reward though a piece reads it": (ColumnError, lambda: acts(lambda policy: policy.act(
+        TWO, policy.act(TWO)[1]), rewarded()), [
+            "(PrevActionsPrevRewards)", "none for 2", "policy.act(obs, state, reward=reward)"]),
     "state of another number of rows": (EpisodeStateError, lambda: acts(
         lambda policy: policy.act(np.zeros((3, 4)), policy.act(TWO)[1])), ["a state of 3 rows", "PolicyState(2 rows)"]),
     "state of a batch for one observation": (EpisodeStateError, lambda: acts(

@@ -130,6 +130,10 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "run folder that is not empty": (ConfigError, lambda folder: RunFolder.create(run_folder(folder)), [
         "run folder", "never overwritten", "--resume"]),
     "going on with no run": (CheckpointError, lambda folder: TrainingRun.resume(folder), ["no config.yaml"]),
+    "going on with a file": (CheckpointError, lambda folder: TrainingRun.resume(
+        run_folder(folder) / "config.yaml"), ["found:    a file", "give the folder"]),
+    "loading from a file": (CheckpointError, lambda folder: newest_checkpoint(
+        run_folder(folder) / "config.yaml"), ["found:    a file"]),
     "going on with a checkpoint": (CheckpointError, lambda folder: TrainingRun.resume(
         run_folder(folder, 3) / "checkpoints" / "000003"), ["a checkpoint", "one above"]),
     "loading from a run without checkpoints": (CheckpointError, lambda folder: newest_checkpoint(run_folder(folder)), [

@@ -157,8 +157,8 @@ class Policy:
             state: What the call before returned; None at the beginning of an episode, of all N for a batch. It is not
                 changed: acting again from it gives the same greedy action.
             explore: Whether to draw the action rather than to take the most likely one.
-            reward: Of the step that led to `obs`: a number, or shape [N]. Pieces that show the module rewards need
-                it; without it they get NaN. At the beginning of an episode it is not looked at.
+            reward: Of the step that led to `obs`: a number, or shape [N]. Needed if a piece reads rewards, as those
+                do that show them to the module. At the beginning of an episode it is not looked at.
             info: The info dict that came with `obs`, if a piece reads infos.
             starts: For rows of which episodes ended: bool, [N], True where `obs` is the first of a new episode.
 
@@ -168,7 +168,8 @@ class Policy:
 
         Raises:
             SpaceError: an observation that does not fit the observation space.
-            ColumnError: `reward` or `starts` without one value per row, or NaN among the module's outputs.
+            ColumnError: `reward` or `starts` without one value per row, no `reward` though a piece reads it, or NaN
+                among the module's outputs.
             EpisodeStateError: a state of another policy, or of another number of rows.
         """
         explore = explores(explore, False)
@@ -185,7 +186,7 @@ class Policy:
         try:
             columns = self._columns(history, explore)
         except EpibatchError as error:
-            add_context(error, _situation(error, observations, without_reward=state is not None and reward is None))
+            add_context(error, "in Policy.act:")
             raise
         actions = columns.pop(Columns.ACTIONS)
         for_env = columns.pop(Columns.ACTIONS_FOR_ENV, actions)
@@ -294,14 +295,3 @@ def _unfit_state(expected: str, found: str) -> EpisodeStateError:
             do="hand back what act returned; None begins new episodes, and `starts` those of single rows",
         )
     )
-
-
-def _situation(error: Exception, observations: Any, *, without_reward: bool) -> str:
-    """Where an error happened, with what may be its cause."""
-    if "NaN" in str(error):
-        leaves = flatten(observations)[0]
-        if any(leaf.dtype.kind == "f" and np.isnan(leaf).any() for leaf in leaves):
-            return "in Policy.act, with NaN among the observations:"
-        if without_reward:
-            return "in Policy.act, without reward= (pieces that read rewards get NaN then):"
-    return "in Policy.act:"

@@ -9,7 +9,7 @@ import numpy as np
 
 from epibatch.core.errors import ColumnError, SpaceError, explain
 from epibatch.core.spaces import get_base_struct_from_space
-from epibatch.core.structs import flatten, flatten_like, unflatten
+from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
 __all__ = ["PolicyInputs"]
 
@@ -37,6 +37,7 @@ class PolicyInputs:
     def __init__(self, space: gym.Space[Any]) -> None:
         self._space = space
         self._leaves, self._form = flatten(get_base_struct_from_space(space))
+        self._paths = paths_of(self._form)
         for leaf in self._leaves:
             if leaf.shape is None or leaf.dtype is None:
                 raise SpaceError(
@@ -64,34 +65,50 @@ class PolicyInputs:
             values = flatten_like(self._form, obs)
         except ColumnError as error:
             raise SpaceError(f"observation for Policy.act, against {self._space}\n{error}") from error
-        arrays = [self._array(leaf, value) for leaf, value in zip(self._leaves, values)]
-        batched = arrays[0].ndim > len(self._leaves[0].shape or ())
-        rows = {len(array) if batched and array.ndim else None for array in arrays}
-        for leaf, array in zip(self._leaves, arrays):
-            shape = array.shape[1:] if batched else array.shape
-            if array.ndim - batched != len(leaf.shape or ()) or shape != leaf.shape:
-                raise self._unfit(leaf, f"shape {array.shape}")
-        if len(rows) != 1 or 0 in rows:
-            raise self._unfit(self._space, f"parts with {sorted(map(str, rows))} rows" if len(rows) > 1 else "no rows")
+        arrays = [self._array(i, value) for i, value in enumerate(values)]
+        rows = [self._count(i, array) for i, array in enumerate(arrays)]
+        if len(set(rows)) > 1:
+            raise self._uneven(rows)
+        if rows[0] == 0:
+            raise self._unfit(self._space, "no rows")
+        batched = rows[0] is not None
         return unflatten(self._form, [array if batched else array[None] for array in arrays]), batched
 
-    def _array(self, leaf: Any, value: Any) -> Any:
+    def _count(self, i: int, array: Any) -> int | None:
+        """How many rows an array of leaf `i` has; None if it is a single observation's."""
+        leaf = self._leaves[i]
+        if array.shape == leaf.shape:
+            return None
+        if array.ndim and array.shape[1:] == leaf.shape:
+            return len(array)
+        raise self._unfit(leaf, f"shape {array.shape}", self._paths[i])
+
+    def _uneven(self, rows: list[int | None]) -> SpaceError:
+        """The error about parts of which some are single and others batches, or batches of another length."""
+        kinds: dict[int | None, list[str]] = {}
+        for path, own in zip(self._paths, rows):
+            kinds.setdefault(own, []).append(f"obs{path}")
+        found = [f"{', '.join(own)} {'single' if n is None else f'a batch of {n}'}" for n, own in kinds.items()]
+        return self._unfit(self._space, "; ".join(found), do="give single parts only, or batches of one length only")
+
+    def _array(self, i: int, value: Any) -> Any:
         """One leaf as an array of the space's type."""
+        leaf, path = self._leaves[i], self._paths[i]
         try:
             array = np.asarray(value)
         except (ValueError, TypeError) as error:
-            raise self._unfit(leaf, f"{type(value).__name__} that is no array ({error})") from error
+            raise self._unfit(leaf, f"{type(value).__name__} that is no array ({error})", path) from error
         if array.dtype.kind not in _KINDS.get(leaf.dtype.kind, ""):
-            raise self._unfit(leaf, f"{type(value).__name__} of {array.dtype}")
+            raise self._unfit(leaf, f"{type(value).__name__} of {array.dtype}", path)
         cast = array.astype(leaf.dtype, copy=False)
         if leaf.dtype.kind != "f" and cast is not array and not np.array_equal(cast, array):
-            raise self._unfit(leaf, f"values that {leaf.dtype} cannot hold")
+            raise self._unfit(leaf, f"values that {leaf.dtype} cannot hold", path)
         return cast
 
-    def _unfit(self, space: Any, found: str) -> SpaceError:
-        return SpaceError(
-            explain("observation for Policy.act", expected=f"{space}, or a batch of them", found=found, do=_DO)
-        )
+    @staticmethod
+    def _unfit(space: Any, found: str, path: str = "", do: str = _DO) -> SpaceError:
+        where = f"observation for Policy.act{path and f', its part obs{path}'}"
+        return SpaceError(explain(where, expected=f"{space}, or a batch of them", found=found, do=do))
 
     @staticmethod
     def rewards(reward: Any, rows: int, batched: bool) -> Any:

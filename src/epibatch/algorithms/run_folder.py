@@ -72,12 +72,12 @@ class RunFolder:
         """
         run = cls(path)
         if not run.config_path.is_file():
-            checkpoint = (path / "COMPLETE").exists()
+            checkpoint, lacking = (path / "COMPLETE").exists(), "a file" if path.exists() else "no such folder"
             raise CheckpointError(
                 explain(
                     f"run folder {path}",
                     expected="the folder of a run",
-                    found="a checkpoint" if checkpoint else "no config.yaml" if path.is_dir() else "no such folder",
+                    found="a checkpoint" if checkpoint else "no config.yaml" if path.is_dir() else lacking,
                     do="give the folder that `epibatch train` wrote" + (", one above" if checkpoint else ""),
                 )
             )

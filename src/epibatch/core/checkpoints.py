@@ -245,7 +245,7 @@ def _read_files(folder: Path) -> dict[str, bytes]:
 def _read_marker(folder: Path) -> dict[str, Any]:
     file = folder / _MARKER
     if not file.is_file():
-        found = f"no file named {_MARKER}" if folder.is_dir() else "no such folder"
+        found = f"no file named {_MARKER}" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
         raise CheckpointError(
             explain(
                 f"loading {folder}",

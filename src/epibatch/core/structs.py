@@ -14,7 +14,7 @@ import numpy as np
 
 from epibatch.core.errors import ColumnError, explain
 
-__all__ = ["Form", "flatten", "flatten_like", "form_of", "is_leaf", "map_struct", "stack_rows", "unflatten"]
+__all__ = ["Form", "flatten", "flatten_like", "form_of", "is_leaf", "map_struct", "paths_of", "stack_rows", "unflatten"]
 
 Form: TypeAlias = "tuple[str, tuple[Any, ...], tuple[Form, ...]] | None"
 
@@ -81,6 +81,19 @@ def _spell(form: Form) -> str:
     if form[0] == "dict":
         return "{" + ", ".join(f"{key}: {_spell(sub)}" for key, sub in zip(form[1], form[2])) + "}"
     return "(" + ", ".join(_spell(sub) for sub in form[2]) + ")"
+
+
+def paths_of(form: Form) -> list[str]:
+    """Where the leaves of a form are, in their order, as one would index them.
+
+    Example:
+        >>> paths_of(form_of({"a": 1, "b": (2, {"c": 3})}))
+        ["['a']", "['b'][0]", "['b'][1]['c']"]
+    """
+    if form is None:
+        return [""]
+    keys = form[1] if form[0] == "dict" else range(len(form[2]))
+    return [f"[{key!r}]{path}" for key, sub in zip(keys, form[2]) for path in paths_of(sub)]
 
 
 def unflatten(form: Form, leaves: Sequence[Any]) -> Any:

@@ -167,10 +167,10 @@ def _encoder(leaf: Any, path: tuple[Any, ...], whole: Any) -> tuple[Encoder, int
     """What encodes one part, and the length of its vectors."""
     if isinstance(leaf, spaces.Discrete):
         counts, start = np.array([leaf.n], np.int64), np.array([leaf.start], np.int64)
-        return _OneHot((), counts, start), int(leaf.n)
+        return _OneHot((), counts, start, path), int(leaf.n)
     if isinstance(leaf, spaces.MultiDiscrete):
         start = np.broadcast_to(getattr(leaf, "start", 0), leaf.shape)
-        return _OneHot(leaf.shape, leaf.nvec.ravel(), start.ravel()), int(leaf.nvec.sum())
+        return _OneHot(leaf.shape, leaf.nvec.ravel(), start.ravel(), path), int(leaf.nvec.sum())
     if isinstance(leaf, (spaces.Box, spaces.MultiBinary)):
         size = int(np.prod(leaf.shape))
         return _Flat(tuple(leaf.shape), size), size
@@ -215,10 +215,11 @@ class _Flat:
 class _OneHot:
     """One-hots of integers, those of several entries joined."""
 
-    def __init__(self, shape: tuple[int, ...], counts: Any, start: Any) -> None:
+    def __init__(self, shape: tuple[int, ...], counts: Any, start: Any, path: tuple[Any, ...]) -> None:
         self._shape = tuple(shape)
         self._counts, self._start = torch.tensor(counts), torch.tensor(start)
         self._offsets = self._counts.cumsum(0) - self._counts
+        self._path = "".join(f"[{key!r}]" for key in path)
         self._size = int(self._counts.sum())
 
     def __call__(self, part: torch.Tensor) -> torch.Tensor:
@@ -231,19 +232,20 @@ class _OneHot:
             return values.new_zeros(*values.shape[:-1], self._size, dtype=torch.float32).scatter_(
                 -1, indices + offsets, 1.0
             )
-        self._refuse(values[~inside & (values != 0)])
+        self._refuse(values, ~inside & (values != 0))
         spare = torch.where(inside, indices + offsets, self._size)
         out = values.new_zeros(*values.shape[:-1], self._size + 1, dtype=torch.float32)
         return out.scatter_(-1, spare, 1.0)[..., : self._size]
 
-    def _refuse(self, outside: torch.Tensor) -> None:
-        if len(outside):
+    def _refuse(self, values: torch.Tensor, outside: torch.Tensor) -> None:
+        if bool(outside.any()):
+            rows = sorted(set(outside.nonzero()[:, 0].tolist())) if values.dim() > 1 else []
             raise SpaceError(
                 explain(
-                    "observations of a default module",
+                    f"observations of a default module{self._path and f', part {self._path}'}",
                     expected="integers of their Discrete or MultiDiscrete space, "
                     f"from {self._start.tolist()} on, {self._counts.tolist()} of them",
-                    found=f"{outside[:5].tolist()}",
+                    found=f"{values[outside][:5].tolist()}" + (f" in rows {rows[:5]} of the batch" if rows else ""),
                     do="correct the environment's observations, or its observation_space",
                 )
             )
