@@ -5,9 +5,10 @@ import signal
 
 import pytest
 
-from epibatch.algorithms import PPOConfig
+from epibatch.algorithms import Algorithm, PPOConfig
 from epibatch.algorithms.run_folder import RunFolder
 from epibatch.algorithms.training_run import FAILED, TrainingRun
+from epibatch.core.errors import EpibatchError
 
 
 class Scripted:
@@ -228,3 +229,17 @@ def test_a_run_that_has_ended_trains_nothing(tmp_path, capsys, rules, code, word
     printed = capsys.readouterr().out
     assert printed.startswith("nothing to train: ")
     assert [word for word in words if word not in printed] == []
+
+
+@pytest.mark.parametrize("begin", ["start", "resume"])
+def test_a_run_that_cannot_begin_closes_its_environments(tmp_path, monkeypatch, begin):
+    file = tmp_path / "config.yaml"
+    file.write_text("algorithm: ppo\nenvironment: {env: CartPole-v1}\n")
+    if begin == "resume":  # what stands there is no checkpoint
+        (tmp_path / "checkpoints" / "000001").mkdir(parents=True)
+    closed = []
+    monkeypatch.setattr(Algorithm, "stop", lambda algorithm: closed.append(algorithm.env_runner.env))
+    with pytest.raises(EpibatchError):  # a run's new folder must be empty
+        TrainingRun.start(file, tmp_path) if begin == "start" else TrainingRun.resume(tmp_path)
+    assert len(closed) == 1
+    closed[0].close()

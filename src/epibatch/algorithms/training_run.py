@@ -88,9 +88,10 @@ class TrainingRun:
         config = _read_config(Path(config_path), changes, allow_imports)
         text = to_yaml_text(config.to_dict())
         algorithm = _build(config, Path(config_path))
-        folder = RunFolder.create(run or _default_folder(config_path))
-        folder.write_config(text)
-        return cls(algorithm, folder, config_path.stem)
+        with _closing_if_it_fails(algorithm):
+            folder = RunFolder.create(run or _default_folder(config_path))
+            folder.write_config(text)
+            return cls(algorithm, folder, config_path.stem)
 
     @classmethod
     def resume(cls, run: Path, *, changes: Sequence[str] = (), allow_imports: bool = False) -> TrainingRun:
@@ -107,19 +108,20 @@ class TrainingRun:
         folder = RunFolder.open_existing(Path(run))
         config = _read_config(folder.config_path, changes, allow_imports)
         algorithm = _build(config, folder.config_path)
-        if folder.checkpoints.iterations():
-            path = folder.checkpoints.newest()
-            algorithm.restore_from_path(path)
-            print(f"going on after iteration {algorithm.training_iteration}, from {path}")
-        else:
-            print(f"{folder.path} has no checkpoint: the run starts again from the beginning, with its config.yaml")
-        for damaged in folder.checkpoints.go_on_from(algorithm.training_iteration):
-            print(f"what is left of a later checkpoint is now {damaged}")
-        session = cls(algorithm, folder, Path(run).name)
-        if changes:
-            folder.write_config(to_yaml_text(config.to_dict()))
-        session.loggers.resume(folder.rows_until(algorithm.training_iteration))
-        return session
+        with _closing_if_it_fails(algorithm):
+            if folder.checkpoints.iterations():
+                path = folder.checkpoints.newest()
+                algorithm.restore_from_path(path)
+                print(f"going on after iteration {algorithm.training_iteration}, from {path}")
+            else:
+                print(f"{folder.path} has no checkpoint: the run starts again from the beginning, with its config.yaml")
+            for damaged in folder.checkpoints.go_on_from(algorithm.training_iteration):
+                print(f"what is left of a later checkpoint is now {damaged}")
+            session = cls(algorithm, folder, Path(run).name)
+            if changes:
+                folder.write_config(to_yaml_text(config.to_dict()))
+            session.loggers.resume(folder.rows_until(algorithm.training_iteration))
+            return session
 
     def run(self, iterations: int | None = None) -> int:
         """Train until something ends the run, save, draw, and say how it went.
@@ -314,3 +316,13 @@ def _build(config: AlgorithmConfig, path: Path) -> Algorithm:
 def _default_folder(config_path: Path) -> Path:
     stem = re.sub(r"[^\w.-]+", "-", config_path.stem)
     return Path("runs") / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+@contextmanager
+def _closing_if_it_fails(algorithm: Algorithm) -> Iterator[None]:
+    """Close the environments of a run that does not come to its beginning; some are processes."""
+    try:
+        yield
+    except BaseException:
+        algorithm.stop()
+        raise
