@@ -2,6 +2,7 @@
 PYTHON ?= python3
 CASES ?=
 RUNS ?=
+ARGS ?=
 PIP_FLAGS ?=
 CONFIG ?= examples/cartpole_ppo.yaml
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
@@ -10,6 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFORMANCE_READY := $(VENV)/.ready-conformance
+BENCH_READY := $(VENV)/.ready-bench
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_FLAGS) -c constraints.txt -e
 
 TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
@@ -17,7 +19,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-latest test-oldest lint format types unit examples learning conformance dist-check clean
+.PHONY: help setup demo test test-latest test-oldest lint format types unit examples learning bench conformance dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +34,10 @@ $(READY): pyproject.toml constraints.txt
 
 $(CONFORMANCE_READY): $(READY)
 	$(INSTALL) '.[dev,conformance]'
+	touch $@
+
+$(BENCH_READY): $(READY)
+	$(INSTALL) '.[dev,bench]'
 	touch $@
 
 demo: $(READY) ## train CartPole with PPO into a new folder under runs/
@@ -68,6 +74,9 @@ examples: $(READY) ## run every example in full
 
 learning: $(READY) ## train the examples to their targets, five seeds each (RUNS="pendulum --seeds 1": some of it)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/learning.py $(RUNS)
+
+bench: $(BENCH_READY) ## time every row beside RLlib and plain NumPy, some minutes (ARGS="--only L1,E1": some of it)
+	$(BIN)/python -m benchmarks $(ARGS)
 
 conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n sets how many random cases)
 	OMP_NUM_THREADS=1 $(if $(CASES),EPIBATCH_CASES=$(CASES)) $(BIN)/python -m pytest tests/conformance

@@ -1,0 +1,1 @@
+"""The leanest NumPy and torch that make the same tensors as a pipeline, from plain columns: no episodes, no pieces."""

@@ -1,0 +1,171 @@
+"""Train batches from a list of episodes' columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.columns import TERMINATED, TRUNCATED, Array, Episode
+from benchmarks.libraries import values
+
+TYPES = {
+    "actions": np.int64,
+    "rewards": np.float32,
+    "action_logp": np.float32,
+    "action_dist_inputs": np.float32,
+    "vf_preds": np.float32,
+}
+
+Batch = dict[str, Any]
+
+
+def stateless(episodes: Sequence[Episode]) -> Batch:
+    """One row per step: a concatenation per column."""
+    return {"obs": torch.from_numpy(np.concatenate([own.obs[:-1] for own in episodes])), **without_obs(episodes)}
+
+
+def without_obs(episodes: Sequence[Episode]) -> Batch:
+    """All columns of `stateless` but the observations."""
+    batch = {
+        name: np.concatenate([own.steps[name] for own in episodes], dtype=kind, casting="same_kind")
+        for name, kind in TYPES.items()
+    }
+    ends = np.cumsum([len(own) for own in episodes])
+    batch["terminateds"], batch["truncateds"] = _flags(episodes, ends - 1, int(ends[-1]))
+    return _tensors(batch)
+
+
+def _flags(episodes: Sequence[Episode], last: Array, rows: int) -> tuple[Array, Array]:
+    ends = np.array([own.end for own in episodes])
+    flags = []
+    for end in (TERMINATED, TRUNCATED):
+        flag = np.zeros(rows, np.bool_)
+        flag[last[ends == end]] = True
+        flags.append(flag)
+    return flags[0], flags[1]
+
+
+def _tensors(columns: dict[str, Array]) -> Batch:
+    return {name: torch.from_numpy(column) for name, column in columns.items()}
+
+
+def recurrent(episodes: Sequence[Episode], width: int) -> Batch:
+    """[B, width, ...]: every episode padded behind its end, which in flat rows is one copy per episode and column."""
+    lengths = np.array([len(own) for own in episodes])
+    sequences = -(-lengths // width)
+    starts = np.cumsum(sequences * width) - sequences * width
+    rows, total = int(sequences.sum()), int(sequences.sum()) * width
+    gaps = (sequences * width - lengths).tolist()
+
+    def padded(parts: list[Array], kind: Any) -> Array:
+        nothing = np.zeros((width, *parts[0].shape[1:]), kind)
+        pieces = [piece for part, gap in zip(parts, gaps) for piece in (part, nothing[:gap])]
+        flat = np.concatenate(pieces, dtype=kind, casting="same_kind")
+        return flat.reshape(rows, width, *flat.shape[1:])
+
+    batch = {"obs": padded([own.obs[:-1] for own in episodes], np.float32)}
+    for name, kind in TYPES.items():
+        batch[name] = padded([own.steps[name] for own in episodes], kind)
+    for name, flag in zip(("terminateds", "truncateds"), _flags(episodes, starts + lengths - 1, total)):
+        batch[name] = flag.reshape(rows, width)
+    batch["seq_lens"] = np.full(rows, width)
+    batch["seq_lens"][np.cumsum(sequences) - 1] = width - np.array(gaps)
+    batch["loss_mask"] = np.arange(width) < batch["seq_lens"][:, None]
+    return {**_tensors(batch), "state_in": _tensors(_states(episodes, sequences.tolist(), width))}
+
+
+def _states(episodes: Sequence[Episode], sequences: list[int], width: int) -> dict[str, Array]:
+    """The state before the first step of each sequence: zeros, then what the step before it left."""
+    states = {}
+    for name, column in episodes[0].state.items():
+        zero = np.zeros_like(column[:1])
+        parts = []
+        for own, count in zip(episodes, sequences):
+            parts += [zero, own.state[name][width - 1 :: width][: count - 1]]
+        states[name] = np.concatenate(parts)
+    return states
+
+
+def bootstrapped(episodes: Sequence[Episode]) -> tuple[dict[str, Array], Array]:
+    """One row per step and one behind each episode, for its last observation; and the places of these rows."""
+    ends = np.cumsum([len(own) + 1 for own in episodes]) - 1
+    rows = int(ends[-1]) + 1
+    batch = {"obs": np.concatenate([own.obs for own in episodes])}
+    no_reward = np.zeros(1)
+    for name, kind in TYPES.items():
+        columns = [own.steps[name] for own in episodes]
+        lasts = [no_reward] * len(columns) if name == "rewards" else [column[-1:] for column in columns]
+        pieces = [piece for pair in zip(columns, lasts) for piece in pair]
+        batch[name] = np.concatenate(pieces, dtype=kind, casting="same_kind")
+    batch["terminateds"], _ = _flags(episodes, ends - 1, rows)
+    batch["truncateds"] = np.zeros(rows, np.bool_)
+    batch["truncateds"][ends - 1] = True
+    batch["truncateds"] &= ~batch["terminateds"]
+    batch["loss_mask"] = np.ones(rows, np.bool_)
+    batch["loss_mask"][ends] = False
+    return batch, ends
+
+
+def advantages(episodes: Sequence[Episode], gamma: float, lambda_: float) -> Batch:
+    """`bootstrapped` with value predictions, value targets and standardised advantages."""
+    columns, ends = bootstrapped(episodes)
+    batch = _tensors(columns)
+    predictions = values(batch["obs"]).numpy()
+    following = np.empty_like(predictions)
+    following[:-1] = predictions[1:]
+    following[-1] = 0.0
+    following[columns["terminateds"]] = 0.0
+    following *= np.float32(gamma)
+    following += columns["rewards"]
+    following -= predictions
+    following[ends] = 0.0
+    lengths = np.diff(ends, prepend=-1)
+    sums = discounted_sums(following, lengths.tolist(), gamma * lambda_)
+    batch["value_targets"] = torch.from_numpy(sums + predictions)
+    real = sums[columns["loss_mask"]]
+    sums -= real.mean()
+    sums /= max(1e-4, real.std())
+    sums[ends] = 0.0
+    batch["advantages"] = torch.from_numpy(sums)
+    return batch
+
+
+def discounted_sums(errors: Array, lengths: Sequence[int], factor: float, width: int = 64) -> Array:
+    """Reverse discounted sums of segments, in float32.
+
+    Rows are laid out in blocks; within a block the sum is a product with a triangular matrix, from block to block
+    one number is carried.
+    """
+    nothing = np.zeros(width, np.float32)
+    pieces, start = [], 0
+    for length in lengths:
+        pieces += [errors[start : start + length], nothing[: -length % width]]
+        start += length
+    steps = np.arange(width)
+    apart = steps[:, None] - steps
+    matrix = np.where(apart >= 0, factor ** np.maximum(apart, 0), 0.0).astype(np.float32)
+    sums = np.concatenate(pieces).reshape(-1, width) @ matrix
+    sums += _carries(sums[:, 0].tolist(), lengths, factor**width, width)[:, None] * (factor ** (width - steps)).astype(
+        np.float32
+    )
+    flat, place, parts = sums.reshape(-1), 0, []
+    for length in lengths:
+        parts.append(flat[place : place + length])
+        place += -(-length // width) * width
+    return np.concatenate(parts)
+
+
+def _carries(heads: list[float], lengths: Sequence[int], factor: float, width: int) -> Array:
+    """What each block gets from the blocks behind it in the same segment."""
+    carries = [0.0] * len(heads)
+    first = 0
+    for length in lengths:
+        blocks, carry = -(-length // width), 0.0
+        for block in range(first + blocks - 1, first - 1, -1):
+            carries[block] = carry
+            carry = heads[block] + factor * carry
+        first += blocks
+    return np.array(carries, np.float32)

@@ -1,0 +1,73 @@
+"""The table: on the screen, and as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks.row import FLOOR, OURS, RLLIB
+
+HEADINGS = ("row", OURS, RLLIB, FLOOR, f"{OURS} / {FLOOR}", f"{RLLIB} / {OURS}", "target", "measured", "met")
+
+
+def amount(value: float, unit: str) -> str:
+    """A time or a size with three digits and the unit that fits."""
+    if unit != "s":
+        return f"{value:.3g} {unit}"
+    for scale, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if value >= scale:
+            return f"{digits(value / scale)} {name}"
+    return f"{digits(value / 1e-9)} ns"
+
+
+def digits(value: float) -> str:
+    """Three significant digits, without an exponent."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
+
+
+def cells(result: dict[str, Any]) -> list[list[str]]:
+    """The lines of one row: one per target, at least one; what the sides took stands in the first."""
+    sides, unit = result["sides"], result["unit"]
+    first = [result["name"], *(_side(sides, name, unit) for name in (OURS, RLLIB, FLOOR))]
+    for name in (f"{OURS} / {FLOOR}", f"{RLLIB} / {OURS}"):
+        ratio = result["ratios"].get(name)
+        first.append("-" if ratio is None else f"{digits(ratio['median'])} ({_range(ratio)})")
+    targets = [_target(target, unit) for target in result["targets"]] or [["", "", ""]]
+    return [(first if i == 0 else [""] * len(first)) + target for i, target in enumerate(targets)]
+
+
+def _side(sides: dict[str, Any], name: str, unit: str) -> str:
+    ways = [own for key, own in sides.items() if key.partition(":")[0] == name]
+    if not ways:
+        return "-"
+    return amount(min(own["median"] for own in ways), unit)
+
+
+def _range(spread: dict[str, float]) -> str:
+    return f"{digits(spread['low'])} to {digits(spread['high'])}"
+
+
+def _target(target: dict[str, Any], unit: str) -> list[str]:
+    value = target["measured"]
+    if value is None:
+        return [target["text"], "-", "-"]
+    is_ratio = " x " in target["text"] or "%" in target["text"]
+    return [target["text"], digits(value) if is_ratio else amount(value, unit), "yes" if target["met"] else "NO"]
+
+
+def screen(results: Sequence[dict[str, Any]]) -> Table:
+    """The table for the screen."""
+    table = Table(*HEADINGS)
+    for result in results:
+        for line in cells(result):
+            table.add_row(*line)
+    return table
+
+
+def markdown(results: Sequence[dict[str, Any]]) -> str:
+    """The table in Markdown."""
+    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+    lines += ["| " + " | ".join(line) + " |" for result in results for line in cells(result)]
+    return "\n".join(lines)
