@@ -22,6 +22,13 @@ class RunnerConfig(Protocol):
     episode_lookback_horizon: int
     metrics_num_episodes_for_smoothing: int
     seed: int | None
+    callbacks_class: Any
+    on_environment_created: Any
+    on_episode_created: Any
+    on_episode_start: Any
+    on_episode_step: Any
+    on_episode_end: Any
+    on_sample_end: Any
 
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
         """The pipeline from observations to the module."""

@@ -11,13 +11,16 @@ import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
-from epibatch.core.errors import RunnerError, UnknownNameError, explain, nearest
+from epibatch.core.errors import RunnerError, explain
+from epibatch.core.metrics import MetricsLogger
 from epibatch.core.state_codec import state_parts
 from epibatch.core.structs import map_struct
 
 from ..episodes import SingleAgentEpisode, VectorEpisodes, VectorRecorder
 from .acting import act
-from .env_stepper import EnvStepper
+from .chosen_parts import chosen_parts
+from .env_stepper import EnvStepper, VectorStep
+from .episode_callbacks import EpisodeCallbacks
 from .reset_seeds import ResetSeeds
 from .runner_config import RunnerConfig
 from .sample_amounts import explores, sample_amounts
@@ -66,6 +69,7 @@ class SingleAgentEnvRunner:
         self.spaces["__episodes__"] = (self._env_to_module.episode_observation_space, own[1])
         self.spaces[DEFAULT_MODULE_ID] = (self._env_to_module.observation_space, own[1])
         self._module_to_env = config.build_module_to_env_connector(env=self.env, spaces=self.spaces)
+        self.pipelines: dict[str, Any] = {"env_to_module": self._env_to_module, "module_to_env": self._module_to_env}
         self.module = self.make_module()
         self._stepper = EnvStepper(self.env, config.env)
         later = self._stepper.mode == "next_step"
@@ -79,9 +83,8 @@ class SingleAgentEnvRunner:
         seed = None if config.seed is None else config.seed + worker_index
         self._reset_seeds = ResetSeeds(seed)
         if seed is not None:
-            streams = np.random.SeedSequence(seed).spawn(2)
-            self._env_to_module.seed(streams[0])
-            self._module_to_env.seed(streams[1])
+            for pipeline, stream in zip(self.pipelines.values(), np.random.SeedSequence(seed).spawn(2)):
+                pipeline.seed(stream)
         self._reset_wanted = True
         self._acted_randomly = False
         self._required_lookback: int | None = 0
@@ -90,6 +93,8 @@ class SingleAgentEnvRunner:
         self._shared: dict[str, Any] = {}
         self._weights_seq_no = 0
         self._sequence = np.zeros(self.num_envs, np.int64)
+        self._callbacks = EpisodeCallbacks(self)
+        self._callbacks.environment_created()
 
     def make_env(self) -> Any:
         """Make the vector environment."""
@@ -116,9 +121,9 @@ class SingleAgentEnvRunner:
         return self.spaces
 
     @property
-    def pipelines(self) -> dict[str, Any]:
-        """The two acting pipelines, `env_to_module` and `module_to_env`."""
-        return {"env_to_module": self._env_to_module, "module_to_env": self._module_to_env}
+    def metrics(self) -> MetricsLogger:
+        """What is logged here, by pieces and callbacks, stands in `get_metrics()`."""
+        return self._metrics.logged
 
     @property
     def num_env_steps_sampled_lifetime(self) -> int:
@@ -175,6 +180,7 @@ class SingleAgentEnvRunner:
         self._metrics.seconds += time.perf_counter() - started
         if self._rescued:
             episodes, self._rescued = [*self._rescued, *episodes], []
+        self._callbacks.sample_end(episodes)
         return episodes
 
     def _sample_steps(self, num_timesteps: int, explore: bool, random_actions: bool) -> VectorEpisodes:
@@ -182,7 +188,7 @@ class SingleAgentEnvRunner:
         self._recorder.expect(-(-num_timesteps // self.num_envs) + 8)
         while self._metrics.steps < goal:
             self._step(explore, random_actions)
-        return self._recorder.harvest(self._lookback())
+        return self._callbacks.keep_running(self._recorder.harvest(self._lookback()))
 
     def _sample_episodes(self, num_episodes: int, explore: bool, random_actions: bool) -> VectorEpisodes:
         ended = 0
@@ -195,8 +201,8 @@ class SingleAgentEnvRunner:
         """Steps that chunks keep from before their start."""
         if self._required_lookback is None:
             return self._recorder.history
-        pipelines = (self._env_to_module.lookback_needed, self._module_to_env.lookback_needed)
-        return int(max(self.config.episode_lookback_horizon, self._required_lookback, *pipelines))
+        read = (pipeline.lookback_needed for pipeline in self.pipelines.values())
+        return int(max(self.config.episode_lookback_horizon, self._required_lookback, *read))
 
     def require_lookback(self, steps: int | None) -> None:
         """Keep at least so many earlier steps in chunks from now on.
@@ -209,10 +215,12 @@ class SingleAgentEnvRunner:
     def _reset(self, explore: bool) -> None:
         if self._stepper.broken:
             self._remake_env()
+        self._callbacks.before_reset()
         self._recorder.reset(*self._stepper.reset(self._reset_seeds.next))
         self._reset_seeds.used()
         self._metrics.episodes.forget()
         self._run_env_to_module(explore)
+        self._callbacks.after_reset()
         self._reset_wanted = False
 
     def _remake_env(self) -> None:
@@ -221,18 +229,24 @@ class SingleAgentEnvRunner:
         self.env = self.make_env()
         self._stepper = EnvStepper(self.env, self.config.env, seconds=self._stepper.seconds)
         self._reset_seeds.draw_if_seeded()
+        self._callbacks.environment_created()
 
     def _run_env_to_module(self, explore: bool) -> None:
         self._shared = {}
-        self._to_module = self._env_to_module(
+        self._to_module = self._show(self._recorder.episodes, explore, self._shared)
+        self._recorder.commit()
+
+    def _show(self, episodes: Sequence[SingleAgentEpisode], explore: bool, shared: dict[str, Any]) -> dict[str, Any]:
+        """What the env-to-module pipeline makes of the episodes' newest observations."""
+        batch: dict[str, Any] = self._env_to_module(
             rl_module=self.module,
             batch={},
-            episodes=self._recorder.episodes,
+            episodes=episodes,
             explore=explore,
-            shared_data=self._shared,
+            shared_data=shared,
             metrics=self._metrics.logged,
         )
-        self._recorder.commit()
+        return batch
 
     def _step(self, explore: bool, random_actions: bool) -> int:
         """Take one vector step; returns how many episodes ended."""
@@ -247,7 +261,7 @@ class SingleAgentEnvRunner:
         if self._sequence[0] != self._weights_seq_no:
             self._sequence = np.full(self.num_envs, self._weights_seq_no)
         extras[WEIGHTS_SEQ_NO] = self._sequence
-        step = self._stepper.step(for_env)
+        step = self._try_env_step(for_env)
         skipped = self._recorder.waiting
         ended = self._recorder.step(
             actions,
@@ -263,12 +277,22 @@ class SingleAgentEnvRunner:
         self._metrics.add(step.rewards, skipped)
         for chunk in ended:
             self._metrics.episodes.end(chunk.env)
-        if ended and self._stepper.mode != "next_step":
-            self._show_terminal_observations(ended, explore)
+        at_once = self._stepper.mode != "next_step"
+        if ended and at_once:  # no action follows these, as none does when resets come a step later
+            self._show([self._recorder.view(chunk) for chunk in ended], explore, {})
+        if step.failure is None:
+            self._run_env_to_module(explore)
+        self._callbacks.stepped(ended, skipped, begun=at_once and step.failure is None)
         if step.failure is not None:
             raise step.failure
-        self._run_env_to_module(explore)
         return len(ended)
+
+    def _try_env_step(self, actions: Any) -> VectorStep:
+        return self._stepper.step(actions)
+
+    def _make_on_episode_callback(self, which: str, idx: int, episodes: Any) -> None:
+        """Call what listens to an event of the episode that stands at `idx`; RLlib's name."""
+        self._callbacks.make(which, idx, episodes)
 
     def _random_actions(self) -> tuple[Any, Any, dict[str, Any]]:
         actions = self.env.action_space.sample()
@@ -291,17 +315,6 @@ class SingleAgentEnvRunner:
         if for_env is actions:  # an environment may change the action it is given
             for_env = map_struct(np.copy, actions)
         return actions, for_env, columns
-
-    def _show_terminal_observations(self, ended: list[Any], explore: bool) -> None:
-        """Let the pipeline see observations that no action follows, as it does when resets come a step later."""
-        self._env_to_module(
-            rl_module=self.module,
-            batch={},
-            episodes=[self._recorder.view(chunk) for chunk in ended],
-            explore=explore,
-            shared_data={},
-            metrics=self._metrics.logged,
-        )
 
     def _rescue(self) -> None:
         """Keep ended episodes for the next call, which will reset."""
@@ -334,21 +347,13 @@ class SingleAgentEnvRunner:
         """
         parts: dict[str, Callable[[], Any]] = {
             "rl_module": self.module.get_state,
-            "env_to_module_connector": self._env_to_module.get_state,
-            "module_to_env_connector": self._module_to_env.get_state,
+            **{f"{name}_connector": pipeline.get_state for name, pipeline in self.pipelines.items()},
             WEIGHTS_SEQ_NO: lambda: self._weights_seq_no,
             "required_lookback": lambda: self._required_lookback,
         }
         for counts in (self._metrics.get_state(), self._reset_seeds.get_state()):
             parts.update({name: partial(counts.get, name) for name in counts})
-        left_out = [not_components] if isinstance(not_components, str) else list(not_components or ())
-        wanted = [components] if isinstance(components, str) else list(components or parts)
-        for name in (*left_out, *wanted):
-            if name not in parts:
-                raise UnknownNameError(
-                    explain("get_state(...)", expected="parts of the state", found=repr(name), do=nearest(name, parts))
-                )
-        return {name: part() for name, part in parts.items() if name in wanted and name not in left_out}
+        return chosen_parts(parts, components, not_components)
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over what `get_state` gave, or a part of it; the next call resets the environments.
@@ -364,10 +369,9 @@ class SingleAgentEnvRunner:
             self._weights_seq_no = int(state.get(WEIGHTS_SEQ_NO, self._weights_seq_no))
             self._reset_seeds.set_state(state)
             self._reset_wanted = True
-        if "env_to_module_connector" in state:
-            self._env_to_module.set_state(state["env_to_module_connector"])
-        if "module_to_env_connector" in state:
-            self._module_to_env.set_state(state["module_to_env_connector"])
+        for name, pipeline in self.pipelines.items():
+            if f"{name}_connector" in state:
+                pipeline.set_state(state[f"{name}_connector"])
         self._metrics.set_state(state)
         if "required_lookback" in state:
             self._required_lookback = state["required_lookback"]

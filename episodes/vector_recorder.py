@@ -60,6 +60,7 @@ class VectorRecorder:
         self._block = Block(num_envs, capacity)
         self._waiting: list[int] = []
         self._finished: dict[int, tuple[Chunk, SingleAgentEpisode | None]] = {}  # by the id() of the chunk
+        self._announced: dict[int, SingleAgentEpisode] = {}
         self._delivered: list[tuple[weakref.ref[object], list[weakref.ref[Chunk]]]] = []
         self.episodes = VectorEpisodes(self._block, [])
 
@@ -90,7 +91,7 @@ class VectorRecorder:
         if infos:
             block.infos[0] = infos
         self._waiting, self._finished = [], {}
-        chunks = [Chunk(block, env, 0, 0, self._spaces) for env in range(self.num_envs)]
+        chunks = [self._new_chunk(env, 0) for env in range(self.num_envs)]
         self.episodes = VectorEpisodes(block, chunks, recording=True)
 
     def step(
@@ -205,8 +206,17 @@ class VectorRecorder:
         for key, value in extras.items():
             block.extras[key].put(row, value, block.capacity)
 
+    def announce(self, env: int, episode: SingleAgentEpisode) -> None:
+        """Give the next episode of an environment the name and the custom data of an empty one."""
+        self._announced[env] = episode
+
+    def _new_chunk(self, env: int, row: int) -> Chunk:
+        coming = self._announced.pop(env, None)
+        known = (None, 0, None) if coming is None else (coming.id_, 0, dict(coming.custom_data))
+        return Chunk(self._block, env, row, row, self._spaces, *known)
+
     def _begin(self, env: int, row: int) -> None:
-        self.episodes.replace(env, Chunk(self._block, env, row, row, self._spaces))
+        self.episodes.replace(env, self._new_chunk(env, row))
 
     def _end(self, done: Any, row: int, terminateds: Any, truncateds: Any) -> list[Chunk]:
         ended = []

@@ -58,7 +58,7 @@ class Learner:
         device: torch.device | str | None = None,
     ) -> None:
         self._module = module
-        self._connector = connector
+        self._connector = self._learner_connector = connector
         self._settings = settings
         self._loss = loss if isinstance(loss, Loss) else PlainLoss(loss)
         self._device = None if device is None else torch.device(device)
@@ -112,7 +112,9 @@ class Learner:
                 explain("Learner.update", expected="at least one episode", found="none", do="sample episodes first")
             )
         start = time.perf_counter()
-        batch = self._connector(rl_module=self._module, batch={}, episodes=episodes, shared_data={}, metrics=metrics)
+        batch = self._learner_connector(
+            rl_module=self._module, batch={}, episodes=episodes, shared_data={}, metrics=metrics
+        )
         self._check_batch(batch)
         connected = time.perf_counter()
         results = {module_id: self._update_module(module_id, columns) for module_id, columns in batch.items()}

@@ -65,6 +65,10 @@ DOORS = {
     "one inside another to evaluate in": from_yaml(
         f"evaluation: {{evaluation_config: {{env_config: {{env_id: '{ENV}'}}}}}}"
     ),
+    "a callback": from_yaml(f"callbacks: {{on_sample_end: '{PIECE}'}}"),
+    "a list of callbacks": from_yaml(f"callbacks: {{on_episode_end: ['{PIECE}']}}"),
+    "a class of callbacks": from_yaml(f"callbacks: {{callbacks_class: '{PIECE}'}}"),
+    "a callback in Python": lambda **allowed: PPOConfig(**allowed).callbacks(on_train_result=PIECE),
     "an environment inside another": from_yaml(
         f"environment: {{env: GymV26Environment-v0, env_config: {{env_id: '{ENV}'}}}}"
     ),
@@ -153,7 +157,13 @@ def command(*words):
 
 
 @pytest.mark.parametrize(
-    "change", [f"learner=['{PIECE}']", f"environment.env={ENV}", f"environment.env_config.env_id={ENV}"]
+    "change",
+    [
+        f"learner=['{PIECE}']",
+        f"environment.env={ENV}",
+        f"environment.env_config.env_id={ENV}",
+        f"callbacks.on_sample_end={PIECE}",
+    ],
 )
 def test_the_command_line(change):
     Path("small.yaml").write_text(small().to_yaml())

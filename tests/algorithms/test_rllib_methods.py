@@ -12,7 +12,6 @@ from epibatch.algorithms.rllib_methods import RLLIB_METHODS
         ("rollouts", r"use env_runners\(\.\.\.\)"),
         ("resources", "leave it out"),
         ("framework", "always PyTorch's"),
-        ("callbacks", "not there yet"),
         ("offline_data", "not there yet"),
     ],
 )

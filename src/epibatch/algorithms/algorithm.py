@@ -5,22 +5,25 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import CheckpointError, ConfigError, RunnerError, explain
+from epibatch.core.errors import CheckpointError, ConfigError, explain
 from epibatch.core.state_codec import state_parts
 
 from ..episodes.episode_facts import count_steps
+from .algorithm_callbacks import AlgorithmCallbacks
 from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, taking_over, write_checkpoint
 from .evaluation import Evaluation
+from .learner_group import LearnerGroup
 from .module_specs import check_module
 from .piece_reports import PieceReports
 from .policy_checkpoint import acting_data
 from .random_state import get_random_state, seed_everything, set_random_state
 from .stop_rules import judge
+from .train_batch import sample_train_batch
 
 if TYPE_CHECKING:
     from ..connectors.learner import LearnerConnectorPipeline
@@ -75,14 +78,17 @@ class Algorithm(ABC):
         try:
             self.check_module(self.env_runner.module)
             self.learner = self._make_learner()
+            pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
+            self._reports = PieceReports(pipelines, time_pieces=self.config.time_pieces)
+            self._share_lookback()
+            self._live_policy: LivePolicy | None = None
+            self._evaluation = Evaluation(self.config)
+            self._callbacks = AlgorithmCallbacks(self)
+            self.metrics = self._callbacks.logged
+            self._callbacks.call("on_algorithm_init")
         except BaseException:
             self.env_runner.stop()
             raise
-        pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
-        self._reports = PieceReports(pipelines, time_pieces=self.config.time_pieces)
-        self._share_lookback()
-        self._live_policy: LivePolicy | None = None
-        self._evaluation = Evaluation(self.config)
 
     def check_module(self, module: Any) -> None:
         """Check what can be known of the runner's module before it is used.
@@ -144,7 +150,7 @@ class Algorithm(ABC):
             RunnerError: the runner returned no steps.
         """
         start = time.perf_counter()
-        episodes = self._sample()
+        episodes = sample_train_batch(self.env_runner, self.config.total_train_batch_size)
         steps = count_steps(episodes)
         sampled = time.perf_counter()
         learner_results = self.learner.update(episodes=episodes, metrics=self._reports.logged)
@@ -167,29 +173,7 @@ class Algorithm(ABC):
         interval = self.config.evaluation_interval
         if interval is not None and self.training_iteration % interval == 0:
             results["evaluation"] = self.evaluate()
-        return results
-
-    def _sample(self) -> Sequence[Any]:
-        """Chunks with at least `train_batch_size` env steps; one `sample()` unless fragments are shorter."""
-        wanted = self.config.total_train_batch_size
-        first: Sequence[Any] = self.env_runner.sample()
-        steps = count_steps(first)
-        episodes: Sequence[Any] = first
-        while steps < wanted:
-            more = self.env_runner.sample()
-            new = count_steps(more)
-            if new == 0:
-                raise RunnerError(
-                    explain(
-                        "Algorithm.train",
-                        expected=f"{wanted} env steps",
-                        found=f"{steps}, and a sample without any",
-                        do="check that the environment's steps succeed",
-                    )
-                )
-            episodes = [*episodes, *more]
-            steps += new
-        return episodes
+        return self._callbacks.train_result(results)
 
     def _share_lookback(self) -> None:
         """Tell the runner how much history the learner's pieces read, so that its cuts keep it.
@@ -198,6 +182,11 @@ class Algorithm(ABC):
         """
         connector = self.learner.connector
         self.env_runner.require_lookback(connector.lookback_needed if connector.lookback_known else None)
+
+    @property
+    def learner_group(self) -> LearnerGroup:
+        """The learner as a group of one, for code that knows RLlib's groups."""
+        return LearnerGroup(self.learner)
 
     def get_module(self, module_id: str = DEFAULT_MODULE_ID) -> Any:
         """The module that is trained."""
@@ -226,7 +215,10 @@ class Algorithm(ABC):
             3
             >>> algo.stop()
         """
-        return self._evaluation.run(self.env_runner)
+        self._callbacks.call("on_evaluate_start")
+        results = self._evaluation.run(self.env_runner)
+        self._callbacks.call("on_evaluate_end", evaluation_metrics=results)
+        return results
 
     def get_policy(self) -> Policy:
         """The policy as it is trained, for environments of one's own; always the same object.
@@ -267,6 +259,7 @@ class Algorithm(ABC):
                 "time_total_s": self._time_total_s,
                 "num_env_steps_sampled_lifetime": self._env_steps,
                 "logged_metrics": self._reports.logged.get_state(),
+                "callback_metrics": self.metrics.get_state(),
             },
             "evaluation": self._evaluation.get_state(),
             "random": get_random_state(),
@@ -310,6 +303,7 @@ class Algorithm(ABC):
             raise ValueError(f"{iteration} iterations, {steps} steps, {seconds} seconds")
         self.training_iteration, self._env_steps, self._time_total_s = iteration, steps, seconds
         self._reports.logged.set_state(counters["logged_metrics"])
+        self.metrics.set_state(counters.get("callback_metrics", {"metrics": {}}))  # earlier versions have none
 
     def save_to_path(self, path: str | Path, *, end_episodes: bool = True) -> str:
         """Save everything into a folder; a checkpoint that is there already is replaced in one step.
@@ -360,6 +354,7 @@ class Algorithm(ABC):
                 )
             )
         self.set_state(state)
+        self._callbacks.checkpoint_loaded()
 
     @classmethod
     def from_checkpoint(
@@ -392,4 +387,5 @@ class Algorithm(ABC):
                 )
             )
         algorithm.set_state(state)
+        algorithm._callbacks.checkpoint_loaded()
         return algorithm

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from epibatch.core.errors import ConfigError, explain
+from epibatch.core.metrics import with_logged
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
@@ -54,7 +55,8 @@ class Evaluation:
             training: The runner whose weights and states to take.
 
         Returns:
-            `env_runners`: counts, and means, minima and maxima of the episodes' returns and lengths.
+            `env_runners`: counts, means, minima and maxima of the episodes' returns and lengths, and what pieces and
+            callbacks logged.
 
         Raises:
             ConfigError: the evaluation environment has other spaces than the training's.
@@ -82,7 +84,8 @@ class Evaluation:
             "num_env_steps_sampled_lifetime": self._steps,
             "sample": time.perf_counter() - started,
         }
-        return {"env_runners": {**_summary("episode_return", returns), **_summary("episode_len", lengths), **counts}}
+        results = {**_summary("episode_return", returns), **_summary("episode_len", lengths), **counts}
+        return {"env_runners": with_logged(results, runner.metrics, "evaluation's environment runner")}
 
     def _prepared(self, training: SingleAgentEnvRunner, seeds: np.random.SeedSequence) -> SingleAgentEnvRunner:
         """The runner with the newest weights and states, and seeds of this round."""

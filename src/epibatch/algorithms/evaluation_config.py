@@ -68,4 +68,6 @@ def evaluation_config(config: AlgorithmConfig) -> AlgorithmConfig:
     parts: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for name, value in settings.items():
         parts[places[name]][name] = value
-    return config.copy().change("evaluation_config", parts)
+    own = config.copy().change("evaluation_config", parts)
+    own._in_evaluation = True
+    return own

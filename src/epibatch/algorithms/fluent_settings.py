@@ -12,8 +12,10 @@ from epibatch.core.errors import ConfigError, NotAvailableError, explain, neares
 from .evaluation_config import note_overrides
 from .pipelines import PIPELINES, check_hook
 from .rllib_methods import unknown_attribute
+from .setting_checks import note_contradictions, note_distribution, note_import_paths
 from .settings import (
     ALIASES,
+    CallbackSettings,
     CheckpointingSettings,
     DebuggingSettings,
     EnvironmentSettings,
@@ -66,6 +68,7 @@ class FluentSettings:
         "training": TrainingSettings,
         "rl_module": RLModuleSettings,
         "evaluation": EvaluationSettings,
+        "callbacks": CallbackSettings,
         "debugging": DebuggingSettings,
         "reporting": ReportingSettings,
         "checkpointing": CheckpointingSettings,
@@ -74,6 +77,7 @@ class FluentSettings:
 
     def __init__(self, *, allow_imports: bool = False) -> None:
         self._allow_imports = allow_imports
+        self._in_evaluation = False
         self._settings: dict[str, Section] = {name: model() for name, model in self.sections.items()}
         self._pipelines: dict[str, Any] = dict.fromkeys(PIPELINES)
 
@@ -154,6 +158,20 @@ class FluentSettings:
         """
         return self.change("evaluation", {"evaluation": settings})
 
+    def callbacks(self: SelfT, callbacks_class: Any = NOT_GIVEN, **settings: Any) -> SelfT:
+        """Have functions of your own called when something happens.
+
+        Args:
+            callbacks_class: a subclass of `Callbacks`, or a list of them; runner and algorithm make their own objects.
+            **settings: a function, or a list of them, by event: `on_algorithm_init`, `on_train_result`,
+                `on_evaluate_start`, `on_evaluate_end`, `on_checkpoint_loaded`, `on_environment_created`,
+                `on_episode_created`, `on_episode_start`, `on_episode_step`, `on_episode_end`, `on_sample_end`; the
+                methods of `Callbacks` say what each is given. Import paths, `module:function`, need `allow_imports`.
+        """
+        if callbacks_class is not NOT_GIVEN:
+            settings["callbacks_class"] = callbacks_class
+        return self.change("callbacks", {"callbacks": settings})
+
     def debugging(self: SelfT, **settings: Any) -> SelfT:
         """Set the `seed` (environments, network, minibatches), the `log_level`, and `time_pieces`.
 
@@ -226,9 +244,11 @@ class FluentSettings:
         model = self.sections[section]
         merged = {**given, **values}
         settings = check_section(section, model, merged, problems, self.places()) or fitting_part(model, merged)
-        _note_distribution(section, settings, problems)
+        note_distribution(section, settings, problems)
         if isinstance(settings, EvaluationSettings):
             note_overrides(settings.evaluation_config, type(self), problems)
+        if isinstance(settings, CallbackSettings):
+            note_import_paths(settings, problems, allow_imports=self._allow_imports)
         return settings, pipelines
 
     def all_settings(self, section: str) -> dict[str, Any]:
@@ -294,6 +314,11 @@ class FluentSettings:
         return "", name
 
     @property
+    def in_evaluation(self) -> bool:
+        """Whether this is the config of the environments that `evaluate` measures in."""
+        return self._in_evaluation
+
+    @property
     def allows_imports(self) -> bool:
         """Whether pieces may be named by an import path."""
         return self._allow_imports
@@ -357,28 +382,4 @@ class FluentSettings:
             new: sections that are about to replace this config's.
             problems: where to note them.
         """
-        _note_contradictions({**self._settings, **new}, problems)
-
-
-DISTRIBUTION = {
-    "evaluation_num_env_runners": "this process evaluates; raise num_envs_per_env_runner in evaluation_config",
-    "num_env_runners": "this process samples; raise num_envs_per_env_runner to step more environments at once",
-    "num_learners": "this process learns; leave num_learners at 0",
-}
-
-
-def _note_distribution(section: str, settings: Section, problems: Problems) -> None:
-    for name, advice in DISTRIBUTION.items():
-        count = getattr(settings, name, 0)
-        if count:
-            problems.add_unavailable(f"{section}.{name}", f"not available yet; expected 0, found {count}: {advice}")
-
-
-def _note_contradictions(sections: Mapping[str, Any], problems: Problems) -> None:
-    training = sections["training"]
-    size, batch = training.minibatch_size, training.train_batch_size
-    if size is not None and size > batch:
-        problems.add("training.minibatch_size", f"expected at most train_batch_size ({batch}), found {size}")
-    goal = sections["stop"].evaluation_return_mean
-    if goal is not None and sections["evaluation"].evaluation_interval is None:
-        problems.add("stop.evaluation_return_mean", "needs evaluations: set evaluation.evaluation_interval")
+        note_contradictions({**self._settings, **new}, problems)

@@ -11,7 +11,6 @@ __all__ = ["RLLIB_METHODS", "unknown_attribute"]
 RLLIB_METHODS: dict[str, str] = {
     "api_stack": "leave it out: there is one stack, with RLModules and connectors",
     "build": "use build_algo()",
-    "callbacks": "not there yet; read what train() returns, or write a connector piece",
     "experimental": "leave it out: nothing is experimental here",
     "exploration": "use env_runners(explore=...)",
     "fault_tolerance": "leave it out: there are no other processes that could fail",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import gymnasium as gym
@@ -15,6 +16,8 @@ from epibatch.core.errors import nearest
 
 __all__ = [
     "AutoresetMode",
+    "CallbackClasses",
+    "CallbackFunctions",
     "Coefficient",
     "Count",
     "Device",
@@ -57,6 +60,15 @@ def _wrappers(value: Any) -> Any:
     problems = [f"[{i}] {problem}" for i, problem in enumerate(map(wrapper_problem, value)) if problem]
     if problems:
         raise ValueError("; ".join(problems))
+    return value
+
+
+def _callback(value: Any, kind: str) -> Any:
+    from ..env_runner.listeners import callback_problem
+
+    problem = callback_problem(value, kind)
+    if problem:
+        raise ValueError(problem)
     return value
 
 
@@ -123,6 +135,8 @@ VectorizeMode = Annotated[Literal["sync", "async", "vector_entry_point"], Before
 Environment = Annotated[Any, AfterValidator(_environment)]
 Wrappers = Annotated[list[Any], AfterValidator(_wrappers)]
 Space = Annotated[Any, AfterValidator(_space)]
+CallbackClasses = Annotated[Any, AfterValidator(partial(_callback, kind="class"))]
+CallbackFunctions = Annotated[Any, AfterValidator(partial(_callback, kind="function"))]
 FragmentLength = Annotated[Any, AfterValidator(_fragment_length)]
 ModuleSpec = Annotated[Any, AfterValidator(_module_spec)]
 Device = Annotated[Any, AfterValidator(device_name)]

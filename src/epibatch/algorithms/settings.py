@@ -16,6 +16,8 @@ from epibatch.core.errors import ConfigError, NotAvailableError, explain, neares
 from .setting_types import (
     LOGGER_NAMES,
     AutoresetMode,
+    CallbackClasses,
+    CallbackFunctions,
     Coefficient,
     Count,
     Device,
@@ -36,6 +38,7 @@ from .setting_types import (
 
 __all__ = [
     "ALIASES",
+    "CallbackSettings",
     "CheckpointingSettings",
     "DebuggingSettings",
     "EnvRunnerSettings",
@@ -151,6 +154,23 @@ class EvaluationSettings(Section):
     evaluation_duration_unit: Literal["episodes", "timesteps"] = "episodes"
     evaluation_config: dict[str, Any] = Field(default_factory=dict)
     evaluation_num_env_runners: Count = 0
+
+
+class CallbackSettings(Section):
+    """What of a user's own is called when something happens."""
+
+    callbacks_class: CallbackClasses = None
+    on_algorithm_init: CallbackFunctions = None
+    on_train_result: CallbackFunctions = None
+    on_evaluate_start: CallbackFunctions = None
+    on_evaluate_end: CallbackFunctions = None
+    on_checkpoint_loaded: CallbackFunctions = None
+    on_environment_created: CallbackFunctions = None
+    on_episode_created: CallbackFunctions = None
+    on_episode_start: CallbackFunctions = None
+    on_episode_step: CallbackFunctions = None
+    on_episode_end: CallbackFunctions = None
+    on_sample_end: CallbackFunctions = None
 
 
 class DebuggingSettings(Section):

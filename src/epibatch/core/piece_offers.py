@@ -6,13 +6,13 @@ with the package, is an error that names the piece, the package and the entry po
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from epibatch.core.errors import PieceError, RegistryError, explain
+from epibatch.core.import_paths import load_object
 from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.version import __version__
 
@@ -170,25 +170,7 @@ def load_class(path: str, where: str) -> type:
         RegistryError: the module cannot be imported, or has no such class.
         PieceError: what is there is no connector piece.
     """
-    module_name, _, attribute = path.partition(":")
-    if not module_name or not attribute:
-        raise RegistryError(
-            explain(where, expected="an import path module:Class", found=repr(path), do="write it as module:Class")
-        )
-    try:
-        target: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            target = getattr(target, part)
-    except (Exception, SystemExit) as error:
-        raise RegistryError(
-            explain(
-                where,
-                expected=f"the class {path}",
-                found=f"{type(error).__name__}: {error}",
-                do="check that the package and what it needs are installed, and that the path is module:Class",
-            )
-        ) from error
-    return check_piece_class(target, where)
+    return check_piece_class(load_object(path, where), where)
 
 
 def check_piece_class(target: Any, where: str) -> type:

@@ -1,0 +1,102 @@
+"""Who wants to be told what: a config's callbacks, by event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from epibatch.core.errors import add_context
+from epibatch.core.import_paths import load_object
+
+from .callbacks import Callbacks
+
+__all__ = ["Listeners", "callback_problem"]
+
+
+def callback_problem(value: Any, kind: str = "function") -> str | None:
+    """What is wrong with a callback as a config gives it; None if nothing is.
+
+    Args:
+        value: A function (or a class), an import path `module:name`, or a list of these; None is none.
+        kind: "function" or "class", what is wanted.
+
+    Example:
+        >>> callback_problem("math:floor"), callback_problem([print, 3])
+        (None, 'expected a function, its import path module:function, or a list of these, found int 3')
+    """
+    for item in _listed(value):
+        if isinstance(item, str):
+            if not item.partition(":")[2]:
+                return f"expected a {kind}'s import path module:{kind}, found {item!r}"
+        elif not callable(item):
+            form = f"a {kind}, its import path module:{kind}, or a list of these"
+            return f"expected {form}, found {type(item).__name__} {item!r}"
+    return None
+
+
+class Listeners:
+    """A config's callbacks: objects of its classes, made here, and its functions.
+
+    Args:
+        config: Has `callbacks_class`, and a setting of each event's name.
+        events: The events to listen to.
+
+    Raises:
+        RegistryError: an import path leads nowhere.
+
+    Example:
+        >>> from epibatch.algorithms.ppo import PPOConfig
+        >>> told = []
+        >>> config = PPOConfig().callbacks(on_sample_end=lambda samples, **kwargs: told.append(samples))
+        >>> listeners = Listeners(config, ["on_sample_end", "on_episode_end"])
+        >>> listeners.call("on_sample_end", samples=[])
+        >>> "on_sample_end" in listeners, "on_episode_end" in listeners, told
+        (True, False, [[]])
+    """
+
+    def __init__(self, config: Any, events: Sequence[str]) -> None:
+        objects = [cls() for cls in _loaded(config.callbacks_class, "callbacks_class", "class")]
+        self._functions: dict[str, list[Callable[..., Any]]] = {}
+        for event in events:
+            own = [getattr(each, event) for each in objects if _overrides(each, event)]
+            self._functions[event] = own + _loaded(getattr(config, event), event, "function")
+
+    def __contains__(self, event: str) -> bool:
+        return bool(self._functions[event])
+
+    def call(self, event: str, **keywords: Any) -> None:
+        """Call everything that listens to an event, methods first.
+
+        An error keeps its class; its message begins with the event, the function, and the episode if there is one.
+        """
+        for function in self._functions[event]:
+            try:
+                function(**keywords)
+            except Exception as error:
+                add_context(error, _place(event, function, keywords))
+                raise
+
+
+def _listed(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _loaded(value: Any, setting: str, kind: str) -> list[Any]:
+    return [
+        load_object(item, f"callbacks.{setting}", kind) if isinstance(item, str) else item for item in _listed(value)
+    ]
+
+
+def _overrides(listener: Any, event: str) -> bool:
+    """Whether an object has something to say at an event."""
+    method = getattr(type(listener), event, None)
+    return method is not None and method is not getattr(Callbacks, event)
+
+
+def _place(event: str, function: Callable[..., Any], keywords: dict[str, Any]) -> str:
+    name = getattr(function, "__qualname__", type(function).__name__)
+    place = f"in the callback {event} ({name})"
+    episode = keywords.get("episode")
+    if episode is not None:
+        place += f", episode {episode.id_!r} of environment {keywords['env_index']}"
+    return f"{place}:"

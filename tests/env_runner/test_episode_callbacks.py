@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+
+from epibatch.env_runner.callbacks import RUNNER_EVENTS
+
+EPISODE_EVENTS = [event for event in RUNNER_EVENTS if event.startswith("on_episode")]
+
+
+class Log:
+    """Notes (event, environment, length, newest observation) of every call about an episode."""
+
+    def __init__(self):
+        self.calls, self.keywords = [], []
+
+    def note(self, event, **keywords):
+        self.keywords.append((event, keywords))
+        if "episode" in keywords:
+            episode = keywords["episode"]
+            newest = int(episode.get_observations(-1)[0]) if episode.is_reset else None
+            self.calls.append((event, keywords["env_index"], episode.t, newest))
+
+    def functions(self, events=EPISODE_EVENTS):
+        return {event: functools.partial(self.note, event) for event in events}
+
+
+def expected(env, length_of, steps):
+    """What an environment is to tell within a number of its own steps, by the rule of its lengths."""
+    episode = t = 0
+    yield from (("on_episode_created", env, 0, None), ("on_episode_start", env, 0, 1000 * env))
+    for _ in range(steps):
+        t += 1
+        yield "on_episode_step", env, t, 1000 * env + 100 * episode + t
+        if t == length_of(env, episode):
+            yield "on_episode_end", env, t, 1000 * env + 100 * episode + t
+            episode, t = episode + 1, 0
+            yield "on_episode_created", env, 0, None
+            yield "on_episode_start", env, 0, 1000 * env + 100 * episode
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+@pytest.mark.parametrize("samples", [[40], [7, 1, 13, 2, 17]])
+def test_each_environment_tells_the_same_in_every_mode(toys, mode, samples):
+    log = Log()
+    runner = toys.runner(2, mode=mode, config=toys.config(2).callbacks(**log.functions()))
+    for steps in samples:
+        runner.sample(num_timesteps=steps)
+    for env in range(2):
+        own = [call for call in log.calls if call[1] == env]
+        assert len(own) > 25
+        assert own == list(expected(env, toys.length_of, 60))[: len(own)]
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_what_is_put_into_a_created_episode_is_the_recorded_ones(toys, mode):
+    known = {}
+
+    def created(episode, env_index, **keywords):
+        episode.custom_data["number"] = known[episode.id_] = len(known)
+
+    def step(episode, **keywords):
+        episode.custom_data["steps"] = episode.custom_data.get("steps", 0) + 1
+
+    config = toys.config(2).callbacks(on_episode_created=created, on_episode_step=step)
+    runner = toys.runner(2, mode=mode, config=config)
+    chunks = [chunk for steps in (5, 9, 16) for chunk in runner.sample(num_timesteps=steps)]
+    ended = [chunk for chunk in chunks if chunk.is_done]
+    assert len(ended) >= 5
+    assert [chunk.custom_data["number"] for chunk in chunks] == [known[chunk.id_] for chunk in chunks]
+    assert [chunk.custom_data["steps"] for chunk in ended] == [chunk.t for chunk in ended]
+
+
+def test_earlier_chunks_of_an_ended_episode(toys):
+    returns = []
+
+    def end(episode, prev_episode_chunks, **keywords):
+        chunks = [*prev_episode_chunks, episode]
+        assert {chunk.id_ for chunk in chunks} == {episode.id_}
+        assert [chunk.t_started for chunk in chunks] == np.cumsum([0, *map(len, chunks[:-1])]).tolist()
+        returns.append(sum(chunk.get_return() for chunk in chunks))
+
+    runner = toys.runner(1, config=toys.config(1).callbacks(on_episode_end=end))
+    for _ in range(10):
+        runner.sample(num_timesteps=2)
+    assert returns == [sum(t + 0.5 for t in range(length)) for length in (3, 5, 2, 3, 5, 2)]
+    runner.sample(num_timesteps=1)
+    runner.sample(num_episodes=2)  # the running episode is dropped
+    assert returns[6:] == returns[:2] or returns[6:] == returns[1:3]
+
+
+def test_samples_are_the_same_with_and_without(toys):
+    def sampled(config):
+        runner = toys.runner(2, config=config)
+        chunks = [chunk for steps in (5, 30) for chunk in runner.sample(num_timesteps=steps)]
+        metrics = runner.get_metrics()
+        return chunks, {key: value for key, value in metrics.items() if key not in ("sample", "env_step_timer")}
+
+    (plain, metrics), (told, also) = (
+        sampled(toys.config(2)),
+        sampled(toys.config(2).callbacks(**Log().functions(RUNNER_EVENTS))),
+    )
+    assert metrics == also and metrics["num_episodes"] == 10
+    assert len(plain) == len(told)
+    for one, other in zip(plain, told):
+        toys.check(one)
+        toys.check(other)
+        np.testing.assert_array_equal(one.get_observations(), other.get_observations())
+        np.testing.assert_array_equal(one.get_actions(), other.get_actions())
+
+
+@pytest.mark.parametrize(("events", "made"), [([], 0), (["on_sample_end"], 0), (["on_episode_step"], 4)])
+def test_episodes_are_made_only_where_somebody_listens(toys, events, made):
+    runner = toys.runner(2, config=toys.config(2).callbacks(**Log().functions(events)))
+    chunks = runner.sample(num_timesteps=14).chunks
+    assert len(chunks) == 4
+    assert sum(chunk.shown is not None for chunk in chunks) == made
+
+
+def test_only_ended_episodes_are_made_for_who_listens_to_ends(toys):
+    def end(env_runner, env_index, **keywords):
+        running.append(env_runner._recorder.episodes.chunks[1 - env_index].shown)
+
+    running = []
+    runner = toys.runner(2, config=toys.config(2).callbacks(on_episode_end=end))
+    runner.sample(num_timesteps=9)  # the first ends after three steps, the second after five
+    assert running == [None, None]
+
+
+def test_keywords(toys):
+    log = Log()
+    runner = toys.runner(1, config=toys.config(1).callbacks(**log.functions(RUNNER_EVENTS)))
+    episodes = runner.sample(num_timesteps=3)
+    assert [event for event, _ in log.keywords] == [
+        "on_environment_created",
+        "on_episode_created",
+        "on_episode_start",
+        "on_episode_step",
+        "on_episode_step",
+        "on_episode_step",
+        "on_episode_end",
+        "on_episode_created",
+        "on_sample_end",
+    ]
+    for event, keywords in log.keywords:
+        assert keywords["env_runner"] is runner and keywords["metrics_logger"] is runner.metrics
+        if event != "on_sample_end":
+            assert keywords["env"] is runner.env.unwrapped
+        if "episode" in keywords:
+            assert keywords["rl_module"] is runner.module
+    assert log.keywords[0][1]["env_context"] == {}
+    assert log.keywords[-1][1]["samples"] is episodes
+    assert log.keywords[-3][1]["episode"] is episodes[0]
+
+
+def test_logged_values_are_metrics_of_the_runner(toys):
+    def end(episode, metrics_logger, **keywords):
+        metrics_logger.log_value("last_return", episode.get_return(), window=1)
+
+    runner = toys.runner(1, config=toys.config(1).callbacks(on_episode_end=end))
+    runner.sample(num_timesteps=3)
+    assert runner.get_metrics()["last_return"] == 0.5 + 1.5 + 2.5
+
+
+def test_an_error_names_callback_and_episode_and_loses_nothing(toys):
+    def failing(episode, env_index, **keywords):
+        if not told:
+            told.append(episode.id_)
+            raise LookupError("no such file")
+
+    told = []
+    runner = toys.runner(2, config=toys.config(2).callbacks(on_episode_end=failing))
+    with pytest.raises(LookupError) as caught:
+        runner.sample(num_timesteps=40)
+    place = rf"in the callback on_episode_end \(.*failing\), episode '{told[0]}' of environment 0:\nno such file"
+    assert caught.match(place)
+    ended = [episode for episode in runner.sample(num_timesteps=4) if episode.is_done]
+    assert ended[0].id_ == told[0]
+    toys.check(ended[0])
+
+
+def test_an_episode_that_ends_before_a_failing_reset_is_told_of(toys):
+    log = Log()
+    config = toys.config(1, env=toys.factory(fail_in_reset=(0, 1))).callbacks(**log.functions(["on_episode_end"]))
+    runner = toys.runner(1, mode="disabled", config=config)
+    with pytest.raises(Exception, match="no answer"):
+        runner.sample(num_timesteps=9)
+    assert log.calls == [("on_episode_end", 0, 3, 3)]
+
+
+def test_saving_and_restoring_tell_nothing(toys):
+    log = Log()
+    runner = toys.runner(2, config=toys.config(2).callbacks(**log.functions(RUNNER_EVENTS)))
+    runner.sample(num_timesteps=10)
+    before = len(log.keywords)
+    state = runner.get_state()
+    runner.set_state(state)
+    runner.checkpoint_reset()
+    runner.get_metrics()
+    assert len(log.keywords) == before
+
+
+def test_overriding_the_runners_own_method(toys):
+    config = toys.config(1).callbacks(**Log().functions())
+    runner, seen = toys.runner(1, config=config), []
+    runner._make_on_episode_callback = lambda which, idx, episodes: seen.append((which, idx, len(episodes[idx])))
+    runner.sample(num_timesteps=1)
+    created, started, stepped = "on_episode_created", "on_episode_start", "on_episode_step"
+    assert seen == [(created, 0, 0), (started, 0, 0), (stepped, 0, 1)]
