@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
+from epibatch.core.structs import Form, flatten
 
-__all__ = ["acting_module", "is_multi", "is_stateful", "max_seq_len"]
+__all__ = ["StateLayout", "acting_module", "is_multi", "is_stateful", "max_seq_len", "state_layout"]
+
+
+class StateLayout(NamedTuple):
+    """How a module's state is nested, and what shapes its leaves have.
+
+    Args:
+        form: The nesting.
+        shapes: One per leaf, without batch axis.
+    """
+
+    form: Form
+    shapes: tuple[tuple[int, ...], ...]
 
 
 _MULTI: dict[type, bool] = {}
+_LAYOUTS: WeakKeyDictionary[Any, StateLayout] = WeakKeyDictionary()
 
 
 def is_multi(rl_module: Any) -> bool:
@@ -46,6 +61,26 @@ def acting_module(rl_module: Any) -> Any:
 def is_stateful(rl_module: Any) -> bool:
     """Whether the batch's module is recurrent; without a module it is not."""
     return rl_module is not None and bool(acting_module(rl_module).is_stateful())
+
+
+def state_layout(rl_module: Any) -> StateLayout:
+    """The layout of the batch's module's state; the module is asked for its initial state only the first time.
+
+    The values of that state may change, as those of learned ones do, and are asked for where they are needed.
+    """
+    module = acting_module(rl_module)
+    try:
+        known = _LAYOUTS.get(module)
+    except TypeError:  # a module that cannot be a key
+        return _layout_of(module)
+    if known is None:
+        known = _LAYOUTS[module] = _layout_of(module)
+    return known
+
+
+def _layout_of(module: Any) -> StateLayout:
+    leaves, form = flatten(module.get_initial_state())
+    return StateLayout(form, tuple(tuple(leaf.shape) for leaf in leaves))
 
 
 def max_seq_len(rl_module: Any) -> int:

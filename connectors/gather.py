@@ -11,6 +11,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain, nearest
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
+from ..episodes.newest_rows import newest_rows
 from .call import Call
 from .layouts import join_rows
 
@@ -139,11 +140,9 @@ def latest_observations(call: Call) -> Any:
     """
     if call.recording is not None:
         return map_struct(np.array, call.recording.latest_observations())
+    rows = newest_rows([episode.observations for episode in call.episodes])
+    if rows is not None:
+        return rows
     rows = [episode.observations.last() for episode in call.episodes]
-    first = rows[0]
-    if type(first) is np.ndarray:
-        shape = first.shape
-        if {type(row) for row in rows} == {np.ndarray} and {row.shape for row in rows} == {shape}:
-            return np.concatenate(rows).reshape(len(rows), *shape) if first.ndim else np.array(rows)
     with_axis = [map_struct(lambda leaf: np.asarray(leaf)[None], row) for row in rows]
     return join_rows(Columns.OBS, with_axis, list(range(len(rows))), call)

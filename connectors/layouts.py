@@ -19,12 +19,17 @@ __all__ = ["collect", "is_plain", "join_rows", "to_columns", "to_plain"]
 
 def is_plain(value: Any) -> bool:
     """Whether a batch value is a plain per-episode column: `{key tuple: [items]}`."""
-    return isinstance(value, dict) and bool(value) and all(isinstance(key, tuple) for key in value)
+    if not isinstance(value, dict) or not value:
+        return False
+    return all(isinstance(key, tuple) for key in value)
 
 
 def to_plain(batch: dict[str, Any], call: Call) -> dict[str, Any]:
     """Turn every EpisodeColumn into `{key: [items]}`; other values stay."""
-    if not any(type(value) is EpisodeColumn for value in batch.values()):
+    for value in batch.values():
+        if type(value) is EpisodeColumn:
+            break
+    else:
         return batch
     return {
         name: _plain_column(value, call) if type(value) is EpisodeColumn else value for name, value in batch.items()
@@ -55,7 +60,10 @@ def _row(data: Any, i: int) -> Any:
 
 def to_columns(batch: dict[str, Any], call: Call) -> dict[str, Any]:
     """Turn every plain per-episode column into an EpisodeColumn; other values stay."""
-    if not any(is_plain(value) for value in batch.values()):
+    for value in batch.values():
+        if is_plain(value):
+            break
+    else:
         return batch
     return {name: collect(name, value, call) if is_plain(value) else value for name, value in batch.items()}
 

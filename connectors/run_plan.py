@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -70,7 +69,8 @@ def _columns(batch: dict[str, Any], call: Call, before: str) -> dict[str, Any]:
 def _plain_run(step: Step, batch: dict[str, Any], call: Call, history: HistoryWatch) -> dict[str, Any]:
     if step.sees_bootstraps:
         call.lengthen()
-    with _told(history, step.writes_episodes or not call.training, call.training is False):
+    history.writable, history.acting = step.writes_episodes or not call.training, call.training is False
+    try:
         out = step.piece(
             rl_module=call.rl_module,
             batch=to_plain(batch, call),
@@ -80,6 +80,8 @@ def _plain_run(step: Step, batch: dict[str, Any], call: Call, history: HistoryWa
             metrics=call.metrics,
             **call.kwargs,
         )
+    finally:
+        history.writable, history.acting = True, False
     if type(out) is not dict and not isinstance(out, Mapping):
         raise PieceOutputError(
             explain(
@@ -91,15 +93,6 @@ def _plain_run(step: Step, batch: dict[str, Any], call: Call, history: HistoryWa
         )
     call.look_again()
     return {name: _unshared(value) for name, value in out.items()}
-
-
-@contextmanager
-def _told(history: HistoryWatch, writable: bool, acting: bool) -> Iterator[None]:
-    history.writable, history.acting = writable, acting
-    try:
-        yield
-    finally:
-        history.writable, history.acting = True, False
 
 
 def _unshared(value: Any) -> Any:

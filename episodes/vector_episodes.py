@@ -49,6 +49,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         self.recording = recording
         self.chunks = list(chunks)
         self.views: list[SingleAgentEpisode | None] = list(views) if views is not None else [None] * len(self.chunks)
+        self._unseen = len(self.chunks) if views is None else sum(view is None for view in self.views)
         self.handed_out = _HandedOut()
         self._known: ChunkFacts | None = None
         self._places: dict[tuple[bool, bool], np.ndarray[Any, np.dtype[np.int64]]] = {}
@@ -67,11 +68,16 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         view = self.views[index]
         if view is None:
             view = self.views[index] = self.chunks[index].view()
+            self._unseen -= 1
         return view
 
     def __iter__(self) -> Iterator[SingleAgentEpisode]:
         for i in range(len(self.chunks)):
             yield self[i]
+
+    def views_of_all(self) -> list[SingleAgentEpisode]:
+        """A list of all episode objects: what `list()` gives, at no cost per episode once all were made."""
+        return list(self) if self._unseen else self.views.copy()  # type: ignore[return-value]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)
@@ -142,6 +148,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
 
     def replace(self, env: int, chunk: Chunk) -> None:
         """Go on with another chunk of an environment (for the recorder)."""
+        self._unseen += self.views[env] is not None
         self.chunks[env], self.views[env], self._lows[env] = chunk, None, chunk.low
 
     def _low(self, chunk: Chunk) -> int:

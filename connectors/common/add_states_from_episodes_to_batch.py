@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -9,9 +10,10 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import LookbackError, explain
-from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
+from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, unflatten
 
-from ..acting_module import acting_module, is_stateful, max_seq_len
+from ...episodes.newest_rows import newest_rows
+from ..acting_module import acting_module, is_stateful, max_seq_len, state_layout
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
@@ -55,34 +57,35 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         """Add the column, unless the module has no state or the batch has the column already."""
         if not is_stateful(call.rl_module) or Columns.STATE_IN in batch or not len(call.episodes):
             return batch
-        initial = map_struct(_to_array, acting_module(call.rl_module).get_initial_state())
-        if self._as_learner_connector:
-            states, counts = self._before_each_sequence(call, initial)
-            batch[Columns.STATE_IN] = EpisodeColumn(states, counts, single=True)
-            if Columns.NEXT_OBS in batch:
-                later, _ = self._before_each_sequence(call, initial, shift=1)
-                batch[Columns.NEXT_STATE_IN] = EpisodeColumn(later, counts, single=True)
-        else:
-            batch[Columns.STATE_IN] = EpisodeColumn(self._newest(call, initial))
+        if not self._as_learner_connector:
+            batch[Columns.STATE_IN] = EpisodeColumn(self._newest(call))
+            return batch
+        initial = self._initial(call)
+        states, counts = self._before_each_sequence(call, initial)
+        batch[Columns.STATE_IN] = EpisodeColumn(states, counts, single=True)
+        if Columns.NEXT_OBS in batch:
+            later, _ = self._before_each_sequence(call, initial, shift=1)
+            batch[Columns.NEXT_STATE_IN] = EpisodeColumn(later, counts, single=True)
         return batch
 
-    def _newest(self, call: Call, initial: Any) -> Any:
-        first, form = flatten(initial)
-        if call.recording is not None:
-            found = call.recording.latest_output(Columns.STATE_OUT)
-            if found is None:
-                return _repeated(initial, len(call.episodes))
-            rows, has = found
-            leaves = [np.array(leaf) for leaf in flatten_like(form, rows)]
-            for leaf, start in zip(leaves, first):
-                leaf[~has] = start
-            return unflatten(form, leaves)
-        rows_of = []
-        for episode in call.episodes:
-            column = episode.extra_model_outputs.get(Columns.STATE_OUT)
-            empty = column is None or not column.len_incl_lookback()
-            rows_of.append(first if empty else column.last_leaves(form))
-        return unflatten(form, [_stacked(rows) for rows in zip(*rows_of)])
+    def _initial(self, call: Call) -> Any:
+        return map_struct(_to_array, acting_module(call.rl_module).get_initial_state())
+
+    def _newest(self, call: Call) -> Any:
+        """The newest state of each chunk, or the initial one where there is none."""
+        form = state_layout(call.rl_module).form
+        recording = call.recording
+        found = _newest_of_each(call.episodes) if recording is None else recording.latest_output(Columns.STATE_OUT)
+        if found is None:
+            return map_struct(lambda leaf: np.repeat(leaf[None], len(call.episodes), axis=0), self._initial(call))
+        rows, has = found
+        leaves = flatten_like(form, rows)
+        if recording is not None:  # rows of the block
+            leaves = [np.array(leaf) for leaf in leaves]
+        if has is not None and not has.all():
+            starts = flatten_like(form, self._initial(call))
+            leaves = [_with_starts(leaf, start, has) for leaf, start in zip(leaves, starts)]
+        return unflatten(form, leaves)
 
     def _before_each_sequence(self, call: Call, initial: Any, shift: int = 0) -> tuple[Any, Any]:
         """The state before each sequence's first step, or `shift` steps later."""
@@ -147,9 +150,29 @@ def _to_array(leaf: Any) -> Any:
     return leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else np.asarray(leaf)
 
 
-def _repeated(struct: Any, n: int) -> Any:
-    return map_struct(lambda leaf: np.repeat(leaf[None], n, axis=0), struct)
+def _with_starts(leaf: Any, start: Any, has: Any) -> Any:
+    """One row for each chunk: `start` for those without a state; of the others, if rows are missing, the next."""
+    if len(leaf) < len(has):
+        held, leaf = leaf, np.empty((len(has), *start.shape), np.result_type(leaf, start))
+        leaf[has] = held
+    leaf[~has] = start
+    return leaf
 
 
-def _stacked(rows: tuple[Any, ...]) -> Any:
-    return np.concatenate(rows).reshape(len(rows), *rows[0].shape) if rows[0].ndim else np.array(rows)
+def _newest_of_each(episodes: Any) -> tuple[Any, Any] | None:
+    """The newest states that episodes hold, and which of them hold one (None: all); None if none does."""
+    with suppress(KeyError):
+        rows = newest_rows([episode.extra_model_outputs[Columns.STATE_OUT] for episode in episodes])
+        if rows is not None:
+            return rows, None
+    columns = [episode.extra_model_outputs.get(Columns.STATE_OUT) for episode in episodes]
+    has = np.array([column is not None and column.len_incl_lookback() > 0 for column in columns], np.bool_)
+    held = [column for column, own in zip(columns, has.tolist()) if own]
+    if not held:
+        return None
+    rows = newest_rows(held)
+    if rows is None:
+        form = form_of(held[0].last())
+        each = zip(*(column.last_leaves(form) for column in held))
+        rows = unflatten(form, [np.stack(leaf) for leaf in each])
+    return rows, has

@@ -14,6 +14,7 @@ from epibatch.core.structs import flatten, stack_rows
 
 from ..acting_module import is_multi
 from ..call import Call
+from ..chunk_keys import chunk_keys
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
 
@@ -24,24 +25,24 @@ class RowMap(Sequence[Any]):
     """Which episode each row of a batch belongs to, spelled out only when somebody looks.
 
     Args:
-        call: The call that made the batch.
+        episodes: Of the call that made the batch; not the call itself, which holds the map in its `shared_data`.
         counts: Rows per chunk; None: one each.
     """
 
-    def __init__(self, call: Call, counts: Any) -> None:
-        self._call = call
+    def __init__(self, episodes: Sequence[Any], counts: Any) -> None:
+        self._episodes = episodes
         self._counts = counts
         self._ids: list[Any] | None = None
 
     def _spelled(self) -> list[Any]:
         if self._ids is None:
-            keys = [key[0] for key in self._call.keys]
+            keys = [key[0] for key in chunk_keys(self._episodes)]
             counts = [1] * len(keys) if self._counts is None else self._counts.tolist()
             self._ids = [key for key, count in zip(keys, counts) for _ in range(count)]
         return self._ids
 
     def __len__(self) -> int:
-        return len(self._call.episodes) if self._counts is None else int(self._counts.sum())
+        return len(self._episodes) if self._counts is None else int(self._counts.sum())
 
     def __getitem__(self, index: Any) -> Any:
         return self._spelled()[index]
@@ -71,7 +72,7 @@ class BatchIndividualItems(ColumnarPiece):
         self._check_rows(batch, call)
         obs = batch.get(Columns.OBS)
         if isinstance(obs, EpisodeColumn):
-            call.shared_data["memorized_map_structure"] = RowMap(call, obs.counts)
+            call.shared_data["memorized_map_structure"] = RowMap(call.episodes, obs.counts)
         out = {name: _batched(column) for name, column in batch.items()}
         if is_multi(call.rl_module) and not any(name in call.rl_module for name in out):
             return {DEFAULT_MODULE_ID: out} if out else {}

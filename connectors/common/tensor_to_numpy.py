@@ -14,6 +14,8 @@ from ..columnar_piece import ColumnarPiece
 
 __all__ = ["TensorToNumpy"]
 
+_FLOAT64 = np.dtype(np.float64)
+
 
 class TensorToNumpy(ColumnarPiece):
     """Makes arrays of all tensors; floats become float32, integers keep their type.
@@ -35,8 +37,7 @@ class TensorToNumpy(ColumnarPiece):
 
 def _array(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
-        leaf = leaf.detach()
-        leaf = (leaf if leaf.device.type == "cpu" else leaf.cpu()).numpy()
-    if isinstance(leaf, np.ndarray) and leaf.dtype == np.float64:
+        leaf = leaf.numpy(force=True)  # off its device, and without a graph
+    if isinstance(leaf, np.ndarray) and leaf.dtype == _FLOAT64:
         return leaf.astype(np.float32)
     return leaf

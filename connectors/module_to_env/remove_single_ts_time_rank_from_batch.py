@@ -9,9 +9,9 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain
-from epibatch.core.structs import flatten, flatten_like, map_struct
+from epibatch.core.structs import flatten_like, map_struct
 
-from ..acting_module import acting_module, is_stateful
+from ..acting_module import is_stateful, state_layout
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
@@ -55,13 +55,13 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
 
     def _check_state(self, column: Any, call: Call) -> None:
         """Refuse a state of another shape than the initial one: with a time axis, say."""
-        initial, form = flatten(acting_module(call.rl_module).get_initial_state())
-        for start, leaf in zip(initial, flatten_like(form, column.data)):
-            if tuple(leaf.shape[1:]) != tuple(start.shape):
+        layout = state_layout(call.rl_module)
+        for shape, leaf in zip(layout.shapes, flatten_like(layout.form, column.data)):
+            if leaf.shape[1:] != shape:
                 raise ColumnError(
                     explain(
                         f"column {Columns.STATE_OUT!r} of {type(call.rl_module).__name__}",
-                        expected=f"shape [rows, {', '.join(map(str, start.shape))}], like get_initial_state() has",
+                        expected=f"shape [rows, {', '.join(map(str, shape))}], like get_initial_state() has",
                         found=f"shape {list(leaf.shape)}",
                         do="return the state after the last step, without a time axis",
                     )

@@ -24,6 +24,7 @@ from epibatch.core.tensors import convert_to_numpy, convert_to_torch_tensor
         (np.uint8, torch.uint8),
         (np.bool_, torch.bool),
         (">f4", torch.float32),
+        (">f8", torch.float32),
         (">i8", torch.int64),
     ],
 )

@@ -334,3 +334,20 @@ def test_a_part_of_a_delivery_keeps_its_episodes_in_the_block() -> None:
     gc.collect()
     recorder.harvest(0)
     assert part.columnar and view.get_actions().tolist() == [3]
+
+
+def test_the_list_of_all_views_is_what_iterating_gives_and_the_callers_own():
+    recorder = VectorRecorder(3)
+    recorder.reset(np.zeros((3, 1)))
+    episodes = recorder.episodes
+    kept = episodes[1]
+    assert episodes.views_of_all()[1] is kept
+    for ended in ([False] * 3, [True, False, True], [False] * 3, [True] * 3, [False] * 3):
+        recorder.step(np.zeros(3), np.zeros(3), np.array(ended), np.zeros(3, bool), np.zeros((3, 1)))
+        every = recorder.episodes.views_of_all()
+        assert None not in every and all(a is b for a, b in zip(every, recorder.episodes, strict=True))
+        every.clear()
+    later = recorder.harvest(0)
+    assert all(a is b for a, b in zip(later.views_of_all(), later, strict=True))
+    first = later.first(2)
+    assert all(a is b for a, b in zip(first.views_of_all(), later)) and len(first.views_of_all()) == 2

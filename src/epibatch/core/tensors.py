@@ -13,7 +13,7 @@ from epibatch.core.errors import ColumnError, explain
 __all__ = ["convert_to_numpy", "convert_to_torch_tensor"]
 
 _KEPT_KINDS = "OSUMmV"  # objects, strings, times, records: no tensor can hold them
-_FLOATS_TO_HALVE = frozenset((np.dtype(np.float64), np.dtype(np.longdouble)))
+_FLOATS_TO_HALVE = "dg"  # float64 and longer
 
 
 def convert_to_torch_tensor(struct: Any, device: Any = None, pin_memory: bool = False) -> Any:
@@ -63,11 +63,12 @@ def _tensor(leaf: Any) -> Any:
         array = _array(leaf)
     if array.dtype.kind in _KEPT_KINDS:
         return leaf
-    if array.dtype in _FLOATS_TO_HALVE:
+    dtype, flags = array.dtype, array.flags
+    if dtype.char in _FLOATS_TO_HALVE:
         array = array.astype(np.float32)
-    elif not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+    elif not dtype.isnative:
+        array = array.astype(dtype.newbyteorder("="))
+    elif not flags.writeable or not (flags.c_contiguous or min(array.strides) >= 0):
         array = array.copy()
     try:
         return torch.from_numpy(array)

@@ -128,3 +128,40 @@ def test_chunks_whose_states_have_their_keys_in_another_order_are_not_mixed_up(l
 def test_unknown_keywords_are_refused():
     with pytest.raises(TypeError, match="lookback"):
         AddStatesFromEpisodesToBatch(lookback=3)
+
+
+def test_env_side_starts_new_episodes_beside_running_ones(lab):
+    """Those that recorded a state, those that just began, and those whose outputs have none."""
+    lengths = [3, 0, 1, 5]
+    episodes = [lab.episode(f"e{i}", length, state=2, numpy=False) for i, length in enumerate(lengths)]
+    episodes.append(lab.episode("none", 4, numpy=False))
+    newest = [[length - 1 + 0.25] * 2 if length else [-1.0, -1.0] for length in lengths]
+    assert env_states(lab, episodes, lab.module(2)) == [*newest, [-1.0, -1.0]]
+
+
+def test_the_module_is_asked_for_its_initial_state_where_one_is_needed(lab):
+    """Its values may be learned: they are asked for each time, but not for episodes that go on."""
+    module, asked = lab.module(2), []
+    module.get_initial_state = lambda: asked.append(1) or {"h": np.full(2, 10.0 * len(asked), np.float32)}
+    running, fresh = lab.episode("a", 3, state=2, numpy=False), lab.episode("b", 0, state=2, numpy=False)
+    assert env_states(lab, [running], module) == [[2.25, 2.25]]
+    before = len(asked)
+    assert env_states(lab, [running], module) == [[2.25, 2.25]]
+    assert len(asked) == before
+    first = env_states(lab, [running, fresh], module)[1]
+    assert first == [10.0 * len(asked)] * 2
+    assert env_states(lab, [fresh], module) == [[10.0 * len(asked)] * 2] != [first]
+
+
+def test_env_side_states_of_another_key_order_are_not_mixed_up(lab):
+    def newest(id_, keys):
+        states = [{key: np.full(2, {"h": 10.0, "c": 20.0}[key], np.float32) for key in keys}]
+        return lab.episode(id_, 1, numpy=False, extra_model_outputs={"state_out": states})
+
+    module = lab.module(2, two_leaved=True)
+    pieces = [AddObservationsFromEpisodesToBatch(), AddStatesFromEpisodesToBatch()]
+    for orders in (["ch", "ch"], ["ch", "hc"], ["hc", "ch"]):
+        episodes = [newest(str(i), keys) for i, keys in enumerate(orders)]
+        seen = lab.see("env_to_module", pieces, episodes, rl_module=module)
+        for items in seen["state_in"].values():
+            assert {key: leaf.tolist() for key, leaf in items[0].items()} == {"h": [10.0, 10.0], "c": [20.0, 20.0]}
