@@ -15,7 +15,14 @@ __all__ = ["act", "check_actions", "forward"]
 
 
 def act(
-    module: Any, module_to_env: Any, batch: dict[str, Any], episodes: Sequence[Any], *, explore: bool, **call: Any
+    module: Any,
+    module_to_env: Any,
+    batch: dict[str, Any],
+    episodes: Sequence[Any],
+    *,
+    explore: bool,
+    t: int,
+    **call: Any,
 ) -> dict[str, Any]:
     """The columns of one vector step: actions, and whatever else the module gave.
 
@@ -25,13 +32,14 @@ def act(
         batch: What the env-to-module pipeline made.
         episodes: The running episodes, one per environment.
         explore: Whether actions explore.
-        **call: `t`, the steps taken so far, for the module; `shared_data` and `metrics` for the pipeline.
+        t: The steps taken so far, for the module.
+        **call: `shared_data` and `metrics` for the pipeline.
 
     Raises:
         ColumnError: no actions, or not one per environment; or NaN among the module's outputs, which observations
             that are NaN are blamed for if there are any.
     """
-    outputs = forward(module, batch, explore=explore, t=call.pop("t"))
+    outputs = forward(module, batch, explore=explore, t=t)
     columns: dict[str, Any]
     try:
         columns = module_to_env(rl_module=module, batch=outputs, episodes=episodes, explore=explore, **call)
@@ -94,6 +102,9 @@ def check_actions(columns: dict[str, Any], num_envs: int) -> None:
     Raises:
         ColumnError: they are.
     """
+    actions = columns.get(Columns.ACTIONS)
+    if type(actions) is np.ndarray and actions.ndim and len(actions) == num_envs:
+        return
     found: Any = "none"
     if Columns.ACTIONS in columns:
         found = [len(leaf) if np.ndim(leaf) else "one" for leaf in flatten(columns[Columns.ACTIONS])[0]]

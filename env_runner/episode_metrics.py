@@ -27,7 +27,8 @@ class EpisodeMetrics:
 
     def __init__(self, num_envs: int, window: int = 100) -> None:
         self._returns = np.zeros(num_envs)
-        self._lengths = np.zeros(num_envs, np.int64)
+        self._steps = 0
+        self._begun = [0] * num_envs  # the step before each environment's episode
         self._ended: deque[tuple[float, int]] = deque(maxlen=window)
         self._new: list[float] = []
         self.lifetime = 0
@@ -40,22 +41,24 @@ class EpisodeMetrics:
             skipped: Environments whose step belongs to no episode.
         """
         self._returns += rewards
-        self._lengths += 1
+        self._steps += 1
         if skipped:
             self.forget(skipped)
 
     def end(self, env: int) -> None:
         """Take the running episode of an environment as ended."""
-        self._ended.append((float(self._returns[env]), int(self._lengths[env])))
-        self._new.append(float(self._returns[env]))
+        value = self._returns.item(env)
+        self._ended.append((value, self._steps - self._begun[env]))
+        self._new.append(value)
         self.lifetime += 1
-        self.forget([env])
+        self._returns[env] = 0.0
+        self._begun[env] = self._steps
 
     def forget(self, envs: list[int] | None = None) -> None:
         """Start counting anew, in all environments or some."""
-        where: Any = slice(None) if envs is None else envs
-        self._returns[where] = 0
-        self._lengths[where] = 0
+        for env in range(len(self._begun)) if envs is None else envs:
+            self._returns[env] = 0.0
+            self._begun[env] = self._steps
 
     def report(self) -> dict[str, float]:
         """Means, minima and maxima over the window.

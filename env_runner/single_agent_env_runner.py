@@ -313,7 +313,7 @@ class SingleAgentEnvRunner:
         actions = columns.pop(Columns.ACTIONS)
         for_env = columns.pop(Columns.ACTIONS_FOR_ENV, actions)
         if for_env is actions:  # an environment may change the action it is given
-            for_env = map_struct(np.copy, actions)
+            for_env = actions.copy() if type(actions) is np.ndarray else map_struct(np.copy, actions)
         return actions, for_env, columns
 
     def _rescue(self) -> None:

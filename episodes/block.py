@@ -26,6 +26,8 @@ from .leaves import (
 
 __all__ = ["Block", "BlockColumn"]
 
+_OBJECT = np.dtype(object)
+
 
 class BlockColumn:
     """One stream of a block: each leaf is one array of shape [capacity, N, ...]."""
@@ -44,16 +46,20 @@ class BlockColumn:
             value: Arrays of shape [N, ...], nested like the stream.
             capacity: Rows to make room for when the column is new or full.
         """
-        if not self._put_plain(row, value):
+        if not self.put_plain(row, value):
             self._put(row, value, capacity)
 
-    def _put_plain(self, row: int, value: Any) -> bool:
-        """Write one vector step of a column without nesting if there is room and it fits exactly."""
+    def put_plain(self, row: int, value: Any) -> bool:
+        """Write one vector step of a column without nesting if there is room and it fits exactly.
+
+        Returns:
+            Whether it was written.
+        """
         if self.form is not None or type(value) is not np.ndarray or not self.leaves:
             return False
         leaf = self.leaves[0]
         dtype = leaf.dtype
-        if value.dtype is not dtype or value.shape != leaf.shape[1:] or row >= len(leaf) or dtype.kind == "O":
+        if value.dtype is not dtype or value.shape != leaf.shape[1:] or row >= len(leaf) or dtype is _OBJECT:
             return False
         leaf[row] = value
         return True
@@ -89,7 +95,7 @@ class BlockColumn:
         Returns:
             Whether it was written.
         """
-        if self._put_plain(row, value):
+        if self.put_plain(row, value):
             return True
         values = self.values_of(value)
         if values is None:
@@ -237,6 +243,22 @@ class Block:
             self._only = True
         elif not column.take(self.row, observations, self.capacity):
             self.pending = map_struct(lambda leaf: copied(as_value(leaf)), observations)
+
+    def put_plain(self, actions: Any, rewards: Any, extras: dict[str, Any]) -> bool:
+        """Write what a vector step took and brought, if its columns are there, without nesting, and it fits exactly.
+
+        Returns:
+            Whether all of it was written; the row counts only once `row` is moved on.
+        """
+        columns, row = self.extras, self.row
+        if len(extras) != len(columns) or not (
+            self.rewards.put_plain(row, rewards) and self.actions.put_plain(row, actions)
+        ):
+            return False
+        for key, value in extras.items():  # noqa: SIM110 - all() costs more
+            if key not in columns or not columns[key].put_plain(row, value):
+                return False
+        return True
 
     def write_newest(self, env: int, row: Any) -> None:
         """Replace the provisional observation of one environment by one of any nesting, shape and type."""

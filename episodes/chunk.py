@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import uuid
 import weakref
 from typing import Any
 
@@ -16,6 +15,7 @@ from .acting_rewards import ActingRewards
 from .block import Block, BlockColumn
 from .block_infos import BlockInfos
 from .buffer_source import NOTHING
+from .episode_ids import fresh_id
 from .growing_column import GrowingColumn
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
 from .leaves import owned
@@ -68,7 +68,7 @@ class Chunk:
         custom_data: dict[str, Any] | None = None,
     ) -> None:
         self.block, self.env, self.low, self.start, self.spaces = block, env, low, start, spaces
-        self.id_ = id_ or uuid.uuid4().hex
+        self.id_ = id_ or fresh_id()
         self.t_started = t_started
         self.stop: int | None = None
         self.terminated = self.truncated = False
@@ -123,7 +123,7 @@ class Chunk:
     def finish(self, row: int, terminated: bool, truncated: bool) -> None:
         """Fix the chunk's end."""
         self.stop, self.terminated, self.truncated = row, terminated, truncated
-        view = self.shown
+        view = None if self._view is None else self._view()
         if view is not None:
             view.is_terminated, view.is_truncated = terminated, truncated
 

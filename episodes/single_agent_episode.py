@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -14,6 +13,7 @@ from epibatch.core.structs import flatten
 
 from .episode_arguments import as_flag, as_info, check_space, check_steps
 from .episode_facts import EpisodeFacts
+from .episode_ids import fresh_id
 from .episode_parts import cut_episode, join_episode, slice_episode
 from .episode_state import episode_from_state, episode_state
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
@@ -85,7 +85,7 @@ class SingleAgentEpisode(EpisodeFacts):
         module_id: Any = None,
         multi_agent_episode_id: Any = None,
     ) -> None:
-        self._set_identity(id_ or uuid.uuid4().hex, agent_id, module_id, multi_agent_episode_id)
+        self._set_identity(id_ or fresh_id(), agent_id, module_id, multi_agent_episode_id)
         self.is_terminated = as_flag(terminated, "terminated", self.id_)
         self.is_truncated = as_flag(truncated, "truncated", self.id_)
         self._given_observation_space = check_space(observation_space, "observation_space", self.id_)

@@ -71,6 +71,15 @@ class VectorChecks:
         except ColumnError as error:
             raise SpaceError(f"vector step, column 'obs' against the observation space\n{error}") from error
 
+    def are_plain(self, rewards: Any, terminateds: Any, truncateds: Any) -> bool:
+        """Whether rewards and flags are surely right; if not, the checks below say whether and where they are wrong."""
+        for flags in (terminateds, truncateds):
+            if type(flags) is not np.ndarray or flags.dtype is not _BOOL or flags.shape != self._flat:
+                return False
+        if type(rewards) is not np.ndarray or rewards.shape != self._flat or rewards.dtype.kind not in "fiub":
+            return False
+        return b"\0" not in np.isfinite(rewards).tobytes()  # the cheapest way to ask for all
+
     def check_rewards(self, rewards: Any) -> None:
         """Check that there is one finite number per environment.
 

@@ -137,18 +137,21 @@ class VectorRecorder:
             raise EpisodeStateError(
                 explain("VectorRecorder.step", expected="reset() first", found="no episode", do="call reset()")
             )
-        self._refuse_ended_views()
-        row = block.row
+        if block.views:
+            self._refuse_ended_views()
+        row, extras = block.row, extras or {}
         observations = self._checks.observations(observations)
-        self._check(actions, rewards, (terminateds, truncateds), extras)
+        plain = self._checks.are_plain(rewards, terminateds, truncateds) and block.put_plain(actions, rewards, extras)
+        if not plain:
+            self._check(actions, rewards, (terminateds, truncateds), extras)
         done = np.logical_or(terminateds, truncateds)
-        if self._waiting and done[self._waiting].any():
+        ended = np.flatnonzero(done).tolist() if b"\1" in done.tobytes() else []  # the cheaper way to ask for any
+        if ended and self._waiting and not set(ended).isdisjoint(self._waiting):
             raise _ended_with_its_reset(self._waiting, done)
-        tails = self._tails(done, final_observations) if self._autoreset == "same_step" else {}
+        tails = self._tails(ended, final_observations) if self._autoreset == "same_step" else {}
         block.commit()
-        self._put_extras(row, extras or {})
-        block.actions.put(row, actions, block.capacity)
-        block.rewards.put(row, rewards, block.capacity)
+        if not plain:
+            self._put(row, actions, rewards, extras)
         block.row = row + 1
         block.stage(observations)
         if infos:
@@ -156,38 +159,31 @@ class VectorRecorder:
         for env in self._waiting:
             self._begin(env, row + 1)
         self._waiting = []
-        if not done.any():
-            return []
-        ended = self._end(done, row + 1, terminateds, truncateds)
-        if self._autoreset == "same_step":
-            for chunk in ended:
-                self._set_tail(chunk, tails[chunk.env], infos or {}, reset_infos)
-                self._begin(chunk.env, row + 1)
-        return ended
+        return self._end(ended, (terminateds, truncateds), tails, (infos or {}, reset_infos)) if ended else []
 
-    def _check(self, actions: Any, rewards: Any, flags: tuple[Any, Any], extras: dict[str, Any] | None) -> None:
+    def _check(self, actions: Any, rewards: Any, flags: tuple[Any, Any], extras: dict[str, Any]) -> None:
         checks = self._checks
         checks.check_rows(Columns.ACTIONS, actions)
         checks.check_rewards(rewards)
         checks.check_flags(Columns.TERMINATEDS, flags[0])
         checks.check_flags(Columns.TRUNCATEDS, flags[1])
-        if extras:
-            for key, value in extras.items():
-                checks.check_rows(key, value)
+        for key, value in extras.items():
+            checks.check_rows(key, value)
 
-    def _tails(self, done: Any, final_observations: Any) -> dict[int, Any]:
+    def _tails(self, ended: list[int], final_observations: Any) -> dict[int, Any]:
         """The terminal observations of the environments that ended, by environment."""
         tails: dict[int, Any] = {}
-        for env in np.flatnonzero(done).tolist():
+        for env in ended:
             if final_observations is None:
-                raise _no_terminal_observations(done)
+                raise _no_terminal_observations(ended)
             row = final_observations[env] if isinstance(final_observations, np.ndarray) else None
             if row is None:
                 row = map_struct(lambda leaf, env=env: leaf[env], final_observations)
             tails[env] = owned(self._checks.terminal_observation(row))
         return tails
 
-    def _put_extras(self, row: int, extras: dict[str, Any]) -> None:
+    def _put(self, row: int, actions: Any, rewards: Any, extras: dict[str, Any]) -> None:
+        """Write what a vector step took and brought, whatever its nesting, shapes and types."""
         block = self._block
         if extras.keys() != block.extras.keys():
             if block.extras or block.actions.leaves:
@@ -205,6 +201,8 @@ class VectorRecorder:
                 chunk.add_columns()
         for key, value in extras.items():
             block.extras[key].put(row, value, block.capacity)
+        block.actions.put(row, actions, block.capacity)
+        block.rewards.put(row, rewards, block.capacity)
 
     def announce(self, env: int, episode: SingleAgentEpisode) -> None:
         """Give the next episode of an environment the name and the custom data of an empty one."""
@@ -218,15 +216,21 @@ class VectorRecorder:
     def _begin(self, env: int, row: int) -> None:
         self.episodes.replace(env, self._new_chunk(env, row))
 
-    def _end(self, done: Any, row: int, terminateds: Any, truncateds: Any) -> list[Chunk]:
-        ended = []
-        for env in np.flatnonzero(done).tolist():
+    def _end(
+        self, envs: list[int], flags: tuple[Any, Any], tails: dict[int, Any], infos: tuple[dict[str, Any], Any]
+    ) -> list[Chunk]:
+        """End the episodes of these environments; with "same_step" begin the next ones."""
+        row, ended = self._block.row, []
+        for env in envs:
             chunk = self.episodes.chunks[env]
-            chunk.finish(row, bool(terminateds[env]), bool(truncateds[env]))
+            chunk.finish(row, bool(flags[0][env]), bool(flags[1][env]))
             self._finished[id(chunk)] = chunk, self.episodes.views[env]
             ended.append(chunk)
-            if self._autoreset == "next_step":
-                self._waiting.append(env)
+            if tails:
+                self._set_tail(chunk, tails[env], *infos)
+                self._begin(env, row)
+        if not tails:
+            self._waiting = envs
         return ended
 
     def _set_tail(self, chunk: Chunk, tail: Any, infos: dict[str, Any], reset_infos: dict[str, Any] | None) -> None:
@@ -347,12 +351,12 @@ def _ended_with_its_reset(waiting: list[int], done: Any) -> EpisodeError:
     )
 
 
-def _no_terminal_observations(done: Any) -> EpisodeError:
+def _no_terminal_observations(ended: list[int]) -> EpisodeError:
     return EpisodeError(
         explain(
             "vector step of an environment that resets in the same step",
             expected="terminal observations, as infos['final_obs']",
-            found=f"none, although environments {np.flatnonzero(done).tolist()} ended",
+            found=f"none, although environments {ended} ended",
             do="let the vector environment deliver final_obs, or reset a step later (AutoresetMode.NEXT_STEP)",
         )
     )

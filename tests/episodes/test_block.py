@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from epibatch.core.errors import ColumnError
 from epibatch.episodes.block import Block, BlockColumn
@@ -141,3 +143,33 @@ def test_a_successor_begins_with_the_lookback() -> None:
     np.testing.assert_array_equal(after.actions.leaves[0][:2], [[1, 1], [2, 2]])
     after.observations.leaves[0][:] = -1
     assert block.observations.row(3).tolist() == [3, 13]
+
+
+_ROWS = st.sampled_from([np.float32, np.float64, np.int64]).flatmap(
+    lambda dtype: st.lists(st.integers(0, 9), min_size=2, max_size=2).map(lambda row: np.array(row, dtype))
+)
+
+
+@given(st.lists(st.tuples(_ROWS, _ROWS, _ROWS), min_size=1, max_size=12))
+def test_steps_written_at_once_are_those_written_column_by_column(steps) -> None:
+    fast, slow = Block(2, 3), Block(2, 3)
+    for block in (fast, slow):
+        block.extras["logp"] = BlockColumn()
+    for row, (actions, rewards, logp) in enumerate(steps):
+        before = [column.leaves[:1] for column in (fast.actions, fast.rewards, fast.extras["logp"])]
+        fits = all(
+            leaves and leaves[0].dtype == value.dtype and row < len(leaves[0])
+            for leaves, value in zip(before, (actions, rewards, logp))
+        )
+        assert fast.put_plain(actions, rewards, {"logp": logp}) == fits
+        assert not fast.put_plain(actions, rewards, {}) and not fast.put_plain(actions, rewards, {"other": logp})
+        for block in (slow,) if fits else (fast, slow):
+            for column, value in zip((block.actions, block.rewards, block.extras["logp"]), (actions, rewards, logp)):
+                column._put(row, value, 3)
+        for block in (fast, slow):
+            block.row = row + 1
+    for one, other in zip(
+        (fast.actions, fast.rewards, fast.extras["logp"]), (slow.actions, slow.rewards, slow.extras["logp"])
+    ):
+        assert one.leaves[0].dtype == other.leaves[0].dtype
+        np.testing.assert_array_equal(one.leaves[0][: len(steps)], other.leaves[0][: len(steps)])

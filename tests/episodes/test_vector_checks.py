@@ -7,6 +7,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from epibatch.core.errors import ColumnError, EpibatchError, SpaceError
 from epibatch.episodes import VectorRecorder
@@ -121,3 +123,27 @@ def test_an_end_told_with_a_reset_is_refused() -> None:
         np.zeros(2), np.zeros(2), *[np.zeros(2, bool)] * 2, np.zeros((2, 3))
     )  # the refused step changed nothing
     assert [len(chunk) for chunk in recorder.harvest(0)] == [1, 2]
+
+
+@given(st.data())
+def test_what_is_called_plain_passes_every_check(data: st.DataObject) -> None:
+    """The quick question has no false yes; the slow checks decide about the rest."""
+    numbers = st.sampled_from([0.0, 1.0, -2.5, np.nan, np.inf, -np.inf, True])
+    rewards: Any = np.array(data.draw(st.lists(numbers, min_size=1, max_size=3)), data.draw(_TYPES))
+    flags = [np.zeros(data.draw(st.integers(1, 3)), data.draw(st.sampled_from([bool, np.int8]))) for _ in range(2)]
+    checks = VectorChecks(2)
+
+    def right() -> bool:
+        try:
+            checks.check_rewards(rewards)
+            checks.check_flags("terminateds", flags[0])
+            checks.check_flags("truncateds", flags[1])
+        except ColumnError:
+            return False
+        return True
+
+    assert checks.are_plain(rewards, *flags) == right()
+    assert not checks.are_plain(rewards.tolist(), *flags)
+
+
+_TYPES = st.sampled_from([np.float64, np.float32, np.bool_, object])

@@ -8,7 +8,7 @@ from torch import nn
 
 from epibatch.core.errors import ConfigError
 from epibatch.core.rl_module.default_model_config import ACTIVATIONS, DefaultModelConfig
-from epibatch.core.rl_module.networks import MLP, encoder_style, head_style
+from epibatch.core.rl_module.networks import MLP, encoder_style, head_style, run
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -76,3 +76,24 @@ def test_named_initializers(name):
 def test_unknown_initializers():
     with pytest.raises(ConfigError, match="did you mean 'orthogonal_'"):
         encoder_style(DefaultModelConfig(fcnet_kernel_initializer="ortogonal")).layers(2, [2])
+
+
+def test_running_a_module_is_calling_it():
+    net, x, seen = MLP(nn.Linear(2, 2), nn.Tanh()), torch.ones(1, 2), []
+    assert torch.equal(run(net, x), net(x))
+    hooks = [
+        net.register_forward_hook(lambda module, inputs, output: seen.append("forward")),
+        net.register_forward_pre_hook(lambda module, inputs: seen.append("before")),
+        net.register_full_backward_hook(lambda module, inputs, outputs: seen.append("backward")),
+        net.register_full_backward_pre_hook(lambda module, outputs: seen.append("before backward")),
+    ]
+    for hook, name in zip(hooks, ("forward", "before", "backward", "before backward")):
+        seen.clear()
+        run(net, x.clone().requires_grad_()).sum().backward()
+        assert name in seen
+        hook.remove()
+    seen.clear()
+    run(net, x)
+    net._compiled_call_impl = lambda x: seen.append("compiled")
+    run(net, x)
+    assert seen == ["compiled"]

@@ -10,7 +10,7 @@ from torch import nn
 from epibatch.core.columns import Columns
 from epibatch.core.distributions import Distribution, distribution_for
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
-from epibatch.core.rl_module.networks import MLP, encoder_style, head_style, no_value_function
+from epibatch.core.rl_module.networks import MLP, encoder_style, head_style, no_value_function, run
 from epibatch.core.rl_module.observation_input import ObservationInput, observations_of
 from epibatch.core.rl_module.policy_head import PolicyHead
 from epibatch.core.rl_module.torch_rl_module import TorchRLModule
@@ -69,8 +69,8 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         features = self._input(observations_of(batch), self.images)
         if self.encoder is not None:
-            features = self.encoder(features)
-        return {Columns.ACTION_DIST_INPUTS: self.pi(features)}
+            features = run(self.encoder, features)
+        return {Columns.ACTION_DIST_INPUTS: run(self.pi, features)}
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         if self.encoder is None:
@@ -86,8 +86,7 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
                 embeddings = self._input(observations_of(batch), self.vf_images)
             else:
                 embeddings = self.encoder(self._input(observations_of(batch), self.images))
-        values: torch.Tensor = self.vf(embeddings)
-        return values.squeeze(-1)
+        return run(self.vf, embeddings).squeeze(-1)
 
     def get_non_inference_attributes(self) -> list[str]:
         return ["vf", "vf_images"]

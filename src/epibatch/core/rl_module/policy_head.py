@@ -13,7 +13,7 @@ from epibatch.core.distributions import distribution_for
 from epibatch.core.distributions.choosing import log_std_columns
 from epibatch.core.errors import SpaceError, explain
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
-from epibatch.core.rl_module.networks import MLP, head_style
+from epibatch.core.rl_module.networks import MLP, head_style, run
 
 __all__ = ["PolicyHead"]
 
@@ -61,7 +61,7 @@ class PolicyHead(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Give `[..., required_input_dim]` for features `[..., size_in]`."""
-        out: torch.Tensor = self.net(x)
+        out = run(self._modules["net"], x)  # type: ignore[arg-type]  # attribute access on modules is slow
         if not self._clips:
             return out
         if self.log_std is not None:

@@ -16,6 +16,10 @@ from epibatch.core.tensors import convert_to_numpy
 
 __all__ = ["TorchRLModule"]
 
+_NO_GRAD = (
+    torch.no_grad()
+)  # one for all: it is entered only where gradients are on, so what it puts back is always that
+
 
 class TorchRLModule(nn.Module, RLModule):
     """An RLModule that is a `torch.nn.Module`: assign layers in `setup`, compute in `_forward`.
@@ -53,13 +57,13 @@ class TorchRLModule(nn.Module, RLModule):
 
     def forward_inference(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         if torch.is_grad_enabled():
-            with torch.no_grad():
+            with _NO_GRAD:
                 return self._forward_inference(batch, **kwargs)
         return self._forward_inference(batch, **kwargs)
 
     def forward_exploration(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         if torch.is_grad_enabled():
-            with torch.no_grad():
+            with _NO_GRAD:
                 return self._forward_exploration(batch, **kwargs)
         return self._forward_exploration(batch, **kwargs)
 
