@@ -27,6 +27,7 @@ PLACES = {  # name: where RLlib has it below `ray.rllib`, and where epibatch has
     "FrameStacking": ("connectors.common.frame_stacking", "connectors.common.frame_stacking"),
     "AddOneTsToEpisodesAndTruncate": ("connectors.learner", "connectors.learner"),
     "GeneralAdvantageEstimation": ("connectors.learner", "connectors.learner"),
+    "SingleAgentEnvRunner": ("env.single_agent_env_runner", "env_runner.single_agent_env_runner"),
     "SingleAgentEpisode": ("env.single_agent_episode", "episodes.single_agent_episode"),
     "TorchRLModule": ("core.rl_module.torch.torch_rl_module", "core.rl_module"),
     "ValueFunctionAPI": ("core.rl_module.apis.value_function_api", "core.rl_module"),

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from benchmarks.row import Row
 
-FAMILIES = ("learner",)
+FAMILIES = ("learner", "sampling", "training")
 
 
 def all_rows() -> list[Row]:

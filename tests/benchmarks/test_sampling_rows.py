@@ -1,0 +1,97 @@
+"""Sampling rows: what was sampled is CartPole, and steps are counted as the rows say."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from benchmarks.cartpole import check_dynamics, next_observations
+from benchmarks.equality import DifferentValuesError
+from benchmarks.floors.acting import BareLoop, Rollout, transitions
+from benchmarks.row import FLOOR, OURS, Options
+from benchmarks.rows.sampling import Sampler, bare_side, library_side, sampling
+
+MODES = ["sync", "vector_entry_point"]
+
+
+def test_the_laws_of_motion_are_gymnasiums():
+    env = gym.make("CartPole-v1").unwrapped
+    env.reset(seed=1)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        state = rng.uniform(-0.2, 0.2, 4)
+        env.state, action = tuple(state), int(rng.integers(2))
+        env.step(action)
+        np.testing.assert_allclose(next_observations(state[None], [action])[0], env.state, rtol=1e-12)
+
+
+@pytest.mark.parametrize("change", ["obs", "actions", "next_obs", "fewer"])
+def test_what_is_not_cartpole_is_an_error(change):
+    rng = np.random.default_rng(0)
+    obs, actions = rng.uniform(-0.2, 0.2, (20, 4)), np.arange(20) % 2
+    sampled = {"obs": obs, "actions": actions, "next_obs": next_observations(obs, actions)}
+    check_dynamics(sampled, "it", 20)
+    if change == "fewer":
+        sampled = {name: rows[:19] for name, rows in sampled.items()}
+    elif change == "actions":
+        sampled["actions"] = 1 - actions
+    else:
+        sampled[change] = np.roll(sampled[change], 1, axis=0)
+    with pytest.raises(DifferentValuesError, match="it: "):
+        check_dynamics(sampled, "it", 20)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_the_bare_loop_counts_what_only_resets(mode, num_envs):
+    torch.manual_seed(0)
+    side = bare_side(num_envs, 300, mode)
+    kept = side.run(None)
+    assert side.count(kept) == 300 and len(kept) == 300 // num_envs
+    rows = transitions(kept)
+    check_dynamics(rows, "bare loop", 200)
+    done = np.logical_or(kept.terminated, kept.truncated)
+    assert done[:-1].sum() > 3
+    assert rows["resets"] == pytest.approx(done[:-1].sum() / 300)
+    assert len(rows["actions"]) == 300 - done[:-1].sum()
+
+
+def test_reset_steps_are_left_out_by_the_flags_of_the_step_before():
+    steps = [np.array([[float(t)] * 4]) for t in range(4)]
+    ends = [np.array([False]), np.array([True]), np.array([False])]
+    actions = [torch.tensor([[t]]) for t in range(3)]
+    rows = transitions(Rollout(steps, actions, actions, [], ends, [np.array([False])] * 3))
+    assert rows["actions"].tolist() == [0, 1]
+    assert rows["next_obs"][:, 0].tolist() == [1.0, 2.0]
+    assert rows["resets"] == pytest.approx(1 / 3)
+
+
+def test_the_bare_loop_goes_on_where_it_was():
+    loop = BareLoop(gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync"))
+    first, second = loop.collect(3), loop.collect(4)
+    assert second.observations[0] is first.observations[-1]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_epibatchs_side_counts_steps_of_episodes(mode):
+    side = library_side(OURS, 3, 200, mode)
+    episodes = side.run(None)
+    assert side.count(episodes) == sum(len(episode) for episode in episodes) >= 200
+    check_dynamics(side.rows(episodes), OURS, 200)
+
+
+def test_a_turn_is_per_step():
+    times = iter([1.0, 3.0, 10.0, 10.5])
+    side = Sampler(lambda given: [0] * given, lambda: 4, clock=lambda: next(times))
+    assert (side.turn(1), side.turn(1)) == (0.5, 0.125)
+
+
+def test_each_side_of_a_row_is_checked():
+    workload = sampling(Options(quick=True, rllib=False), 4, 4000)
+    outputs = {name: side().once() for name, side in workload.sides.items()}
+    assert list(outputs) == [OURS, FLOOR]
+    workload.check(outputs)
+    for name, sampled in outputs.items():
+        with pytest.raises(DifferentValuesError, match=name):
+            workload.check({**outputs, name: {**sampled, "actions": 1 - sampled["actions"]}})
