@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..episodes.vector_episodes import VectorEpisodes
+from .acting_module import is_stateful
 from .chunk_keys import chunk_keys
 from .lengthened import lengthened
 
@@ -39,6 +40,7 @@ class Call:
         "_looked",
         "_plain",
         "_positions",
+        "_stateful",
         "_vector",
         "episodes",
         "explore",
@@ -78,14 +80,22 @@ class Call:
         self._lengthened: list[Any] | None = None
         self._positions: dict[int, int] | None = None
         self._vector: VectorEpisodes | None = None
+        self._stateful: bool | None = None
         self._looked = False
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the module is recurrent."""
+        if self._stateful is None:
+            self._stateful = is_stateful(self.rl_module)
+        return self._stateful
 
     @property
     def vector(self) -> VectorEpisodes | None:
         """The episodes, if whole columns can be read from a block."""
         if not self._looked:
             episodes, self._looked = self.episodes, True
-            whole = isinstance(episodes, VectorEpisodes) and episodes.columnar and self._lengthened is None
+            whole = type(episodes) is VectorEpisodes and episodes.columnar and self._lengthened is None
             self._vector = episodes if whole else None  # type: ignore[assignment]
         return self._vector
 
@@ -97,7 +107,7 @@ class Call:
     def recording(self) -> VectorEpisodes | None:
         """The episodes, if they are the ones that a recorder is adding to."""
         episodes = self.episodes
-        return episodes if isinstance(episodes, VectorEpisodes) and episodes.recording else None
+        return episodes if type(episodes) is VectorEpisodes and episodes.recording else None
 
     def ends(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Whether each chunk's episode was terminated, and truncated, at its end: bool, [2, chunks]."""

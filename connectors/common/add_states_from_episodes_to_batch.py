@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -13,7 +12,7 @@ from epibatch.core.errors import LookbackError, explain
 from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, unflatten
 
 from ...episodes.newest_rows import newest_rows
-from ..acting_module import acting_module, is_stateful, max_seq_len, state_layout
+from ..acting_module import acting_module, max_seq_len, state_layout
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
@@ -55,7 +54,7 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column, unless the module has no state or the batch has the column already."""
-        if not is_stateful(call.rl_module) or Columns.STATE_IN in batch or not len(call.episodes):
+        if not call.stateful or Columns.STATE_IN in batch or not len(call.episodes):
             return batch
         if not self._as_learner_connector:
             batch[Columns.STATE_IN] = EpisodeColumn(self._newest(call))
@@ -82,7 +81,7 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         leaves = flatten_like(form, rows)
         if recording is not None:  # rows of the block
             leaves = [np.array(leaf) for leaf in leaves]
-        if has is not None and not has.all():
+        if has is not None and not np.logical_and.reduce(has):
             starts = flatten_like(form, self._initial(call))
             leaves = [_with_starts(leaf, start, has) for leaf, start in zip(leaves, starts)]
         return unflatten(form, leaves)
@@ -161,10 +160,12 @@ def _with_starts(leaf: Any, start: Any, has: Any) -> Any:
 
 def _newest_of_each(episodes: Any) -> tuple[Any, Any] | None:
     """The newest states that episodes hold, and which of them hold one (None: all); None if none does."""
-    with suppress(KeyError):
+    try:
         rows = newest_rows([episode.extra_model_outputs[Columns.STATE_OUT] for episode in episodes])
-        if rows is not None:
-            return rows, None
+    except KeyError:
+        rows = None
+    if rows is not None:
+        return rows, None
     columns = [episode.extra_model_outputs.get(Columns.STATE_OUT) for episode in episodes]
     has = np.array([column is not None and column.len_incl_lookback() > 0 for column in columns], np.bool_)
     held = [column for column, own in zip(columns, has.tolist()) if own]

@@ -13,7 +13,7 @@ from epibatch.core.errors import ColumnError, explain
 from epibatch.core.padding import PaddedLayout, pad, padded_layout
 from epibatch.core.structs import map_struct
 
-from ..acting_module import is_stateful, max_seq_len
+from ..acting_module import max_seq_len
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
@@ -51,7 +51,7 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Reshape all columns, or none if the module has no state."""
-        if not is_stateful(call.rl_module) or Columns.STATE_IN in batch:
+        if not call.stateful or Columns.STATE_IN in batch:
             return batch
         if self._as_learner_connector:
             return self._pad(batch, call)
