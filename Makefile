@@ -3,6 +3,7 @@ PYTHON ?= python3
 CASES ?=
 RUNS ?=
 ARGS ?=
+RESULTS ?=
 PIP_FLAGS ?=
 CONFIG ?= examples/cartpole_ppo.yaml
 RUN ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
@@ -19,7 +20,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-latest test-oldest lint format types unit examples learning bench bench-memory conformance dist-check clean
+.PHONY: help setup demo test test-latest test-oldest lint format types unit examples learning bench bench-readme conformance dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,10 +77,10 @@ learning: $(READY) ## train the examples to their targets, five seeds each (RUNS
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/learning.py $(RUNS)
 
 bench: $(BENCH_READY) ## time every row beside RLlib and plain NumPy, some minutes (ARGS="--only L1,E1": some of it)
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks $(if $(ARGS),$(ARGS),--plot)
 
-bench-memory: $(BENCH_READY) ## memory of a train batch, and of ten million steps of training, some minutes (ARGS="--steps 1000000")
-	$(BIN)/python -m benchmarks.memory $(ARGS)
+bench-readme: $(READY) ## put the newest figures of make bench into README.md (RESULTS="a.json b.json": those)
+	$(BIN)/python -m benchmarks readme $(RESULTS)
 
 conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n sets how many random cases)
 	OMP_NUM_THREADS=1 $(if $(CASES),EPIBATCH_CASES=$(CASES)) $(BIN)/python -m pytest tests/conformance

@@ -11,9 +11,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from benchmarks.growth import draw, grown
 from benchmarks.libraries import rllib_is_there
-from benchmarks.results import Result, report, result_of, save
-from benchmarks.row import RLLIB, Options, Row
+from benchmarks.machine import REPOSITORY
+from benchmarks.names import RLLIB
+from benchmarks.readme import README, RESULTS, put, section
+from benchmarks.results import Result, load, report, result_of, save
+from benchmarks.row import Options, Row
 from benchmarks.rows import all_rows, chosen
 from benchmarks.table import screen
 from benchmarks.workers import stop_all
@@ -22,6 +26,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=False)
 
 WIDEST = 200
 FOLDER = Path("runs/bench")
+PICTURE = REPOSITORY / "docs" / "growth.png"
 
 
 @app.callback(invoke_without_command=True)
@@ -29,6 +34,7 @@ def run(
     context: typer.Context,
     only: Annotated[str, typer.Option(help="Rows, or first parts of their names: `L1,E1`, `E1/16`. All if none.")] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes and few rounds: does it run?")] = False,
+    plot: Annotated[bool, typer.Option("--plot", help="Also measure how time grows with size, and draw it.")] = False,
     rounds: Annotated[int | None, typer.Option(min=1, help="Turns of each side.")] = None,
     json: Annotated[Path | None, typer.Option(help=f"Where the figures go; a new file below {FOLDER} if none.")] = None,
 ) -> None:
@@ -43,17 +49,62 @@ def run(
     options = Options(quick=quick, rllib=rllib_is_there(), rounds=rounds)
     if not options.rllib:
         console.print(f"{RLLIB} is not installed, so its column is empty: pip install -c constraints.txt -e '.[bench]'")
-    results = [_measured(row, options, console) for row in rows]
+    measured = {row.name: _measured(row, options, console) for row in rows}
+    growth = {"growth": grown(options)} if plot else {}
     stop_all()
+    results = [result for result in measured.values() if result is not None]
     console.print(screen(results))
-    found = report(results, shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]), quick=quick)
+    found = report(results, _command(only, quick, plot, rounds), quick=quick, **growth)
     path = json or FOLDER / f"{datetime.now():%Y%m%d-%H%M%S}.json"
     save(found, path)
     console.print(f"figures: {path}")
+    if plot:
+        draw(found["growth"], path.with_suffix(".png"))
+        console.print(f"picture: {path.with_suffix('.png')}")
+    failed = [name for name, result in measured.items() if result is None]
+    if failed:
+        console.print(f"not measured: {', '.join(failed)}; what was wrong stands above")
+        raise typer.Exit(1)
 
 
-def _measured(row: Row, options: Options, console: Console) -> Result:
-    with console.status(f"{row.name}: {row.what}"):
-        result = result_of(row, row.measure(options))
+def _command(only: str, quick: bool, plot: bool, rounds: int | None) -> str:
+    """What measures the same again."""
+    parts = ["python", "-m", "benchmarks", *(["--only", only] if only else []), *(["--quick"] if quick else [])]
+    parts += ["--plot"] if plot else []
+    return shlex.join([*parts, *(["--rounds", str(rounds)] if rounds else [])])
+
+
+def _measured(row: Row, options: Options, console: Console) -> Result | None:
+    """The row's figures; None, and the fault printed, if it cannot be measured: the others go on."""
+    try:
+        with console.status(f"{row.name}: {row.what}"):
+            result = result_of(row, row.measure(options))
+    except Exception as error:
+        stop_all()
+        console.print(f"{row.name}: {type(error).__name__}: {error}", markup=False)
+        return None
     console.print(f"{row.name}: done")
     return result
+
+
+@app.command()
+def readme(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help=f"Results; rows of later files count. The newest below {FOLDER} if none."),
+    ] = None,
+) -> None:
+    """Put the figures of these files into README.md, with the picture, and keep them in benchmarks/results.json."""
+    found = load(files or [_newest()])
+    save(found, RESULTS)
+    if "growth" in found:
+        draw(found["growth"], PICTURE)
+    README.write_text(put(README.read_text(encoding="utf-8"), section(found, all_rows())), encoding="utf-8")
+    typer.echo(f"{README.name}, {RESULTS.relative_to(REPOSITORY)}: written; see git diff")
+
+
+def _newest() -> Path:
+    paths = sorted(FOLDER.glob("*.json"))
+    if not paths:
+        raise typer.BadParameter(f"there is no file of results below {FOLDER}: run `make bench` first")
+    return paths[-1]

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.names import OURS
+
 
 class DifferentValuesError(ValueError):
     """Two sides of a row do not give the same: their times cannot be compared."""
@@ -51,6 +53,21 @@ def check_same(
         faults += _faults(name, mine[name], theirs[name], (close or {}).get(name, 0.0), rows)
     if faults:
         raise DifferentValuesError(f"epibatch and {whose}: " + "; ".join(faults))
+
+
+def check_all_same(outputs: Mapping[str, Any], **how: Any) -> None:
+    """Compare every side with epibatch, by `check_same`.
+
+    Args:
+        outputs: Of each side, by name.
+        **how: For `check_same`.
+
+    Raises:
+        DifferentValuesError: one differs.
+    """
+    for name, output in outputs.items():
+        if name != OURS:
+            check_same(outputs[OURS], output, whose=name, **how)
 
 
 def _faults(name: str, mine: Any, theirs: Any, tolerance: float, rows: Any) -> Iterable[str]:

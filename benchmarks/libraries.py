@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import pickle
 import warnings
 from collections.abc import Callable, Sequence
@@ -15,7 +16,8 @@ import gymnasium as gym
 import numpy as np
 
 from benchmarks.columns import MODEL_OUTPUTS, TERMINATED, TRUNCATED, Episode
-from benchmarks.row import OURS, RLLIB, Options
+from benchmarks.names import OURS, RLLIB
+from benchmarks.row import Options
 
 ACTIONS = gym.spaces.Discrete(2)
 MAX_SEQ_LEN = 20
@@ -59,6 +61,7 @@ def library(name: str) -> SimpleNamespace:
         found = SimpleNamespace(
             **{own: getattr(importlib.import_module(f"{root}.{places[column]}"), own) for own, places in PLACES.items()}
         )
+    logging.getLogger("ray").setLevel(logging.ERROR)  # its own modules use what it calls deprecated
     found.Stub = _stub(found)
     found.Identity = _identity(found.ConnectorV2)
     return found

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import commit, processor, versions
-from benchmarks.row import FLOOR, OURS, RLLIB, Measured, Row
-from benchmarks.timing import ratios, spread
+from benchmarks.names import FLOOR, LEANEST, OURS, RLLIB
+from benchmarks.row import Measured, Row, Target
+from benchmarks.timing import Spread, ratios, spread
 
 Result = dict[str, Any]
 
@@ -27,33 +28,54 @@ def result_of(row: Row, measured: Measured) -> Result:
         row: What was measured.
         measured: What came out.
     """
+    sides = measured.values.items()
     return {
         "name": row.name,
         "what": row.what,
         "unit": measured.unit,
         "steps": measured.steps,
         "note": measured.note,
-        "sides": {name: {**asdict(spread(own)), "rounds": list(own)} for name, own in measured.values.items()},
+        "sides": {name: {**_rounded(spread(own)), "rounds": [_short(value) for value in own]} for name, own in sides},
         "ratios": _ratios(measured),
         "targets": [_target(target, measured) for target in row.targets],
         "missed": row.missed,
     }
 
 
+def again(row: Row, result: Result) -> Result:
+    """The same figures, judged by the row's targets of today.
+
+    Args:
+        row: As it is now.
+        result: As it was saved.
+    """
+    values = {name: own["rounds"] for name, own in result["sides"].items()}
+    return result_of(row, Measured(values, result["unit"], result["steps"], result["note"]))
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+def _rounded(found: Spread) -> dict[str, float]:
+    return {name: _short(value) for name, value in asdict(found).items()}
+
+
 def _ratios(measured: Measured) -> dict[str, Any]:
     """How epibatch compares, the median over the rounds and its quartiles."""
-    own, found = measured.side(OURS), {}
-    for other, name in ((FLOOR, f"{OURS} / {FLOOR}"), (RLLIB, f"{RLLIB} / {OURS}")):
-        against = measured.side(other)
-        if own is not None and against is not None:
-            pairs = ratios(own, against) if other == FLOOR else ratios(against, own)
-            found[name] = asdict(spread(pairs))
+    found = {}
+    for above, beneath in ((OURS, FLOOR), (OURS, LEANEST), (RLLIB, OURS)):
+        values, others = measured.side(above), measured.side(beneath)
+        if values is not None and others is not None:
+            found[f"{above} / {beneath}"] = _rounded(spread(ratios(values, others)))
     return found
 
 
-def _target(target: Any, measured: Measured) -> dict[str, Any]:
+def _target(target: Target, measured: Measured) -> dict[str, Any]:
     value = target.value(measured)
-    return {"text": target.text, "measured": value, "met": None if value is None else target.met(value)}
+    unit = target.unit or measured.unit
+    met = None if value is None else target.met(value)
+    return {"text": target.text, "measured": None if value is None else _short(value), "unit": unit, "met": met}
 
 
 def report(results: Sequence[Result], command: str, **rest: Any) -> dict[str, Any]:
@@ -95,5 +117,12 @@ def load(paths: Sequence[Path]) -> dict[str, Any]:
             if whole and whole[key] != found[key]:
                 raise ResultsError(f"{path} is of another {key} than {paths[0]}: {found[key]}, not {whole[key]}")
         rows.update({row["name"]: row for row in found["rows"]})
+        for key in ("command", "commit"):
+            found[key] = _joined(whole.get(key, ""), found[key])
         whole.update(found)
     return {**whole, "rows": list(rows.values())}
+
+
+def _joined(earlier: str, own: str) -> str:
+    """Both, separated by semicolons, each once."""
+    return "; ".join(dict.fromkeys(part for part in [*earlier.split("; "), *own.split("; ")] if part))

@@ -6,12 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchmarks.names import FLOOR, OURS, RLLIB
 from benchmarks.timing import Side, measure, ratios, spread
 from benchmarks.workers import team
-
-OURS = "epibatch"
-RLLIB = "RLlib"
-FLOOR = "floor"
 
 
 @dataclass(frozen=True)
@@ -91,6 +88,11 @@ class Target:
         pairs = ratios(other, own) if self.times_faster else ratios(own, other)
         return spread(pairs).median
 
+    @property
+    def unit(self) -> str:
+        """Of the value: "x", or empty for the row's own."""
+        return "" if self.against is None else "x"
+
     def met(self, value: float) -> bool:
         """Whether a value is good enough."""
         return value >= self.bound if self.times_faster else value <= self.bound
@@ -152,20 +154,25 @@ class Workload:
     note: str = ""
 
 
-def timed(build: Callable[[Options], Workload]) -> Callable[[Options], Measured]:
+@dataclass(frozen=True)
+class Timed:
     """The `measure` of a row whose sides are timed in turns, each in a process of its own.
 
     Args:
         build: Makes the workload; a function of a module, or a partial of one, so that other processes find it.
     """
 
-    def measure_row(options: Options) -> Measured:
-        workload = build(options)
-        with team(build, options, workload.sides) as sides:
+    build: Callable[[Options], Workload]
+
+    def __call__(self, options: Options) -> Measured:
+        """Compare the sides' values, then time them."""
+        workload = self.build(options)
+        with team(self.build, options, workload.sides) as sides:
             workload.check({name: side.output for name, side in sides.items()})
             for side in sides.values():
                 del side.output
             values = measure(sides, rounds=options.turns, seconds=options.seconds)
         return Measured(values, steps=workload.steps, note=workload.note)
 
-    return measure_row
+
+timed = Timed

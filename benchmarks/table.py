@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.row import FLOOR, OURS, RLLIB
+from benchmarks.names import FLOOR, OURS, RLLIB
 
 HEADINGS = ("row", OURS, RLLIB, FLOOR, f"{OURS} / {FLOOR}", f"{RLLIB} / {OURS}", "target", "measured", "met")
 
@@ -15,7 +15,7 @@ HEADINGS = ("row", OURS, RLLIB, FLOOR, f"{OURS} / {FLOOR}", f"{RLLIB} / {OURS}",
 def amount(value: float, unit: str) -> str:
     """A time or a size with three digits and the unit that fits."""
     if unit != "s":
-        return f"{value:.3g} {unit}"
+        return f"{digits(value)} {unit}"
     for scale, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if value >= scale:
             return f"{digits(value / scale)} {name}"
@@ -34,27 +34,32 @@ def cells(result: dict[str, Any]) -> list[list[str]]:
     for name in (f"{OURS} / {FLOOR}", f"{RLLIB} / {OURS}"):
         ratio = result["ratios"].get(name)
         first.append("-" if ratio is None else f"{digits(ratio['median'])} ({_range(ratio)})")
-    targets = [_target(target, unit) for target in result["targets"]] or [["", "", ""]]
+    targets = [_target(target) for target in result["targets"]] or [["", "", ""]]
     return [(first if i == 0 else [""] * len(first)) + target for i, target in enumerate(targets)]
 
 
 def _side(sides: dict[str, Any], name: str, unit: str) -> str:
-    ways = [own for key, own in sides.items() if key.partition(":")[0] == name]
-    if not ways:
+    """A side's time, that of its fastest way; beside the floor's the times of other floors."""
+    found = _fastest(sides, name)
+    if found is None:
         return "-"
-    return amount(min(own["median"] for own in ways), unit)
+    others = [key for key in sides if name == FLOOR and key.endswith(f" {FLOOR}")]
+    rest = [f"{key.removesuffix(f' {FLOOR}')} {amount(sides[key]['median'], unit)}" for key in others]
+    return amount(found, unit) + (f" ({', '.join(rest)})" if rest else "")
+
+
+def _fastest(sides: dict[str, Any], name: str) -> float | None:
+    return min((own["median"] for key, own in sides.items() if key.partition(":")[0] == name), default=None)
 
 
 def _range(spread: dict[str, float]) -> str:
     return f"{digits(spread['low'])} to {digits(spread['high'])}"
 
 
-def _target(target: dict[str, Any], unit: str) -> list[str]:
-    value = target["measured"]
-    if value is None:
+def _target(target: dict[str, Any]) -> list[str]:
+    if target["measured"] is None:
         return [target["text"], "-", "-"]
-    is_ratio = " x " in target["text"] or "%" in target["text"]
-    return [target["text"], digits(value) if is_ratio else amount(value, unit), "yes" if target["met"] else "NO"]
+    return [target["text"], amount(target["measured"], target["unit"]), "yes" if target["met"] else "NO"]
 
 
 def screen(results: Sequence[dict[str, Any]]) -> Table:
@@ -67,7 +72,11 @@ def screen(results: Sequence[dict[str, Any]]) -> Table:
 
 
 def markdown(results: Sequence[dict[str, Any]]) -> str:
-    """The table in Markdown."""
-    lines = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
-    lines += ["| " + " | ".join(line) + " |" for result in results for line in cells(result)]
+    """The table in Markdown, with the workloads and without the ratios that no target is about."""
+    headings = (*HEADINGS[:1], "workload", *HEADINGS[1:4], *HEADINGS[6:])
+    lines = ["| " + " | ".join(headings) + " |", "|" + "---|" * len(headings)]
+    for result in results:
+        for i, line in enumerate(cells(result)):
+            parts = [line[0], "" if i else result["what"], *line[1:4], *line[6:]]
+            lines.append("| " + " | ".join(parts) + " |")
     return "\n".join(lines)

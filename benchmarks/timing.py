@@ -32,17 +32,20 @@ class Side:
         run: The call that is timed. Takes what `prepare` returned.
         prepare: Makes a fresh input, outside the time; then a turn is a single call. Without it `run` takes None.
         single: Whether a turn is a single call in any case, and not as many as fill it.
+        show: Makes of an output what is compared between the sides, if that is something else.
         clock: Gives seconds.
     """
 
     run: Callable[[Any], Any]
     prepare: Callable[[], Any] | None = None
     single: bool = False
+    show: Callable[[Any], Any] | None = None
     clock: Clock = time.perf_counter
 
     def once(self) -> Any:
-        """The output of one call."""
-        return self.run(self.prepare() if self.prepare else None)
+        """The output of one call, to be compared."""
+        output = self.run(self.prepare() if self.prepare else None)
+        return self.show(output) if self.show else output
 
     def calls(self, seconds: float) -> int:
         """How many calls fill a turn; the side is warm afterwards."""

@@ -1,1 +1,1 @@
-"""The leanest NumPy and torch that make the same tensors as a pipeline, from plain columns: no episodes, no pieces."""
+"""Plain NumPy and torch, written for speed: a pipeline's tensors from plain columns, without episodes and pieces."""

@@ -6,6 +6,12 @@ import pytest
 from benchmarks.timing import Side, measure, ratios, spread
 
 
+@pytest.fixture(autouse=True)
+def no_garbage(monkeypatch):
+    """Collecting it takes long in a process as large as this one."""
+    monkeypatch.setattr("gc.collect", lambda: 0)
+
+
 class Clock:
     """Seconds that pass only when a side says so."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.equality import check_all_same
 from benchmarks.row import Options
-from benchmarks.rows.learner import check_equal, stateless
+from benchmarks.rows.learner import stateless
 from benchmarks.workers import WorkerError, portable, stop_all, team
 
 
@@ -18,7 +19,7 @@ def test_a_row_in_two_processes():
     options = Options(quick=True, rllib=False)
     with team(stateless, options, ["epibatch", "floor"]) as sides:
         outputs = {name: side.output for name, side in sides.items()}
-        check_equal(outputs)
+        check_all_same(outputs)
         assert outputs["epibatch"]["obs"].shape == (4096, 4)
         assert all(side.calls(1.0) == 1 and 0 < side.turn(1) < 60 for side in sides.values())
     with pytest.raises(WorkerError, match="KeyError: 'nobody'"), team(stateless, options, ["nobody"]):

@@ -1,0 +1,58 @@
+"""README's section on speed is what the saved results give, with everything that misses its target."""
+
+from __future__ import annotations
+
+import pytest
+from benchmarks.readme import BEGIN, END, README, RESULTS, MarkersError, put, section, taken
+from benchmarks.results import load, report, result_of
+from benchmarks.row import Measured, Row, at_most
+from benchmarks.rows import all_rows
+
+
+def row(name, bound, missed=""):
+    return Row(name, "a row", lambda options: Measured({}), [at_most(bound)], missed)
+
+
+def results(*rows, **rest):
+    measured = Measured({"epibatch": [3.0], "floor": [1.0]})
+    return report([result_of(own, measured) for own in rows], "make bench", **rest)
+
+
+def test_readme_is_in_step_with_the_results():
+    found = section(load([RESULTS]), all_rows())
+    assert taken(README.read_text(encoding="utf-8")) == found, "run `make bench-readme RESULTS=benchmarks/results.json`"
+
+
+def test_the_picture_is_there():
+    assert "](docs/growth.png)" in README.read_text(encoding="utf-8")
+    assert (README.parent / "docs" / "growth.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_putting_it_in_twice_is_putting_it_in_once():
+    page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    once = put(page, "new\n\n| table |")
+    assert put(once, "new\n\n| table |") == once
+    assert taken(once) == "new\n\n| table |"
+    assert once.startswith("before\n") and once.endswith("\nafter\n") and "old" not in once
+
+
+@pytest.mark.parametrize("page", ["", BEGIN, END + BEGIN, BEGIN + END + BEGIN])
+def test_a_page_without_markers(page):
+    with pytest.raises(MarkersError):
+        put(page, "text")
+
+
+def test_what_misses_its_target_is_listed_with_its_reason():
+    rows = [row("A", 4), row("B", 2, missed="the loop is long"), row("C", 1)]
+    text = section(results(*rows), rows)
+    assert "- B: 3 x (<= 2 x floor): the loop is long.\n- C: 3 x (<= 1 x floor): no reason is known yet." in text
+    assert "- A:" not in text
+
+
+def test_everything_met_and_rows_that_wait():
+    rows = [row("A", 4)]
+    text = section(results(*rows), [*rows, row("B", 1)])
+    assert "epibatch meets every target." in text
+    assert text.endswith("Not measured yet: B.")
+    assert "`make bench`" in text and "numpy" in text and "--quick" not in text
+    assert "no figures to quote" in section(results(*rows, quick=True), rows)
