@@ -16,6 +16,10 @@ from .lookback_buffer import LookbackBuffer
 
 __all__ = ["GrowingColumn", "RowPlan"]
 
+_ARRAY = np.ndarray
+_NONE: frozenset[type] = frozenset()
+_CELLS = "?bBhHiIlLqQfd"  # types that a memoryview can take in
+
 RowPlan: TypeAlias = "tuple[Form, list[Any], list[np.dtype[Any] | None]]"
 
 
@@ -29,19 +33,21 @@ class GrowingColumn(LookbackBuffer):
         space: The stream's Gymnasium space.
 
     Attributes:
+        checked_for: The space that array rows are known to fit because of their shape, if that was checked.
         provisional: Whether the newest row can be replaced by one of another nesting, shape or type.
     """
 
     __slots__ = (
         "_accepts",
-        "_dtype",
+        "_cells",
         "_flat",
         "_form",
         "_leaves",
         "_pending",
-        "_shape",
         "_source",
         "_stop",
+        "_width",
+        "checked_for",
         "provisional",
         "space",
     )
@@ -56,6 +62,10 @@ class GrowingColumn(LookbackBuffer):
         self.provisional = False
         self._source: BufferSource | None = None
         self._flat: Leaf | None = None
+        self._accepts: frozenset[type] = _NONE
+        self._cells: Any = None  # a memoryview of the array, if its rows are vectors
+        self._width = 0
+        self.checked_for: gym.Space[Any] | None = None
 
     def point(self, form: Form, leaves: list[Leaf] | None, stop: int) -> None:
         """Show these rows from now on (for the buffer's source)."""
@@ -126,24 +136,59 @@ class GrowingColumn(LookbackBuffer):
         Returns:
             Whether it was added; if not, nothing changed and `plan` and `add` will do it.
         """
-        leaf = self._flat
-        if leaf is None:
-            return False
-        if type(item) not in self._accepts and (
-            type(item) is not np.ndarray or item.dtype is not self._dtype or item.shape != self._shape
-        ):
-            return False
-        stop = self._stop
         try:
-            leaf[stop] = item
+            if not self.lay(self._stop, item):
+                return False
+        except IndexError:
+            self.make_room()
+            return self.put(item)
+        self._stop += 1
+        return True
+
+    def lay(self, position: int, item: Any) -> bool:
+        """Write into a row of the array, one in use or the next one, if it can take the item as it is.
+
+        Returns:
+            Whether it was written; if not, nothing changed.
+
+        Raises:
+            IndexError: the array has no such row yet.
+        """
+        if type(item) is _ARRAY:
+            cells = self._cells
+            if cells is not None:
+                begin = position * self._width
+                try:
+                    cells[begin : begin + self._width] = item
+                    return True
+                except ValueError:  # another length or type; or no such row
+                    pass
+            return self._lay_array(position, item)
+        if type(item) not in self._accepts:
+            return False
+        try:
+            self._flat[position] = item  # type: ignore[index]
         except OverflowError:  # a Python int that int64 cannot hold
             return False
-        except IndexError:
-            leaf = grown(leaf, stop, max(16, 2 * stop))
-            self._leaves = [leaf]
-            self._flat = leaf
-            return self.put(item)
-        self._stop = stop + 1
+        return True
+
+    def _lay_array(self, position: int, item: Leaf) -> bool:
+        leaf = self._flat
+        if leaf is None or item.shape != leaf.shape[1:] or item.dtype != leaf.dtype:
+            return False
+        leaf[position] = item
+        if self._cells is None and leaf.ndim == 2 and leaf.shape[1] and _shows_as_cells(leaf):
+            cells: Any = leaf.reshape(-1)
+            self._cells, self._width = memoryview(cells), leaf.shape[1]
+        return True
+
+    def make_room(self) -> bool:
+        """Double the array that `lay` writes to, if it is full; says whether it was."""
+        leaf, stop = self._flat, self._stop
+        if leaf is None or stop < len(leaf):
+            return False
+        leaf = grown(leaf, stop, max(16, 2 * stop))
+        self._leaves, self._flat, self._cells = [leaf], leaf, None
         return True
 
     def plan(self, item: Any) -> RowPlan:
@@ -300,18 +345,19 @@ class GrowingColumn(LookbackBuffer):
     def _settle(self) -> None:
         """Note, after the arrays changed, which rows `put` may write as they are."""
         leaves = self._leaves
-        self._flat = None
+        self._flat, self._cells, self._accepts, self.checked_for = None, None, _NONE, None
         if leaves is None or self._form is not None or self._pending is not NOTHING or self._source is not None:
             return
         leaf = leaves[0]
-        if leaf.dtype.kind in "biufc":
-            self._flat, self._dtype, self._shape = leaf, leaf.dtype, leaf.shape[1:]
-            self._accepts = plain_types(leaf.dtype) if leaf.ndim == 1 else frozenset()
+        if leaf.dtype.kind in "biufc" and leaf.dtype.isnative:
+            self._flat = leaf
+            if leaf.ndim == 1:
+                self._accepts = plain_types(leaf.dtype)
 
     def share_kind(self, other: GrowingColumn, leaf: Leaf) -> None:
         """Hold `leaf`, which is of the same shape and type as the one array of `other`."""
         self._leaves, self._stop = [leaf], len(leaf)
-        self._flat, self._dtype, self._shape, self._accepts = leaf, other._dtype, other._shape, other._accepts
+        self._flat, self._accepts, self._cells = leaf, other._accepts, None
 
     def _promote(self, i: int, dtype: np.dtype[Any] | None) -> Leaf:
         """Leaf `i` with another dtype, in place of the one before."""
@@ -324,3 +370,8 @@ class GrowingColumn(LookbackBuffer):
                 leaves[i] = promoted(leaves[i], self._stop, dtype)
                 self._settle()
         return (self._leaves or [])[i]
+
+
+def _shows_as_cells(leaf: Leaf) -> bool:
+    """Whether a memoryview of the array takes numbers in, and refuses arrays of other types."""
+    return leaf.dtype.char in _CELLS and leaf.flags.carray

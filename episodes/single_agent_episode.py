@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import perf_counter
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -16,6 +16,7 @@ from .episode_facts import EpisodeFacts
 from .episode_ids import fresh_id
 from .episode_parts import cut_episode, join_episode, slice_episode
 from .episode_state import episode_from_state, episode_state
+from .episode_steps import add_step, check_observation, not_steppable, put_step
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
 from .infos_buffer import InfosBuffer
 from .leaves import same_value
@@ -139,12 +140,11 @@ class SingleAgentEpisode(EpisodeFacts):
                     do="make a new SingleAgentEpisode for each reset",
                 )
             )
-        if self._given_observation_space is not None:
-            self._check_observation(observation)
+        check_observation(self, observation)
         info = as_info(infos, self.id_)
         self.observations.stage(observation)
         self.infos.append(info)
-        self._start_time = time.perf_counter()
+        self._start_time = perf_counter()
 
     def add_env_step(
         self,
@@ -176,81 +176,21 @@ class SingleAgentEpisode(EpisodeFacts):
                 After any of these the episode is as it was.
         """
         if self.is_terminated or self.is_truncated:
-            raise self._not_steppable()
+            raise not_steppable(self)
         if type(self.infos) is not InfosBuffer:
             self.own_columns()
         if terminated is not False or truncated is not False:
             terminated = as_flag(terminated, "terminated", self.id_)
             truncated = as_flag(truncated, "truncated", self.id_)
-        info = dict(infos) if type(infos) is dict else as_info(infos, self.id_)
-        observations, outputs, extras = self.observations, self.extra_model_outputs, extra_model_outputs or {}
-        if not observations.provisional and not self.is_reset:
-            raise self._not_steppable()
-        if extras.keys() != outputs.keys():
-            outputs = self._set_extra_keys(extras)
-        if self._given_observation_space is not None:
-            self._check_observation(observation)
-        late = []
-        if not self.actions.put(action):
-            late.append((self.actions, action))
-        if not self.rewards.put(reward):
-            late.append((self.rewards, reward))
-        for key, value in extras.items():
-            if not outputs[key].put(value):
-                late.append((outputs[key], value))
-        if late or not observations.put(observation):
-            self._add_rest(observation, late)
-        observations.provisional = True
+        info = infos.copy() if type(infos) is dict else as_info(infos, self.id_)
+        outputs = extra_model_outputs or {}
+        if not put_step(self, observation, action, reward, outputs):
+            add_step(self, observation, action, reward, outputs)
+        self.observations.provisional = True
         self.infos.append(info)
         if terminated or truncated:
             self.is_terminated, self.is_truncated = terminated, truncated
-        self._last_step_time = time.perf_counter()
-
-    def _add_rest(self, observation: Any, late: list[tuple[InfiniteLookbackBuffer, Any]]) -> None:
-        """Add the observation and the rows that change their column; if one is refused, take back the others."""
-        try:
-            plans = [(column, column.plan(item)) for column, item in late]
-            self.observations.stage(observation)
-        except Exception:
-            changed = [column for column, _ in late]
-            for column in (self.actions, self.rewards, *self.extra_model_outputs.values()):
-                if not any(column is one for one in changed):
-                    column.drop_last()
-            raise
-        for column, plan in plans:
-            column.add(plan)
-
-    def _not_steppable(self) -> EpisodeStateError:
-        if not self.is_reset:
-            expected, found, do = "add_env_reset first", "an episode without observation", "add the reset observation"
-        else:
-            expected, found = "a running episode", f"one that ended at t={self.t}"
-            do = "start a new SingleAgentEpisode"
-        return EpisodeStateError(explain(f"episode {self.id_}, add_env_step", expected=expected, found=found, do=do))
-
-    def _check_observation(self, observation: Any) -> None:
-        space = self._given_observation_space
-        if space is None or (type(observation) is np.ndarray and observation.shape == space.shape):
-            return
-        from epibatch.core.spaces import check_row
-
-        check_row(space, observation, f"episode {self.id_}, column 'obs' at t={self.t + self.is_reset}")
-
-    def _set_extra_keys(self, extras: dict[str, Any]) -> dict[str, InfiniteLookbackBuffer]:
-        if self.rewards.len_incl_lookback():
-            late = sorted(set(extras) - set(self.extra_model_outputs))
-            gone = sorted(set(self.extra_model_outputs) - set(extras))
-            raise EpisodeError(
-                explain(
-                    f"episode {self.id_}, extra model outputs at t={self.t}",
-                    expected=f"the keys of its first step: {sorted(self.extra_model_outputs)}",
-                    found=", ".join([f"late key {key!r}" for key in late] + [f"no {key!r}" for key in gone]),
-                    do="give every step of an episode the same extra_model_outputs",
-                )
-            )
-        self.extra_model_outputs = {key: InfiniteLookbackBuffer() for key in extras}
-        self.t_started = self._t_started
-        return self.extra_model_outputs
+        self._last_step_time = perf_counter()
 
     def validate(self) -> None:
         """Check that the columns' lengths fit one another.

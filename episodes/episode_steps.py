@@ -1,0 +1,152 @@
+"""Adding a step to all columns of an episode: as it is where it fits, checked and planned where it does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from epibatch.core.errors import EpisodeError, EpisodeStateError, explain
+
+from .growing_column import GrowingColumn
+from .infinite_lookback_buffer import InfiniteLookbackBuffer
+
+if TYPE_CHECKING:
+    from .single_agent_episode import SingleAgentEpisode
+
+_ARRAY = np.ndarray
+
+__all__ = ["add_step", "check_observation", "not_steppable", "put_step"]
+
+
+def put_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward: Any, extras: dict[str, Any]) -> bool:
+    """Add a step if the array of every column takes its row as it is.
+
+    Rows are written behind those in use, and counted only when all were taken.
+
+    Returns:
+        Whether it was added; if not, the episode is as it was and `add_step` will say what is wrong, if anything is.
+    """
+    observations, actions, rewards = episode.observations, episode.actions, episode.rewards
+    outputs = episode.extra_model_outputs
+    steps, rows = rewards._stop, observations._stop
+    if (
+        rows != steps + 1
+        or observations.checked_for is not episode._given_observation_space
+        or actions._stop != steps
+        or len(extras) != len(outputs)
+    ):
+        return False
+    try:
+        if type(reward) in rewards._accepts:
+            rewards._flat[steps] = reward  # type: ignore[index]
+        elif not rewards.lay(steps, reward):
+            return False
+        if type(action) in actions._accepts:
+            actions._flat[steps] = action  # type: ignore[index]
+        elif not actions.lay(steps, action):
+            return False
+        for key, column in outputs.items():
+            row = extras[key]
+            if column._stop != steps:
+                return False
+            if type(row) in column._accepts:
+                column._flat[steps] = row  # type: ignore[index]
+            elif type(row) is _ARRAY and column._cells is not None:
+                begin = steps * column._width
+                column._cells[begin : begin + column._width] = row
+            elif not column.lay(steps, row):
+                return False
+        cells = observations._cells
+        if cells is not None and type(observation) is _ARRAY:
+            begin = rows * observations._width
+            cells[begin : begin + observations._width] = observation
+        else:
+            if type(observation) is not _ARRAY:
+                check_observation(episode, observation)
+            if not observations.lay(rows, observation):
+                return False
+    except (IndexError, ValueError):  # a full array, or an array that is no row of it
+        full = [one.make_room() for one in (observations, actions, rewards, *outputs.values())]
+        return any(full) and put_step(episode, observation, action, reward, extras)
+    except (KeyError, OverflowError):
+        return False
+    actions._stop = rewards._stop = rows
+    observations._stop = rows + 1
+    for output in outputs.values():
+        output._stop = rows
+    return True
+
+
+def add_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward: Any, extras: dict[str, Any]) -> None:
+    """Add a step whose rows may be anything (see `SingleAgentEpisode.add_env_step`, also for what it raises)."""
+    observations, outputs = episode.observations, episode.extra_model_outputs
+    if not observations.provisional and not episode.is_reset:
+        raise not_steppable(episode)
+    if extras.keys() != outputs.keys():
+        outputs = _set_extra_keys(episode, extras)
+    check_observation(episode, observation)
+    rows: list[tuple[GrowingColumn, Any]] = [(episode.actions, action), (episode.rewards, reward)]
+    rows += [(outputs[key], row) for key, row in extras.items()]
+    late = [(column, row) for column, row in rows if not column.put(row)]
+    if late or not observations.put(observation):
+        _add_rest(episode, observation, late)
+    leaf = observations._flat
+    if leaf is not None and leaf.shape[1:] == np.shape(observation):
+        observations.checked_for = episode._given_observation_space
+
+
+def _add_rest(episode: SingleAgentEpisode, observation: Any, late: list[tuple[GrowingColumn, Any]]) -> None:
+    """Add the observation and the rows that change their column; if one is refused, take back the others."""
+    try:
+        plans = [(column, column.plan(item)) for column, item in late]
+        episode.observations.stage(observation)
+    except Exception:
+        changed = [column for column, _ in late]
+        for column in (episode.actions, episode.rewards, *episode.extra_model_outputs.values()):
+            if not any(column is one for one in changed):
+                column.drop_last()
+        raise
+    for planned, plan in plans:
+        planned.add(plan)
+
+
+def not_steppable(episode: SingleAgentEpisode) -> EpisodeStateError:
+    """The error of a step that is added before the reset or after the end."""
+    if not episode.is_reset:
+        expected, found, do = "add_env_reset first", "an episode without observation", "add the reset observation"
+    else:
+        expected, found = "a running episode", f"one that ended at t={episode.t}"
+        do = "start a new SingleAgentEpisode"
+    return EpisodeStateError(explain(f"episode {episode.id_}, add_env_step", expected=expected, found=found, do=do))
+
+
+def check_observation(episode: SingleAgentEpisode, observation: Any) -> None:
+    """Check an observation that is to be added against the space that the episode was given.
+
+    Raises:
+        SpaceError: it does not fit.
+    """
+    space = episode._given_observation_space
+    if space is None or (type(observation) is np.ndarray and observation.shape == space.shape):
+        return
+    from epibatch.core.spaces import check_row
+
+    check_row(space, observation, f"episode {episode.id_}, column 'obs' at t={episode.t + episode.is_reset}")
+
+
+def _set_extra_keys(episode: SingleAgentEpisode, extras: dict[str, Any]) -> dict[str, InfiniteLookbackBuffer]:
+    if episode.rewards.len_incl_lookback():
+        late = sorted(set(extras) - set(episode.extra_model_outputs))
+        gone = sorted(set(episode.extra_model_outputs) - set(extras))
+        raise EpisodeError(
+            explain(
+                f"episode {episode.id_}, extra model outputs at t={episode.t}",
+                expected=f"the keys of its first step: {sorted(episode.extra_model_outputs)}",
+                found=", ".join([f"late key {key!r}" for key in late] + [f"no {key!r}" for key in gone]),
+                do="give every step of an episode the same extra_model_outputs",
+            )
+        )
+    episode.extra_model_outputs = {key: InfiniteLookbackBuffer() for key in extras}
+    episode.t_started = episode.t_started
+    return episode.extra_model_outputs

@@ -1,0 +1,145 @@
+"""Steps: the short way of adding them gives what the long way gives, whatever the rows are."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from epibatch.core.errors import EpibatchError
+from epibatch.episodes import single_agent_episode
+from epibatch.episodes.growing_column import GrowingColumn
+from epibatch.episodes.single_agent_episode import SingleAgentEpisode
+
+SCALARS: list[Any] = [
+    1,
+    -2,
+    True,
+    0.5,
+    2**70,
+    10**400,
+    np.float32(0.1),
+    np.float64(0.1),
+    np.int64(7),
+    np.uint8(3),
+    "x",
+    None,
+]
+ARRAYS = [
+    np.array([1, 2], np.float32),
+    np.array([1, 2], np.float32)[::-1],
+    np.arange(6, dtype=np.float32).reshape(2, 3)[:, 1],
+    np.array([1, 2], np.float64),
+    np.array([1, 2], ">f4"),
+    np.array([1, 2], np.float16),
+    np.array([1, 2], np.longlong),
+    np.array([1, 2], np.int64),
+    np.array([True, False]),
+    np.array([1, 2], np.complex64),
+    np.array([1, 2], "M8[s]"),
+    np.array([1, 2, 3], np.float32),
+    np.zeros(0, np.float32),
+    np.array(1.5, np.float32),
+    np.arange(4, dtype=np.uint8).reshape(2, 2),
+    np.array(["a", "b"]),
+]
+NESTED: list[Any] = [{"a": 1, "b": np.ones(2)}, {"b": np.ones(2), "a": 2}, (1.0, 2), [1.0, 2.0], b"ab"]
+SPACES = [None, gym.spaces.Box(-9, 9, (2,), np.float32), gym.spaces.Discrete(9), gym.spaces.Box(0, 9, (2, 2), np.uint8)]
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> list[tuple[Any, ...]]:
+    """Steps whose rows are mostly alike, column by column, and sometimes are not."""
+    anything = st.sampled_from([*SCALARS, *ARRAYS, *NESTED])
+    usual = {key: draw(anything) for key in ("obs", "action", "reward", "x", "y")}
+    count = draw(st.sampled_from([3, 20, 70]))
+    odd = {draw(st.integers(0, count - 1)) for _ in range(draw(st.integers(0, 4)))}
+    steps = []
+    for i in range(count):
+        row = dict(usual)
+        if i in odd:
+            row[draw(st.sampled_from(list(row)))] = draw(anything)
+        keys = draw(st.permutations(["x", "y"])) if i in odd else ["x", "y"]
+        extras = {key: row[key] for key in keys[: draw(st.integers(1, 2)) if i in odd else 2]}
+        steps.append((row["obs"], row["action"], row["reward"], extras))
+    return steps
+
+
+def fresh(row: Any) -> Any:
+    """Another object of the same value and layout, as an environment would give one."""
+    if isinstance(row, np.ndarray):
+        other = np.lib.stride_tricks.as_strided(row) if row.size else row
+        other = other.copy() if row.flags.c_contiguous else np.repeat(row, 2, -1)[..., ::2]
+        other.flags.writeable = True
+        return other
+    return {key: fresh(value) for key, value in row.items()} if isinstance(row, dict) else row
+
+
+def spoil(row: Any) -> None:
+    """Overwrite an array, as an environment that reuses it would."""
+    if isinstance(row, np.ndarray) and row.dtype.kind in "biufc":
+        row[...] = 99
+
+
+def grown(program: list[tuple[Any, ...]], space: Any) -> tuple[SingleAgentEpisode | None, list[str]]:
+    """An episode of these steps, and what was refused."""
+    episode, refused = SingleAgentEpisode(id_="e", observation_space=space), []
+    try:
+        episode.add_env_reset(fresh(program[0][0]))
+    except EpibatchError as error:
+        return None, [str(error)]
+    for step in program:
+        observation, action, reward, extras = (fresh(row) for row in step)
+        try:
+            episode.add_env_step(observation, action, reward, extra_model_outputs=extras)
+        except (EpibatchError, OverflowError) as error:
+            refused.append(str(error))
+        for row in (observation, action, reward, *extras.values()):
+            spoil(row)
+    return episode, refused
+
+
+@given(program=programs(), space=st.sampled_from(SPACES))
+@settings(deadline=None, derandomize=True, max_examples=250)
+def test_any_steps_give_what_planning_each_row_gives(program: list[tuple[Any, ...]], space: Any) -> None:
+    found, refused = grown(program, space)
+    with (
+        mock.patch.object(single_agent_episode, "put_step", return_value=False),
+        mock.patch.object(GrowingColumn, "put", return_value=False),
+    ):
+        expected, refused_there = grown(program, space)
+    assert refused == refused_there
+    if found is None or expected is None:
+        assert found is expected
+        return
+    assert found.equals(expected)
+    assert found.observations.provisional and expected.observations.provisional
+    found.validate()
+
+
+@pytest.mark.parametrize("observation", [np.array([1, 2], np.float32), 3, np.zeros((2, 2), np.uint8)])
+def test_ordinary_steps_go_the_short_way(observation: Any) -> None:
+    space = gym.spaces.Discrete(9) if isinstance(observation, int) else gym.spaces.Box(0, 9, observation.shape)
+    episode = SingleAgentEpisode(observation_space=space)
+    episode.add_env_reset(observation)
+    with mock.patch.object(single_agent_episode, "add_step", wraps=single_agent_episode.add_step) as long_way:
+        for _ in range(100):
+            extras = {"p": np.float32(0.5), "q": np.zeros(2, np.float32)}
+            episode.add_env_step(observation, np.int64(1), 1.0, extra_model_outputs=extras)
+    assert len(episode) == 100
+    assert long_way.call_count <= 2
+
+
+def test_a_scalar_observation_outside_its_kind_is_refused_on_the_short_way_too() -> None:
+    episode = SingleAgentEpisode(observation_space=gym.spaces.Discrete(9))
+    episode.add_env_reset(1)
+    for _ in range(3):
+        episode.add_env_step(2, 0, 0.0)
+    with pytest.raises(EpibatchError, match="column 'obs' at t=4"):
+        episode.add_env_step(0.5, 0, 0.0)
+    assert len(episode) == 3
