@@ -7,7 +7,7 @@ from typing import Any
 from epibatch.core.columns import Columns
 from epibatch.core.errors import EpibatchError, UnknownNameError, add_context, explain, nearest
 
-from .indexing import Indices, acting, check_newest
+from .indexing import WATCH, Indices, check_newest
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
 from .leaves import shielded
 
@@ -69,7 +69,8 @@ class EpisodeGetters:
     def get_rewards(self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None) -> Any:
         """Rewards; read-only for pieces of acting pipelines, as `set_rewards` says."""
         rows = self.rewards.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
-        return shielded(rows) if acting() else rows
+        watch = WATCH.get()
+        return shielded(rows) if watch is not None and watch.acting else rows
 
     def get_extra_model_outputs(
         self, key: str, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None
@@ -108,7 +109,8 @@ class EpisodeGetters:
 
     def _set(self, buffer: Any, name: str, new_data: Any, at_indices: Indices, neg_index_as_lookback: bool) -> None:
         try:
-            if name == Columns.REWARDS:
+            watch = WATCH.get()
+            if watch is not None and watch.acting and name == Columns.REWARDS:
                 check_newest(at_indices, buffer.lookback, buffer.len_incl_lookback(), neg_index_as_lookback)
             buffer.set(new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback)
         except EpibatchError as error:

@@ -18,10 +18,10 @@ import numpy as np
 from epibatch.core.errors import EpisodeIndexError, EpisodeStateError, LookbackError, explain
 
 __all__ = [
+    "WATCH",
     "HistoryWatch",
     "Indices",
     "Positions",
-    "acting",
     "check_newest",
     "check_writable",
     "may_write",
@@ -65,7 +65,7 @@ class HistoryWatch:
             )
 
 
-_WATCH: ContextVar[HistoryWatch | None] = ContextVar("epibatch_history_watch", default=None)
+WATCH: ContextVar[HistoryWatch | None] = ContextVar("epibatch_history_watch", default=None)
 
 
 class watch_history:  # a class: a generator's context manager takes four times as long
@@ -79,11 +79,11 @@ class watch_history:  # a class: a generator's context manager takes four times 
         self._watch = watch
 
     def __enter__(self) -> HistoryWatch:
-        self._token = _WATCH.set(self._watch)
+        self._token = WATCH.set(self._watch)
         return self._watch
 
     def __exit__(self, *_: object) -> None:
-        _WATCH.reset(self._token)
+        WATCH.reset(self._token)
 
 
 def check_writable() -> None:
@@ -92,7 +92,7 @@ def check_writable() -> None:
     Raises:
         EpisodeStateError: such a piece is running.
     """
-    watch = _WATCH.get()
+    watch = WATCH.get()
     if watch is not None and not watch.writable:
         raise EpisodeStateError(
             explain(
@@ -106,24 +106,18 @@ def check_writable() -> None:
 
 def may_write() -> bool:
     """Whether the piece that runs, if any, may write to episodes."""
-    watch = _WATCH.get()
+    watch = WATCH.get()
     return watch is None or watch.writable
-
-
-def acting() -> bool:
-    """Whether a plain piece of an acting pipeline is running."""
-    watch = _WATCH.get()
-    return watch is not None and watch.acting
 
 
 def check_newest(indices: Indices, lookback: int, total: int, neg_index_as_lookback: bool) -> None:
     """Refuse to overwrite rewards of steps that an acting pipeline was shown before: each step would do it again.
 
+    It is for pieces of such pipelines, that is where the watch says `acting`.
+
     Raises:
-        EpisodeStateError: a piece of such a pipeline is running, and asks for more than the last row.
+        EpisodeStateError: more than the last row is asked for.
     """
-    if not acting():
-        return
     positions: Sequence[int] | Positions
     if indices is None or isinstance(indices, (slice, list, tuple, np.ndarray)):
         positions = positions_of(indices, lookback, total, neg_index_as_lookback, False)
@@ -145,7 +139,7 @@ def check_newest(indices: Indices, lookback: int, total: int, neg_index_as_lookb
 def note_history(first: int, lookback: int, t_started: int) -> None:
     """Tell the running watch, if any, that row `first` (absolute) of a chunk is read."""
     if first < lookback:
-        watch = _WATCH.get()
+        watch = WATCH.get()
         if watch is not None:
             watch.note(lookback - first, lookback, t_started)
 

@@ -177,6 +177,20 @@ class InfiniteLookbackBuffer(GrowingColumn):
             out.append(column)
         return unflatten(form, out)
 
+    def _filled_span(self, start: int, stop: int, fill: Any) -> Any:
+        low, high = max(start, 0), min(stop, self._stop)
+        if low >= high or self._leaves is None or (self._pending is not NOTHING and stop > self._stop):
+            return super()._filled_span(start, stop, fill)
+        out = []
+        for leaf in self._leaves:
+            value = fill if leaf.dtype == object else np.asarray(fill).astype(leaf.dtype)
+            column = np.empty((stop - start, *leaf.shape[1:]), leaf.dtype)
+            column[: low - start] = value
+            column[low - start : high - start] = leaf[low:high]
+            column[high - start :] = value
+            out.append(column)
+        return unflatten(self._form, out)
+
     @staticmethod
     def _repeated(row: Any, count: int) -> Any:
         return map_struct(lambda leaf: np.repeat(np.asarray(leaf)[None], count, 0), row)
@@ -283,12 +297,7 @@ class InfiniteLookbackBuffer(GrowingColumn):
                 self._source.write_newest(row)
             else:
                 self._restage(row)
-        elif self._flat is not None and type(row) in self._accepts:
-            try:
-                self._flat[position] = row
-            except OverflowError:
-                write_row(self, position, row)
-        else:
+        elif not self.lay(position, row):
             write_row(self, position, row)
 
     def _write_rows(self, positions: Positions, new_data: Any) -> None:

@@ -83,6 +83,16 @@ class InfosBuffer(LookbackBuffer):
         for position, row in zip(positions, new_data):
             self._data[position] = row
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Empty dicts, which most infos are, as nothing but their number."""
+        rows = {i: row for i, row in enumerate(self._data) if type(row) is not dict or row}
+        return {"count": len(self._data), "rows": rows, "lookback": self.lookback, "t_started": self.t_started}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        rows = state["rows"]
+        self._data = [rows.get(i, {}) for i in range(state["count"])]
+        self.lookback, self.t_started = state["lookback"], state["t_started"]
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, InfosBuffer):
             return NotImplemented

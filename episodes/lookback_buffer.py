@@ -9,12 +9,12 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeIndexError, SpaceError, explain
 
-from .indexing import Indices, Positions, check_writable, may_write, note_history, position_of, positions_of
+from .indexing import WATCH, Indices, Positions, check_writable, note_history, position_of, positions_of
 from .leaves import shielded
 
 __all__ = ["LookbackBuffer"]
 
-_MANY = (list, tuple, np.ndarray, range)
+_SEVERAL = (slice, list, tuple, np.ndarray, range, type(None))
 
 
 class LookbackBuffer(ABC):
@@ -61,7 +61,8 @@ class LookbackBuffer(ABC):
         """Write rows to absolute positions that all exist."""
 
     def __len__(self) -> int:
-        return max(0, self.len_incl_lookback() - self.lookback)
+        length = self.len_incl_lookback() - self.lookback
+        return length if length > 0 else 0
 
     def __getitem__(self, indices: Indices) -> Any:
         return self.get(indices)
@@ -93,20 +94,17 @@ class LookbackBuffer(ABC):
         """
         if one_hot_discrete:
             return self._one_hot(indices, neg_index_as_lookback, fill)
-        rows = self._get(indices, neg_index_as_lookback, fill)
-        return rows if may_write() else shielded(rows)
-
-    def _get(self, indices: Indices, neg_index_as_lookback: bool, fill: Any) -> Any:
         total = self.len_incl_lookback()
-        if indices is None:
-            return self._span(self.lookback, total)
-        if isinstance(indices, slice):
-            if fill is None and indices.step is None:
-                return self._get_span(indices, total, neg_index_as_lookback)
-            return self._get_many(indices, total, neg_index_as_lookback, fill)
-        if isinstance(indices, _MANY):
-            return self._get_many(indices, total, neg_index_as_lookback, fill)
-        return self._get_one(indices, total, neg_index_as_lookback, fill)
+        if type(indices) is slice and (indices.step is None or indices.step == 1):
+            rows = self._get_span(indices, total, neg_index_as_lookback, fill)
+        elif indices is None:
+            rows = self._span(self.lookback, total)
+        elif type(indices) is not int and isinstance(indices, _SEVERAL):
+            rows = self._get_many(indices, total, neg_index_as_lookback, fill)
+        else:
+            rows = self._get_one(indices, total, neg_index_as_lookback, fill)
+        watch = WATCH.get()
+        return rows if watch is None or watch.writable else shielded(rows)
 
     def _get_one(self, index: Any, total: int, neg_index_as_lookback: bool, fill: Any) -> Any:
         lookback = self.lookback
@@ -122,25 +120,33 @@ class LookbackBuffer(ABC):
             raise self._out_of_range(index, total)
         return self._fill_row(fill)
 
-    def _get_span(self, indices: slice, total: int, neg_index_as_lookback: bool) -> Any:
-        lookback, start, stop = self.lookback, indices.start, indices.stop
-        if start is None:
+    def _get_span(self, indices: slice, total: int, neg_index_as_lookback: bool, fill: Any) -> Any:
+        lookback, low, high = self.lookback, indices.start, indices.stop
+        if low is None:
             low = lookback
-        elif type(start) is int:
-            low = max(0, lookback + start if start >= 0 or neg_index_as_lookback else total + start)
+        elif type(low) is int:
+            low += lookback if low >= 0 or neg_index_as_lookback else total
         else:
-            return self._get_many(indices, total, neg_index_as_lookback, None)
-        if stop is None:
+            low = position_of(low, lookback, total, neg_index_as_lookback)
+        if high is None:
             high = total
-        elif type(stop) is int:
-            high = min(total, lookback + stop if stop >= 0 or neg_index_as_lookback else total + stop)
+        elif type(high) is int:
+            high += lookback if high >= 0 or neg_index_as_lookback else total
         else:
-            return self._get_many(indices, total, neg_index_as_lookback, None)
+            high = position_of(high, lookback, total, neg_index_as_lookback)
+        if fill is None:
+            low, high = low if low > 0 else 0, high if high < total else total
         if low >= high:
             return self._rows(range(0))
         if low < lookback:
             note_history(low, lookback, self.t_started)
-        return self._span(low, high)
+        if low >= 0 and high <= total:
+            return self._span(low, high)
+        return self._filled_span(low, high, fill)
+
+    def _filled_span(self, start: int, stop: int, fill: Any) -> Any:
+        """The rows at absolute positions `start` to `stop`; those that do not exist are the fill row."""
+        return self._filled_rows(np.arange(start, stop, dtype=np.int64), fill)
 
     def _get_many(self, indices: Any, total: int, neg_index_as_lookback: bool, fill: Any) -> Any:
         positions = positions_of(indices, self.lookback, total, neg_index_as_lookback, fill is not None)
@@ -169,14 +175,19 @@ class LookbackBuffer(ABC):
             EpisodeIndexError: rows that do not exist, or another number of rows than addressed.
             EpisodeStateError: a piece is running that did not declare to write.
         """
-        check_writable()
+        watch = WATCH.get()
+        if watch is not None and not watch.writable:
+            check_writable()
         total = self.len_incl_lookback()
-        if at_indices is None or isinstance(at_indices, (slice, *_MANY)):
+        if type(at_indices) is int:
+            position = self.lookback + at_indices if at_indices >= 0 or neg_index_as_lookback else total + at_indices
+        elif not isinstance(at_indices, _SEVERAL):
+            position = position_of(at_indices, self.lookback, total, neg_index_as_lookback)
+        else:
             positions = positions_of(at_indices, self.lookback, total, neg_index_as_lookback, False)
             self._check_inside(positions, at_indices, total)
             self._write_rows(positions, new_data)
             return
-        position = position_of(at_indices, self.lookback, total, neg_index_as_lookback)
         if not 0 <= position < total:
             raise self._out_of_range(at_indices, total)
         self._write_row(position, new_data)

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from epibatch.core.errors import EpisodeIndexError
 from epibatch.episodes.infos_buffer import InfosBuffer
@@ -42,3 +49,24 @@ def test_given_dicts_are_copied_shallowly() -> None:
     info_with["more"] = [1]
     inner.append(1)
     assert episode.get_infos() == [{"a": 1}, {"inner": [0, 1]}]
+
+
+@given(
+    rows=st.lists(
+        st.sampled_from([{}, {"a": 1}, {"b": [1, {}]}, None, [], "text", 0, np.zeros(0), np.ones(2)]), max_size=9
+    ),
+    lookback=st.integers(0, 9),
+    clone=st.sampled_from([copy.deepcopy, lambda buffer: pickle.loads(pickle.dumps(buffer))]),
+)
+def test_copies_hold_the_same_rows_and_none_of_them_twice(rows: list[Any], lookback: int, clone: Any) -> None:
+    buffer = InfosBuffer([copy.copy(row) for row in rows], lookback)
+    buffer.t_started = 7
+    other = clone(buffer)
+    assert other == buffer and other.t_started == 7
+    assert [type(row) for row in other.data] == [type(row) for row in rows]
+    dicts = [row for row in other.data if type(row) is dict]
+    assert len({id(row) for row in (*dicts, *filter(lambda row: type(row) is dict, buffer.data))}) == 2 * len(dicts)
+
+
+def test_empty_infos_cost_next_to_nothing_in_a_pickle() -> None:
+    assert len(pickle.dumps(InfosBuffer([{} for _ in range(10_000)]))) < 1_000
