@@ -44,6 +44,7 @@ class GrowingColumn(LookbackBuffer):
         "_form",
         "_leaves",
         "_pending",
+        "_shape",
         "_source",
         "_stop",
         "_width",
@@ -174,7 +175,7 @@ class GrowingColumn(LookbackBuffer):
 
     def _lay_array(self, position: int, item: Leaf) -> bool:
         leaf = self._flat
-        if leaf is None or item.shape != leaf.shape[1:] or item.dtype != leaf.dtype:
+        if leaf is None or item.shape != self._shape or item.dtype != leaf.dtype:
             return False
         leaf[position] = item
         if self._cells is None and leaf.ndim == 2 and leaf.shape[1] and _shows_as_cells(leaf):
@@ -350,14 +351,14 @@ class GrowingColumn(LookbackBuffer):
             return
         leaf = leaves[0]
         if leaf.dtype.kind in "biufc" and leaf.dtype.isnative:
-            self._flat = leaf
+            self._flat, self._shape = leaf, leaf.shape[1:]
             if leaf.ndim == 1:
                 self._accepts = plain_types(leaf.dtype)
 
     def share_kind(self, other: GrowingColumn, leaf: Leaf) -> None:
         """Hold `leaf`, which is of the same shape and type as the one array of `other`."""
         self._leaves, self._stop = [leaf], len(leaf)
-        self._flat, self._accepts, self._cells = leaf, other._accepts, None
+        self._flat, self._shape, self._accepts, self._cells = leaf, other._shape, other._accepts, None
 
     def _promote(self, i: int, dtype: np.dtype[Any] | None) -> Leaf:
         """Leaf `i` with another dtype, in place of the one before."""
