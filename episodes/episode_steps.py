@@ -42,21 +42,8 @@ def put_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward:
             rewards._flat[steps] = reward  # type: ignore[index]
         elif not rewards.lay(steps, reward):
             return False
-        if type(action) in actions._accepts:
-            actions._flat[steps] = action  # type: ignore[index]
-        elif not actions.lay(steps, action):
+        if not actions.lay(steps, action) or not _lay_outputs(outputs, steps, extras):
             return False
-        for key, column in outputs.items():
-            row = extras[key]
-            if column._stop != steps:
-                return False
-            if type(row) in column._accepts:
-                column._flat[steps] = row  # type: ignore[index]
-            elif type(row) is _ARRAY and column._cells is not None:
-                begin = steps * column._width
-                column._cells[begin : begin + column._width] = row
-            elif not column.lay(steps, row):
-                return False
         cells = observations._cells
         if cells is not None and type(observation) is _ARRAY:
             begin = rows * observations._width
@@ -75,6 +62,22 @@ def put_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward:
     observations._stop = rows + 1
     for output in outputs.values():
         output._stop = rows
+    return True
+
+
+def _lay_outputs(outputs: dict[str, InfiniteLookbackBuffer], position: int, extras: dict[str, Any]) -> bool:
+    """What `GrowingColumn.lay` does, for each model output."""
+    for key, column in outputs.items():
+        row = extras[key]
+        if column._stop != position:
+            return False
+        if type(row) in column._accepts:
+            column._flat[position] = row  # type: ignore[index]
+        elif type(row) is _ARRAY and column._cells is not None:
+            begin = position * column._width
+            column._cells[begin : begin + column._width] = row
+        elif not column.lay(position, row):
+            return False
     return True
 
 
