@@ -93,8 +93,9 @@ class LearnsAsWell(Target):
 
 def recorded_returns(options: Options) -> Measured:
     """What `python -m benchmarks.ppo_seeds` found; that takes minutes per seed, so it is kept."""
-    record = read_record()
-    values = {name: list(side["returns"].values()) for name, side in record.items()}
+    record = {name: side["returns"] for name, side in read_record().items()}
+    seeds = [seed for seed in record.get(OURS, ()) if all(seed in returns for returns in record.values())]
+    values = {name: [returns[seed] for seed in seeds] for name, returns in record.items() if seeds}
     means = [
         f"{name} {statistics.mean(own):.0f} +- {statistics.stdev(own):.0f} over {len(own)} seeds"
         for name, own in values.items()

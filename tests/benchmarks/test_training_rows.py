@@ -35,7 +35,7 @@ def test_without_rllib_there_is_nothing_to_compare_with():
 
 
 def test_the_record(tmp_path, monkeypatch):
-    record = {OURS: {"returns": {"0": 100.0, "1": 200.0}}, RLLIB: {"returns": {"0": 90.0, "1": 110.0}}}
+    record = {OURS: {"returns": {"0": 100.0, "1": 200.0}}, RLLIB: {"returns": {"7": 1.0, "1": 110.0, "0": 90.0}}}
     path = tmp_path / "ppo_seeds.json"
     monkeypatch.setattr(ppo_seeds, "RECORD", path)
     assert recorded_returns(Options()).values == {}

@@ -91,6 +91,14 @@ def test_earlier_chunks_of_an_ended_episode(toys):
     assert returns[6:] == returns[:2] or returns[6:] == returns[1:3]
 
 
+def test_all_environments_tell_of_the_last_vector_step_of_whole_episodes(toys):
+    log = Log()
+    runner = toys.runner(2, config=toys.config(2).callbacks(**log.functions(["on_episode_step", "on_episode_end"])))
+    assert len(runner.sample(num_episodes=1)) == 1
+    steps = [("on_episode_step", env, t, 1000 * env + t) for t in (1, 2, 3) for env in (0, 1)]
+    assert log.calls == [*steps[:5], ("on_episode_end", 0, 3, 3), steps[5]]
+
+
 def test_samples_are_the_same_with_and_without(toys):
     def sampled(config):
         runner = toys.runner(2, config=config)
