@@ -20,7 +20,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-latest test-oldest lint format types unit examples learning bench bench-readme conformance dist-check clean
+.PHONY: help setup demo test test-latest test-oldest lint format types unit examples learning bench bench-readme bench-memory conformance dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ bench: $(BENCH_READY) ## time every row beside RLlib and plain NumPy, some minut
 
 bench-readme: $(READY) ## put the newest figures of make bench into README.md (RESULTS="a.json b.json": those)
 	$(BIN)/python -m benchmarks readme $(RESULTS)
+
+bench-memory: $(BENCH_READY) ## memory of a train batch, and of ten million steps of training, some minutes (ARGS="--steps 1000000")
+	$(BIN)/python -m benchmarks.memory $(ARGS)
 
 conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n sets how many random cases)
 	OMP_NUM_THREADS=1 $(if $(CASES),EPIBATCH_CASES=$(CASES)) $(BIN)/python -m pytest tests/conformance

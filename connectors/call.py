@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..episodes.column_parts import lengths_of
 from ..episodes.vector_episodes import VectorEpisodes
+from .acting_module import is_stateful
 from .chunk_keys import chunk_keys
 from .lengthened import lengthened
 
@@ -39,6 +41,7 @@ class Call:
         "_looked",
         "_plain",
         "_positions",
+        "_stateful",
         "_vector",
         "episodes",
         "explore",
@@ -78,14 +81,22 @@ class Call:
         self._lengthened: list[Any] | None = None
         self._positions: dict[int, int] | None = None
         self._vector: VectorEpisodes | None = None
+        self._stateful: bool | None = None
         self._looked = False
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the module is recurrent."""
+        if self._stateful is None:
+            self._stateful = is_stateful(self.rl_module)
+        return self._stateful
 
     @property
     def vector(self) -> VectorEpisodes | None:
         """The episodes, if whole columns can be read from a block."""
         if not self._looked:
             episodes, self._looked = self.episodes, True
-            whole = isinstance(episodes, VectorEpisodes) and episodes.columnar and self._lengthened is None
+            whole = type(episodes) is VectorEpisodes and episodes.columnar and self._lengthened is None
             self._vector = episodes if whole else None  # type: ignore[assignment]
         return self._vector
 
@@ -97,24 +108,29 @@ class Call:
     def recording(self) -> VectorEpisodes | None:
         """The episodes, if they are the ones that a recorder is adding to."""
         episodes = self.episodes
-        return episodes if isinstance(episodes, VectorEpisodes) and episodes.recording else None
+        return episodes if type(episodes) is VectorEpisodes and episodes.recording else None
 
     def ends(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Whether each chunk's episode was terminated, and truncated, at its end: bool, [2, chunks]."""
         episodes = self.vector
         if episodes is not None:
             return np.stack([episodes.terminateds(), episodes.truncateds()])
-        flags = [(episode.is_terminated, episode.is_truncated) for episode in self.episodes]
-        return np.array(flags, np.bool_).reshape(-1, 2).T
+        terminateds = [episode.is_terminated for episode in self.episodes]
+        return np.array([terminateds, [episode.is_truncated for episode in self.episodes]], np.bool_)
 
     def history(self, chunk: int) -> tuple[int, int]:
         """Step at which a chunk starts, and how many steps before that it holds."""
+        started, lookbacks = self.histories()
+        return int(started[chunk]), int(lookbacks[chunk])
+
+    def histories(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Step at which each chunk starts, and how many steps before that it holds: int64, [2, chunks]."""
         episodes = self.vector
         if episodes is not None:
-            own = episodes.chunks[chunk]
-            return own.t_started, own.start - own.low
-        episode = self.episodes[chunk]
-        return episode.t_started, episode.rewards.lookback
+            chunks = episodes.chunks
+            return np.array([[own.t_started for own in chunks], [own.start - own.low for own in chunks]], np.int64)
+        started = [episode.t_started for episode in self.episodes]
+        return np.array([started, [episode.rewards.lookback for episode in self.episodes]], np.int64)
 
     @property
     def keys(self) -> list[tuple[Any, ...]]:
@@ -129,9 +145,7 @@ class Call:
         if self._lengths is None:
             episodes = self.episodes
             self._lengths = (
-                episodes.lengths()
-                if isinstance(episodes, VectorEpisodes)
-                else np.fromiter((len(episode) for episode in episodes), np.int64, len(episodes))
+                episodes.lengths() if isinstance(episodes, VectorEpisodes) else np.array(lengths_of(episodes), np.int64)
             )
         return self._lengths
 

@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.structs import flatten
+from epibatch.core.padding import PaddedLayout, pad
+from epibatch.core.structs import flatten, map_struct
+
+from ..episodes.column_parts import ColumnParts
 
 __all__ = ["EpisodeColumn"]
 
@@ -17,13 +20,14 @@ class EpisodeColumn:
     It stands for `{key: [items]}` of the plain layout without taking it apart.
 
     Args:
-        data: Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects.
+        data: Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects, or
+            the chunks' own rows as `ColumnParts`, which are joined when somebody asks for `data`.
         counts: Rows of each chunk (int64, [number of chunks]); None: one row each.
         single: Whether a plain piece sees each row as an item of its own; otherwise it sees one
             item that holds all of a chunk's rows.
     """
 
-    __slots__ = ("counts", "data", "single")
+    __slots__ = ("_data", "counts", "single")
 
     def __init__(
         self,
@@ -32,9 +36,36 @@ class EpisodeColumn:
         *,
         single: bool = False,
     ) -> None:
-        self.data = data
+        self._data = data
         self.counts = counts
         self.single = single or counts is None
+
+    @property
+    def data(self) -> Any:
+        """Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects."""
+        if type(self._data) is ColumnParts:
+            self._data = self._data.joined()
+        return self._data
+
+    @data.setter
+    def data(self, data: Any) -> None:
+        self._data = data
+
+    @property
+    def holds_objects(self) -> bool:
+        """Whether the rows are a list of Python objects, which no piece turns into arrays."""
+        return isinstance(self._data, list)
+
+    def padded(self, layout: PaddedLayout) -> Any:
+        """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is.
+
+        Args:
+            layout: Of chunks with as many rows as these.
+        """
+        if type(self._data) is not ColumnParts:
+            return map_struct(lambda leaf: pad(leaf, layout), self.data)
+        rows = self._data.joined((-layout.counts % layout.max_seq_len).tolist())
+        return map_struct(lambda leaf: leaf.reshape(layout.num_sequences, layout.max_seq_len, *leaf.shape[1:]), rows)
 
     def __len__(self) -> int:
         return len(self.data if isinstance(self.data, list) else flatten(self.data)[0][0])

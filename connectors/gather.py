@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,11 +12,13 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain, nearest
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
+from ..episodes.column_parts import ColumnParts
 from ..episodes.newest_rows import newest_rows
 from .call import Call
+from .episode_column import EpisodeColumn
 from .layouts import join_rows
 
-__all__ = ["gather", "latest_observations", "output_keys"]
+__all__ = ["gather", "gather_column", "latest_observations", "output_keys"]
 
 
 def output_keys(call: Call) -> list[str]:
@@ -53,8 +56,33 @@ def gather(call: Call, name: str, *, plus_one: bool = False, last: Any = None) -
     Returns:
         Arrays of shape [sum of lengths (+ number of chunks), ...]; copies, never views of an episode.
     """
+    data = _gathered(call, name, plus_one, last)
+    return data.joined() if type(data) is ColumnParts else data
+
+
+def gather_column(call: Call, name: str, *, last: Any = None) -> EpisodeColumn:
+    """One column of all chunks, with a bootstrap row each if the call has them.
+
+    Its rows are looked up now and copied when they are needed, so that they go straight into the layout that is wanted.
+
+    Args:
+        call: The running call.
+        name: `obs`, `actions`, `rewards` or the key of a model output.
+        last: Value of the bootstrap rows; default: the last observation, or the last step again.
+    """
+    return EpisodeColumn(_gathered(call, name, call.plus_one, last), call.counts)
+
+
+def _gathered(call: Call, name: str, plus_one: bool, last: Any) -> Any:
+    """The column's arrays, or its parts where nothing but joining them is left to do."""
     vector = call.vector
-    data = _from_list(call, name, plus_one) if vector is None else vector.gather(name, plus_one=plus_one)
+    if vector is not None:
+        data = vector.gather(name, plus_one=plus_one)
+    else:
+        parts = _parts(call, name, plus_one, last)
+        if parts is not None:
+            return parts
+        data = _from_list(call, name, plus_one)
     _refuse_ragged(call, name, data, plus_one)
     if plus_one and last is not None and call.lengthened is None:
         ends = np.cumsum(call.lengths + 1) - 1
@@ -63,33 +91,43 @@ def gather(call: Call, name: str, *, plus_one: bool = False, last: Any = None) -
     return data
 
 
-def _buffer(episode: Any, name: str) -> Any:
+def _parts(call: Call, name: str, plus_one: bool, last: Any) -> ColumnParts | None:
+    """The column's rows where they lie, unless they are views of a block, or no plain arrays of one shape."""
+    repeat = plus_one and name != Columns.OBS and call.lengthened is None
+    more = int(plus_one and not repeat)
+    lengths = call.lengths.tolist()
+    if repeat and not all(lengths):
+        return None
+    counts = [length + more for length in lengths] if more else lengths
+    parts = ColumnParts.of(_buffers(call.lengthened or call.episodes, name), counts) if counts else None
+    return parts.with_bootstraps(last) if parts is not None and repeat else parts
+
+
+def _buffers(episodes: Sequence[Any], name: str) -> list[Any]:
     if name == Columns.OBS:
-        return episode.observations
+        return [episode.observations for episode in episodes]
     if name == Columns.ACTIONS:
-        return episode.actions
+        return [episode.actions for episode in episodes]
     if name == Columns.REWARDS:
-        return episode.rewards
-    if name not in episode.extra_model_outputs:
-        raise ColumnError(
-            explain(
-                f"episode {episode.id_!r}",
-                expected=f"a column {name!r}",
-                found="none",
-                do=nearest(name, episode.extra_model_outputs),
-            )
-        )
-    return episode.extra_model_outputs[name]
+        return [episode.rewards for episode in episodes]
+    return [_output(episode, name) for episode in episodes]
+
+
+def _output(episode: Any, name: str) -> Any:
+    outputs = episode.extra_model_outputs
+    if name in outputs:
+        return outputs[name]
+    raise ColumnError(
+        explain(f"episode {episode.id_!r}", expected=f"a column {name!r}", found="none", do=nearest(name, outputs))
+    )
 
 
 def _from_list(call: Call, name: str, plus_one: bool) -> Any:
     """Join the chunks' rows; each part is a list of leaves."""
-    is_obs = name == Columns.OBS
-    repeat = plus_one and not is_obs and call.lengthened is None
+    repeat = plus_one and name != Columns.OBS and call.lengthened is None
     more = int(plus_one and not repeat)
     form, parts, shape, regular = None, [], None, True
-    for episode, length in zip(call.lengthened or call.episodes, call.lengths.tolist()):
-        buffer = _buffer(episode, name)
+    for buffer, length in zip(_buffers(call.lengthened or call.episodes, name), call.lengths.tolist()):
         rows = buffer.rows(0, length + more)
         own = [leaf.shape[1:] for leaf in rows]
         if shape is None:
@@ -105,10 +143,9 @@ def _from_list(call: Call, name: str, plus_one: bool) -> Any:
 
 def _irregular(call: Call, name: str, more: int, repeat: bool) -> Any:
     """Join columns whose chunks differ in nesting or shape; raises unless only key order differs."""
-    episodes = call.lengthened or call.episodes
-    lengths = call.lengths.tolist()
-    parts = [_buffer(episode, name).get(slice(0, length + more)) for episode, length in zip(episodes, lengths)]
-    first_form = _buffer(episodes[0], name).form
+    buffers = _buffers(call.lengthened or call.episodes, name)
+    parts = [buffer.get(slice(0, length + more)) for buffer, length in zip(buffers, call.lengths.tolist())]
+    first_form = buffers[0].form
     with suppress(ColumnError):  # join_rows names the episodes
         parts = [unflatten(first_form, flatten_like(first_form, part)) for part in parts]
     if repeat:

@@ -6,12 +6,14 @@ import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 
 from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
+
+from .sync_envs import SyncEnvs
 
 __all__ = ["class_at", "make_from_id"]
 
@@ -24,7 +26,7 @@ def make_from_id(env: str, num_envs: int, mode: str, config: dict[str, Any], **s
         num_envs: N.
         mode: "sync", "async" or "vector_entry_point".
         config: Keywords for the environment.
-        **settings: For `gymnasium.make_vec`: `vector_kwargs`, `wrappers`. For a vector entry point:
+        **settings: As for `gymnasium.make_vec`: `vector_kwargs`, `wrappers`. For a vector entry point:
             `autoreset_mode`, handed over if its constructor takes that.
 
     Raises:
@@ -35,6 +37,8 @@ def make_from_id(env: str, num_envs: int, mode: str, config: dict[str, Any], **s
     try:
         if mode == "vector_entry_point":
             config = {**config, **_mode_keyword(_vector_creator(env), wanted)}
+        if mode == "sync":
+            return _one_after_the_other(env, num_envs, config, **settings)
         return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **settings, **config)
     except gym.error.NamespaceNotFound as error:
         raise _unknown_namespace(env) from error
@@ -44,6 +48,22 @@ def make_from_id(env: str, num_envs: int, mode: str, config: dict[str, Any], **s
         raise _wrong_env_config(env, config, error) from error
     except (gym.error.NameNotFound, gym.error.VersionNotFound) as error:
         raise _unknown_id(env) from error
+
+
+def _one_after_the_other(
+    env: str, num_envs: int, config: dict[str, Any], vector_kwargs: dict[str, Any], wrappers: Sequence[Any]
+) -> SyncEnvs:
+    """What `gymnasium.make_vec` makes with "sync", of the class that this package steps environments with."""
+
+    def make() -> Any:
+        made: Any = gym.make(env, **config)
+        for wrapper in wrappers:
+            made = wrapper(made)
+        return made
+
+    envs = SyncEnvs([make] * num_envs, **vector_kwargs)
+    envs.spec = envs.envs[0].unwrapped.spec
+    return envs
 
 
 def class_at(env: str) -> type[Any] | None:

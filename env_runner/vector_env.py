@@ -17,6 +17,7 @@ from .autoreset import gymnasium_mode
 from .env_wrappers import WrapperSpec, wrapper_functions
 from .gymnasium_ids import class_at, make_from_id
 from .made_env import FirstCallChecks, TerminalCopies
+from .sync_envs import SyncEnvs
 from .vector_env_checks import check_env, check_vector_env
 from .worker_signals import workers_ignore_ctrl_c
 
@@ -106,13 +107,11 @@ def _made(env: Any, num_envs: int, mode: str, config: dict[str, Any], ways: tupl
         copies = [TerminalCopies] if wanted is SAME_STEP else []
         around: list[Any] = [*wrapper_functions(wrappers), *copies, FirstCallChecks]
         settings: dict[str, Any] = {} if wanted is None else {"autoreset_mode": wanted}
-        if mode == "sync":
-            settings["copy"] = False  # the runner copies observations itself
         if creator is None:
             made = make_from_id(env, num_envs, mode, config, vector_kwargs=settings, wrappers=around)
         else:
             makers = [partial(_single, creator, config, around) for _ in range(num_envs)]
-            made = {"sync": gym.vector.SyncVectorEnv, "async": gym.vector.AsyncVectorEnv}[mode](makers, **settings)
+            made = {"sync": SyncEnvs, "async": gym.vector.AsyncVectorEnv}[mode](makers, **settings)
     return check_vector_env(made, num_envs, wanted)
 
 

@@ -15,6 +15,8 @@ from .leaves import Leaf
 
 __all__ = ["newest_rows"]
 
+_ARRAYS = {np.ndarray}
+
 
 def newest_rows(columns: Sequence[InfiniteLookbackBuffer]) -> Any:
     """Stack what `last()` gives for each column, without asking them one by one.
@@ -31,40 +33,34 @@ def newest_rows(columns: Sequence[InfiniteLookbackBuffer]) -> Any:
         >>> newest_rows([InfiniteLookbackBuffer([1.0, 2.0]), InfiniteLookbackBuffer([3.0])]).tolist()
         [2.0, 3.0]
     """
-    stops = [column._stop for column in columns]
+    stops, form = [column._stop for column in columns], columns[0]._form
     if 0 in stops:
         return None
-    try:
-        return _stacked([column._flat[stop - 1] for column, stop in zip(columns, stops)])  # type: ignore[index]
-    except TypeError:  # one of them is nested, or does not own its rows
-        return _nested(columns, stops)
-
-
-def _nested(columns: Sequence[InfiniteLookbackBuffer], stops: list[int]) -> Any:
-    first, count = columns[0]._form, len(columns)
-    if any(column._pending is not NOTHING for column in columns):
+    if form is None:
+        try:
+            return _stacked([column._flat[stop - 1] for column, stop in zip(columns, stops)])  # type: ignore[index]
+        except TypeError:  # one of them is nested, or has no array of its own that holds all its rows
+            return None
+    if [column._form for column in columns].count(form) < len(columns):
         return None
-    if [column._source for column in columns].count(None) != count:
-        return None
-    if [column._form for column in columns].count(first) != count:
-        return None
+    for column in columns:
+        if column._source is not None or column._pending is not NOTHING:
+            return None
     leaves = [column._leaves or [] for column in columns]
     each = range(len(leaves[0]))
     stacked = [_stacked([own[i][stop - 1] for own, stop in zip(leaves, stops)]) for i in each]
-    return None if any(leaf is None for leaf in stacked) else unflatten(first, stacked)
+    return None if any(leaf is None for leaf in stacked) else unflatten(form, stacked)
 
 
 def _stacked(rows: list[Any]) -> Leaf | None:
     """Rows of one leaf as one array; None if they are not of one shape, or no numbers."""
     kinds = set(map(type, rows))
-    if all(issubclass(kind, (np.number, np.bool_)) for kind in kinds):
-        return np.array(rows)
-    shape = rows[0].shape if kinds == {np.ndarray} else ()
-    if not shape or rows[0].dtype.kind not in "biufc":
+    if kinds == _ARRAYS:
+        first = rows[0]
+        try:
+            if first.dtype.kind in "biufc" and len(set(map(len, rows))) == 1:
+                return np.concatenate(rows).reshape(len(rows), *first.shape)
+        except (TypeError, ValueError):  # no dimension at all, another number of them, or a later one that differs
+            pass
         return None
-    try:
-        if len(set(map(len, rows))) == 1:
-            return np.concatenate(rows).reshape(len(rows), *shape)
-    except (TypeError, ValueError):  # no dimension at all, another number of them, or a later one that differs
-        pass
-    return None
+    return np.array(rows) if all(issubclass(kind, (np.number, np.bool_)) for kind in kinds) else None

@@ -297,6 +297,14 @@ class SingleAgentEpisode(EpisodeFacts):
         """Rebuild a chunk from `get_state()`."""
         return episode_from_state(SingleAgentEpisode, state)
 
+    def __setstate__(self, state: Any) -> None:
+        # One by one: attributes that come as a whole dict lie in more places of memory, which whoever reads many
+        # episodes pays for.
+        attributes, slots = state if isinstance(state, tuple) else (state, None)  # slots: of a subclass
+        for own in (attributes, slots):
+            for name, value in (own or {}).items():
+                setattr(self, name, value)
+
     def equals(self, other: Any) -> bool:
         """Whether another episode holds the same: columns (NaN equals NaN), flags, names, infos, custom data.
 

@@ -291,10 +291,27 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             UnknownNameError: no such column.
             EpisodeStateError: the episodes are not `columnar` any more.
         """
-        column, facts = self._column(name), self._facts()
-        first = facts.starts * self.block.num_envs + facts.envs
         counts = np.fromiter((len(at) for at in steps), np.int64, len(self.chunks))
-        index = np.concatenate([*steps, np.empty(0, np.int64)]) * self.block.num_envs + np.repeat(first, counts)
+        flat = np.concatenate([*steps, np.empty(0, np.int64)])
+        return self.gather_at(name, np.repeat(np.arange(len(self.chunks)), counts), flat)
+
+    def gather_at(self, name: str, chunks: Any, steps: Any) -> Any:
+        """Rows of a model output at given steps of given chunks (-1: the newest lookback step).
+
+        Args:
+            name: Key of the model output.
+            chunks: int64 [R], positions of the chunks.
+            steps: int64 [R], which step of each.
+
+        Returns:
+            Arrays of shape [R, ...], copies.
+
+        Raises:
+            UnknownNameError: no such column.
+            EpisodeStateError: the episodes are not `columnar` any more.
+        """
+        column, facts = self._column(name), self._facts()
+        index = (facts.starts[chunks] + steps) * self.block.num_envs + facts.envs[chunks]
         return unflatten(column.form, [take(leaf, index) for leaf in column.leaves])
 
     def _column(self, name: str) -> BlockColumn:

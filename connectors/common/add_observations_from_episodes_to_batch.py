@@ -11,7 +11,7 @@ from epibatch.core.columns import Columns
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
-from ..gather import gather, latest_observations
+from ..gather import gather_column, latest_observations
 
 __all__ = ["AddObservationsFromEpisodesToBatch"]
 
@@ -54,8 +54,7 @@ class AddObservationsFromEpisodesToBatch(ColumnarPiece):
         if Columns.OBS in batch or not len(call.episodes):
             return batch
         if self._as_learner_connector:
-            data = gather(call, Columns.OBS, plus_one=call.plus_one)
-            batch[Columns.OBS] = EpisodeColumn(data, call.counts)
+            batch[Columns.OBS] = gather_column(call, Columns.OBS)
         else:
             batch[Columns.OBS] = EpisodeColumn(latest_observations(call))
         return batch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -13,7 +12,7 @@ from epibatch.core.errors import LookbackError, explain
 from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, unflatten
 
 from ...episodes.newest_rows import newest_rows
-from ..acting_module import acting_module, is_stateful, max_seq_len, state_layout
+from ..acting_module import acting_module, max_seq_len, state_layout
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
@@ -55,7 +54,7 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column, unless the module has no state or the batch has the column already."""
-        if not is_stateful(call.rl_module) or Columns.STATE_IN in batch or not len(call.episodes):
+        if not call.stateful or Columns.STATE_IN in batch or not len(call.episodes):
             return batch
         if not self._as_learner_connector:
             batch[Columns.STATE_IN] = EpisodeColumn(self._newest(call))
@@ -82,7 +81,7 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         leaves = flatten_like(form, rows)
         if recording is not None:  # rows of the block
             leaves = [np.array(leaf) for leaf in leaves]
-        if has is not None and not has.all():
+        if has is not None and not np.logical_and.reduce(has):
             starts = flatten_like(form, self._initial(call))
             leaves = [_with_starts(leaf, start, has) for leaf, start in zip(leaves, starts)]
         return unflatten(form, leaves)
@@ -93,57 +92,83 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         counts = -(-call.counts // steps)
         first, form = flatten(initial)
         known = self._have_states(call)
-        wanted, starts = [], []
-        for chunk, count in enumerate(counts.tolist()):
-            at = np.arange(count, dtype=np.int64) * steps - 1
-            starts.append(_fresh(at, known[chunk], call, chunk) if not shift else np.full(count, not known[chunk]))
-            wanted.append(np.minimum(at + shift, call.lengths[chunk] - 1))
-        fresh = np.concatenate(starts)
+        chunks = np.repeat(np.arange(len(counts)), counts)
+        firsts = np.cumsum(counts) - counts
+        fresh = ~known[chunks]
+        if not shift:
+            begins = known & (counts > 0) & self._begins(call, known & (counts > 0))
+            fresh[firsts[begins]] = True
+            if call.vector is None and known.all() and not fresh.all():
+                return unflatten(form, _woven(call, begins, counts, steps, first, form)), counts
         out = [np.empty((len(fresh), *leaf.shape), leaf.dtype) for leaf in first]
         if not fresh.all():
-            rows = self._rows(call, [at[~own] for at, own in zip(wanted, starts)], form)
+            old = ~fresh
+            at = (np.arange(len(chunks)) - firsts[chunks]) * steps - 1 + shift
+            wanted = np.minimum(at, call.lengths[chunks] - 1)[old]
+            rows = self._rows(call, chunks[old], wanted, form)
             out = [leaf.astype(row.dtype, copy=False) for leaf, row in zip(out, rows)]
             for leaf, row in zip(out, rows):
-                leaf[~fresh] = row
+                leaf[old] = row
         for leaf, start in zip(out, first):
             leaf[fresh] = start
         return unflatten(form, out), counts
 
-    def _have_states(self, call: Call) -> list[bool]:
-        """Which chunks recorded the module's states."""
+    def _have_states(self, call: Call) -> Any:
+        """Which chunks recorded the module's states: bool, [chunks]."""
         if call.vector is not None:
-            return [Columns.STATE_OUT in call.vector.output_names()] * len(call.episodes)
-        return [Columns.STATE_OUT in episode.extra_model_outputs for episode in call.episodes]
+            return np.full(len(call.episodes), Columns.STATE_OUT in call.vector.output_names())
+        return np.array([Columns.STATE_OUT in episode.extra_model_outputs for episode in call.episodes], np.bool_)
 
-    def _rows(self, call: Call, steps: list[Any], form: Form) -> list[Any]:
-        """Leaves of `state_out` at given steps of each chunk, in the order of `form`."""
-        if call.vector is not None:
-            return flatten_like(form, call.vector.gather_before(Columns.STATE_OUT, steps))
-        parts = []
-        for episode, at in zip(call.episodes, steps):
-            if len(at):
-                column = episode.extra_model_outputs[Columns.STATE_OUT]
-                parts.append([leaf[column.lookback + at] for leaf in flatten_like(form, column.data)])
-        return [np.concatenate(leaf) for leaf in zip(*parts)]
-
-
-def _fresh(at: Any, known: bool, call: Call, chunk: int) -> Any:
-    """Which of a chunk's sequences start from the initial state."""
-    fresh = np.full(len(at), not known)
-    if known and len(at):
-        started, lookback = call.history(chunk)
-        if started == 0:
-            fresh[0] = True
-        elif lookback == 0:
+    def _begins(self, call: Call, wanted: Any) -> Any:
+        """Which chunks start with their episode's reset; each other one that is wanted needs lookback."""
+        started, lookbacks = call.histories()
+        without = np.flatnonzero(wanted & (started != 0) & (lookbacks == 0))
+        if len(without):
+            chunk = int(without[0])
             raise LookbackError(
                 explain(
-                    f"AddStatesFromEpisodesToBatch, {call.describe(chunk)} that starts at t={started}",
+                    f"AddStatesFromEpisodesToBatch, {call.describe(chunk)} that starts at t={started[chunk]}",
                     expected="a lookback of at least 1 step, which holds the state to start from",
                     found="no lookback",
                     do="cut episodes with len_lookback_buffer=1 or more",
                 )
             )
-    return fresh
+        return started == 0
+
+    def _rows(self, call: Call, chunks: Any, steps: Any, form: Form) -> list[Any]:
+        """Leaves of `state_out` at given steps of given chunks, in the order of `form`."""
+        if call.vector is not None:
+            return flatten_like(form, call.vector.gather_at(Columns.STATE_OUT, chunks, steps))
+        parts, stop = [], 0
+        for chunk, count in zip(*(own.tolist() for own in np.unique(chunks, return_counts=True))):
+            start, stop = stop, stop + count
+            at = steps[start:stop]
+            low = int(at[0])
+            leaves = _states(call.episodes[chunk], low, int(at[-1]) + 1, form)
+            parts.append([leaf[at - low] for leaf in leaves])
+        return [np.concatenate(leaf) for leaf in zip(*parts)]
+
+
+def _states(episode: Any, start: int, stop: int, form: Form) -> list[Any]:
+    """Leaves of an episode's states, in the order of `form`."""
+    column = episode.extra_model_outputs[Columns.STATE_OUT]
+    leaves: list[Any] = column.rows(start, stop)
+    return leaves if column.form == form else flatten_like(form, unflatten(column.form, leaves))
+
+
+def _woven(call: Call, begins: Any, counts: Any, steps: int, first: list[Any], form: Form) -> list[Any]:
+    """The states before all sequences: every `steps`-th of each chunk, and `first` where an episode begins."""
+    parts: list[list[Any]] = []
+    begin: list[Any] = []
+    found: list[Any] = []
+    for episode, at_reset, count in zip(call.episodes, begins.tolist(), counts.tolist()):
+        if at_reset:
+            parts.append(begin)
+        if count > at_reset:
+            found = _states(episode, at_reset * steps - 1, (count - 1) * steps, form)
+            parts.append([leaf[::steps] for leaf in found])
+    begin += [np.broadcast_to(start, leaf.shape[1:]).astype(leaf.dtype)[None] for start, leaf in zip(first, found)]
+    return [np.concatenate(leaf) for leaf in zip(*parts)]
 
 
 def _to_array(leaf: Any) -> Any:
@@ -161,10 +186,12 @@ def _with_starts(leaf: Any, start: Any, has: Any) -> Any:
 
 def _newest_of_each(episodes: Any) -> tuple[Any, Any] | None:
     """The newest states that episodes hold, and which of them hold one (None: all); None if none does."""
-    with suppress(KeyError):
+    try:
         rows = newest_rows([episode.extra_model_outputs[Columns.STATE_OUT] for episode in episodes])
-        if rows is not None:
-            return rows, None
+    except KeyError:
+        rows = None
+    if rows is not None:
+        return rows, None
     columns = [episode.extra_model_outputs.get(Columns.STATE_OUT) for episode in episodes]
     has = np.array([column is not None and column.len_incl_lookback() > 0 for column in columns], np.bool_)
     held = [column for column, own in zip(columns, has.tolist()) if own]

@@ -10,10 +10,10 @@ import numpy as np
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain
-from epibatch.core.padding import PaddedLayout, pad, padded_layout
+from epibatch.core.padding import PaddedLayout, padded_layout
 from epibatch.core.structs import map_struct
 
-from ..acting_module import is_stateful, max_seq_len
+from ..acting_module import max_seq_len
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
@@ -51,7 +51,7 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Reshape all columns, or none if the module has no state."""
-        if not is_stateful(call.rl_module) or Columns.STATE_IN in batch:
+        if not call.stateful or Columns.STATE_IN in batch:
             return batch
         if self._as_learner_connector:
             return self._pad(batch, call)
@@ -65,11 +65,9 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
         layout = padded_layout(call.counts, max_seq_len(call.rl_module))
         per_chunk = np.bincount(layout.sequence_chunks, minlength=len(call.counts))
         for name, column in batch.items():
-            if not isinstance(column, EpisodeColumn) or isinstance(column.data, list):
-                continue
-            self._check_rows(name, column, call)
-            padded = map_struct(lambda leaf: pad(leaf, layout), column.data)
-            batch[name] = EpisodeColumn(padded, per_chunk, single=True)
+            if isinstance(column, EpisodeColumn) and not column.holds_objects:
+                self._check_rows(name, column, call)
+                batch[name] = EpisodeColumn(column.padded(layout), per_chunk, single=True)
         call.shared_data[f"_zero_padded_for_mid={DEFAULT_MODULE_ID}"] = True
         call.rows = per_chunk
         seq_lens = self._real_steps(layout, call)

@@ -86,7 +86,7 @@ class BatchIndividualItems(ColumnarPiece):
         columns = {
             name: column
             for name, column in batch.items()
-            if isinstance(column, EpisodeColumn) and not isinstance(column.data, list)
+            if isinstance(column, EpisodeColumn) and not column.holds_objects
         }
         expected = _many(columns) if call.training is None else call.expected_rows
         if expected is None:

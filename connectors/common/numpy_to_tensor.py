@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import gymnasium as gym
+import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, explain
@@ -66,8 +67,9 @@ class NumpyToTensor(ColumnarPiece):
         return {name: self._converted(name, value) for name, value in batch.items()}
 
     def _converted(self, name: str, value: Any) -> Any:
-        if name == Columns.INFOS or isinstance(value, (list, EpisodeColumn)):
-            return value
-        if isinstance(value, dict):
-            return {key: self._converted(key, own) for key, own in value.items()}
+        if type(value) is not np.ndarray or name == Columns.INFOS:
+            if name == Columns.INFOS or isinstance(value, (list, EpisodeColumn)):
+                return value
+            if isinstance(value, dict):
+                return {key: self._converted(key, own) for key, own in value.items()}
         return convert_to_torch_tensor(value, device=self._device, pin_memory=self._pin_memory)

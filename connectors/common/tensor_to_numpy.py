@@ -38,6 +38,6 @@ class TensorToNumpy(ColumnarPiece):
 def _array(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         leaf = leaf.numpy(force=True)  # off its device, and without a graph
-    if isinstance(leaf, np.ndarray) and leaf.dtype == _FLOAT64:
-        return leaf.astype(np.float32)
-    return leaf
+    elif not isinstance(leaf, np.ndarray):
+        return leaf
+    return leaf.astype(np.float32) if leaf.dtype == _FLOAT64 else leaf

@@ -11,7 +11,7 @@ from epibatch.core.columns import Columns
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
-from ..gather import gather, output_keys
+from ..gather import gather_column, output_keys
 
 __all__ = ["AddColumnsFromEpisodesToBatch", "AddColumnsFromEpisodesToTrainBatch"]
 
@@ -40,16 +40,15 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
         """Add the columns."""
         if not len(call.episodes):
             return batch
-        more = call.plus_one
         for name, last in ((Columns.ACTIONS, None), (Columns.REWARDS, 0)):
             if name not in batch:
-                batch[name] = EpisodeColumn(gather(call, name, plus_one=more, last=last), call.counts)
+                batch[name] = gather_column(call, name, last=last)
         for name, flags in zip((Columns.TERMINATEDS, Columns.TRUNCATEDS), _flags(call)):
             if name not in batch:
                 batch[name] = EpisodeColumn(flags, call.counts)
         for name in output_keys(call):
             if name not in batch and name not in (Columns.STATE_IN, Columns.STATE_OUT):
-                batch[name] = EpisodeColumn(gather(call, name, plus_one=more), call.counts)
+                batch[name] = gather_column(call, name)
         return batch
 
 

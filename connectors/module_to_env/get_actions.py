@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -70,7 +71,7 @@ class GetActions(ColumnarPiece):
             return batch
         if isinstance(inputs, np.ndarray):
             inputs = batch[Columns.ACTION_DIST_INPUTS] = torch.from_numpy(inputs)
-        elif inputs.device.type != "cpu":  # drawn where the random stream is; the environment needs them there anyway
+        elif not inputs.is_cpu:  # drawn where the random stream is; the environment needs them there anyway
             batch.update({name: map_struct(torch.Tensor.cpu, batch[name]) for name in _DRAWN & batch.keys()})
             inputs = batch[Columns.ACTION_DIST_INPUTS]
         module = acting_module(call.rl_module)
@@ -86,13 +87,13 @@ class GetActions(ColumnarPiece):
         if Columns.ACTION_LOGP not in batch:
             logp = batch[Columns.ACTION_LOGP] = distribution.logp(batch[Columns.ACTIONS])
             checked = inputs if call.explore is False else logp  # a greedy action's probability is 1 whatever it is
-            if checked.device.type == "cpu" and np.isnan(checked.detach().numpy()).any():
+            if checked.is_cpu and _has_nan(checked):
                 raise self._not_a_number(module, checked)
         return batch
 
     def _check_width(self, module: Any, inputs: Any) -> None:
         """Refuse distribution inputs of another number than the action space takes."""
-        width = int(inputs.shape[-1]) if inputs.ndim else 0
+        width = inputs.shape[-1] if inputs.ndim else 0
         if self.input_action_space is None or width == self._width:
             return
         required = getattr(module.get_exploration_action_dist_cls(), "required_input_dim", None)
@@ -131,3 +132,8 @@ class GetActions(ColumnarPiece):
         if "generator" in state:
             self._generator = torch.Generator()
             self._generator.set_state(torch.from_numpy(np.array(state["generator"], np.uint8)))
+
+
+def _has_nan(tensor: torch.Tensor) -> bool:
+    """Whether there is NaN: the least of the numbers is NaN then, which takes one pass."""
+    return bool(tensor.numel()) and math.isnan(tensor.min().item())

@@ -11,7 +11,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain
 from epibatch.core.structs import flatten_like, map_struct
 
-from ..acting_module import is_stateful, state_layout
+from ..acting_module import state_layout
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
@@ -49,8 +49,13 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
             )
         self._check_state(batch[Columns.STATE_OUT], call)
         for name, column in batch.items():
-            if name != Columns.STATE_OUT and isinstance(column, EpisodeColumn) and not isinstance(column.data, list):
-                column.data = map_struct(partial(_squeezed, name), column.data)
+            if name == Columns.STATE_OUT or not isinstance(column, EpisodeColumn):
+                continue
+            data = column.data
+            if type(data) is np.ndarray:
+                column.data = _squeezed(name, data)
+            elif not isinstance(data, list):
+                column.data = map_struct(partial(_squeezed, name), data)
         return batch
 
     def _check_state(self, column: Any, call: Call) -> None:
@@ -70,7 +75,7 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
     def _has_time_axis(self, batch: dict[str, Any], call: Call) -> bool:
         """Whether the outputs have a time axis: the env-to-module side says so, or they look like it."""
         added = call.shared_data.get("_added_single_ts_time_rank")
-        if added is not None or not is_stateful(call.rl_module):
+        if added is not None or not call.stateful:
             return bool(added)
         inputs = batch.get(Columns.ACTION_DIST_INPUTS)
         return isinstance(inputs, EpisodeColumn) and np.ndim(inputs.data) > 2

@@ -36,7 +36,7 @@ class UnBatchToIndividualItems(ColumnarPiece):
         """Unbatch all columns."""
         expected = len(call.episodes)
         for name, column in batch.items():
-            found = _rows(column)
+            found = len(column) if type(column) is np.ndarray and column.ndim else _rows(column)
             if found != expected:
                 raise ColumnError(
                     explain(
@@ -51,7 +51,11 @@ class UnBatchToIndividualItems(ColumnarPiece):
 
 
 def _rows(column: Any) -> int:
-    if isinstance(column, list) or (type(column) is np.ndarray and column.ndim):
+    if isinstance(column, list):
         return len(column)
-    lengths = {len(leaf) if np.ndim(leaf) else -1 for leaf in flatten(column)[0]}
+    lengths = set(map(_length, flatten(column)[0]))
     return lengths.pop() if len(lengths) == 1 else -1
+
+
+def _length(leaf: Any) -> int:
+    return len(leaf) if (leaf.ndim if type(leaf) is np.ndarray else np.ndim(leaf)) else -1

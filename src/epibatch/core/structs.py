@@ -7,7 +7,7 @@ hot paths free of recursion.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -35,20 +35,18 @@ def form_of(struct: Any) -> Form:
 
 def flatten(struct: Any) -> tuple[list[Any], Form]:
     """Split a structure into its leaves, in order, and its form."""
-    if is_leaf(struct):
-        return [struct], None
-    return list(_leaves(struct)), form_of(struct)
+    leaves: list[Any] = []
+    return leaves, _take_apart(struct, leaves)
 
 
-def _leaves(struct: Any) -> Iterator[Any]:
+def _take_apart(struct: Any, leaves: list[Any]) -> Form:
+    """Add the leaves of a structure to a list; returns the form."""
     if isinstance(struct, dict):
-        for value in struct.values():
-            yield from _leaves(value)
-    elif isinstance(struct, tuple):
-        for value in struct:
-            yield from _leaves(value)
-    else:
-        yield struct
+        return ("dict", tuple(struct), tuple([_take_apart(value, leaves) for value in struct.values()]))
+    if isinstance(struct, tuple):
+        return ("tuple", (), tuple([_take_apart(value, leaves) for value in struct]))
+    leaves.append(struct)
+    return None
 
 
 def flatten_like(form: Form, struct: Any) -> list[Any]:
@@ -60,11 +58,13 @@ def flatten_like(form: Form, struct: Any) -> list[Any]:
     if form is None:
         if is_leaf(struct):
             return [struct]
-    elif form[0] == "dict" and isinstance(struct, dict) and len(struct) == len(form[1]):
-        if all(key in struct for key in form[1]):
-            return [leaf for key, sub in zip(form[1], form[2]) for leaf in flatten_like(sub, struct[key])]
+    elif form[0] == "dict" and isinstance(struct, dict):
+        if tuple(struct) == form[1]:
+            return _leaves_like(form[2], struct.values())
+        if len(struct) == len(form[1]) and all(key in struct for key in form[1]):
+            return _leaves_like(form[2], [struct[key] for key in form[1]])
     elif form[0] == "tuple" and isinstance(struct, tuple) and len(struct) == len(form[2]):
-        return [leaf for value, sub in zip(struct, form[2]) for leaf in flatten_like(sub, value)]
+        return _leaves_like(form[2], struct)
     raise ColumnError(
         explain(
             "nested structure",
@@ -73,6 +73,16 @@ def flatten_like(form: Form, struct: Any) -> list[Any]:
             do="give every step of a column the same keys and nesting",
         )
     )
+
+
+def _leaves_like(forms: tuple[Form, ...], structs: Iterable[Any]) -> list[Any]:
+    leaves: list[Any] = []
+    for form, struct in zip(forms, structs):
+        if form is None and is_leaf(struct):
+            leaves.append(struct)
+        else:
+            leaves += flatten_like(form, struct)
+    return leaves
 
 
 def _spell(form: Form) -> str:
@@ -100,6 +110,8 @@ def unflatten(form: Form, leaves: Sequence[Any]) -> Any:
     """Rebuild the structure of `form` from `leaves`."""
     if form is None:
         return leaves[0]
+    if form[0] == "dict" and len(leaves) == len(form[1]) == form[2].count(None):
+        return dict(zip(form[1], leaves))
     remaining = iter(leaves)
     return _build(form, remaining)
 
@@ -114,11 +126,15 @@ def _build(form: Form, leaves: Iterator[Any]) -> Any:
 
 def map_struct(function: Callable[..., Any], struct: Any, *others: Any) -> Any:
     """Apply `function` to every leaf of `struct` (and the matching leaves of `others`)."""
+    if is_leaf(struct):
+        return function(struct, *others)
+    if not others:
+        if isinstance(struct, dict):
+            return {key: map_struct(function, value) for key, value in struct.items()}
+        return tuple([map_struct(function, value) for value in struct])
     if isinstance(struct, dict):
         return {key: map_struct(function, value, *(o[key] for o in others)) for key, value in struct.items()}
-    if isinstance(struct, tuple):
-        return tuple(map_struct(function, value, *(o[i] for o in others)) for i, value in enumerate(struct))
-    return function(struct, *others)
+    return tuple(map_struct(function, value, *(o[i] for o in others)) for i, value in enumerate(struct))
 
 
 def stack_rows(rows: Sequence[Any]) -> Any:

@@ -37,10 +37,11 @@ def convert_to_torch_tensor(struct: Any, device: Any = None, pin_memory: bool = 
         >>> out["obs"].dtype, out["info"].dtype
         (torch.float32, dtype('<U1'))
     """
-    if isinstance(struct, Mapping):
-        return {key: convert_to_torch_tensor(value, device, pin_memory) for key, value in struct.items()}
-    if isinstance(struct, tuple):
-        return tuple(convert_to_torch_tensor(value, device, pin_memory) for value in struct)
+    if type(struct) is not np.ndarray:
+        if isinstance(struct, Mapping):
+            return {key: convert_to_torch_tensor(value, device, pin_memory) for key, value in struct.items()}
+        if isinstance(struct, tuple):
+            return tuple(convert_to_torch_tensor(value, device, pin_memory) for value in struct)
     tensor = _tensor(struct)
     if not isinstance(tensor, torch.Tensor):
         return tensor
@@ -53,10 +54,10 @@ def convert_to_torch_tensor(struct: Any, device: Any = None, pin_memory: bool = 
 
 def _tensor(leaf: Any) -> Any:
     """One leaf as a tensor; what no tensor can hold comes back as it is."""
-    if isinstance(leaf, torch.Tensor):
-        return leaf.float() if leaf.dtype is torch.float64 else leaf
     if type(leaf) is np.ndarray:
         array = leaf
+    elif isinstance(leaf, torch.Tensor):
+        return leaf.float() if leaf.dtype is torch.float64 else leaf
     elif leaf is None or isinstance(leaf, (str, bytes)):
         return leaf
     else:

@@ -14,13 +14,16 @@ from epibatch.core.distributions.distribution import Distribution, as_shape, sam
 
 __all__ = ["Categorical", "TorchCategorical"]
 
+_FEW = 512  # exponential numbers that are drawn faster than the other way's steps take
+
 
 @final
 class Categorical(Distribution):
     """One of n consecutive integers, from unnormalised log-probabilities.
 
-    Draws use an exponential race: with E_i from Exp(1), the smallest E_i / p_i falls on
-    choice i with probability p_i, so a choice with logit -inf is never drawn.
+    Few draws use an exponential race: with E_i from Exp(1), the smallest E_i / p_i falls on choice i with
+    probability p_i. Many on the CPU invert the cumulative probabilities in float64, which takes one random number
+    each in place of one per choice. Either way a choice with logit -inf is never drawn.
 
     Args:
         logits: float tensor `[..., n]`.
@@ -63,11 +66,13 @@ class Categorical(Distribution):
     def sample(
         self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        logits = self.logits.detach()
+        logits = self.logits.detach() if self.logits.requires_grad else self.logits
         if sample_shape is None:
             race = torch.empty_like(logits)
         else:
             race = logits.new_empty((*as_shape(sample_shape), *logits.shape))
+        if race.numel() > _FEW and race.is_cpu:
+            return self._integers(_inverted(self.log_probs.detach(), race.shape, generator))
         return self._integers(race.exponential_(generator=generator).log_().sub_(logits).argmin(-1))
 
     def _integers(self, choices: torch.Tensor) -> torch.Tensor:
@@ -110,6 +115,16 @@ class Categorical(Distribution):
         if not isinstance(space, gym.spaces.Discrete):
             raise unfit("Categorical", "a Discrete action space", space)
         return int(space.n)
+
+
+def _inverted(log_probs: torch.Tensor, shape: tuple[int, ...], generator: torch.Generator | None) -> torch.Tensor:
+    """Choices of shape `shape[:-1]`: how many of the cumulative probabilities, the last left out, a number is beyond.
+
+    The numbers are uniform on [0, last); in float64 that product never rounds up to the last itself.
+    """
+    ends = log_probs.exp().cumsum(-1, dtype=torch.float64)
+    number = torch.rand((*shape[:-1], 1), dtype=torch.float64, generator=generator).mul_(ends[..., -1:])
+    return (ends[..., :-1] <= number).sum(-1)
 
 
 TorchCategorical = Categorical

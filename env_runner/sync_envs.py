@@ -1,0 +1,131 @@
+"""Single environments that one process steps one after the other."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+
+from epibatch.core.errors import RunnerError, explain
+
+__all__ = ["SyncEnvs"]
+
+
+@final
+class SyncEnvs(gym.vector.SyncVectorEnv):
+    """Gymnasium's `SyncVectorEnv`, with the same results and less work around that of the environments.
+
+    The observations that it returns are overwritten by the next call.
+
+    Args:
+        env_fns: Functions that make the environments.
+        **settings: `observation_mode` and `autoreset_mode`, as of `SyncVectorEnv`.
+
+    Example:
+        >>> envs = SyncEnvs([lambda: gym.make("CartPole-v1")] * 2)
+        >>> envs.reset(seed=0)[0].shape, envs.step(np.array([0, 1]))[1]
+        ((2, 4), array([1., 1.]))
+        >>> envs.close()
+    """
+
+    def __init__(self, env_fns: Any, **settings: Any) -> None:
+        super().__init__(env_fns, **{**settings, "copy": False})
+        count, space = self.num_envs, self.single_observation_space
+        self._rows: list[Any] = [None] * count
+        self._ended: set[int] = set()
+        self._joined: Any = create_empty_array(space, n=count, fn=np.zeros)
+        self._shape = space.shape
+        joined = self._joined
+        self._flat: Any = joined.reshape(-1) if isinstance(joined, np.ndarray) and joined.ndim == 2 else None
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those of `options["reset_mask"]`.
+
+        Args:
+            seed: For the first environment, the others get the following numbers; or one for each.
+            options: Handed to the environments, but for the mask: bool, [N].
+        """
+        seeds = seed if isinstance(seed, list) else [None if seed is None else seed + i for i in range(self.num_envs)]
+        own = dict(options) if options is not None else None
+        mask = own.pop("reset_mask") if own is not None and "reset_mask" in own else np.ones(self.num_envs, np.bool_)
+        infos: dict[str, Any] = {}
+        wanted = np.flatnonzero(mask).tolist()
+        for i in wanted:
+            self._rows[i], info = self.envs[i].reset(seed=seeds[i], options=own)
+            infos = self._add_info(infos, info, i)
+        self._ended = self._ended.difference(wanted)
+        return self._together(), infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all environments.
+
+        Args:
+            actions: One per environment, as `action_space` says.
+
+        Raises:
+            RunnerError: in mode DISABLED, an environment has ended and was not reset.
+        """
+        at_once = self.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP
+        ended = self._ended
+        if ended and self.autoreset_mode is gym.vector.AutoresetMode.DISABLED:
+            raise _not_reset(sorted(ended))
+        infos: dict[str, Any] = {}
+        rows, rewards, terminateds, truncateds = self._rows, [], [], []
+        reward: Any
+        each = actions if type(actions) is np.ndarray else iterate(self.action_space, actions)
+        for i, (env, action) in enumerate(zip(self.envs, each, strict=True)):
+            if i in ended:
+                rows[i], info = env.reset()
+                reward, terminated, truncated = 0.0, False, False
+            else:
+                rows[i], reward, terminated, truncated, info = env.step(action)
+                if at_once and (terminated or truncated):
+                    infos = self._add_info(infos, {"final_obs": rows[i], "final_info": info}, i)
+                    rows[i], info = env.reset()
+            rewards.append(reward)
+            terminateds.append(terminated)
+            truncateds.append(truncated)
+            if info:
+                infos = self._add_info(infos, info, i)
+        flags = _array(terminateds, np.bool_), _array(truncateds, np.bool_)
+        done = np.logical_or(*flags)
+        some = b"\1" in done.tobytes() and not at_once  # the cheapest way to ask for any
+        self._ended = set(np.flatnonzero(done).tolist()) if some else set()
+        return self._together(), _array(rewards, np.float64), *flags, infos
+
+    def _together(self) -> Any:
+        """The newest observations of all environments; one copy of vectors that are of the space's shape."""
+        rows = self._rows
+        if self._flat is not None and [getattr(row, "shape", None) for row in rows].count(self._shape) == len(rows):
+            np.concatenate(rows, out=self._flat)
+        else:
+            self._joined = concatenate(self.single_observation_space, rows, self._joined)
+        return self._joined
+
+
+def _not_reset(ended: list[int]) -> RunnerError:
+    return RunnerError(
+        explain(
+            "SyncEnvs.step, autoreset mode DISABLED",
+            expected="that environments which have ended are reset first",
+            found=f"environments {ended} ended in the step before",
+            do="call reset(options={'reset_mask': terminateds | truncateds})",
+        )
+    )
+
+
+def _array(values: list[Any], dtype: Any) -> np.ndarray[Any, Any]:
+    """One number per environment; arrays of one number count as numbers, as in an assignment."""
+    try:
+        array = np.array(values, dtype)
+    except (TypeError, ValueError):
+        array = np.empty(())
+    if array.ndim != 1:
+        array = np.zeros(len(values), dtype)
+        for i, value in enumerate(values):
+            array[i] = value
+    return array

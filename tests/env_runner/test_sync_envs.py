@@ -1,0 +1,154 @@
+"""Side by side with Gymnasium's own class: the same environments, actions and resets must give the same results."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from epibatch.core.errors import RunnerError
+from epibatch.env_runner.sync_envs import SyncEnvs
+
+BOX = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+SPACES: dict[str, gym.Space[Any]] = {
+    "vector": BOX,
+    "image": gym.spaces.Box(0, 255, (2, 3, 1), np.uint8),
+    "number": gym.spaces.Discrete(9),
+    "nested": gym.spaces.Dict(a=BOX, b=gym.spaces.Tuple((gym.spaces.Discrete(9), BOX))),
+}
+ACTIONS: dict[str, gym.Space[Any]] = {
+    "number": gym.spaces.Discrete(4),
+    "nested": gym.spaces.Dict(x=gym.spaces.Discrete(4), y=BOX),
+}
+
+
+class Scripted(gym.Env[Any, Any]):
+    """Draws everything that it returns from a seed of its own, in many shapes and types."""
+
+    def __init__(self, number: int, observations: str, actions: str) -> None:
+        self.observation_space, self.action_space = SPACES[observations], ACTIONS[actions]
+        self.random = np.random.default_rng(number)
+        self.log: list[Any] = []
+
+    def _seen(self) -> Any:
+        self.observation_space.seed(int(self.random.integers(1000)))
+        seen = self.observation_space.sample()
+        return seen.astype(np.float64) if self.observation_space is BOX and self.random.random() < 0.1 else seen
+
+    def _told(self) -> dict[str, Any]:
+        choices: list[dict[str, Any]] = [{}, {"a": 1.5}, {"b": "text", "c": {"d": np.arange(2)}}]
+        return choices[self.random.integers(3)]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.log.append(("reset", seed, options))
+        return self._seen(), self._told()
+
+    def step(self, action: Any) -> Any:
+        self.log.append(("step", repr(action)))
+        rewards = [1, 0.5, np.float32(0.25), np.array(2.0), None]
+        flags = [False, False, np.False_, 0, True, np.True_]
+        ends = [flags[i] for i in self.random.integers(6, size=2)]
+        return self._seen(), rewards[self.random.integers(5)], *ends, self._told()
+
+
+def equal(one: Any, other: Any) -> None:
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for key in one:
+            equal(one[key], other[key])
+    elif isinstance(one, tuple):
+        assert len(one) == len(other)
+        for a, b in zip(one, other):
+            equal(a, b)
+    elif isinstance(one, np.ndarray) and one.dtype == object:
+        equal(tuple(one), tuple(other))
+    elif isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+    else:
+        assert one == other
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from(list(AutoresetMode)),
+    st.sampled_from(sorted(SPACES)),
+    st.sampled_from(sorted(ACTIONS)),
+    st.integers(0, 50),
+    st.sampled_from([None, 7, [5, None, 3]]),
+)
+def test_everything_is_as_gymnasium_has_it(mode: Any, observations: str, actions: str, first: int, seed: Any) -> None:
+    envs = [
+        kind([lambda k=k: Scripted(first + k, observations, actions) for k in range(3)], autoreset_mode=mode)
+        for kind in (SyncVectorEnv, SyncEnvs)
+    ]
+    ours = envs[1]
+    assert ours.observation_space == envs[0].observation_space and ours.metadata == envs[0].metadata
+    equal(*[env.reset(seed=seed, options={"level": 2}) for env in envs])
+    ours.action_space.seed(first)
+    for step in range(12):
+        if step == 7:
+            equal(*[env.reset() for env in envs])
+        action = ours.action_space.sample()
+        results = [env.step(action) for env in envs]
+        equal(*results)
+        done = results[0][2] | results[0][3]
+        if mode is AutoresetMode.DISABLED and done.any():
+            with pytest.raises(RunnerError, match=rf"environments \[{np.flatnonzero(done)[0]}[\s\S]*reset_mask"):
+                ours.step(action)
+            equal(*[env.reset(options={"reset_mask": done.copy(), "level": 3}) for env in envs])
+    assert all(one.log == other.log for one, other in zip(*[env.envs for env in envs]))
+
+
+class Fixed(gym.Env[Any, Any]):
+    """Returns one observation after the other."""
+
+    observation_space, action_space = BOX, gym.spaces.Discrete(2)
+
+    def __init__(self, *rows: Any) -> None:
+        self.rows = itertools.cycle(rows)
+
+    def reset(self, **kwargs: Any) -> Any:
+        return next(self.rows), {}
+
+    def step(self, action: Any) -> Any:
+        return next(self.rows), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    "row", [np.zeros(2, np.float32), np.zeros((1, 3), np.float32), np.float32(0), [[1.0], [2.0, 3.0]]]
+)
+def test_observations_of_another_shape_fail_as_they_do_there(row: Any) -> None:
+    good = np.ones(3, np.float32)
+    found = []
+    for kind in (SyncVectorEnv, SyncEnvs):
+        envs = kind([lambda: Fixed(good), lambda: Fixed(good, row)])
+        envs.reset()
+        with pytest.raises(ValueError, match=r"array|shape") as error:
+            envs.step(np.array([0, 1]))
+        found.append(str(error.value))
+    assert found[0] == found[1]
+
+
+def test_as_many_actions_as_environments() -> None:
+    envs = SyncEnvs([lambda: Fixed(np.ones(3, np.float32))] * 2)
+    envs.reset()
+    for actions in (np.zeros(1, int), np.zeros(3, int)):
+        with pytest.raises(ValueError, match="zip"):
+            envs.step(actions)
+
+
+def test_observations_are_not_kept_but_rewards_and_flags_are() -> None:
+    envs = SyncEnvs([lambda: Fixed(np.ones(3, np.float32), np.zeros(3, np.float32))])
+    seen, _ = envs.reset()
+    first = envs.step(np.array([0]))
+    assert first[0] is seen and not seen.any()
+    second = envs.step(np.array([0]))
+    assert all(one is not other for one, other in zip(first[1:4], second[1:4]))
