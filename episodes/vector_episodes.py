@@ -13,7 +13,9 @@ from epibatch.core.structs import flatten, flatten_like, unflatten
 
 from .acting_rewards import known
 from .block import Block, BlockColumn
+from .buffer_source import NOTHING
 from .chunk import Chunk
+from .leaves import Leaf
 from .single_agent_episode import SingleAgentEpisode
 from .vector_columns import ChunkFacts, take, with_tails
 
@@ -170,8 +172,8 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             frames: How many.
 
         Returns:
-            Copies, arrays of shape [frames, N, ...], newest last, zeros before the rows that an
-            environment's chunk holds; and how many rows each chunk gave (int64, [N]).
+            Copies, arrays of shape [frames, N, ...] (in memory [N, frames, ...]), newest last, zeros before
+            the rows that an environment's chunk holds; and how many rows each chunk gave (int64, [N]).
 
         Raises:
             ColumnError: the newest observations are of another nesting or shape than those before.
@@ -196,7 +198,9 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
                         do="write all observations of an episode back in one shape",
                     )
                 )
-            leaf = np.zeros((frames, *value.shape), np.result_type(older.dtype, value.dtype))
+            wanted = (len(value), frames, *value.shape[1:])
+            leaf = np.empty(wanted, np.result_type(older.dtype, value.dtype)).swapaxes(0, 1)
+            leaf[: frames - 1 - len(older)] = 0
             leaf[frames - 1 - len(older) : frames - 1] = older
             leaf[-1] = value
             for env in short.tolist():
@@ -270,6 +274,20 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         if plus_one and is_obs:
             leaves = with_tails(leaves, column.form, self.chunks, facts)
         return unflatten(column.form, leaves)
+
+    def observation_rows(self, chunk: int, before: int, count: int) -> list[Leaf]:
+        """The leaves of a chunk's first observations, views unless one of them lies outside the block.
+
+        Args:
+            chunk: Position of the chunk.
+            before: Rows of lookback in front; no more than there are.
+            count: How many observations.
+        """
+        column, own = self._column(Columns.OBS), self.chunks[chunk]
+        stop = own.start + count
+        if own.tail is not NOTHING and stop > own.end:
+            return self[chunk].observations.rows(-before, count)
+        return [leaf[own.start - before : stop, own.env] for leaf in column.leaves]
 
     def _rows(self, facts: ChunkFacts, plus_one: bool, is_obs: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Where the chunks' rows lie; kept for the next column once the chunks are fixed."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
+from epibatch.connectors.call import Call
 from epibatch.connectors.common.frame_stacking import FrameStacking
 from epibatch.connectors.env_to_module.frame_stacking import FrameStackingEnvToModule
 from epibatch.connectors.learner.frame_stacking import FrameStackingLearner
-from epibatch.core.errors import EpibatchError, LookbackError
+from epibatch.core.errors import ColumnError, EpibatchError, LookbackError
+from epibatch.episodes import SingleAgentEpisode, VectorRecorder
 
 SPACE = gym.spaces.Box(-999, 999, (4, 4, 1), np.float32)
 
@@ -135,3 +139,81 @@ def test_only_spaces_with_one_channel_can_be_stacked(lab, space):
 def test_unknown_keywords_are_refused():
     with pytest.raises(TypeError, match="num_frame"):
         FrameStacking(num_frame=3)
+
+
+def random_chunks(rng, count, shape, dtype):
+    """Chunks of random frames, cut from episodes with or without enough lookback for three frames."""
+    chunks = []
+    for i in range(count):
+        total, keep = int(rng.integers(3, 9)), int(rng.integers(0, 4))
+        rows = list(rng.integers(0, 99, (total + 1, *shape)).astype(dtype))
+        episode = SingleAgentEpisode(
+            id_=f"{i}", observations=rows, actions=[0] * total, rewards=[0.0] * total, len_lookback_buffer=0
+        )
+        chunks.append(episode if keep < 2 else episode.slice(slice(keep, None), len_lookback_buffer=keep))
+    return chunks
+
+
+def slow_stack(episode, t, num_frames):
+    """The stack that ends with observation t, frame by frame."""
+    rows = [episode.get_observations(k, neg_index_as_lookback=True, fill=0) for k in range(t - num_frames + 1, t + 1)]
+    return np.concatenate(rows, -1)
+
+
+@pytest.mark.parametrize("num_frames", [1, 2, 3])
+@pytest.mark.parametrize(("shape", "dtype"), [((5, 4, 1), np.uint8), ((1,), np.float32), ((50, 50, 1), np.uint8)])
+def test_both_sides_give_the_stack_frame_by_frame(lab, num_frames, shape, dtype):
+    rng = np.random.default_rng(num_frames)
+    chunks = random_chunks(rng, 6, shape, dtype)
+    space = gym.spaces.Box(0, 99, shape, dtype)
+    piece = FrameStacking(space, gym.spaces.Discrete(2), num_frames=num_frames, as_learner_connector=True)
+    stacks = lab.columns("learner", [piece], chunks, spaces=(space, lab.act_space))["obs"]
+    newest = lab.columns("env_to_module", [FrameStacking(num_frames=num_frames)], chunks, spaces=(space, lab.act_space))
+    for chunk in chunks:
+        expected = [slow_stack(chunk, t, num_frames) for t in range(len(chunk) + 1)]
+        np.testing.assert_array_equal(stacks[(chunk.id_,)], np.stack(expected[:-1]))
+        np.testing.assert_array_equal(newest["obs"][(chunk.id_,)][0], expected[-1])
+        assert stacks[(chunk.id_,)].dtype == dtype
+
+
+@pytest.mark.parametrize("as_learner_connector", [True, False])
+def test_chunks_of_two_types_share_one_that_holds_both_and_of_two_shapes_are_an_error(lab, as_learner_connector):
+    rng = np.random.default_rng(0)
+    chunks = [random_chunks(rng, 1, (3, 1), dtype)[0] for dtype in (np.uint8, np.int16, np.float32)]
+    piece = FrameStacking(num_frames=2, as_learner_connector=as_learner_connector)
+    (column,) = piece.run({}, Call(rl_module=None, episodes=chunks, training=as_learner_connector)).values()
+    assert column.data.dtype == np.float32
+    ends = np.cumsum([len(chunk) for chunk in chunks]) - 1 if as_learner_connector else range(3)
+    for chunk, end in zip(chunks, ends):
+        stack = slow_stack(chunk, len(chunk) - as_learner_connector, 2)
+        np.testing.assert_array_equal(column.data[end], stack)
+    chunks.append(random_chunks(rng, 1, (4, 1), np.uint8)[0])
+    with pytest.raises(ColumnError, match=r"expected: frames of shape \(3, 1\)[\s\S]*found:    \(4, 1\)"):
+        piece.run({}, Call(rl_module=None, episodes=chunks, training=as_learner_connector))
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("plus_one", [False, True])
+def test_recorded_episodes_give_the_stacks_of_copies_and_nobody_needs_to_look_at_them(mode, plus_one):
+    rng = np.random.default_rng(5)
+    recorder = VectorRecorder(3, SPACE, gym.spaces.Discrete(2), autoreset=mode)
+    recorder.reset(rng.random((3, 4, 4, 1)).astype(np.float32))
+    for step in range(1, 31):
+        ends, final = rng.random(3) < 0.3, rng.random((3, 4, 4, 1)).astype(np.float32)
+        ends[recorder.waiting] = False
+        columns = np.zeros(3, np.int64), np.zeros(3), ends, np.zeros(3, bool)
+        observations = rng.random((3, 4, 4, 1)).astype(np.float32)
+        recorder.step(*columns, observations, final_observations=final if mode == "same_step" else None)
+        recorder.commit()
+        if step % 6 == 0:
+            episodes = recorder.harvest(2)
+            piece = FrameStacking(num_frames=3, as_learner_connector=True)
+            call = Call(rl_module=None, episodes=episodes, training=True, plus_one=plus_one)
+            found = piece.run({}, call)["obs"]
+            looked = sum(view is not None for view in episodes.views)
+            assert looked <= (sum(chunk.terminated for chunk in episodes.chunks) if mode == "same_step" else 0)
+            copies = [copy.deepcopy(episode) for episode in episodes]
+            steps = [range(len(episode) + plus_one) for episode in copies]
+            expected = [slow_stack(episode, t, 3) for episode, own in zip(copies, steps) for t in own]
+            np.testing.assert_array_equal(found.data, np.stack(expected))
+            assert found.counts.tolist() == [len(own) for own in steps]
