@@ -94,7 +94,8 @@ class EnvStepper:
         except Exception as error:
             self._explain(error, "step", "(observation, reward, terminated, truncated, info)")
             raise
-        step = VectorStep(*self._unpacked(result, "step", 5))
+        plain = type(result) is tuple and len(result) == 5 and type(result[4]) is dict and not self._keeps_infos
+        step = VectorStep(*(result if plain else self._unpacked(result, "step", 5)))
         if self.mode == "same_step":
             step = step._replace(final_observations=(step.infos or {}).get("final_obs"))
         elif self.mode == "disabled":

@@ -33,6 +33,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
     def __init__(self, env_fns: Any, **settings: Any) -> None:
         super().__init__(env_fns, **{**settings, "copy": False})
         count, space = self.num_envs, self.single_observation_space
+        self._count = count
         self._rows: list[Any] = [None] * count
         self._ended: set[int] = set()
         self._joined: Any = create_empty_array(space, n=count, fn=np.zeros)
@@ -74,28 +75,23 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         if ended and self.autoreset_mode is gym.vector.AutoresetMode.DISABLED:
             raise _not_reset(sorted(ended))
         infos: dict[str, Any] = {}
-        rows, rewards, terminateds, truncateds = self._rows, [], [], []
-        reward: Any
+        rows, rewards = self._rows, np.zeros(self._count)
+        terminateds, truncateds = np.zeros(self._count, np.bool_), np.zeros(self._count, np.bool_)
         each = actions if type(actions) is np.ndarray else iterate(self.action_space, actions)
         for i, (env, action) in enumerate(zip(self.envs, each, strict=True)):
             if i in ended:
                 rows[i], info = env.reset()
-                reward, terminated, truncated = 0.0, False, False
             else:
-                rows[i], reward, terminated, truncated, info = env.step(action)
-                if at_once and (terminated or truncated):
+                rows[i], rewards[i], terminateds[i], truncateds[i], info = env.step(action)
+                if at_once and (terminateds[i] or truncateds[i]):
                     infos = self._add_info(infos, {"final_obs": rows[i], "final_info": info}, i)
                     rows[i], info = env.reset()
-            rewards.append(reward)
-            terminateds.append(terminated)
-            truncateds.append(truncated)
             if info:
                 infos = self._add_info(infos, info, i)
-        flags = _array(terminateds, np.bool_), _array(truncateds, np.bool_)
-        done = np.logical_or(*flags)
+        done = np.logical_or(terminateds, truncateds)
         some = b"\1" in done.tobytes() and not at_once  # the cheapest way to ask for any
         self._ended = set(np.flatnonzero(done).tolist()) if some else set()
-        return self._together(), _array(rewards, np.float64), *flags, infos
+        return self._together(), rewards, terminateds, truncateds, infos
 
     def _together(self) -> Any:
         """The newest observations of all environments; one copy of vectors that are of the space's shape."""
@@ -116,16 +112,3 @@ def _not_reset(ended: list[int]) -> RunnerError:
             do="call reset(options={'reset_mask': terminateds | truncateds})",
         )
     )
-
-
-def _array(values: list[Any], dtype: Any) -> np.ndarray[Any, Any]:
-    """One number per environment; arrays of one number count as numbers, as in an assignment."""
-    try:
-        array = np.array(values, dtype)
-    except (TypeError, ValueError):
-        array = np.empty(())
-    if array.ndim != 1:
-        array = np.zeros(len(values), dtype)
-        for i, value in enumerate(values):
-            array[i] = value
-    return array

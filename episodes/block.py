@@ -251,9 +251,9 @@ class Block:
             Whether all of it was written; the row counts only once `row` is moved on.
         """
         columns, row = self.extras, self.row
-        if len(extras) != len(columns) or not (
-            self.rewards.put_plain(row, rewards) and self.actions.put_plain(row, actions)
-        ):
+        if len(extras) != len(columns):
+            return False
+        if not (self.rewards.put_plain(row, rewards) and self.actions.put_plain(row, actions)):
             return False
         for key, value in extras.items():  # noqa: SIM110 - all() costs more
             if key not in columns or not columns[key].put_plain(row, value):
