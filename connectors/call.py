@@ -10,6 +10,7 @@ import numpy as np
 
 from ..episodes.column_parts import lengths_of
 from ..episodes.vector_episodes import VectorEpisodes
+from ..episodes.whole_block import whole_block
 from .acting_module import is_stateful
 from .chunk_keys import chunk_keys
 from .lengthened import lengthened
@@ -95,9 +96,8 @@ class Call:
     def vector(self) -> VectorEpisodes | None:
         """The episodes, if whole columns can be read from a block."""
         if not self._looked:
-            episodes, self._looked = self.episodes, True
-            whole = type(episodes) is VectorEpisodes and episodes.columnar and self._lengthened is None
-            self._vector = episodes if whole else None  # type: ignore[assignment]
+            self._looked = True
+            self._vector = whole_block(self.episodes) if self._lengthened is None else None
         return self._vector
 
     def look_again(self) -> None:
@@ -143,10 +143,13 @@ class Call:
     def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Steps of each chunk: int64, shape [number of chunks]."""
         if self._lengths is None:
-            episodes = self.episodes
-            self._lengths = (
-                episodes.lengths() if isinstance(episodes, VectorEpisodes) else np.array(lengths_of(episodes), np.int64)
-            )
+            vector, episodes = self.vector, self.episodes
+            if vector is not None:
+                self._lengths = vector.lengths()
+            elif isinstance(episodes, VectorEpisodes):
+                self._lengths = episodes.lengths()
+            else:
+                self._lengths = np.array(lengths_of(episodes), np.int64)
         return self._lengths
 
     @property

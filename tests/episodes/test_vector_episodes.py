@@ -214,11 +214,12 @@ def test_what_pieces_do_to_the_object_is_seen_both_ways(change: str) -> None:
     assert vector.terminateds().tolist() == [twin.is_terminated for twin in twins]
     assert vector.truncateds().tolist() == [twin.is_truncated for twin in twins]
     assert vector.lengths().tolist() == list(map(len, twins)) and vector.ids == [twin.id_ for twin in twins]
-    found, expected = columns_of(vector), columns_of(twins)
-    assert found.keys() == expected.keys()
-    for name in found:
-        assert found[name].dtype == expected[name].dtype, name
-        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    expected = columns_of(twins)
+    for found in (columns_of(vector), columns_of(list(vector))):
+        assert found.keys() == expected.keys()
+        for name in found:
+            assert found[name].dtype == expected[name].dtype, name
+            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
 
 
 def test_what_pieces_put_in_place_of_a_column_is_what_counts() -> None:
