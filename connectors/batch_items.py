@@ -36,7 +36,9 @@ def key_for(episode: Any) -> tuple[Any, ...]:
 
 def _refuse_module_major(batch: dict[str, Any], column: str) -> None:
     for name, value in batch.items():
-        if isinstance(value, dict) and value and not any(isinstance(key, tuple) for key in value):
+        if not isinstance(value, dict) or not value or isinstance(next(iter(value)), tuple):
+            continue
+        if not any(isinstance(key, tuple) for key in value):
             raise BatchLayoutError(
                 explain(
                     f"adding to column {column!r}",
@@ -95,7 +97,8 @@ def add_n_batch_items(
         ColumnError: another number of rows than `num_items`.
     """
     is_list = isinstance(items_to_add, list)
-    found = {len(items_to_add)} if is_list else {len(leaf) for leaf in flatten(items_to_add)[0]}
+    leaves = [items_to_add] if is_list or isinstance(items_to_add, np.ndarray) else flatten(items_to_add)[0]
+    found = {len(leaf) for leaf in leaves}
     if found != {num_items}:
         owner = "" if single_agent_episode is None else f", episode {single_agent_episode.id_!r}"
         raise ColumnError(

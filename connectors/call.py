@@ -33,6 +33,9 @@ class Call:
             episode); None where a piece runs by itself.
         plus_one: Whether every chunk has one virtual bootstrap row at its end.
         kwargs: Whatever else the caller passed.
+
+    Attributes:
+        handed_out: Columns that plain pieces are shown, each with the items that they were given.
     """
 
     __slots__ = (
@@ -46,6 +49,7 @@ class Call:
         "_vector",
         "episodes",
         "explore",
+        "handed_out",
         "kwargs",
         "metrics",
         "plus_one",
@@ -82,6 +86,7 @@ class Call:
         self._lengthened: list[Any] | None = None
         self._positions: dict[int, int] | None = None
         self._vector: VectorEpisodes | None = None
+        self.handed_out: dict[str, Any] = {}
         self._stateful: bool | None = None
         self._looked = False
 

@@ -9,12 +9,12 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError, explain
 from epibatch.core.spaces import BatchedNdArray
-from epibatch.core.structs import flatten, form_of, map_struct, unflatten
+from epibatch.core.structs import flatten, form_of, is_leaf, map_struct, unflatten
 
 from .call import Call
 from .episode_column import EpisodeColumn
 
-__all__ = ["collect", "is_plain", "join_rows", "to_columns", "to_plain"]
+__all__ = ["collect", "hand_out", "is_plain", "join_rows", "to_columns", "to_plain"]
 
 
 def is_plain(value: Any) -> bool:
@@ -36,10 +36,24 @@ def to_plain(batch: dict[str, Any], call: Call) -> dict[str, Any]:
     }
 
 
+def hand_out(batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    """The plain batch for a piece; columns that it leaves alone need not be put together again by `to_columns`."""
+    plain = to_plain(batch, call)
+    if plain is not batch:
+        call.handed_out = {
+            name: (value, {key: list(items) for key, items in plain[name].items()})
+            for name, value in batch.items()
+            if type(value) is EpisodeColumn and not value.holds_objects and is_leaf(value.data)
+        }
+    return plain
+
+
 def _plain_column(column: EpisodeColumn, call: Call) -> dict[tuple[Any, ...], list[Any]]:
     keys, data = call.keys, column.data
     if column.counts is None:
         return {key: [_row(data, i)] for i, key in enumerate(keys)}
+    if not isinstance(data, list) and not column.single:
+        data = map_struct(lambda leaf: leaf.view(BatchedNdArray), data)  # and so is every part of it
     plain, start = {}, 0
     for key, count in zip(keys, column.counts.tolist()):
         stop = start + count
@@ -47,9 +61,11 @@ def _plain_column(column: EpisodeColumn, call: Call) -> dict[tuple[Any, ...], li
             plain[key] = data[start:stop]
         elif column.single:
             plain[key] = [_row(data, i) for i in range(start, stop)]
+        elif type(data) is BatchedNdArray:
+            plain[key] = [data[start:stop]] if count else []
         else:
             rows = slice(start, stop)
-            plain[key] = [map_struct(lambda leaf, rows=rows: BatchedNdArray(leaf[rows]), data)] if count else []
+            plain[key] = [map_struct(lambda leaf, rows=rows: leaf[rows], data)] if count else []
         start = stop
     return plain
 
@@ -60,12 +76,35 @@ def _row(data: Any, i: int) -> Any:
 
 def to_columns(batch: dict[str, Any], call: Call) -> dict[str, Any]:
     """Turn every plain per-episode column into an EpisodeColumn; other values stay."""
+    handed_out, call.handed_out = call.handed_out, {}
     for value in batch.values():
         if is_plain(value):
             break
     else:
         return batch
-    return {name: collect(name, value, call) if is_plain(value) else value for name, value in batch.items()}
+    columns = {}
+    for name, value in batch.items():
+        column, before = handed_out.get(name, (None, None))
+        if column is not None and _untouched(value, column, before):
+            columns[name] = column
+        else:
+            columns[name] = collect(name, value, call) if is_plain(value) else value
+    return columns
+
+
+def _untouched(plain: Any, column: EpisodeColumn, before: dict[Any, list[Any]]) -> bool:
+    """Whether a plain column holds the very arrays that were handed out; what was written to them is in the column."""
+    if type(plain) is not dict or plain.keys() != before.keys():
+        return False
+    shape, dtype, first = column.data.shape[1:], column.data.dtype, 0 if column.single else 1
+    for key, old in before.items():
+        items = plain[key]
+        if type(items) is not list or len(items) != len(old):
+            return False
+        for item, one in zip(items, old):
+            if item is not one or item.shape[first:] != shape or item.dtype != dtype:
+                return False
+    return True
 
 
 def collect(name: str, column: dict[tuple[Any, ...], list[Any]], call: Call) -> EpisodeColumn:
@@ -88,6 +127,9 @@ def collect(name: str, column: dict[tuple[Any, ...], list[Any]], call: Call) -> 
             )
         )
     items = [column.get(key, []) for key in keys]
+    tagged = _join_tagged(name, items)
+    if tagged is not None:
+        return tagged
     counts = np.fromiter((_rows_in_all(name, own) for own in items), np.int64, len(items))
     flat = [item for own in items for item in own]
     single = name == Columns.INFOS or not any(_is_batched(item) for item in flat)
@@ -100,6 +142,22 @@ def collect(name: str, column: dict[tuple[Any, ...], list[Any]], call: Call) -> 
     data = join_rows(name, rows, owners, call)
     one_each = single and bool((counts == 1).all())
     return EpisodeColumn(data, None if one_each else counts, single=single)
+
+
+def _join_tagged(name: str, items: list[list[Any]]) -> EpisodeColumn | None:
+    """Join items that are all tagged numeric arrays of one shape; None if they are something else."""
+    flat = [item for own in items for item in own]
+    if set(map(type, flat)) != {BatchedNdArray} or name == Columns.INFOS:
+        return None
+    if len({item.shape[1:] for item in flat}) != 1 or flat[0].dtype.kind not in "biufc":
+        return None
+    if not all(item.ndim for item in flat):
+        return None
+    rows = np.fromiter(map(len, flat), np.int64, len(flat))
+    if len(flat) == len(items) and all(items):
+        return EpisodeColumn(np.concatenate(flat), rows)
+    owners = np.repeat(np.arange(len(items)), list(map(len, items)))
+    return EpisodeColumn(np.concatenate(flat), np.bincount(owners, rows, len(items)).astype(np.int64))
 
 
 def _rows_in_all(name: str, items: list[Any]) -> int:

@@ -12,7 +12,7 @@ from epibatch.core.errors import PieceOutputError, add_context, explain
 
 from ..episodes.indexing import HistoryWatch
 from .call import Call
-from .layouts import is_plain, to_columns, to_plain
+from .layouts import hand_out, is_plain, to_columns
 from .plan import Plan, Step
 from .step_watch import StepWatch
 
@@ -73,7 +73,7 @@ def _plain_run(step: Step, batch: dict[str, Any], call: Call, history: HistoryWa
     try:
         out = step.piece(
             rl_module=call.rl_module,
-            batch=to_plain(batch, call),
+            batch=hand_out(batch, call),
             episodes=call.plain_episodes(),
             explore=call.explore,
             shared_data=call.shared_data,

@@ -1,0 +1,117 @@
+"""Columns taken apart for plain pieces and put together again, with and without remembering them."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+from epibatch.connectors.call import Call
+from epibatch.connectors.episode_column import EpisodeColumn
+from epibatch.connectors.layouts import hand_out, to_columns, to_plain
+from epibatch.core.errors import ColumnError
+from epibatch.core.spaces import BatchedNdArray
+from epibatch.core.structs import flatten
+from epibatch.episodes import SingleAgentEpisode
+
+COUNTS = np.array([3, 1, 0, 4])
+A, B, C, D = KEYS = [("a",), ("b",), ("c",), ("d",)]
+
+
+def call():
+    return Call(rl_module=None, episodes=[SingleAgentEpisode(id_=name) for (name,) in KEYS])
+
+
+def batch():
+    rng = np.random.default_rng(0)
+    return {
+        "vectors": EpisodeColumn(rng.standard_normal((8, 2)).astype(np.float32), COUNTS),
+        "numbers": EpisodeColumn(rng.integers(0, 9, 8), COUNTS),
+        "items": EpisodeColumn(rng.standard_normal((8, 2)), COUNTS, single=True),
+        "one each": EpisodeColumn(rng.standard_normal((4, 2))),
+        "nested": EpisodeColumn({"x": rng.standard_normal((8, 2)), "y": (np.arange(8),)}, COUNTS),
+        "objects": EpisodeColumn([f"{i}" for i in range(8)], COUNTS, single=True),
+    }
+
+
+def in_place(batch):
+    for items in batch["vectors"].values():
+        for item in items:
+            item += 5
+    batch["items"][D][2][:] = 7
+    batch["one each"][B][0][0] = 7
+
+
+def other_shape(batch):
+    batch["one each"][A][0].shape = (2, 1)
+    for key in (B, C, D):
+        batch["one each"][key] = [np.zeros((2, 1))] * len(batch["one each"][key])
+
+
+CHANGES = {
+    "nothing": lambda batch: None,
+    "written in place": in_place,
+    "an item replaced": lambda batch: batch["vectors"][A].__setitem__(0, BatchedNdArray(np.ones((3, 2)))),
+    "a nested leaf replaced": lambda batch: batch["nested"][A][0].__setitem__("x", BatchedNdArray(np.ones((3, 2)))),
+    "an item more": lambda batch: batch["items"][C].append(np.ones(2)),
+    "an item less": lambda batch: batch["items"][D].pop(),
+    "items swapped": lambda batch: batch["items"][D].reverse(),
+    "a key less": lambda batch: batch["vectors"].pop(D),
+    "keys in another order": lambda batch: batch.update(vectors=dict(reversed(batch["vectors"].items()))),
+    "a column for another": lambda batch: batch.update(vectors=batch["items"]),
+    "a column less": lambda batch: batch.pop("vectors"),
+    "a tuple of items": lambda batch: batch["vectors"].update({A: tuple(batch["vectors"][A])}),
+    "reshaped in place": other_shape,
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # NumPy 2.5, of setting a shape
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_remembered_is_what_would_be_put_together_anew(change):
+    remembering, forgetful = call(), call()
+    handed_out, taken_apart = hand_out(batch(), remembering), to_plain(batch(), forgetful)
+    CHANGES[change](handed_out)
+    CHANGES[change](taken_apart)
+    found, expected = to_columns(handed_out, remembering), to_columns(taken_apart, forgetful)
+    assert list(found) == list(expected)
+    for name, column in found.items():
+        own, other = expected[name], column
+        (mine, form), (yours, other_form) = flatten(own.data), flatten(other.data)
+        assert form == other_form and own.single == other.single, name
+        assert (own.counts is None) == (other.counts is None) and np.array_equal(own.counts, other.counts), name
+        for leaf, twin in zip(mine, yours, strict=True):
+            assert getattr(leaf, "dtype", None) == getattr(twin, "dtype", None), name
+            np.testing.assert_array_equal(leaf, twin)
+
+
+def test_columns_left_alone_are_not_put_together_again():
+    given, running = batch(), call()
+    plain = hand_out(given, running)
+    plain["vectors"][A][0][:] = 9
+    plain["numbers"][B] = [BatchedNdArray(np.array([77]))]
+    found = to_columns(plain, running)
+    assert found["vectors"] is given["vectors"] and (given["vectors"].data[:3] == 9).all()
+    assert found["numbers"] is not given["numbers"] and given["numbers"].data[3] != 77
+    again = to_columns(copy.copy(plain), running)
+    assert again["vectors"] is not given["vectors"], "what was handed out is remembered for one way back"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tagged_items_are_laid_down_one_after_the_other(seed):
+    rng = np.random.default_rng(seed)
+    column = {
+        key: [BatchedNdArray(rng.standard_normal((rng.integers(0, 4), 2))) for _ in range(rng.integers(0, 3))]
+        for key in KEYS
+    }
+    column[B].append(BatchedNdArray(rng.integers(0, 9, (2, 2))))
+    found = to_columns({"x": column}, call())["x"]
+    assert found.counts.tolist() == [sum(map(len, column[key])) for key in KEYS] and not found.single
+    expected = [row.tolist() for key in KEYS for item in column[key] for row in item]
+    assert found.data.tolist() == expected and found.data.dtype == np.float64
+
+
+def test_tagged_items_of_several_shapes_name_their_episodes():
+    column = {A: [BatchedNdArray(np.zeros((2, 2)))], D: [BatchedNdArray(np.zeros((2, 3)))]}
+    with pytest.raises(ColumnError, match=r"shape \(2,\), as in episode 'a'[\s\S]*shape \(3,\) in episode 'd'"):
+        to_columns({"x": column}, call())
