@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .connector_pipeline_v2 import ConnectorPipelineV2
     from .connector_v2 import ConnectorV2
     from .episode_column import EpisodeColumn
+    from .piece_profile import PieceCost, PipelineProfile, profile_pipelines
 
 
 __all__ = [
@@ -20,6 +21,9 @@ __all__ = [
     "ConnectorPipelineV2",
     "ConnectorV2",
     "EpisodeColumn",
+    "PieceCost",
+    "PipelineProfile",
+    "profile_pipelines",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -30,5 +34,8 @@ __getattr__, __dir__ = lazy_exports(
         "ConnectorPipelineV2": ".connector_pipeline_v2",
         "ConnectorV2": ".connector_v2",
         "EpisodeColumn": ".episode_column",
+        "PieceCost": ".piece_profile",
+        "PipelineProfile": ".piece_profile",
+        "profile_pipelines": ".piece_profile",
     },
 )

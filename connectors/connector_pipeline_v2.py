@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 
@@ -22,7 +23,10 @@ from .layouts import to_plain
 from .pipeline_arguments import are_episodes, check_batch, check_pipeline_arguments, check_state, no_episodes
 from .plan import Plan, check_connector, make_plan, numbered
 from .run_plan import run_plan
-from .step_watch import MetricsTimers, StepWatch
+from .step_watch import MetricsTimers, StepWatch, watches_of
+
+if TYPE_CHECKING:
+    from .piece_profile import PipelineProfile
 
 __all__ = ["ConnectorPipelineV2"]
 
@@ -67,6 +71,7 @@ class ConnectorPipelineV2(ConnectorV2):
         self._nested = False
         self.history = HistoryWatch()
         self.watch: StepWatch | None = None
+        self.watches: list[StepWatch] = []
         self.plan()
 
     def _built(self, item: Any, position: int) -> ConnectorV2:
@@ -262,20 +267,34 @@ class ConnectorPipelineV2(ConnectorV2):
         self.check_episodes(call)
         batch = {} if batch is None else batch
         check_batch(self, batch)
+        watched = metrics is not None or self.watch is not None or self.watches or self._nested
+        watches = self._watches(call) if watched else ()
         if plan.watched:
             with within(call), watch_history(self.history):
-                batch = run_plan(plan, batch, call, self.history, self._watches(call))
+                batch = run_plan(plan, batch, call, self.history, watches)
         else:  # nobody asks which call is running
-            batch = run_plan(plan, batch, call, self.history, self._watches(call))
+            batch = run_plan(plan, batch, call, self.history, watches)
         self.history.calls += 1
         return to_plain(batch, call)
 
     def _watches(self, call: Call) -> Sequence[StepWatch]:
         """Who is told about this run's steps."""
-        watches: list[StepWatch] = [] if self.watch is None else [self.watch]
+        watches = watches_of(self)
         if call.metrics is not None and getattr(call.metrics, "times_pieces", True):
             watches.append(MetricsTimers(call.metrics, tuple(call.kwargs.get("metrics_prefix_key") or ())))
         return watches
+
+    def profile(self) -> AbstractContextManager[PipelineProfile]:
+        """Measure every piece while the context is open: calls, seconds, rows and bytes.
+
+        Otherwise nothing is measured. See `profile_pipelines`, which takes several pipelines at once.
+
+        Returns:
+            A context manager that gives a `PipelineProfile`; print it, or read its `rows()`.
+        """
+        from .piece_profile import profile_pipelines
+
+        return profile_pipelines({snake_case(type(self).__name__): self})
 
     def check_episodes(self, call: Call) -> None:
         """Refuse episodes that this pipeline cannot work on."""

@@ -36,7 +36,8 @@ def run_plan(
         EpibatchError: whatever a piece raises, with pipeline and piece put in front.
     """
     plain, before = bool(batch), "in the batch that the pipeline was given:"
-    begun = now = perf_counter() if watches else 0.0
+    watching = bool(watches)
+    spent, started = 0.0, perf_counter() if watching else 0.0
     for step in plan.steps:
         if step.columnar and plain:  # an error in it is one of the piece that left it, not of this one
             batch, plain = _columns(batch, call, before), False
@@ -49,12 +50,14 @@ def run_plan(
         except Exception as error:
             add_context(error, f"in {step.where}:")
             raise
-        if watches:
-            before_step, now = now, perf_counter()
+        if watching:
+            seconds = perf_counter() - started
+            spent += seconds
             for watch in watches:
-                watch.stepped(step, now - before_step, batch)
+                watch.stepped(step, seconds, batch)
+            started = perf_counter()  # what they took is nobody's
     for watch in watches:
-        watch.finished(now - begun)
+        watch.finished(spent)
     return batch
 
 

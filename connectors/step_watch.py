@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .plan import Step
 
-__all__ = ["MetricsTimers", "PieceSeconds", "StepWatch"]
+if TYPE_CHECKING:
+    from .connector_pipeline_v2 import ConnectorPipelineV2
+
+__all__ = ["MetricsTimers", "PieceSeconds", "StepWatch", "watches_of"]
 
 
 class StepWatch(Protocol):
-    """What watches a pipeline: set it as the pipeline's `watch`. Without one nothing is measured."""
+    """What watches a pipeline: its `watch`, or one of its `watches`. Without one nothing is measured.
+
+    A pipeline that is a piece of another one is watched too while that one runs.
+    """
 
     def stepped(self, step: Step, seconds: float, batch: dict[str, Any]) -> None:
         """Take note of one piece.
@@ -81,3 +87,33 @@ class MetricsTimers:
     def finished(self, seconds: float) -> None:
         """Log the pipeline's seconds."""
         self._metrics.log_value((*self._prefix, "connector_pipeline_timer"), seconds)
+
+
+class _PartWatch:
+    """Tells the watch of a nested pipeline about the steps of that pipeline alone."""
+
+    def __init__(self, watch: StepWatch, pipeline: ConnectorPipelineV2) -> None:
+        self._watch = watch
+        self._steps = {id(step.piece): step for step in pipeline.plan().steps}
+        self._seconds = 0.0
+
+    def stepped(self, step: Step, seconds: float, batch: dict[str, Any]) -> None:
+        own = self._steps.get(id(step.piece))
+        if own is not None:
+            self._seconds += seconds
+            self._watch.stepped(own, seconds, batch)
+
+    def finished(self, seconds: float) -> None:
+        self._watch.finished(self._seconds)
+
+
+def watches_of(pipeline: ConnectorPipelineV2) -> list[StepWatch]:
+    """Who watches a pipeline, or a pipeline among its pieces."""
+    from .connector_pipeline_v2 import ConnectorPipelineV2
+
+    watches: list[StepWatch] = [] if pipeline.watch is None else [pipeline.watch]
+    watches += pipeline.watches
+    for piece in pipeline.connectors:
+        if isinstance(piece, ConnectorPipelineV2):
+            watches += [_PartWatch(watch, piece) for watch in watches_of(piece)]
+    return watches

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors import ConnectorV2
+from epibatch.connectors import ConnectorV2, profile_pipelines
 from epibatch.core.errors import ConfigError
 
 
@@ -118,3 +118,23 @@ def test_pipelines_are_not_watched_unless_asked():
     pipelines = [*algorithm.env_runner.pipelines.values(), algorithm.learner.connector]
     algorithm.stop()
     assert [pipeline.watch for pipeline in pipelines] == [None, None, None]
+
+
+def test_a_whole_run_can_be_profiled():
+    """32 steps of 4 environments: 8 vector steps, and one observation more, which the reset brings."""
+    plain, profiled = small().build_algo(), small().build_algo()
+    without = plain.train()
+    with profile_pipelines(profiled.pipelines) as profile:
+        results = profiled.train()
+    plain.stop()
+    profiled.stop()
+    costs = {name: [cost for cost in profile.rows() if cost.pipeline == name] for name in profiled.pipelines}
+    assert list(costs) == ["env_to_module", "module_to_env", "learner"]
+    for name, pipeline in profiled.pipelines.items():
+        assert [cost.piece for cost in costs[name]] == pipeline.names
+    assert {cost.calls for cost in costs["env_to_module"]} == {9}
+    assert {cost.calls for cost in costs["module_to_env"]} == {8}
+    assert {cost.calls for cost in costs["learner"]} == {1}
+    assert {cost.rows for cost in costs["module_to_env"]} == {8 * 4}
+    assert sum(cost.share for cost in profile.rows()) == pytest.approx(1.0)
+    assert without["learners"]["default_policy"] == results["learners"]["default_policy"]

@@ -50,6 +50,9 @@ class Algorithm(ABC):
     Args:
         config: the settings; copied, later changes to it have no effect.
 
+    Attributes:
+        pipelines: `env_to_module`, `module_to_env` and `learner`.
+
     Raises:
         ConfigError: the config has no environment, or its settings contradict each other.
     """
@@ -78,8 +81,8 @@ class Algorithm(ABC):
         try:
             self.check_module(self.env_runner.module)
             self.learner = self._make_learner()
-            pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
-            self._reports = PieceReports(pipelines, time_pieces=self.config.time_pieces)
+            self.pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
+            self._reports = PieceReports(self.pipelines, time_pieces=self.config.time_pieces)
             self._share_lookback()
             self._live_policy: LivePolicy | None = None
             self._evaluation = Evaluation(self.config)
