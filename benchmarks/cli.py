@@ -24,7 +24,7 @@ from benchmarks.workers import stop_all
 
 app = typer.Typer(add_completion=False, no_args_is_help=False)
 
-WIDEST = 200
+WIDEST = 240
 FOLDER = Path("runs/bench")
 PICTURE = REPOSITORY / "docs" / "growth.png"
 

@@ -9,7 +9,7 @@ from benchmarks.machine import REPOSITORY
 from benchmarks.names import OURS
 from benchmarks.results import again
 from benchmarks.row import Row
-from benchmarks.table import amount, markdown
+from benchmarks.table import compared, markdown
 
 README = REPOSITORY / "README.md"
 RESULTS = REPOSITORY / "benchmarks" / "results.json"
@@ -53,9 +53,7 @@ def _missed(results: Sequence[Mapping[str, Any]]) -> str:
         for target in result["targets"]:
             if target["met"] is False:
                 why = result["missed"] or "no reason is known yet"
-                lines.append(
-                    f"- {result['name']}: {amount(target['measured'], target['unit'])} ({target['text']}): {why}."
-                )
+                lines.append(f"- {result['name']}: {compared(target)}, target {target['text']}: {why}.")
     if not lines:
         return f"{OURS} meets every target."
     return "\n".join(["Targets that are not met:", "", *lines])

@@ -72,10 +72,11 @@ def _ratios(measured: Measured) -> dict[str, Any]:
 
 
 def _target(target: Target, measured: Measured) -> dict[str, Any]:
-    value = target.value(measured)
-    unit = target.unit or measured.unit
-    met = None if value is None else target.met(value)
-    return {"text": target.text, "measured": None if value is None else _short(value), "unit": unit, "met": met}
+    found = target.compared(measured)
+    named = {"text": target.text, "unit": target.unit or measured.unit}
+    if found is None:
+        return {**named, "measured": None, "met": None}
+    return {**named, "measured": _rounded(found), "met": target.met(found.median)}
 
 
 def report(results: Sequence[Result], command: str, **rest: Any) -> dict[str, Any]:

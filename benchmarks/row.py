@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.names import FLOOR, OURS, RLLIB
-from benchmarks.timing import Side, measure, ratios, spread
+from benchmarks.timing import Side, Spread, measure, ratios, spread
 from benchmarks.workers import team
 
 
@@ -75,18 +75,22 @@ class Target:
     against: str | None = FLOOR
     times_faster: bool = False
 
-    def value(self, measured: Measured) -> float | None:
-        """What is compared with the bound, the median over the rounds; None if a side is missing."""
+    def compared(self, measured: Measured) -> Spread | None:
+        """What is compared with the bound, over the rounds; None if a side is missing."""
         own = measured.side(OURS)
         if own is None:
             return None
         if self.against is None:
-            return spread(own).median
+            return spread(own)
         other = measured.side(self.against)
         if other is None:
             return None
-        pairs = ratios(other, own) if self.times_faster else ratios(own, other)
-        return spread(pairs).median
+        return spread(ratios(other, own) if self.times_faster else ratios(own, other))
+
+    def value(self, measured: Measured) -> float | None:
+        """The median of that, which is what counts."""
+        found = self.compared(measured)
+        return None if found is None else found.median
 
     @property
     def unit(self) -> str:

@@ -59,7 +59,16 @@ def _range(spread: dict[str, float]) -> str:
 def _target(target: dict[str, Any]) -> list[str]:
     if target["measured"] is None:
         return [target["text"], "-", "-"]
-    return [target["text"], amount(target["measured"], target["unit"]), "yes" if target["met"] else "NO"]
+    return [target["text"], compared(target), "yes" if target["met"] else "NO"]
+
+
+def compared(target: dict[str, Any]) -> str:
+    """What was measured of a target, with its quartiles if there were several rounds."""
+    found, unit = target["measured"], target["unit"]
+    if found["low"] == found["high"]:
+        return amount(found["median"], unit)
+    low, high = (amount(found[end], unit) if unit == "s" else digits(found[end]) for end in ("low", "high"))
+    return f"{amount(found['median'], unit)} ({low} to {high})"
 
 
 def screen(results: Sequence[dict[str, Any]]) -> Table:

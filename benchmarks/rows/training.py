@@ -10,7 +10,7 @@ from functools import partial
 from benchmarks.libraries import library, library_names
 from benchmarks.ppo_seeds import RECORD, read_record
 from benchmarks.row import FLOOR, OURS, RLLIB, Measured, Options, Row, Target, at_most, times_faster
-from benchmarks.timing import Side, measure
+from benchmarks.timing import Side, Spread, measure, spread
 from benchmarks.workers import team
 
 STEPS, MINIBATCH, EPOCHS = 4000, 128, 10
@@ -83,12 +83,12 @@ def measure_iterations(options: Options) -> Measured:
 class LearnsAsWell(Target):
     """The mean return is not below another side's by more than that one's own spread."""
 
-    def value(self, measured: Measured) -> float | None:
+    def compared(self, measured: Measured) -> Spread | None:
         """How far it is above that."""
         own, other = measured.side(OURS), measured.side(RLLIB)
         if own is None or other is None:
             return None
-        return statistics.mean(own) - (statistics.mean(other) - statistics.stdev(other))
+        return spread([statistics.mean(own) - (statistics.mean(other) - statistics.stdev(other))])
 
 
 def recorded_returns(options: Options) -> Measured:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from benchmarks.results import result_of
-from benchmarks.row import Measured, Row, at_most, times_faster
-from benchmarks.table import amount, cells, markdown
+from benchmarks.row import Measured, Row, at_most, below, times_faster
+from benchmarks.table import amount, cells, compared, markdown
 
 VALUES = {"epibatch": [3e-3], "floor: a": [2e-3], "floor: b": [1e-3], "leanest floor": [5e-4]}
 RESULT = result_of(
@@ -42,3 +42,10 @@ def test_markdown():
     assert lines[0] == "| row | workload | epibatch | RLlib | floor | target | measured | met |"
     assert lines[2] == "| A1 | a row | 3 ms | - | 1 ms (leanest 500 us) | <= 4 x floor | 3 x | yes |"
     assert len({line.count("|") for line in lines}) == 1
+
+
+def test_quartiles_stand_behind_the_median():
+    values = {"epibatch": [1e-3, 2e-3, 4e-3], "floor": [1e-3, 1e-3, 1e-3]}
+    row = Row("A1", "a row", lambda options: Measured(values), [at_most(4), below(3e-3, "<= 3 ms")])
+    texts = [compared(target) for target in result_of(row, Measured(values))["targets"]]
+    assert texts == ["2 x (1.5 to 3)", "2 ms (1.5 ms to 3 ms)"]
