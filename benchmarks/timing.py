@@ -31,7 +31,8 @@ class Side:
     Args:
         run: The call that is timed. Takes what `prepare` returned.
         prepare: Makes a fresh input, outside the time; then a turn is a single call. Without it `run` takes None.
-        single: Whether a turn is a single call in any case, and not as many as fill it.
+        single: Whether a turn is a single call in any case, and not as many as fill it. A single call comes behind one
+            that is not timed.
         show: Makes of an output what is compared between the sides, if that is something else.
         clock: Gives seconds.
     """
@@ -42,23 +43,34 @@ class Side:
     show: Callable[[Any], Any] | None = None
     clock: Clock = time.perf_counter
 
+    @property
+    def is_single(self) -> bool:
+        """Whether a turn is a single call."""
+        return self.single or self.prepare is not None
+
+    def given(self) -> Any:
+        """The input of a call."""
+        return None if self.prepare is None else self.prepare()
+
     def once(self) -> Any:
         """The output of one call, to be compared."""
-        output = self.run(self.prepare() if self.prepare else None)
+        output = self.run(self.given())
         return self.show(output) if self.show else output
 
     def calls(self, seconds: float) -> int:
         """How many calls fill a turn; the side is warm afterwards."""
         self.once()
-        if self.single or self.prepare is not None:
+        if self.is_single:
             return 1
         once = min(self.turn(1) for _ in range(2))
         return max(1, min(MOST_CALLS, round(seconds / max(once, 1e-9))))
 
     def turn(self, calls: int) -> float:
         """Seconds per call, of so many calls back to back."""
-        given = None if self.prepare is None else self.prepare()
         run, clock = self.run, self.clock
+        if self.is_single:
+            run(self.given())  # so that memory is as this side leaves it, and not as another one's turn did
+        given = self.given()
         gc.collect()
         start = clock()
         for _ in range(calls - 1):

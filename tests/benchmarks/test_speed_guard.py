@@ -20,7 +20,7 @@ from benchmarks.timing import measure
 
 LOOSE = 2.0
 ROUNDS = (3, 5, 10, 20)
-OPTIONS = Options(quick=True, rllib=False)
+OPTIONS = Options(rllib=False)
 ROWS = {row.name: row for row in all_rows()}
 GUARDED = {
     "L1": None,
