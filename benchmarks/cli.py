@@ -15,7 +15,7 @@ from benchmarks.growth import draw, grown
 from benchmarks.libraries import rllib_is_there
 from benchmarks.machine import REPOSITORY
 from benchmarks.names import RLLIB
-from benchmarks.readme import README, RESULTS, put, section
+from benchmarks.readme import README, RESULTS, notes, put, section
 from benchmarks.results import Result, load, report, result_of, save
 from benchmarks.row import Options, Row
 from benchmarks.rows import all_rows, chosen
@@ -54,6 +54,7 @@ def run(
     stop_all()
     results = [result for result in measured.values() if result is not None]
     console.print(screen(results))
+    console.print(notes(results), markup=False)
     found = report(results, _command(only, quick, plot, rounds), quick=quick, **growth)
     path = json or FOLDER / f"{datetime.now():%Y%m%d-%H%M%S}.json"
     save(found, path)

@@ -28,10 +28,10 @@ def section(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
         found: Results, as they were saved.
         rows: All rows there are. Targets and reasons are theirs, figures those of the results.
     """
-    saved = {result["name"]: result for result in found["rows"]}
+    saved = {result["name"]: result for result in found["rows"] if result["sides"]}
     results = [again(row, saved[row.name]) for row in rows if row.name in saved]
     waiting = [row.name for row in rows if row.name not in saved]
-    parts = [_circumstances(found), markdown(results), _missed(results)]
+    parts = [_circumstances(found), markdown(results), notes(results), _missed(results)]
     if waiting:
         parts.append(f"Not measured yet: {', '.join(waiting)}.")
     return "\n\n".join(part for part in parts if part)
@@ -44,6 +44,11 @@ def _circumstances(found: Mapping[str, Any]) -> str:
         f"{found['machine']['processor']}, one core, one thread; {versions}; {found['when'][:10]}, "
         f"commit {found['commit']}; `{found['command'].replace('; ', '`, `')}`.{quick}"
     )
+
+
+def notes(results: Sequence[Mapping[str, Any]]) -> str:
+    """What else is to be said about rows, a line for each; empty if there is nothing."""
+    return "\n".join(f"- {result['name']}: {result['note']}" for result in results if result["note"])
 
 
 def _missed(results: Sequence[Mapping[str, Any]]) -> str:

@@ -59,3 +59,17 @@ def test_everything_met_and_rows_that_wait():
     assert text.endswith("Not measured yet: B.")
     assert "`make bench`" in text and "numpy" in text and "--quick" not in text
     assert "no figures to quote" in section(results(*rows, quick=True), rows)
+
+
+def test_notes_stand_below_the_table():
+    rows = [row("A", 4), row("B", 4)]
+    values = {"epibatch": [1.0]}
+    noted = [result_of(rows[0], Measured(values, note="a sample")), result_of(rows[1], Measured(values))]
+    text = section(report(noted, "make bench"), rows)
+    assert "|\n\n- A: a sample\n\n" in text and "- B:" not in text
+
+
+def test_a_row_without_figures_waits():
+    rows = [row("A", 4), row("B", 4)]
+    text = section(report([result_of(rows[0], Measured({}, note="nothing yet")), *results(rows[1])["rows"]], ""), rows)
+    assert text.endswith("Not measured yet: A.") and "nothing yet" not in text
