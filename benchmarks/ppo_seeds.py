@@ -48,6 +48,7 @@ def main() -> None:
     parser.add_argument("--side", choices=(OURS, RLLIB, FLOOR), action="append", help="all of them if none")
     parser.add_argument("--seeds", default="0,1,2,3,4")
     options = parser.parse_args()
+    measured = commit()
     for side in options.side or (OURS, FLOOR, RLLIB):
         returns: dict[str, float] = {}
         for seed in map(int, options.seeds.split(",")):
@@ -61,7 +62,7 @@ def main() -> None:
                 "versions": versions(),
                 "command": shlex.join(["python", "-m", "benchmarks.ppo_seeds", *sys.argv[1:]]),
                 "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                "commit": commit(),
+                "commit": measured,
             }
             RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 

@@ -95,7 +95,9 @@ def recorded_returns(options: Options) -> Measured:
     """What `python -m benchmarks.ppo_seeds` found; that takes minutes per seed, so it is kept."""
     record = {name: side["returns"] for name, side in read_record().items()}
     seeds = [seed for seed in record.get(OURS, ()) if all(seed in returns for returns in record.values())]
-    values = {name: [returns[seed] for seed in seeds] for name, returns in record.items() if seeds}
+    if len(seeds) < 2:  # no spread
+        return Measured({}, unit="return", note=f"{RECORD.name} has no two seeds of all sides")
+    values = {name: [returns[seed] for seed in seeds] for name, returns in record.items()}
     means = [
         f"{name} {statistics.mean(own):.0f} +- {statistics.stdev(own):.0f} over {len(own)} seeds"
         for name, own in values.items()

@@ -39,6 +39,8 @@ def test_the_record(tmp_path, monkeypatch):
     path = tmp_path / "ppo_seeds.json"
     monkeypatch.setattr(ppo_seeds, "RECORD", path)
     assert recorded_returns(Options()).values == {}
+    path.write_text(json.dumps({**record, FLOOR: {"returns": {"1": 3.0}}}))
+    assert recorded_returns(Options()).values == {}
     path.write_text(json.dumps(record))
     measured = recorded_returns(Options())
     assert measured.values == {OURS: [100.0, 200.0], RLLIB: [90.0, 110.0]}
