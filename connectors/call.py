@@ -35,6 +35,7 @@ class Call:
         kwargs: Whatever else the caller passed.
 
     Attributes:
+        halves_floats: Whether arrays are made right in front of the piece that makes them float32.
         handed_out: Columns that plain pieces are shown, each with the items that they were given.
     """
 
@@ -49,6 +50,7 @@ class Call:
         "_vector",
         "episodes",
         "explore",
+        "halves_floats",
         "handed_out",
         "kwargs",
         "metrics",
@@ -87,6 +89,7 @@ class Call:
         self._positions: dict[int, int] | None = None
         self._vector: VectorEpisodes | None = None
         self.handed_out: dict[str, Any] = {}
+        self.halves_floats = False
         self._stateful: bool | None = None
         self._looked = False
 

@@ -264,6 +264,7 @@ class ConnectorPipelineV2(ConnectorV2):
             plus_one=plan.plus_one,
             kwargs=kwargs,
         )
+        call.halves_floats = plan.halves_floats
         self.check_episodes(call)
         batch = {} if batch is None else batch
         check_batch(self, batch)

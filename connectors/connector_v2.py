@@ -63,6 +63,8 @@ class ConnectorV2(Checkpointable, ABC):
     """Whether the piece replaces the episodes' newest observations, which learner pieces then find there."""
     adds_bootstrap_rows: ClassVar[bool] = False
     """Whether chunks have one virtual row more behind the piece, for the value after their last step."""
+    halves_floats: ClassVar[bool] = False
+    """Whether the piece, given a module, turns all float64 arrays into float32."""
     lookback: int = 0
     """How many steps before a chunk's start the piece reads."""
 

@@ -51,6 +51,16 @@ class EpisodeColumn:
     def data(self, data: Any) -> None:
         self._data = data
 
+    def batched(self, *, halved: bool) -> Any:
+        """The same as `data`, for a batch.
+
+        Args:
+            halved: Whether float64 is about to become float32, so that it may be so at once.
+        """
+        if halved and type(self._data) is ColumnParts:
+            return self._data.joined(halved=True)
+        return self.data
+
     @property
     def holds_objects(self) -> bool:
         """Whether the rows are a list of Python objects, which no piece turns into arrays."""

@@ -110,16 +110,15 @@ def _buffers(episodes: Sequence[Any], name: str) -> list[Any]:
         return [episode.actions for episode in episodes]
     if name == Columns.REWARDS:
         return [episode.rewards for episode in episodes]
-    return [_output(episode, name) for episode in episodes]
-
-
-def _output(episode: Any, name: str) -> Any:
-    outputs = episode.extra_model_outputs
-    if name in outputs:
-        return outputs[name]
-    raise ColumnError(
-        explain(f"episode {episode.id_!r}", expected=f"a column {name!r}", found="none", do=nearest(name, outputs))
-    )
+    outputs = [episode.extra_model_outputs for episode in episodes]
+    try:
+        return [own[name] for own in outputs]
+    except KeyError:
+        episode, own = next((one, own) for one, own in zip(episodes, outputs) if name not in own)
+        do = nearest(name, own)
+        raise ColumnError(
+            explain(f"episode {episode.id_!r}", expected=f"a column {name!r}", found="none", do=do)
+        ) from None
 
 
 def _from_list(call: Call, name: str, plus_one: bool) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from epibatch.core.columns import Columns
@@ -48,6 +49,7 @@ class Plan:
         plus_one: Whether one of them adds bootstrap rows.
         watched: Whether one of them takes episodes one by one, so that what it reads is watched.
         trusting: Whether one of them is undeclared.
+        halves_floats: Whether what makes arrays stands right in front of what makes them float32.
     """
 
     connectors: tuple[ConnectorV2, ...]
@@ -55,6 +57,7 @@ class Plan:
     plus_one: bool
     watched: bool
     trusting: bool
+    halves_floats: bool = False
 
 
 def place(pipeline: str, position: int, piece: Any) -> str:
@@ -147,7 +150,8 @@ def make_plan(
             known, giver = piece.gives, where
         plus_one = plus_one or piece.adds_bootstrap_rows
     watched = not all(step.columnar for step in steps)
-    return Plan(tuple(connectors), tuple(steps), plus_one, watched, trusting)
+    halved = any(one.gives == "arrays" and other.halves_floats for one, other in pairwise(connectors))
+    return Plan(tuple(connectors), tuple(steps), plus_one, watched, trusting, halved)
 
 
 _START = "the pipeline's start"

@@ -103,29 +103,35 @@ class ColumnParts:
         self._bootstrap, self._last = True, last
         return self
 
-    def joined(self, gaps: Sequence[int] | None = None) -> Any:
+    def joined(self, gaps: Sequence[int] | None = None, *, halved: bool = False) -> Any:
         """Copies of all rows, chunk after chunk, in the column's nesting.
 
         Args:
             gaps: Rows of zeros to leave behind each chunk's; default: none.
+            halved: Whether leaves that are float64 throughout become float32.
         """
         if gaps is None and not self._bootstrap:
-            return unflatten(self.form, [np.concatenate(parts) for parts in self.leaves])
+            return unflatten(self.form, [np.concatenate(parts, dtype=_narrow(parts, halved)) for parts in self.leaves])
         behind = [0] * len(self.counts) if gaps is None else list(gaps)
         if self._bootstrap:
             behind = [gap + 1 for gap in behind]
-        return unflatten(self.form, [self._spread(parts, behind) for parts in self.leaves])
+        return unflatten(self.form, [self._spread(parts, behind, _narrow(parts, halved)) for parts in self.leaves])
 
-    def _spread(self, parts: list[Leaf], behind: list[int]) -> Leaf:
+    def _spread(self, parts: list[Leaf], behind: list[int], dtype: Any) -> Leaf:
         """Join with `behind` rows after each part, the first of which may be the bootstrap row."""
         first = parts[0]
         zeros = np.zeros((max(behind), *first.shape[1:]), first.dtype)
         fillers = {count: zeros[:count] for count in set(behind)}
         woven = [first] * (2 * len(parts))
         woven[::2], woven[1::2] = parts, [fillers[count] for count in behind]
-        out: Leaf = np.concatenate(woven)
+        out: Leaf = np.concatenate(woven, dtype=dtype)
         if self._bootstrap:
             counts = np.array(self.counts)
             at = np.cumsum(counts + behind) - behind
             out[at] = out[at - 1] if self._last is None else self._last
         return out
+
+
+def _narrow(parts: list[Leaf], halved: bool) -> Any:
+    """The type to join arrays into: float32 if they are all float64 and that is wanted, None for their own."""
+    return np.float32 if halved and all(part.dtype == np.float64 for part in parts) else None

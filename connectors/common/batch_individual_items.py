@@ -73,7 +73,8 @@ class BatchIndividualItems(ColumnarPiece):
         obs = batch.get(Columns.OBS)
         if isinstance(obs, EpisodeColumn):
             call.shared_data["memorized_map_structure"] = RowMap(call.episodes, obs.counts)
-        out = {name: _batched(column) for name, column in batch.items()}
+        halved = call.halves_floats and call.rl_module is not None
+        out = {name: _batched(column, halved) for name, column in batch.items()}
         if is_multi(call.rl_module) and not any(name in call.rl_module for name in out):
             return {DEFAULT_MODULE_ID: out} if out else {}
         return out
@@ -133,9 +134,9 @@ def _wrong_rows(name: str, found: Any, expected: Any, call: Call) -> ColumnError
     )
 
 
-def _batched(column: Any) -> Any:
+def _batched(column: Any, halved: bool) -> Any:
     if isinstance(column, EpisodeColumn):
-        return column.data
+        return column.batched(halved=halved)
     if isinstance(column, list) and column and _stackable(column[0]):
         return stack_rows(column)
     return column

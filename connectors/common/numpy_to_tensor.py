@@ -36,6 +36,7 @@ class NumpyToTensor(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("arrays",)
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "tensors"
+    halves_floats: ClassVar[bool] = True
 
     def __init__(
         self,

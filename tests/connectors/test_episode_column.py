@@ -153,3 +153,20 @@ def test_batches_of_chunks_whose_types_differ_take_the_wider(lab):
     rewards = lab.run("learner", pieces, episodes[::-1], rl_module=lab.module())["rewards"]
     assert rewards.dtype == np.float64 and rewards.tolist() == [1, 2, 3, 0, 0.5, 1.5, 0]
     assert isinstance(rewards, np.ndarray) and not torch.is_tensor(rewards)
+
+
+@pytest.mark.parametrize("between", [False, True])
+@pytest.mark.parametrize("module", [False, True])
+def test_float64_is_halved_where_the_next_piece_would_and_nowhere_else(lab, between, module):
+    episodes = [lab.episode("a", 2, rewards=[0.1, 1e-300]), lab.episode("b", 3, rewards=[1, 2**60, 3])]
+    seen = []
+    pieces = lab.defaults("learner")
+    if between:
+        pieces.insert(-1, lab.user(lambda batch, episodes: seen.append(batch["rewards"].dtype)))
+    keywords = {"rl_module": lab.module()} if module else {}
+    for given in (episodes, episodes[:1], episodes[1:]):
+        rewards = lab.run("learner", pieces, given, **keywords)["rewards"]
+        rows = np.concatenate([one.get_rewards() for one in given])
+        expected = rows.astype(np.float32) if module and rows.dtype == np.float64 else rows
+        assert np.asarray(rewards).dtype == expected.dtype and rewards.tolist() == expected.tolist()
+    assert seen == [np.float64, np.float64, np.int64] * between
