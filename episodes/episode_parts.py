@@ -70,14 +70,14 @@ def _part(episode: SingleAgentEpisode, steps: range | list[int], end: int, keep:
     part.is_terminated = part.is_truncated = False
     part._given_observation_space = episode._given_observation_space
     part._start_time, part._last_step_time = episode._start_time, episode._last_step_time
-    infos = episode.infos.data
+    held = episode.infos.len_incl_lookback()
     rows: range | list[int] = range(0)
     if isinstance(steps, range):
-        rows = range(steps.start, end + 1 if infos else steps.start)
-        infos = infos[steps.start : end + 1]
+        rows = range(steps.start, end + 1 if held else steps.start)
+        infos = episode.infos._span(rows.start, rows.stop)
     else:
         rows = [*steps, end]
-        infos = [infos[i] for i in rows]
+        infos = episode.infos._rows(rows)
     part.observations = episode.observations.copy_rows(rows, keep)
     part.infos = InfosBuffer(infos, keep)
     part.actions = episode.actions.copy_rows(steps, keep)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,8 +16,13 @@ from .lookback_buffer import LookbackBuffer
 __all__ = ["InfosBuffer"]
 
 
+_EMPTY: Final = object()  # an empty dict that nobody has asked for yet
+
+
 class InfosBuffer(LookbackBuffer):
     """A lookback buffer of Python objects that are never turned into arrays.
+
+    Most infos are empty dicts. Those are made when somebody reads them, and are the same objects from then on.
 
     Args:
         data: The rows, lookback included; the list is copied.
@@ -34,6 +39,9 @@ class InfosBuffer(LookbackBuffer):
     @property
     def data(self) -> list[Any]:
         """All rows, lookback included."""
+        for position, row in enumerate(self._data):
+            if row is _EMPTY:
+                self._data[position] = {}
         return self._data
 
     @property
@@ -45,29 +53,37 @@ class InfosBuffer(LookbackBuffer):
         """Add one row."""
         self._data.append(item)
 
+    def append_empty(self) -> None:
+        """Add an empty dict."""
+        self._data.append(_EMPTY)
+
     def extend(self, items: Sequence[Any]) -> None:
         """Add rows."""
         self._data.extend(items)
 
     def pop(self, index: int = -1) -> Any:
         """Remove and return a row."""
-        return self._data.pop(index)
+        row = self._data.pop(index)
+        return {} if row is _EMPTY else row
 
     def len_incl_lookback(self) -> int:
         """Number of rows, lookback included."""
         return len(self._data)
 
     def _row(self, position: int) -> Any:
-        return self._data[position]
+        row = self._data[position]
+        if row is _EMPTY:
+            row = self._data[position] = {}
+        return row
 
     def _span(self, start: int, stop: int) -> list[Any]:
-        return self._data[start:stop]
+        return [self._row(position) for position in range(start, stop)]
 
     def _rows(self, positions: Positions) -> list[Any]:
-        return [self._data[p] for p in positions]
+        return [self._row(int(p)) for p in positions]
 
     def _filled_rows(self, positions: np.ndarray[Any, np.dtype[np.int64]], fill: Any) -> list[Any]:
-        return [self._data[p] if 0 <= p < len(self._data) else fill for p in positions]
+        return [self._row(int(p)) if 0 <= p < len(self._data) else fill for p in positions]
 
     def _fill_row(self, fill: Any) -> Any:
         return fill
@@ -85,18 +101,18 @@ class InfosBuffer(LookbackBuffer):
 
     def __getstate__(self) -> dict[str, Any]:
         """Empty dicts, which most infos are, as nothing but their number."""
-        rows = {i: row for i, row in enumerate(self._data) if type(row) is not dict or row}
+        rows = {i: row for i, row in enumerate(self._data) if row is not _EMPTY and (type(row) is not dict or row)}
         return {"count": len(self._data), "rows": rows, "lookback": self.lookback, "t_started": self.t_started}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         rows = state["rows"]
-        self._data = [rows.get(i, {}) for i in range(state["count"])]
+        self._data = [rows.get(i, _EMPTY) for i in range(state["count"])]
         self.lookback, self.t_started = state["lookback"], state["t_started"]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, InfosBuffer):
             return NotImplemented
-        return self.lookback == other.lookback and same_value(self._data, other._data)
+        return self.lookback == other.lookback and same_value(self.data, other.data)
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -182,12 +182,16 @@ class SingleAgentEpisode(EpisodeFacts):
         if terminated is not False or truncated is not False:
             terminated = as_flag(terminated, "terminated", self.id_)
             truncated = as_flag(truncated, "truncated", self.id_)
-        info = infos.copy() if type(infos) is dict else as_info(infos, self.id_)
+        empty = infos is None or (type(infos) is dict and not infos)
+        info = None if empty else as_info(infos, self.id_)
         outputs = extra_model_outputs or {}
         if not put_step(self, observation, action, reward, outputs):
             add_step(self, observation, action, reward, outputs)
         self.observations.provisional = True
-        self.infos.append(info)
+        if empty:
+            self.infos.append_empty()
+        else:
+            self.infos.append(info)
         if terminated or truncated:
             self.is_terminated, self.is_truncated = terminated, truncated
         self._last_step_time = perf_counter()

@@ -70,3 +70,18 @@ def test_copies_hold_the_same_rows_and_none_of_them_twice(rows: list[Any], lookb
 
 def test_empty_infos_cost_next_to_nothing_in_a_pickle() -> None:
     assert len(pickle.dumps(InfosBuffer([{} for _ in range(10_000)]))) < 1_000
+
+
+def test_empty_infos_are_dicts_of_their_own_that_keep_what_is_written_to_them() -> None:
+    episode = SingleAgentEpisode()
+    episode.add_env_reset(0)
+    for i in range(4):
+        episode.add_env_step(i, 0, 0.0, {} if i % 2 else None)
+    episode.get_infos(1)["a"] = 1
+    episode.get_infos([2])[0]["b"] = 2
+    episode.get_infos(slice(3, 4))[0]["c"] = 3
+    episode.infos.data[4]["d"] = 4
+    assert episode.get_infos() == [{}, {"a": 1}, {"b": 2}, {"c": 3}, {"d": 4}]
+    assert episode.infos.data is episode.infos.data and episode.get_infos(0) is episode.infos[0]
+    assert pickle.loads(pickle.dumps(episode)).get_infos() == episode.get_infos()
+    assert episode.infos.pop() == {"d": 4} and episode.infos == InfosBuffer(episode.infos.data)
