@@ -51,6 +51,11 @@ class EpisodeColumn:
     def data(self, data: Any) -> None:
         self._data = data
 
+    @property
+    def parts(self) -> ColumnParts | None:
+        """The chunks' own rows, as long as nobody asked for them as `data`."""
+        return self._data if type(self._data) is ColumnParts else None
+
     def batched(self, *, halved: bool) -> Any:
         """The same as `data`, for a batch.
 

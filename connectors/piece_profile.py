@@ -166,8 +166,8 @@ def rows_and_bytes(batch: dict[str, Any]) -> tuple[int, int]:
 
 def _of_column(column: Any) -> tuple[int, int]:
     """Rows and bytes of anything but a plain per-episode column."""
-    if isinstance(column, EpisodeColumn):
-        return _of_column(column.data)
+    if isinstance(column, EpisodeColumn):  # not joined for this: that is the work of the piece that will need it
+        return _of_column(column.data) if column.parts is None else column.parts.rows_and_bytes()
     if isinstance(column, list):
         return len(column), sum(map(_nbytes, column))
     if isinstance(column, (dict, tuple)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,6 +103,12 @@ class ColumnParts:
         """
         self._bootstrap, self._last = True, last
         return self
+
+    def rows_and_bytes(self) -> tuple[int, int]:
+        """How many rows `joined` gives, and the bytes of all its arrays."""
+        rows = sum(self.counts) + len(self.counts) * self._bootstrap
+        row = sum(math.prod(own[0].shape[1:]) * np.result_type(*own).itemsize for own in self.leaves)
+        return rows, rows * row
 
     def joined(self, gaps: Sequence[int] | None = None, *, halved: bool = False) -> Any:
         """Copies of all rows, chunk after chunk, in the column's nesting.

@@ -16,6 +16,7 @@ from epibatch.core.metrics import MetricsLogger
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten
 from epibatch.episodes import SingleAgentEpisode
+from epibatch.episodes.column_parts import ColumnParts
 
 CLOCK = "epibatch.connectors.run_plan.perf_counter"
 
@@ -87,7 +88,7 @@ def episodes(*lengths):
 
 
 def test_rows_and_bytes_of_a_train_batch():
-    """27 steps: observations of 12 bytes, actions of 8, rewards of 8 (4 as tensors), two flags, a number of 4."""
+    """27 steps: observations of 12 bytes, actions of 8, rewards of 8 (4 in the batch), two flags, a number of 4."""
     pieces = [
         AddObservationsFromEpisodesToBatch(as_learner_connector=True),
         AddColumnsFromEpisodesToTrainBatch(),
@@ -104,7 +105,8 @@ def test_rows_and_bytes_of_a_train_batch():
     assert [cost.rows for cost in costs] == [27] * 4
     assert batch.keys() == {"obs", "actions", "rewards", "terminateds", "truncateds", "action_logp"}
     arrays = 27 * (3 * 4 + 8 + 8 + 1 + 1 + 4)
-    assert [cost.bytes for cost in costs] == [27 * 12, arrays, arrays, arrays - 27 * 4]
+    batched = arrays - 27 * 4
+    assert [cost.bytes for cost in costs] == [27 * 12, arrays, batched, batched]
     assert costs[-1].bytes == sum(tensor.element_size() * tensor.nelement() for tensor in batch.values())
 
 
@@ -135,6 +137,30 @@ def test_the_plain_layout_has_the_rows_and_bytes_of_the_columns():
     with pipeline.profile() as profile:
         pipeline(episodes=episodes(4, 9))
     assert [(cost.rows, cost.bytes) for cost in profile.rows()] == [(13, 13 * 12)] * 3
+
+
+def test_joining_chunks_is_left_to_the_piece_that_needs_them_joined(monkeypatch):
+    """Else its seconds would be nobody's."""
+
+    def joined(parts, *args, **keywords):
+        inside.append(counting[-1:] == ["begun"])
+        return join(parts, *args, **keywords)
+
+    def counted(batch):
+        counting.append("begun")
+        found = rows_and_bytes(batch)
+        counting.append("ended")
+        return found
+
+    inside, counting, join = [], [], ColumnParts.joined
+    monkeypatch.setattr(ColumnParts, "joined", joined)
+    monkeypatch.setattr("epibatch.connectors.piece_profile.rows_and_bytes", counted)
+    pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
+    pipeline = LearnerConnectorPipeline(connectors=[*pieces, BatchIndividualItems()])
+    with pipeline.profile() as profile:
+        batch = pipeline(episodes=episodes(3, 5))
+    assert inside == [False] * len(inside) != [] and len(counting) == 6
+    assert [(cost.rows, cost.bytes) for cost in profile.rows()[1:]] == [rows_and_bytes(batch)] * 2
 
 
 def test_calls_seconds_and_shares(clock):

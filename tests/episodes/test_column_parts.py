@@ -77,6 +77,8 @@ def test_joined_as_if_laid_down_row_after_row(data):
     leaves, form = flatten(joined)
     expected = one_by_one(columns, counts, gaps or [0] * len(counts), bootstrap, last)
     assert form == columns[0].form and len(leaves) == len(expected)
+    whole = flatten(parts.joined())[0]
+    assert parts.rows_and_bytes() == (len(whole[0]), sum(leaf.nbytes for leaf in whole))
     for leaf, own in zip(leaves, expected):
         np.testing.assert_array_equal(leaf, own)
         assert not any(np.shares_memory(leaf, held) for one in columns for held in one._leaves)
