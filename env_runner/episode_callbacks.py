@@ -38,10 +38,16 @@ class EpisodeCallbacks:
         return recorder
 
     def environment_created(self) -> None:
-        """The runner has new environments."""
-        if "on_environment_created" in self._listening:
-            context = dict(self._runner.config.env_config)
+        """The runner has new environments; if a callback raises, they are closed, and the next reset makes others."""
+        if "on_environment_created" not in self._listening:
+            return
+        context, stepper = dict(self._runner.config.env_config), self._runner._stepper
+        try:
             self._call("on_environment_created", env=self._runner.env.unwrapped, env_context=context)
+        except BaseException:
+            stepper.close()
+            stepper.interrupted()
+            raise
 
     def before_reset(self) -> None:
         """All environments are about to be reset."""

@@ -89,8 +89,8 @@ def _loaded(value: Any, setting: str, kind: str) -> list[Any]:
 
 def _overrides(listener: Any, event: str) -> bool:
     """Whether an object has something to say at an event."""
-    method = getattr(type(listener), event, None)
-    return method is not None and method is not getattr(Callbacks, event)
+    method = getattr(listener, event, None)
+    return method is not None and getattr(method, "__func__", method) is not getattr(Callbacks, event)
 
 
 def _place(event: str, function: Callable[..., Any], keywords: dict[str, Any]) -> str:

@@ -88,7 +88,7 @@ class SingleAgentEnvRunner:
         self._reset_wanted = True
         self._acted_randomly = False
         self._required_lookback: int | None = 0
-        self._rescued: list[SingleAgentEpisode] = []
+        self._rescued: Sequence[SingleAgentEpisode] = []
         self._to_module: dict[str, Any] = {}
         self._shared: dict[str, Any] = {}
         self._weights_seq_no = 0
@@ -179,8 +179,10 @@ class SingleAgentEnvRunner:
             episodes = self._sample_episodes(num_episodes, explore, random_actions)
         self._metrics.seconds += time.perf_counter() - started
         if self._rescued:
-            episodes, self._rescued = [*self._rescued, *episodes], []
+            episodes = [*self._rescued, *episodes]
+        self._rescued = episodes  # until callbacks have had them
         self._callbacks.sample_end(episodes)
+        self._rescued = []
         return episodes
 
     def _sample_steps(self, num_timesteps: int, explore: bool, random_actions: bool) -> VectorEpisodes:
@@ -320,7 +322,7 @@ class SingleAgentEnvRunner:
         """Keep ended episodes for the next call, which will reset."""
         self._reset_wanted = True
         self._stepper.interrupted()
-        self._rescued += self._recorder.give_up()
+        self._rescued = [*self._rescued, *self._recorder.give_up()]
 
     # -- metrics and state ---------------------------------------------------------------------
 

@@ -49,14 +49,23 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         Args:
             seed: For the first environment, the others get the following numbers; or one for each.
             options: Handed to the environments, but for the mask: bool, [N].
+
+        Raises:
+            RunnerError: not one seed per environment, or a mask of another type or shape, or without any environment.
         """
-        seeds = seed if isinstance(seed, list) else [None if seed is None else seed + i for i in range(self.num_envs)]
+        count = self.num_envs
+        if seed is None or isinstance(seed, (int, np.integer)):
+            seed = [None if seed is None else seed + i for i in range(count)]
+        if len(seed) != count:
+            raise _misfit("seed", f"a number, or one for each of {count} environments", f"{len(seed)} of them")
         own = dict(options) if options is not None else None
-        mask = own.pop("reset_mask") if own is not None and "reset_mask" in own else np.ones(self.num_envs, np.bool_)
+        mask = np.ones(count, np.bool_) if own is None else own.pop("reset_mask", np.ones(count, np.bool_))
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (count,) or not mask.any():
+            raise _misfit("options['reset_mask']", f"an array, bool of shape ({count},), True somewhere", repr(mask))
         infos: dict[str, Any] = {}
         wanted = np.flatnonzero(mask).tolist()
         for i in wanted:
-            self._rows[i], info = self.envs[i].reset(seed=seeds[i], options=own)
+            self._rows[i], info = self.envs[i].reset(seed=seed[i], options=own)
             infos = self._add_info(infos, info, i)
         self._ended = self._ended.difference(wanted)
         return self._together(), infos
@@ -101,6 +110,10 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         else:
             self._joined = concatenate(self.single_observation_space, rows, self._joined)
         return self._joined
+
+
+def _misfit(argument: str, expected: str, found: str) -> RunnerError:
+    return RunnerError(explain(f"SyncEnvs.reset, {argument}", expected=expected, found=found, do=f"give {expected}"))
 
 
 def _not_reset(ended: list[int]) -> RunnerError:

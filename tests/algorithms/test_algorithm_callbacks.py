@@ -141,6 +141,23 @@ def test_an_error_at_the_beginning_closes_the_environments():
     assert closed == [True]
 
 
+def test_an_error_behind_a_loaded_checkpoint_closes_the_environments(built, tmp_path):
+    class Closed(gym.Wrapper):
+        def close(self):
+            closed.append(True)
+            super().close()
+
+    def fail(algorithm, **keywords):
+        raise ValueError("not today")
+
+    closed = []
+    path = built(small()).save_to_path(tmp_path / "saved")
+    config = small(on_checkpoint_loaded=fail).environment(lambda env_config: Closed(gym.make("CartPole-v1")))
+    with pytest.raises(ValueError, match="not today"):
+        PPO.from_checkpoint(path, config=config)
+    assert closed
+
+
 def test_settings_are_named_after_the_events():
     assert list(PPOConfig.sections["callbacks"].model_fields) == ["callbacks_class", *EVENTS]
     config = PPOConfig().callbacks(Callbacks).callbacks(on_sample_end=print)

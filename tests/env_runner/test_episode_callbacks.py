@@ -217,3 +217,46 @@ def test_overriding_the_runners_own_method(toys):
     runner.sample(num_timesteps=1)
     created, started, stepped = "on_episode_created", "on_episode_start", "on_episode_step"
     assert seen == [(created, 0, 0), (started, 0, 0), (stepped, 0, 1)]
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_an_error_at_the_end_of_a_sample_loses_no_step(toys, mode):
+    def failing(samples, **keywords):
+        seen.append([episode.id_ for episode in samples])
+        if len(seen) == 1:
+            raise LookupError("no such file")
+
+    seen = []
+    runner = toys.runner(2, mode=mode, config=toys.config(2).callbacks(on_sample_end=failing))
+    with pytest.raises(LookupError, match=r"in the callback on_sample_end \(.*failing\):\nno such file"):
+        runner.sample(num_timesteps=16)
+    samples = list(runner.sample(num_timesteps=16))
+    assert [episode.id_ for episode in samples] == seen[1] and seen[1][: len(seen[0])] == seen[0]
+    for episode in samples:
+        toys.check(episode)
+    for id_ in {episode.id_ for episode in samples}:
+        chunks = [episode for episode in samples if episode.id_ == id_]
+        assert [chunk.t_started for chunk in chunks] == [0, *(chunk.t for chunk in chunks[:-1])]
+    assert not {id(episode) for episode in runner.sample(num_timesteps=4)} & {id(episode) for episode in samples}
+
+
+def test_an_error_about_new_environments_closes_them(toys):
+    def failing(env, **keywords):
+        told.append(env)
+        if len(told) != 2:
+            raise LookupError("no such file")
+
+    told = []
+    with pytest.raises(LookupError, match="on_environment_created"):
+        toys.runner(2, config=toys.config(2).callbacks(on_environment_created=failing))
+    assert told[0].closed
+    runner = toys.runner(2, config=toys.config(2).callbacks(on_environment_created=failing))
+    runner.env.close()
+    runner._stepper.interrupted()
+    runner._reset_wanted = True
+    with pytest.raises(LookupError, match="on_environment_created"):
+        runner.sample(num_timesteps=4)
+    assert told[2].closed
+    with pytest.raises(LookupError, match="on_environment_created"):
+        runner.sample(num_timesteps=4)
+    assert told[3] is not told[2]

@@ -101,3 +101,15 @@ def test_what_a_config_may_give(value):
 )
 def test_what_it_may_not(value, problem):
     assert problem in callback_problem(value)
+
+
+def test_functions_that_an_object_gives_itself_listen():
+    class Given(Callbacks):
+        def __init__(self):
+            self.on_sample_end = recorder(log, "it")
+            self.on_episode_step = super().on_episode_step
+
+    log = []
+    listeners = Listeners(PPOConfig().callbacks(Given), ["on_sample_end", "on_episode_step"])
+    listeners.call("on_sample_end", samples=3)
+    assert log == [("it", {"samples": 3})] and "on_episode_step" not in listeners

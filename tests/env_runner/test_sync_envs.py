@@ -137,6 +137,39 @@ def test_observations_of_another_shape_fail_as_they_do_there(row: Any) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize(
+    ("keywords", "problem"),
+    [
+        ({"seed": [1]}, r"seed[\s\S]*one for each of 2[\s\S]*1 of them"),
+        ({"seed": [1, 2, 3]}, r"seed[\s\S]*3 of them"),
+        ({"options": {"reset_mask": [True, False]}}, r"reset_mask[\s\S]*bool of shape \(2,\)[\s\S]*\[True, False\]"),
+        ({"options": {"reset_mask": np.array([1, 0])}}, r"reset_mask[\s\S]*array\(\[1, 0\]\)"),
+        ({"options": {"reset_mask": np.array([True])}}, "reset_mask"),
+        ({"options": {"reset_mask": np.array([True] * 3)}}, "reset_mask"),
+        ({"options": {"reset_mask": np.array([False, False])}}, "reset_mask"),
+    ],
+)
+def test_seeds_and_masks_that_gymnasium_refuses_too(keywords: dict[str, Any], problem: str) -> None:
+    for kind, error, match in ((SyncVectorEnv, AssertionError, "seeds|reset_mask"), (SyncEnvs, RunnerError, problem)):
+        envs = kind([lambda: Fixed(np.ones(3, np.float32))] * 2, autoreset_mode=AutoresetMode.DISABLED)
+        with pytest.raises(error, match=match):
+            envs.reset(**{name: dict(value) if name == "options" else value for name, value in keywords.items()})
+
+
+def test_seeds_of_any_kind() -> None:
+    seeds: list[Any] = []
+
+    class Seeded(Fixed):
+        def reset(self, *, seed: Any = None, **kwargs: Any) -> Any:
+            seeds.append(seed)
+            return super().reset()
+
+    envs = SyncEnvs([lambda: Seeded(np.ones(3, np.float32))] * 2)
+    for seed in ((3, None), np.int64(5), [7, 9]):
+        envs.reset(seed=seed)
+    assert seeds == [3, None, 5, 6, 7, 9]
+
+
 def test_as_many_actions_as_environments() -> None:
     envs = SyncEnvs([lambda: Fixed(np.ones(3, np.float32))] * 2)
     envs.reset()

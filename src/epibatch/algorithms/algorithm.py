@@ -389,6 +389,10 @@ class Algorithm(ABC):
                     do=f"use {type(algorithm).__name__}.from_checkpoint",
                 )
             )
-        algorithm.set_state(state)
-        algorithm._callbacks.checkpoint_loaded()
+        try:
+            algorithm.set_state(state)
+            algorithm._callbacks.checkpoint_loaded()
+        except BaseException:
+            algorithm.stop()
+            raise
         return algorithm
