@@ -63,17 +63,21 @@ def is_stateful(rl_module: Any) -> bool:
     return rl_module is not None and bool(acting_module(rl_module).is_stateful())
 
 
-def state_layout(rl_module: Any) -> StateLayout:
+def state_layout(rl_module: Any, *, anew: bool = False) -> StateLayout:
     """The layout of the batch's module's state; the module is asked for its initial state only the first time.
 
     The values of that state may change, as those of learned ones do, and are asked for where they are needed.
+
+    Args:
+        rl_module: The module, or a module of modules.
+        anew: Whether to ask again, because the state does not fit what is known.
     """
     module = acting_module(rl_module)
     try:
         known = _LAYOUTS.get(module)
     except TypeError:  # a module that cannot be a key
         return _layout_of(module)
-    if known is None:
+    if known is None or anew:
         known = _LAYOUTS[module] = _layout_of(module)
     return known
 

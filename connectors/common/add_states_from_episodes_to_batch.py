@@ -100,13 +100,14 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
             fresh[firsts[begins]] = True
             if call.vector is None and known.all() and not fresh.all():
                 return unflatten(form, _woven(call, begins, counts, steps, first, form)), counts
-        out = [np.empty((len(fresh), *leaf.shape), leaf.dtype) for leaf in first]
-        if not fresh.all():
+        if fresh.all():
+            out = [np.empty((len(fresh), *leaf.shape), leaf.dtype) for leaf in first]
+        else:
             old = ~fresh
             at = (np.arange(len(chunks)) - firsts[chunks]) * steps - 1 + shift
             wanted = np.minimum(at, call.lengths[chunks] - 1)[old]
             rows = self._rows(call, chunks[old], wanted, form)
-            out = [leaf.astype(row.dtype, copy=False) for leaf, row in zip(out, rows)]
+            out = [np.empty((len(fresh), *leaf.shape), row.dtype) for leaf, row in zip(first, rows)]
             for leaf, row in zip(out, rows):
                 leaf[old] = row
         for leaf, start in zip(out, first):

@@ -7,9 +7,12 @@ import copy
 import numpy as np
 import pytest
 
+from epibatch.connectors import ConnectorV2
 from epibatch.connectors.call import Call
+from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems
 from epibatch.connectors.episode_column import EpisodeColumn
 from epibatch.connectors.layouts import hand_out, to_columns, to_plain
+from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import ColumnError
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten
@@ -95,6 +98,23 @@ def test_columns_left_alone_are_not_put_together_again():
     assert found["numbers"] is not given["numbers"] and given["numbers"].data[3] != 77
     again = to_columns(copy.copy(plain), running)
     assert again["vectors"] is not given["vectors"], "what was handed out is remembered for one way back"
+
+
+def test_kept_items_show_the_batch_but_never_the_episodes():
+    kept = []
+
+    class Keeps(ConnectorV2):
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            kept.extend(items[0] for items in batch["obs"].values())
+            return batch
+
+    episodes = [
+        SingleAgentEpisode(observations=np.ones((4, 2)), actions=[0] * 3, rewards=[0.0] * 3, len_lookback_buffer=0)
+    ]
+    pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), Keeps(), BatchIndividualItems()]
+    batch = LearnerConnectorPipeline(connectors=pieces)(episodes=episodes)
+    batch["obs"][:] = 5
+    assert (kept[0] == 5).all() and (episodes[0].get_observations() == 1).all()
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -106,6 +106,20 @@ def test_stateless_modules_get_no_states(lab, kind):
     assert set(lab.see(kind, [add_obs, piece], episodes, rl_module=lab.module())) == {"obs"}
 
 
+def test_an_initial_state_of_a_wider_type_casts_nothing_but_itself(lab, monkeypatch):
+    def filled(shape, dtype=float, **keywords):
+        return np.full(shape, 1e300 if dtype == np.float64 else 0, dtype)  # what memory may hold
+
+    module = lab.module(2, 3)
+    monkeypatch.setattr(type(module), "get_initial_state", lambda self: {"h": np.full(2, -1.0)})
+    chunk = lab.episode("a", 5, state=2)
+    mine = {"new_obs": {("a",): list(chunk.get_observations(slice(1, 6)))}}
+    monkeypatch.setattr(np, "empty", filled)
+    columns = lab.columns("learner", learner_pieces(), [chunk], rl_module=module, batch=mine)
+    assert first_entries(columns["state_in"]["a",]) == [-1.0, 2.25]
+    assert first_entries(columns["next_state_in"]["a",]) == [0.25, 3.25]
+
+
 def test_states_that_are_there_already_stay(lab):
     mine = {"state_in": {("a",): [{"h": np.full(2, 7.0)}]}}
     episodes = [lab.episode("a", 3, state=2, numpy=False)]

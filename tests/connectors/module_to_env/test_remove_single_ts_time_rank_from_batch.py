@@ -65,3 +65,14 @@ def test_a_new_state_with_a_time_axis_is_refused(lab):
     outputs = {"actions": torch.tensor([[1], [0]]), "state_out": {"h": torch.zeros(2, 1, 1)}}
     with pytest.raises(ColumnError, match=r"'state_out'[\s\S]*shape \[rows, 1\][\s\S]*\[2, 1, 1\]"):
         seen_after(lab, lab.module(state=1), outputs)
+
+
+def test_a_module_whose_state_grows(lab):
+    module = lab.module(state=1)
+    for size in (1, 3, 2):
+        module.model_config["state"] = size
+        states = {"h": torch.arange(2.0 * size).reshape(2, size)}
+        seen = seen_after(lab, module, {"actions": torch.tensor([[1], [0]]), "state_out": states})
+        assert [items[0]["h"].shape for items in seen["state_out"].values()] == [(size,), (size,)]
+    with pytest.raises(ColumnError, match=r"expected: shape \[rows, 2\][\s\S]*found: +shape \[2, 3\]"):
+        seen_after(lab, module, {"actions": torch.tensor([[1], [0]]), "state_out": {"h": torch.zeros(2, 3)}})
