@@ -268,8 +268,9 @@ class ConnectorPipelineV2(ConnectorV2):
         self.check_episodes(call)
         batch = {} if batch is None else batch
         check_batch(self, batch)
-        watched = metrics is not None or self.watch is not None or self.watches or self._nested
-        watches = self._watches(call) if watched else ()
+        timed = metrics is not None and getattr(metrics, "times_pieces", True)
+        watched = timed or self.watch is not None or self.watches or self._nested
+        watches = self._watches(call, timed) if watched else ()
         if plan.watched:
             with within(call), watch_history(self.history):
                 batch = run_plan(plan, batch, call, self.history, watches)
@@ -278,10 +279,10 @@ class ConnectorPipelineV2(ConnectorV2):
         self.history.calls += 1
         return to_plain(batch, call)
 
-    def _watches(self, call: Call) -> Sequence[StepWatch]:
+    def _watches(self, call: Call, timed: bool) -> Sequence[StepWatch]:
         """Who is told about this run's steps."""
         watches = watches_of(self)
-        if call.metrics is not None and getattr(call.metrics, "times_pieces", True):
+        if timed:
             watches.append(MetricsTimers(call.metrics, tuple(call.kwargs.get("metrics_prefix_key") or ())))
         return watches
 

@@ -97,3 +97,14 @@ def test_running_a_module_is_calling_it():
     net._compiled_call_impl = lambda x: seen.append("compiled")
     run(net, x)
     assert seen == ["compiled"]
+
+
+def test_hooks_of_all_modules_see_every_layer():
+    net, x, seen = MLP(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 1)), torch.ones(1, 2), []
+    without = run(net, x)
+    hook = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.append(type(module)))
+    try:
+        assert torch.equal(run(net, x), without)
+    finally:
+        hook.remove()
+    assert seen == [nn.Linear, nn.Tanh, nn.Linear, MLP]

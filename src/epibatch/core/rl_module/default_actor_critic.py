@@ -70,7 +70,7 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
         features = self._input(observations_of(batch), self.images)
         if self.encoder is not None:
             features = run(self.encoder, features)
-        return {Columns.ACTION_DIST_INPUTS: run(self.pi, features)}
+        return {Columns.ACTION_DIST_INPUTS: run(self._modules["pi"], features)}  # type: ignore[arg-type]
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         if self.encoder is None:

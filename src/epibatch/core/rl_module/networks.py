@@ -11,6 +11,7 @@ from typing import Any, final
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
 
 from epibatch.core.errors import ConfigError, RunnerError, explain, nearest
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
@@ -44,10 +45,11 @@ _HIDDEN_GAIN = math.sqrt(2.0)
 def run(module: nn.Module, x: Any) -> torch.Tensor:
     """What `module(x)` gives, without the call's own cost where nothing hangs on it.
 
-    At a batch of one that cost is a tenth of a small network's.
+    At a batch of one that cost is a tenth of a small network's. Hooks of the module, and those of all modules, are run.
     """
     own = module.__dict__
     hooked = own["_forward_hooks"] or own["_forward_pre_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
+    hooked = hooked or _has_any_global_hook()  # type: ignore[no-untyped-call]
     out: torch.Tensor = module(x) if hooked or module._compiled_call_impl is not None else module.forward(x)
     return out
 
@@ -57,10 +59,12 @@ class MLP(nn.Sequential):
     """An `nn.Sequential` whose plain Linear and Tanh or ReLU layers are computed without a call per layer.
 
     At a batch of one the calls cost as much as the arithmetic. Layers of other types, and layers with
-    hooks, are called as usual.
+    hooks, are called as usual, and all of them where there are hooks of all modules.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if _has_any_global_hook():  # type: ignore[no-untyped-call]
+            return super().forward(x)  # type: ignore[no-any-return, no-untyped-call]
         owned = False  # whether x is a tensor made here, which an activation may overwrite
         for layer in self._modules.values():
             if layer is None:

@@ -16,9 +16,8 @@ from epibatch.core.tensors import convert_to_numpy
 
 __all__ = ["TorchRLModule"]
 
-_NO_GRAD = (
-    torch.no_grad()
-)  # one for all: it is entered only where gradients are on, so what it puts back is always that
+# One for all calls: it is entered only where gradients are on, so that what it puts back is always that.
+_NO_GRAD = torch.no_grad()
 
 
 class TorchRLModule(nn.Module, RLModule):
