@@ -43,8 +43,7 @@ class EpisodeColumn:
     @property
     def data(self) -> Any:
         """Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects."""
-        if type(self._data) is ColumnParts:
-            self._data = self._data.joined()
+        self.settle()
         return self._data
 
     @data.setter
@@ -55,6 +54,11 @@ class EpisodeColumn:
     def parts(self) -> ColumnParts | None:
         """The chunks' own rows, as long as nobody asked for them as `data`."""
         return self._data if type(self._data) is ColumnParts else None
+
+    def settle(self) -> None:
+        """Copy the rows now, if that was not done yet: somebody may be about to write to the episodes."""
+        if type(self._data) is ColumnParts:
+            self._data = self._data.joined()
 
     def batched(self, *, halved: bool) -> Any:
         """The same as `data`, for a batch.

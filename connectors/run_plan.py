@@ -12,6 +12,7 @@ from epibatch.core.errors import PieceOutputError, add_context, explain
 
 from ..episodes.indexing import HistoryWatch
 from .call import Call
+from .episode_column import EpisodeColumn
 from .layouts import hand_out, is_plain, to_columns
 from .plan import Plan, Step
 from .step_watch import StepWatch
@@ -42,8 +43,10 @@ def run_plan(
         if step.columnar and plain:  # an error in it is one of the piece that left it, not of this one
             batch, plain = _columns(batch, call, before), False
         try:
-            if step.columnar:
+            if step.columnar and not step.writes_episodes:
                 batch = step.piece.run(batch, call)  # type: ignore[attr-defined]
+            elif step.columnar:
+                batch = _writing_run(step, batch, call)
             else:
                 batch, plain = _plain_run(step, batch, call, history), True
                 before = f"in {step.where}, the batch it left:"
@@ -67,6 +70,16 @@ def _columns(batch: dict[str, Any], call: Call, before: str) -> dict[str, Any]:
     except Exception as error:
         add_context(error, before)
         raise
+
+
+def _writing_run(step: Step, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    """Run a columnar piece that may write to episodes: columns that were taken before do not show it, later ones do."""
+    for column in batch.values():
+        if type(column) is EpisodeColumn:
+            column.settle()
+    out: dict[str, Any] = step.piece.run(batch, call)  # type: ignore[attr-defined]
+    call.look_again()
+    return out
 
 
 def _plain_run(step: Step, batch: dict[str, Any], call: Call, history: HistoryWatch) -> dict[str, Any]:

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
-from epibatch.connectors import ConnectorV2
+from epibatch.connectors import ColumnarPiece, ConnectorV2
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch
 from epibatch.connectors.env_to_module import EnvToModulePipeline
-from epibatch.connectors.learner import LearnerConnectorPipeline
+from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, LearnerConnectorPipeline
 from epibatch.core.errors import EpibatchError, EpisodeStateError, PieceOutputError
+from epibatch.episodes import VectorRecorder
 
 
 class Returns(ConnectorV2):
@@ -111,3 +112,48 @@ def test_the_newest_reward_is_written_once_per_step_while_acting(where):
     (episode,) = algorithm.env_runner.sample(num_episodes=1)
     algorithm.stop()
     assert episode.get_rewards().tolist() == [0.5] * len(episode)
+
+
+def recorded_episodes():
+    """Two environments' episodes of three steps, in one block."""
+    recorder = VectorRecorder(2)
+    recorder.reset(np.zeros((2, 2), np.float32))
+    nobody = np.zeros(2, np.bool_)
+    for t in range(3):
+        recorder.commit()
+        recorder.step(np.zeros(2, np.int64), np.full(2, t), nobody, nobody, np.full((2, 2), t, np.float32))
+    return recorder.harvest(0)
+
+
+EPISODES = {
+    "each with its columns": lambda lab: [lab.episode(name, 3, rewards=[0.0, 1.0, 2.0]) for name in "ab"],
+    "a block": lambda lab: recorded_episodes(),
+    "views of a block": lambda lab: list(recorded_episodes()),
+}
+
+
+@pytest.mark.parametrize("kind", EPISODES)
+def test_a_columnar_piece_that_writes_to_episodes_is_seen_behind_it_and_not_before(lab, kind):
+    class Asks(ColumnarPiece):
+        reads = writes = ()
+
+        def run(self, batch, call):
+            assert call.lengths.tolist() == [3, 3]
+            return batch
+
+    class Writes(ColumnarPiece):
+        reads = writes = ()
+        mutates_episodes = True
+
+        def run(self, batch, call):
+            for episode in call.plain_episodes():
+                episode.set_rewards(new_data=episode.get_rewards() + 0.5)
+                episode.set_observations(new_data=np.full((4, 5), 9.0))  # of another shape: no rows of a block
+            return batch
+
+    columns, observations = AddColumnsFromEpisodesToTrainBatch(), AddObservationsFromEpisodesToBatch
+    for pieces, rewards in (([columns, Writes()], [0, 1, 2]), ([Asks(), Writes(), columns], [0.5, 1.5, 2.5])):
+        pieces = [*pieces, observations(as_learner_connector=True)]
+        batch = LearnerConnectorPipeline(connectors=pieces)(episodes=EPISODES[kind](lab))
+        assert [items[0].tolist() for items in batch["rewards"].values()] == [rewards] * 2
+        assert [items[0].tolist() for items in batch["obs"].values()] == [[[9.0] * 5] * 3] * 2
