@@ -46,7 +46,8 @@ def slice_episode(episode: SingleAgentEpisode, slice_: slice, len_lookback_buffe
     if step > 0:
         stop = max(start, stop)
     else:
-        stop, step = start, 1
+        start = stop = max(start, 0)  # before the first step where there is none
+        step = 1
     wanted = lookback
     if len_lookback_buffer is not None:
         wanted = check_steps(len_lookback_buffer, "len_lookback_buffer", episode.id_)

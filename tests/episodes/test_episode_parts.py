@@ -156,6 +156,13 @@ def test_slice(key: slice, options: Any, rows: Any, lookback: int, t: Any, done:
         check(episode[key], *rows, lookback={lookback}, t=t)
 
 
+@pytest.mark.parametrize("lookback", [0, 2])
+@pytest.mark.parametrize(("length", "key"), [(0, slice(None, None, -1)), (3, slice(-9, None, -1))])
+def test_a_slice_backwards_from_before_the_first_step_is_empty(lookback: int, length: int, key: slice) -> None:
+    episode = make(length + lookback, lookback, t_started=10)
+    check(episode.slice(key), 0, lookback, lookback={lookback}, t=(10, 10, 0))
+
+
 def test_appending_to_a_slice_and_to_its_source_are_separate() -> None:
     episode = make(4)
     part = episode[0:2]
