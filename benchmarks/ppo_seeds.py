@@ -28,7 +28,7 @@ def read_record() -> dict[str, dict[str, Any]]:
 
 
 def final_return(side: str, seed: int) -> float:
-    """Train with a seed; the mean return of the last hundred episodes at the end."""
+    """Train with a seed; the mean return that the side reports at the end."""
     from benchmarks.one_thread import use_one_thread
 
     use_one_thread()

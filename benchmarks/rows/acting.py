@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.columns import Array
 from benchmarks.equality import DifferentValuesError, check_same
 from benchmarks.floors import vector_step as floor
-from benchmarks.floors.frames import FRAMES, push, stacked
+from benchmarks.floors.frames import FRAMES, push, stacked, stacked_first
 from benchmarks.libraries import ACTIONS, box, config, library, library_names, spec
 from benchmarks.names import FLOOR, LEANEST, OURS, WITHOUT
 from benchmarks.row import Options, Row, Workload, at_most, timed
@@ -226,14 +226,15 @@ def on_frames(options: Options, task: Task) -> Workload:
     sides = {name: partial(library_side, name, task) for name in library_names(options)}
     sides[f"{FLOOR}: four frames"] = partial(four_frames_side, task)
     sides[f"{FLOOR}: kept words"] = partial(kept_words_side, task)
+    sides[f"stack-first {FLOOR}"] = partial(four_frames_side, task, stacked_first)
     return Workload(sides, partial(check, task), task.num_envs)
 
 
-def four_frames_side(task: Task) -> Side:
+def four_frames_side(task: Task, stack: Callable[[Any], Array] = stacked) -> Side:
     """The stacks are made of the last four frames of each environment."""
     frames = [list(own) for own in task.observations()[-FRAMES:].swapaxes(0, 1)]
     logits, draw = task.outputs()["action_dist_inputs"], in_numpy()
-    return Side(lambda _: floor.step(stacked(frames), logits, draw))
+    return Side(lambda _: floor.step(stack(frames), logits, draw))
 
 
 def kept_words_side(task: Task) -> Side:

@@ -90,6 +90,11 @@ class LearnsAsWell(Target):
             return None
         return spread([statistics.mean(own) - (statistics.mean(other) - statistics.stdev(other))])
 
+    @property
+    def unit(self) -> str:
+        """That of the row: it is a difference."""
+        return ""
+
 
 def recorded_returns(options: Options) -> Measured:
     """What `python -m benchmarks.ppo_seeds` found; that takes minutes per seed, so it is kept."""
@@ -114,7 +119,7 @@ ROWS = [
     ),
     Row(
         "R2/return",
-        "its mean return over the last 100 episodes after 20 iterations, per seed; more is better",
+        "the mean return that it reports after 20 iterations, per seed; more is better",
         recorded_returns,
         (LearnsAsWell("mean above RLlib's less its standard deviation", 0.0, RLLIB, times_faster=True),),
     ),

@@ -26,11 +26,15 @@ GUARDED = {
     "L1": None,
     "L1/vector": None,
     "L2": None,
+    "L3": None,
     "L5": None,
+    "L6": None,
     "E1/16": None,
     "E1/128": None,
     "E1/16/identity": None,
     "E1/128/vector": None,
+    "E2/16": None,
+    "E3/8": None,
     "S1": at_most(4),  # RLlib, which it is not to be slower than, takes four times what the floor takes
     "R1/16": at_most(1 / 0.82),
 }

@@ -7,8 +7,10 @@ import statistics
 
 import pytest
 from benchmarks import ppo_seeds
-from benchmarks.row import FLOOR, OURS, RLLIB, Measured, Options
+from benchmarks.results import result_of
+from benchmarks.row import FLOOR, OURS, RLLIB, Measured, Options, Row
 from benchmarks.rows.training import LearnsAsWell, iterations, recorded_returns, trainers
+from benchmarks.table import compared
 
 TARGET = LearnsAsWell("", 0.0, RLLIB, times_faster=True)
 
@@ -27,6 +29,12 @@ def test_not_below_by_more_than_the_spread(ours, theirs, met):
     value = TARGET.value(Measured({OURS: ours, RLLIB: theirs}))
     assert value == pytest.approx(statistics.mean(ours) - statistics.mean(theirs) + statistics.stdev(theirs))
     assert TARGET.met(value) is met
+
+
+def test_it_is_a_difference_of_returns_and_no_ratio():
+    measured = Measured({OURS: [300.0, 320.0], RLLIB: [290.0, 330.0]}, unit="return")
+    (target,) = result_of(Row("A", "", lambda options: measured, [TARGET]), measured)["targets"]
+    assert compared(target) == "28.3 return"
 
 
 def test_without_rllib_there_is_nothing_to_compare_with():
