@@ -117,6 +117,31 @@ def test_what_was_logged_is_saved(built, tmp_path):
     assert expected["learners"]["default_policy"] == found["learners"]["default_policy"]
 
 
+def test_what_was_logged_in_evaluation_goes_on_after_a_restore_and_after_an_error(built, tmp_path):
+    def end(episode, metrics_logger, env_runner, **keywords):
+        if env_runner.config.in_evaluation:
+            metrics_logger.log_value("all", 1, reduce="sum")
+            metrics_logger.log_value("length", episode.t, window=1000)
+            if failing:
+                raise ValueError("not today")
+
+    failing = []
+    algorithm = built(small(on_episode_end=end))
+    first = algorithm.evaluate()["env_runners"]
+    path = algorithm.save_to_path(tmp_path / "saved")
+    other = built(small(on_episode_end=end))
+    other.restore_from_path(path)
+    expected, found = algorithm.evaluate()["env_runners"], other.evaluate()["env_runners"]
+    assert found["length"] == expected["length"] and found["all"] == expected["all"] > first["all"] == 2
+    other.restore_from_path(path)
+    assert other.evaluate()["env_runners"]["all"] == expected["all"]
+    failing.append(True)
+    with pytest.raises(ValueError, match="not today"):
+        algorithm.evaluate()
+    failing.clear()
+    assert algorithm.evaluate()["env_runners"]["all"] == expected["all"] + expected["all"] - first["all"]
+
+
 def test_states_of_earlier_versions_have_none(built):
     algorithm = built(small())
     state = algorithm.get_state()

@@ -47,6 +47,7 @@ class Evaluation:
         self._config = config
         self._runner: SingleAgentEnvRunner | None = None
         self._rounds = self._steps = self._episodes = 0
+        self._logged: dict[str, Any] | None = None  # what a runner's metrics begin a round with
 
     def run(self, training: SingleAgentEnvRunner) -> dict[str, Any]:
         """Evaluate once.
@@ -85,11 +86,15 @@ class Evaluation:
             "sample": time.perf_counter() - started,
         }
         results = {**_summary("episode_return", returns), **_summary("episode_len", lengths), **counts}
-        return {"env_runners": with_logged(results, runner.metrics, "evaluation's environment runner")}
+        results = with_logged(results, runner.metrics, "evaluation's environment runner")
+        self._logged = runner.metrics.get_state()
+        return {"env_runners": results}
 
     def _prepared(self, training: SingleAgentEnvRunner, seeds: np.random.SeedSequence) -> SingleAgentEnvRunner:
         """The runner with the newest weights and states, and seeds of this round."""
         runner = self._runner or self._build(training)
+        if self._logged is not None:
+            runner.metrics.set_state(self._logged)
         to_module, to_env, resets = seeds.spawn(3)
         names = ("rl_module", "weights_seq_no", "env_to_module_connector", "module_to_env_connector")
         state = training.get_state((*names, "num_env_steps_sampled_lifetime"))
@@ -151,13 +156,17 @@ class Evaluation:
                         lengths.append(sum(part[1] for part in parts))
         return returns, lengths, sum(lengths)
 
-    def get_state(self) -> dict[str, int]:
-        """Which round comes next, and lifetime counts."""
-        return {"rounds": self._rounds, "steps": self._steps, "episodes": self._episodes}
+    def get_state(self) -> dict[str, Any]:
+        """Which round comes next, lifetime counts, and what pieces and callbacks logged."""
+        counts = {"rounds": self._rounds, "steps": self._steps, "episodes": self._episodes}
+        return {**counts, "logged_metrics": self._logged}
 
-    def set_state(self, state: dict[str, int]) -> None:
+    def set_state(self, state: dict[str, Any]) -> None:
         """Take over what `get_state` gave."""
         self._rounds, self._steps, self._episodes = (int(state[name]) for name in ("rounds", "steps", "episodes"))
+        self._logged = state.get("logged_metrics")  # earlier versions have none
+        if self._logged is None and self._runner is not None:
+            self._logged = {"metrics": {}}
 
     def stop(self) -> None:
         """Close the environments; the next round makes new ones."""
