@@ -56,6 +56,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         self._known: ChunkFacts | None = None
         self._places: dict[tuple[bool, bool], np.ndarray[Any, np.dtype[np.int64]]] = {}
         self._lows = np.array([self._low(chunk) for chunk in self.chunks] if recording else [], np.int64)
+        self._latest = int(self._lows.max(initial=0))
 
     def __len__(self) -> int:
         return len(self.chunks)
@@ -152,6 +153,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         """Go on with another chunk of an environment (for the recorder)."""
         self._unseen += self.views[env] is not None
         self.chunks[env], self.views[env], self._lows[env] = chunk, None, chunk.low
+        self._latest = max(self._latest, chunk.low)
 
     def _low(self, chunk: Chunk) -> int:
         """The chunk's first row in this block, which may hold the end of a chunk of the block before."""
@@ -208,17 +210,17 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             window.append(leaf)
         return unflatten(form, window), rows
 
-    def latest_output(self, key: str) -> tuple[Any, np.ndarray[Any, np.dtype[np.bool_]]] | None:
+    def latest_output(self, key: str) -> tuple[Any, np.ndarray[Any, np.dtype[np.bool_]] | None] | None:
         """The newest row of a model output of every environment.
 
         Returns:
-            Arrays of shape [N, ...] and which environments have such a row (bool, [N]); None if
-            there is no such output yet.
+            Arrays of shape [N, ...] and which environments have such a row (bool, [N]; None: all);
+            None if there is no such output yet.
         """
         column, row = self.block.extras.get(key), self.block.row - 1
         if column is None or row < 0:
             return None
-        return column.row(row), self._lows <= row
+        return column.row(row), None if self._latest <= row else self._lows <= row
 
     # -- whole columns, for batches ---------------------------------------------------------------
 
