@@ -29,56 +29,57 @@ def put_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward:
     """
     observations, actions, rewards = episode.observations, episode.actions, episode.rewards
     outputs = episode.extra_model_outputs
-    steps, rows = rewards._stop, observations._stop
-    if (
-        rows != steps + 1
-        or observations.checked_for is not episode._given_observation_space
-        or actions._stop != steps
-        or len(extras) != len(outputs)
-    ):
+    steps = rewards._stop
+    rows = steps + 1
+    level = observations._stop == rows and actions._stop == steps and len(extras) == len(outputs)
+    if not level or observations.checked_for is not episode._given_observation_space:
         return False
     try:
         if type(reward) in rewards._accepts:
             rewards._flat[steps] = reward  # type: ignore[index]
         elif not rewards.lay(steps, reward):
             return False
-        if not actions.lay(steps, action) or not _lay_outputs(outputs, steps, extras):
+        if type(action) in actions._accepts:
+            actions._flat[steps] = action  # type: ignore[index]
+        elif not actions.lay(steps, action):
             return False
-        cells = observations._cells
-        if cells is not None and type(observation) is _ARRAY:
-            begin = rows * observations._width
-            cells[begin : begin + observations._width] = observation
-        else:
-            if type(observation) is not _ARRAY:
-                check_observation(episode, observation)
-            if not observations.lay(rows, observation):
+        for key, output in outputs.items():
+            row = extras[key]
+            if output._stop != steps:
                 return False
+            if type(row) in output._accepts:
+                output._flat[steps] = row  # type: ignore[index]
+            elif type(row) is _ARRAY and (cells := output._cells) is not None:
+                cells[steps * output._width : rows * output._width] = row
+            elif not output.lay(steps, row):
+                return False
+        if type(observation) is _ARRAY and (cells := observations._cells) is not None:
+            cells[rows * observations._width : (rows + 1) * observations._width] = observation
+        elif not _lay_observation(episode, rows, observation):
+            return False
     except (IndexError, ValueError):  # a full array, or an array that is no row of it
-        full = [one.make_room() for one in (observations, actions, rewards, *outputs.values())]
-        return any(full) and put_step(episode, observation, action, reward, extras)
+        return _make_room(episode) and put_step(episode, observation, action, reward, extras)
     except (KeyError, OverflowError):
         return False
-    actions._stop = rewards._stop = rows
-    observations._stop = rows + 1
     for output in outputs.values():
         output._stop = rows
+    actions._stop = rewards._stop = rows
+    observations._stop = rows + 1
+    observations.provisional = True
     return True
 
 
-def _lay_outputs(outputs: dict[str, InfiniteLookbackBuffer], position: int, extras: dict[str, Any]) -> bool:
-    """What `GrowingColumn.lay` does, for each model output."""
-    for key, column in outputs.items():
-        row = extras[key]
-        if column._stop != position:
-            return False
-        if type(row) in column._accepts:
-            column._flat[position] = row  # type: ignore[index]
-        elif type(row) is _ARRAY and column._cells is not None:
-            begin = position * column._width
-            column._cells[begin : begin + column._width] = row
-        elif not column.lay(position, row):
-            return False
-    return True
+def _lay_observation(episode: SingleAgentEpisode, position: int, observation: Any) -> bool:
+    if type(observation) is not _ARRAY:
+        check_observation(episode, observation)
+    return episode.observations.lay(position, observation)
+
+
+def _make_room(episode: SingleAgentEpisode) -> bool:
+    """Make the arrays longer that are full; says whether any was."""
+    columns = (episode.observations, episode.actions, episode.rewards, *episode.extra_model_outputs.values())
+    full = [column.make_room() for column in columns]
+    return any(full)
 
 
 def add_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward: Any, extras: dict[str, Any]) -> None:
@@ -94,6 +95,7 @@ def add_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward:
     late = [(column, row) for column, row in rows if not column.put(row)]
     if late or not observations.put(observation):
         _add_rest(episode, observation, late)
+    observations.provisional = True
     leaf = observations._flat
     if leaf is not None and leaf.shape[1:] == np.shape(observation):
         observations.checked_for = episode._given_observation_space

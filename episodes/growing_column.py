@@ -11,7 +11,7 @@ from epibatch.core.errors import ColumnError
 from epibatch.core.structs import Form, flatten, flatten_like, form_of, unflatten
 
 from .buffer_source import NOTHING, BufferSource
-from .leaves import Leaf, as_value, copied, empty_leaf, fits, fits_exactly, grown, owned, plain_types, promoted, store
+from .leaves import Leaf, as_value, copied, empty_leaf, fits, fits_exactly, owned, plain_types, promoted, roomier, store
 from .lookback_buffer import LookbackBuffer
 
 __all__ = ["GrowingColumn", "RowPlan"]
@@ -178,18 +178,24 @@ class GrowingColumn(LookbackBuffer):
         if leaf is None or item.shape != self._shape or item.dtype != leaf.dtype:
             return False
         leaf[position] = item
-        if self._cells is None and leaf.ndim == 2 and leaf.shape[1] and _shows_as_cells(leaf):
-            cells: Any = leaf.reshape(-1)
-            self._cells, self._width = memoryview(cells), leaf.shape[1]
+        if self._cells is None:
+            self._show_cells(leaf)
         return True
 
+    def _show_cells(self, leaf: Leaf) -> None:
+        """Let rows of numbers be written through a memoryview: it takes no array of another type or length."""
+        if leaf.ndim == 2 and leaf.shape[1] and leaf.dtype.char in _CELLS and leaf.flags.carray:
+            cells: Any = leaf.reshape(-1)
+            self._cells, self._width = memoryview(cells), leaf.shape[1]
+
     def make_room(self) -> bool:
-        """Double the array that `lay` writes to, if it is full; says whether it was."""
+        """Make the array that `lay` writes to longer, if it is full; says whether it was."""
         leaf, stop = self._flat, self._stop
         if leaf is None or stop < len(leaf):
             return False
-        leaf = grown(leaf, stop, max(16, 2 * stop))
+        leaf = roomier(leaf, stop)
         self._leaves, self._flat, self._cells = [leaf], leaf, None
+        self._show_cells(leaf)
         return True
 
     def plan(self, item: Any) -> RowPlan:
@@ -200,6 +206,9 @@ class GrowingColumn(LookbackBuffer):
         """
         leaves = self._leaves
         if leaves is None:
+            if not isinstance(item, (dict, tuple)):
+                value = as_value(item)
+                return None, [value], [value.dtype]
             values, form = flatten(item)
             return form, values, [as_value(value).dtype for value in values]
         values = flatten_like(self._form, item)
@@ -208,17 +217,29 @@ class GrowingColumn(LookbackBuffer):
     def add(self, plan: RowPlan) -> None:
         """Add the row of a plan."""
         form, values, dtypes = plan
+        if self._leaves is None and form is None:
+            self._begin(values[0])
+            return
         if self._leaves is None:
             self._form, self._leaves = form, [empty_leaf(as_value(value)) for value in values]
         leaves, stop = self._leaves, self._stop
         for i, value in enumerate(values):
             leaf = promoted(leaves[i], stop, dtypes[i])
             if stop >= len(leaf):
-                leaf = grown(leaf, stop, max(16, 2 * len(leaf)))
+                leaf = roomier(leaf, stop)
             store(leaf, stop, value)
             leaves[i] = leaf
         self._stop = stop + 1
         self._settle()
+
+    def _begin(self, value: Leaf) -> None:
+        """Make the array of a column that has none, of its first row."""
+        leaf = empty_leaf(value)
+        store(leaf, 0, value)
+        self._form, self._leaves, self._stop = None, [leaf], 1
+        self._settle()
+        if self._flat is not None:
+            self._show_cells(leaf)
 
     def drop_last(self) -> None:
         """Take back the newest row of a column that owns its rows."""
@@ -371,8 +392,3 @@ class GrowingColumn(LookbackBuffer):
                 leaves[i] = promoted(leaves[i], self._stop, dtype)
                 self._settle()
         return (self._leaves or [])[i]
-
-
-def _shows_as_cells(leaf: Leaf) -> bool:
-    """Whether a memoryview of the array takes numbers in, and refuses arrays of other types."""
-    return leaf.dtype.char in _CELLS and leaf.flags.carray

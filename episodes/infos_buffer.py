@@ -13,10 +13,10 @@ from .indexing import Positions
 from .leaves import same_value
 from .lookback_buffer import LookbackBuffer
 
-__all__ = ["InfosBuffer"]
+__all__ = ["EMPTY", "InfosBuffer"]
 
 
-_EMPTY: Final = object()  # an empty dict that nobody has asked for yet
+EMPTY: Final = object()  # an empty dict that nobody has asked for yet
 
 
 class InfosBuffer(LookbackBuffer):
@@ -40,7 +40,7 @@ class InfosBuffer(LookbackBuffer):
     def data(self) -> list[Any]:
         """All rows, lookback included."""
         for position, row in enumerate(self._data):
-            if row is _EMPTY:
+            if row is EMPTY:
                 self._data[position] = {}
         return self._data
 
@@ -53,10 +53,6 @@ class InfosBuffer(LookbackBuffer):
         """Add one row."""
         self._data.append(item)
 
-    def append_empty(self) -> None:
-        """Add an empty dict."""
-        self._data.append(_EMPTY)
-
     def extend(self, items: Sequence[Any]) -> None:
         """Add rows."""
         self._data.extend(items)
@@ -64,7 +60,7 @@ class InfosBuffer(LookbackBuffer):
     def pop(self, index: int = -1) -> Any:
         """Remove and return a row."""
         row = self._data.pop(index)
-        return {} if row is _EMPTY else row
+        return {} if row is EMPTY else row
 
     def len_incl_lookback(self) -> int:
         """Number of rows, lookback included."""
@@ -72,7 +68,7 @@ class InfosBuffer(LookbackBuffer):
 
     def _row(self, position: int) -> Any:
         row = self._data[position]
-        if row is _EMPTY:
+        if row is EMPTY:
             row = self._data[position] = {}
         return row
 
@@ -101,12 +97,12 @@ class InfosBuffer(LookbackBuffer):
 
     def __getstate__(self) -> dict[str, Any]:
         """Empty dicts, which most infos are, as nothing but their number."""
-        rows = {i: row for i, row in enumerate(self._data) if row is not _EMPTY and (type(row) is not dict or row)}
+        rows = {i: row for i, row in enumerate(self._data) if row is not EMPTY and (type(row) is not dict or row)}
         return {"count": len(self._data), "rows": rows, "lookback": self.lookback, "t_started": self.t_started}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         rows = state["rows"]
-        self._data = [rows.get(i, _EMPTY) for i in range(state["count"])]
+        self._data = [rows.get(i, EMPTY) for i in range(state["count"])]
         self.lookback, self.t_started = state["lookback"], state["t_started"]
 
     def __eq__(self, other: object) -> bool:

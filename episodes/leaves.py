@@ -25,6 +25,7 @@ __all__ = [
     "owned",
     "plain_types",
     "promoted",
+    "roomier",
     "same_leaf",
     "same_value",
     "shielded",
@@ -35,7 +36,8 @@ __all__ = [
 
 Leaf: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-_FIRST_ROWS, _FIRST_BYTES = 16, 1024
+_FIRST_BYTES, _LEAST_ROWS, _MOST_ROWS = 1024, 16, 64  # small columns of an episode are full at the same step
+_SMALL_BYTES = 4096
 _OBJECT = np.dtype(object)
 _PYTHON_TYPES = {np.bool_: bool, np.int64: int, np.float64: float, np.complex128: complex}
 
@@ -66,9 +68,9 @@ def owned(row: Any) -> Any:
 
 
 def empty_leaf(value: Leaf, capacity: int | None = None) -> Leaf:
-    """Room for `capacity` rows that look like `value`; default: about a kilobyte, at least 16 rows."""
+    """Room for `capacity` rows that look like `value`; default: a kilobyte, but from 16 to 64 rows."""
     if capacity is None:
-        capacity = max(_FIRST_ROWS, _FIRST_BYTES // max(value.nbytes, 1))
+        capacity = min(max(_FIRST_BYTES // max(value.nbytes, 1), _LEAST_ROWS), _MOST_ROWS)
     return np.zeros((capacity, *value.shape), value.dtype)  # unused rows are cast along when a column is promoted
 
 
@@ -186,6 +188,11 @@ def grown(leaf: Leaf, stop: int, capacity: int) -> Leaf:
     out = np.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
     out[:stop] = leaf[:stop]
     return out
+
+
+def roomier(leaf: Leaf, stop: int) -> Leaf:
+    """A copy of the first `stop` rows with room for twice as many as before, four times as long as that is little."""
+    return grown(leaf, stop, max(_LEAST_ROWS, len(leaf) * (4 if leaf.nbytes <= _SMALL_BYTES else 2)))
 
 
 def unaliased(values: Sequence[Any]) -> Sequence[Any]:

@@ -18,7 +18,7 @@ from .episode_parts import cut_episode, join_episode, slice_episode
 from .episode_state import episode_from_state, episode_state
 from .episode_steps import add_step, check_observation, not_steppable, put_step
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
-from .infos_buffer import InfosBuffer
+from .infos_buffer import EMPTY, InfosBuffer
 from .leaves import same_value
 
 __all__ = ["SingleAgentEpisode"]
@@ -141,7 +141,7 @@ class SingleAgentEpisode(EpisodeFacts):
                 )
             )
         check_observation(self, observation)
-        info = as_info(infos, self.id_)
+        info = as_info(infos, self.id_) or EMPTY
         self.observations.stage(observation)
         self.infos.append(info)
         self._start_time = perf_counter()
@@ -183,15 +183,11 @@ class SingleAgentEpisode(EpisodeFacts):
             terminated = as_flag(terminated, "terminated", self.id_)
             truncated = as_flag(truncated, "truncated", self.id_)
         empty = infos is None or (type(infos) is dict and not infos)
-        info = None if empty else as_info(infos, self.id_)
+        info = EMPTY if empty else as_info(infos, self.id_)
         outputs = extra_model_outputs or {}
         if not put_step(self, observation, action, reward, outputs):
             add_step(self, observation, action, reward, outputs)
-        self.observations.provisional = True
-        if empty:
-            self.infos.append_empty()
-        else:
-            self.infos.append(info)
+        self.infos._data.append(info)
         if terminated or truncated:
             self.is_terminated, self.is_truncated = terminated, truncated
         self._last_step_time = perf_counter()

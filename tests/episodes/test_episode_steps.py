@@ -135,6 +135,26 @@ def test_ordinary_steps_go_the_short_way(observation: Any) -> None:
     assert long_way.call_count <= 2
 
 
+@pytest.mark.parametrize("count", [63, 64, 65, 256, 257, 1100])
+def test_columns_of_any_width_grow_without_a_trace(count: int) -> None:
+    episode, row = SingleAgentEpisode(), np.zeros(3, np.float32)
+    frame = np.zeros((8, 8), np.uint8)
+    episode.add_env_reset(row)
+    for i in range(count):
+        row[:], frame[:] = i + 1, i % 251
+        outputs = {"flag": i % 3 == 0, "wide": np.full(300, i, np.float64), "frame": frame}
+        episode.add_env_step(row, np.int64(i), 0.5 * i, extra_model_outputs=outputs)
+    steps = np.arange(count)
+    np.testing.assert_array_equal(episode.get_observations(), np.repeat(np.arange(count + 1), 3).reshape(-1, 3))
+    np.testing.assert_array_equal(episode.get_actions(), steps)
+    np.testing.assert_array_equal(episode.get_rewards(), 0.5 * steps)
+    np.testing.assert_array_equal(episode.get_extra_model_outputs("flag"), steps % 3 == 0)
+    np.testing.assert_array_equal(episode.get_extra_model_outputs("wide"), np.repeat(steps, 300).reshape(-1, 300))
+    frames = episode.get_extra_model_outputs("frame")
+    np.testing.assert_array_equal(frames, np.broadcast_to((steps % 251)[:, None, None], (count, 8, 8)))
+    assert frames.dtype == np.uint8
+
+
 def test_a_scalar_observation_outside_its_kind_is_refused_on_the_short_way_too() -> None:
     episode = SingleAgentEpisode(observation_space=gym.spaces.Discrete(9))
     episode.add_env_reset(1)
