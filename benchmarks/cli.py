@@ -97,6 +97,10 @@ def readme(
 ) -> None:
     """Put the figures of these files into README.md, with the picture, and keep them in benchmarks/results.json."""
     found = load(files or [_newest()])
+    if found.get("quick"):
+        raise typer.BadParameter(
+            "these are the small sizes of --quick, and no figures to publish: run `make bench` without it"
+        )
     save(found, RESULTS)
     if "growth" in found:
         draw(found["growth"], PICTURE)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
@@ -286,13 +285,13 @@ class ConnectorPipelineV2(ConnectorV2):
             watches.append(MetricsTimers(call.metrics, tuple(call.kwargs.get("metrics_prefix_key") or ())))
         return watches
 
-    def profile(self) -> AbstractContextManager[PipelineProfile]:
+    def profile(self) -> PipelineProfile:
         """Measure every piece while the context is open: calls, seconds, rows and bytes.
 
         Otherwise nothing is measured. See `profile_pipelines`, which takes several pipelines at once.
 
         Returns:
-            A context manager that gives a `PipelineProfile`; print it, or read its `rows()`.
+            A profile to open with `with`; then print it, or read its `rows()`.
         """
         from .piece_profile import profile_pipelines
 

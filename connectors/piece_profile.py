@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from epibatch.core.errors import PipelineError, explain
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten
 
@@ -42,7 +42,15 @@ class PieceCost(NamedTuple):
 
 
 class PipelineProfile:
-    """The costs of pieces, added up while pipelines are profiled; it can be printed and read at any time.
+    """The costs of pieces, added up while it is open (`with`); it can be printed and read at any time from then on.
+
+    Opened again, it goes on adding.
+
+    Args:
+        pipelines: What is profiled, by the name under which it stands in the table.
+
+    Raises:
+        PipelineError: something else than a dict of pipelines.
 
     Example:
         >>> import numpy as np
@@ -58,8 +66,29 @@ class PipelineProfile:
         ('add_observations_from_episodes_to_batch', 10, 1.0, 30, 480)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pipelines: Mapping[str, ConnectorPipelineV2]) -> None:
+        if not isinstance(pipelines, Mapping) or not all(hasattr(one, "watches") for one in pipelines.values()):
+            raise PipelineError(
+                explain(
+                    "profile_pipelines(...)",
+                    expected="a dict of pipelines",
+                    found=type(pipelines).__name__ if not isinstance(pipelines, Mapping) else repr(dict(pipelines)),
+                    do="pass algo.pipelines or {'learner': pipeline}; one alone has pipeline.profile()",
+                )
+            )
+        self._watches = [(pipeline, _Watch(self, name)) for name, pipeline in pipelines.items()]
         self._sums: dict[tuple[str, str], list[Any]] = {}
+        self._opened = False
+
+    def __enter__(self) -> PipelineProfile:
+        self._opened = True
+        for pipeline, watch in self._watches:
+            pipeline.watches.append(watch)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pipeline, watch in self._watches:
+            pipeline.watches.remove(watch)
 
     def note(self, pipeline: str, piece: str, seconds: float, batch: dict[str, Any]) -> None:
         """Add one run of a piece."""
@@ -68,15 +97,33 @@ class PipelineProfile:
             sums[i] += amount
 
     def rows(self) -> list[PieceCost]:
-        """One entry per piece, in the order in which they ran first."""
+        """One entry per piece, in the order in which they ran first.
+
+        Raises:
+            PipelineError: it was never opened, so that nothing was measured.
+        """
+        if not self._opened:
+            raise PipelineError(
+                explain(
+                    "PipelineProfile",
+                    expected="a profile that was open while the pipelines ran",
+                    found="profile() without `with`",
+                    do="write `with pipeline.profile() as profile:` around the calls",
+                )
+            )
         whole = sum(seconds for _, seconds, _, _ in self._sums.values())
         return [
             PieceCost(pipeline, piece, calls, seconds, seconds / whole if whole else 0.0, rows, bytes_)
             for (pipeline, piece), (calls, seconds, rows, bytes_) in self._sums.items()
         ]
 
+    def __repr__(self) -> str:
+        return f"PipelineProfile({len(self._sums)} pieces)" if self._opened else "PipelineProfile(never opened)"
+
     def __str__(self) -> str:
         """A table with means per call."""
+        if not self._sums:
+            return "no piece ran while the profile was open" if self._opened else repr(self)
         several = len({pipeline for pipeline, _ in self._sums}) > 1
         head = ("piece", "calls", "seconds", "us/call", "share", "rows/call", "bytes/call")
         lines = [("pipeline", *head) if several else head]
@@ -87,8 +134,8 @@ class PipelineProfile:
                 f"{cost.seconds:.4f}",
                 f"{1e6 * cost.seconds / cost.calls:.1f}",
                 f"{cost.share:.1%}",
-                f"{cost.rows / cost.calls:.10g}",
-                f"{cost.bytes / cost.calls:.10g}",
+                f"{cost.rows / cost.calls:.0f}",
+                f"{cost.bytes / cost.calls:.0f}",
             )
             lines.append((cost.pipeline, *line) if several else line)
         widths = [max(map(len, column)) for column in zip(*lines)]
@@ -112,8 +159,7 @@ class _Watch:
         """Nothing: the pieces' seconds are all that is kept."""
 
 
-@contextmanager
-def profile_pipelines(pipelines: Mapping[str, ConnectorPipelineV2]) -> Iterator[PipelineProfile]:
+def profile_pipelines(pipelines: Mapping[str, ConnectorPipelineV2]) -> PipelineProfile:
     """Profile every piece of several pipelines while the context is open.
 
     Outside of it nothing is measured and no clock is read. Contexts may overlap. A run of a piece that raises is
@@ -123,7 +169,10 @@ def profile_pipelines(pipelines: Mapping[str, ConnectorPipelineV2]) -> Iterator[
         pipelines: By the name under which they stand in the table.
 
     Returns:
-        One profile of them all.
+        One profile of them all, to be opened with `with`.
+
+    Raises:
+        PipelineError: something else than a dict of pipelines.
 
     Example:
         >>> from epibatch.algorithms.ppo import PPOConfig
@@ -135,15 +184,7 @@ def profile_pipelines(pipelines: Mapping[str, ConnectorPipelineV2]) -> Iterator[
         ['env_to_module', 'learner', 'module_to_env']
         >>> algo.stop()
     """
-    profile = PipelineProfile()
-    watches = [(pipeline, _Watch(profile, name)) for name, pipeline in pipelines.items()]
-    for pipeline, watch in watches:
-        pipeline.watches.append(watch)
-    try:
-        yield profile
-    finally:
-        for pipeline, watch in watches:
-            pipeline.watches.remove(watch)
+    return PipelineProfile(pipelines)
 
 
 def rows_and_bytes(batch: dict[str, Any]) -> tuple[int, int]:

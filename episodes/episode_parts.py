@@ -75,18 +75,21 @@ def _part(episode: SingleAgentEpisode, steps: range | list[int], end: int, keep:
     rows: range | list[int] = range(0)
     if isinstance(steps, range):
         rows = range(steps.start, end + 1 if held else steps.start)
-        infos = episode.infos._span(rows.start, rows.stop)
     else:
         rows = [*steps, end]
-        infos = episode.infos._rows(rows)
     part.observations = episode.observations.copy_rows(rows, keep)
-    part.infos = InfosBuffer(infos, keep)
+    part.infos = InfosBuffer(_infos(episode, rows), keep)
     part.actions = episode.actions.copy_rows(steps, keep)
     part.rewards = episode.rewards.copy_rows(steps, keep)
     part.extra_model_outputs = {
         key: column.copy_rows(steps, keep) for key, column in episode.extra_model_outputs.items()
     }
     return part
+
+
+def _infos(episode: SingleAgentEpisode, rows: range | list[int]) -> list[Any]:
+    infos = episode.infos
+    return infos.for_copy(rows) if type(infos) is InfosBuffer else infos._rows(rows)
 
 
 def join_episode(episode: SingleAgentEpisode, other: SingleAgentEpisode) -> None:
@@ -104,7 +107,7 @@ def join_episode(episode: SingleAgentEpisode, other: SingleAgentEpisode) -> None
     if type(episode.infos) is not InfosBuffer:
         episode.own_columns()
     episode.infos.pop()
-    episode.infos.extend(other.infos.get())
+    episode.infos.extend(_infos(other, range(other.infos.lookback, other.infos.len_incl_lookback())))
     if len(other):
         _join_columns(episode, other)
     episode.is_terminated = other.is_terminated

@@ -57,6 +57,15 @@ class InfosBuffer(LookbackBuffer):
         """Add rows."""
         self._data.extend(items)
 
+    def for_copy(self, rows: Sequence[int]) -> list[Any]:
+        """Rows for another buffer: the same dicts, but each makes empty ones that nobody has asked for on its own.
+
+        Args:
+            rows: Absolute positions.
+        """
+        data = self._data
+        return data[rows.start : rows.stop] if isinstance(rows, range) and rows.step == 1 else [data[i] for i in rows]
+
     def pop(self, index: int = -1) -> Any:
         """Remove and return a row."""
         row = self._data.pop(index)

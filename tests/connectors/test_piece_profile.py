@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, LearnerConnectorPipeline
 from epibatch.connectors.piece_profile import rows_and_bytes
 from epibatch.connectors.step_watch import PieceSeconds
+from epibatch.core.errors import PipelineError
 from epibatch.core.metrics import MetricsLogger
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten
@@ -295,3 +298,33 @@ def test_profiling_changes_no_batch():
         profiled = pipeline(episodes=chunks)
     (one,), (two,) = flatten(plain)[0], flatten(profiled)[0]
     assert plain.keys() == profiled.keys() and one.tolist() == two.tolist()
+
+
+def test_a_profile_that_nobody_opened_says_so() -> None:
+    pipeline = EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch()])
+    profile = pipeline.profile()
+    assert str(profile) == repr(profile) == "PipelineProfile(never opened)"
+    with pytest.raises(PipelineError, match=r"with pipeline\.profile\(\) as profile"):
+        profile.rows()
+    with profile:
+        pass
+    assert profile.rows() == [] and str(profile) == "no piece ran while the profile was open"
+
+
+@pytest.mark.parametrize("given", ["pipeline", "list", "other"])
+def test_only_dicts_of_pipelines_are_profiled(given: str) -> None:
+    pipeline = EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch()])
+    wrong: Any = {"pipeline": pipeline, "list": [pipeline], "other": {"env_to_module": 3}}[given]
+    with pytest.raises(PipelineError, match=r"algo\.pipelines"):
+        profile_pipelines(wrong)
+
+
+def test_a_profile_opened_twice_goes_on_adding() -> None:
+    pipeline = EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch()])
+    episode = SingleAgentEpisode(observations=[0.5])
+    profile = pipeline.profile()
+    for _ in range(2):
+        with profile:
+            pipeline(episodes=[episode])
+        pipeline(episodes=[episode])
+    assert [cost.calls for cost in profile.rows()] == [2] and not pipeline.watches

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epibatch.core.errors import EpisodeIndexError
-from epibatch.episodes.infos_buffer import InfosBuffer
+from epibatch.episodes.infos_buffer import EMPTY, InfosBuffer
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
 
@@ -85,3 +85,13 @@ def test_empty_infos_are_dicts_of_their_own_that_keep_what_is_written_to_them() 
     assert episode.infos.data is episode.infos.data and episode.get_infos(0) is episode.infos[0]
     assert pickle.loads(pickle.dumps(episode)).get_infos() == episode.get_infos()
     assert episode.infos.pop() == {"d": 4} and episode.infos == InfosBuffer(episode.infos.data)
+
+
+def test_rows_for_a_copy_are_the_same_dicts_but_for_empty_ones_that_nobody_saw() -> None:
+    kept = {"a": 1}
+    buffer = InfosBuffer([EMPTY, kept, EMPTY])
+    copy = InfosBuffer(buffer.for_copy(range(0, 3)))
+    assert copy.data == buffer.data == [{}, kept, {}] and copy.data[1] is buffer.data[1]
+    copy.data[0]["new"] = 1
+    assert buffer.data[0] == {}
+    assert InfosBuffer(buffer.for_copy([2, 1])).data == [{}, kept]
