@@ -257,8 +257,8 @@ def kept_words_side(task: Task) -> Side:
 
 
 _LIST = (
-    "each of the episodes is asked for its newest rows, some 0.1 us for each column, and where their arrays happen to lie "
-    "in memory moves it by a fifth from process to process; what the runner hands over has no such loop (VectorEpisodes)"
+    "each of the episodes is asked for its newest rows, and where their arrays happen to lie in memory moves this by a "
+    "fifth from process to process; what the runner hands over has no such loop (VectorEpisodes)"
 )
 
 

@@ -202,9 +202,9 @@ ROWS = [
         "learner, stateless: 32,768 steps in 160 episodes",
         timed(stateless),
         (at_most(2), times_faster(13)),
-        missed="called again at once it takes 1.0 ms: behind a garbage collection most of the time goes into fetching 160 "
-        "episodes and their 1,000 columns from memory, object by object; the runner's episodes, which lie in one block, "
-        "do not have this (L1/vector)",
+        missed="called again at once it takes 1.0 ms: behind a garbage collection most of the time goes into fetching "
+        "160 episodes and their 1,000 columns from memory, object by object; the runner's episodes, which lie in one "
+        "block, do not have this (L1/vector)",
     ),
     Row(
         "L1/identity",

@@ -231,8 +231,8 @@ ROWS = [
             f"sampling CartPole, N = {num_envs}, 4,000 steps a call; per step",
             measured(partial(sampling, num_envs=num_envs, steps=4000)),
             (of_bare_loop(share),),
-            missed="environment and network cost what they cost in the loop; the two pipelines of eleven pieces, the checks of "
-            "what the environment returns and the recording of episodes add 30 to 40 us to a vector step, whatever N is",
+            missed="environments and network take what they do in the loop; two pipelines of eleven pieces, checks of "
+            "what the environments return and the recording of episodes add 30 to 60 us to a vector step",
         )
         for num_envs, share in ((1, 0.7), (16, 0.82), (64, 0.9))
     ),

@@ -262,8 +262,8 @@ ROWS = [
         "append 1,000 steps to an episode, and to_numpy",
         timed(grow_and_end),
         (NO_SLOWER,),
-        missed="each step is checked and copied into its arrays at once, about 1.2 us in which RLlib appends to lists for "
-        "0.7 us and makes arrays of them in to_numpy, which costs nothing here; the runner does not record this way",
+        missed="each step is checked and copied into its arrays at once, in about 1.2 us; RLlib appends to lists in "
+        "0.7 us and makes arrays of them in to_numpy, which costs nothing here. The runner does not record this way",
     ),
     *(
         Row(f"S3/{name}", what, timed(partial(both, make=make)), () if "/" in name else (FASTER,))

@@ -103,6 +103,11 @@ def test_the_newest_file_goes_into_the_readme(tmp_path, monkeypatch):
     for name in ("20260101-000000", "20260102-000000"):
         only = "A1" if name.endswith("1-000000") else "A2"
         CliRunner().invoke(cli.app, ["--only", only, "--json", f"runs/bench/{name}.json"])
+    CliRunner().invoke(cli.app, ["--quick", "--only", "A1", "--json", "runs/bench/20260103-000000.json"])
+    quick = CliRunner().invoke(cli.app, ["readme"])
+    assert quick.exit_code == 2 and "no figures to publish" in " ".join(quick.output.replace("│", " ").split())
+    assert "| A1" not in page.read_text()
+    (tmp_path / "runs/bench/20260103-000000.json").unlink()
     result = CliRunner().invoke(cli.app, ["readme"])
     assert result.exit_code == 0, result.output
     assert "| A2 | another | 4 s |" in page.read_text() and "Not measured yet: A1." in page.read_text()
