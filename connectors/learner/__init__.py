@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         AddColumnsFromEpisodesToTrainBatch,
     )
     from .add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
+    from .compute_returns_to_go import ComputeReturnsToGo
     from .frame_stacking import FrameStackingLearner
     from .general_advantage_estimation import GeneralAdvantageEstimation
     from .learner_connector_pipeline import LearnerConnectorPipeline
@@ -34,6 +35,7 @@ __all__ = [
     "AddColumnsFromEpisodesToBatch",
     "AddColumnsFromEpisodesToTrainBatch",
     "AddOneTsToEpisodesAndTruncate",
+    "ComputeReturnsToGo",
     "FrameStackingLearner",
     "GeneralAdvantageEstimation",
     "LearnerConnectorPipeline",
@@ -50,6 +52,7 @@ __getattr__, __dir__ = lazy_exports(
         "AddStatesFromEpisodesToBatch": "..common",
         "AddTimeDimToBatchAndZeroPad": "..common",
         "BatchIndividualItems": "..common",
+        "ComputeReturnsToGo": ".compute_returns_to_go",
         "FrameStackingLearner": ".frame_stacking",
         "GeneralAdvantageEstimation": ".general_advantage_estimation",
         "LearnerConnectorPipeline": ".learner_connector_pipeline",

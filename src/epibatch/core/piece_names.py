@@ -60,6 +60,7 @@ BUILT_IN_PIECES: dict[str, str] = {
     "add_states_from_episodes_to_batch": f"{_COMMON}.add_states_from_episodes_to_batch:AddStatesFromEpisodesToBatch",
     "add_time_dim_to_batch_and_zero_pad": f"{_COMMON}.add_time_dim_to_batch_and_zero_pad:AddTimeDimToBatchAndZeroPad",
     "batch_individual_items": f"{_COMMON}.batch_individual_items:BatchIndividualItems",
+    "compute_returns_to_go": f"{_LEARNER}.compute_returns_to_go:ComputeReturnsToGo",
     "flatten_observations": f"{_COMMON}.flatten_observations:FlattenObservations",
     "frame_stacking": f"{_COMMON}.frame_stacking:FrameStacking",
     "general_advantage_estimation": f"{_LEARNER}.general_advantage_estimation:GeneralAdvantageEstimation",

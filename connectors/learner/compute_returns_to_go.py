@@ -1,0 +1,73 @@
+"""Adds what a policy gradient without value function is weighted with: the discounted rewards still to come."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+
+from epibatch.core.advantages import discounted_sums
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ConfigError, explain
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+from ..gather import gather
+
+__all__ = ["ComputeReturnsToGo"]
+
+
+class ComputeReturnsToGo(ColumnarPiece):
+    """Adds column `returns_to_go`: at each step the discounted sum of its chunk's rewards from there on.
+
+    Nothing is added for what follows a chunk's last step, so chunks should be whole episodes. The
+    sums are those of REINFORCE (Williams 1992). No default pipeline has this piece.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        gamma: Discount, in [0, 1].
+
+    Raises:
+        ConfigError: gamma outside [0, 1].
+
+    Example:
+        >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> episode = SingleAgentEpisode(observations=[0, 1, 2, 3], actions=[0, 0, 0], rewards=[1.0, 1.0, 1.0],
+        ...                              terminated=True, len_lookback_buffer=0)
+        >>> pipeline = LearnerConnectorPipeline(connectors=[ComputeReturnsToGo(gamma=0.5), BatchIndividualItems()])
+        >>> pipeline(episodes=[episode])["returns_to_go"]
+        array([1.75, 1.5 , 1.  ])
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = (Columns.RETURNS_TO_GO,)
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        gamma: float,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        if not isinstance(gamma, (int, float)) or not 0 <= gamma <= 1:
+            raise ConfigError(
+                explain(
+                    "ComputeReturnsToGo.gamma",
+                    expected="a number in [0, 1]",
+                    found=repr(gamma),
+                    do="pass a discount between 0 and 1, such as gamma=0.99",
+                )
+            )
+        self.gamma = float(gamma)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the column."""
+        rewards = gather(call, Columns.REWARDS, plus_one=call.plus_one, last=0)
+        batch[Columns.RETURNS_TO_GO] = EpisodeColumn(discounted_sums(rewards, call.counts, self.gamma), call.counts)
+        return batch
