@@ -67,7 +67,7 @@ format: $(READY) ## let ruff mend what it can
 types: $(READY) ## mypy --strict on the package
 	$(BIN)/mypy
 
-unit: $(READY) ## the tests alone
+unit: $(CONFORMANCE_READY) ## the tests alone, those beside RLlib included
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 examples: $(READY) ## run every example in full
@@ -85,8 +85,9 @@ bench-readme: $(READY) ## put the newest figures of make bench into README.md (R
 bench-memory: $(BENCH_READY) ## memory of a train batch, and of ten million steps of training, some minutes (ARGS="--steps 1000000")
 	$(BIN)/python -m benchmarks.memory $(ARGS)
 
-conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n sets how many random cases)
-	OMP_NUM_THREADS=1 $(if $(CASES),EPIBATCH_CASES=$(CASES)) $(BIN)/python -m pytest tests/conformance
+conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n sets how many random cases of each property)
+	mkdir -p runs
+	OMP_NUM_THREADS=1 EPIBATCH_REPORT=$(CURDIR)/runs/conformance.json $(if $(CASES),EPIBATCH_CASES=$(CASES)) $(BIN)/python -m pytest -n 2 tests/conformance
 
 dist-check: $(READY) ## build the wheel through the sdist and check what is in it
 	rm -rf build dist

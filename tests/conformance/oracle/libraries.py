@@ -1,0 +1,79 @@
+"""RLlib and epibatch behind one interface: the same names, whichever library they come from."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+# name -> (module of RLlib, module of epibatch)
+HOMES = {
+    "SingleAgentEpisode": ("ray.rllib.env.single_agent_episode", "epibatch.episodes.single_agent_episode"),
+    "InfiniteLookbackBuffer": ("ray.rllib.env.utils.infinite_lookback_buffer", "epibatch.episodes"),
+    "Columns": ("ray.rllib.core.columns", "epibatch.core.columns"),
+    "ConnectorV2": ("ray.rllib.connectors.connector_v2", "epibatch.connectors.connector_v2"),
+    "ConnectorPipelineV2": (
+        "ray.rllib.connectors.connector_pipeline_v2",
+        "epibatch.connectors.connector_pipeline_v2",
+    ),
+    "RLModuleSpec": ("ray.rllib.core.rl_module.rl_module", "epibatch.core.rl_module"),
+    "MultiRLModule": ("ray.rllib.core.rl_module.multi_rl_module", "epibatch.core.rl_module"),
+    "TorchRLModule": ("ray.rllib.core.rl_module.torch.torch_rl_module", "epibatch.core.rl_module"),
+    "ValueFunctionAPI": ("ray.rllib.core.rl_module.apis.value_function_api", "epibatch.core.rl_module"),
+    "PPOConfig": ("ray.rllib.algorithms.ppo", "epibatch.algorithms.ppo"),
+}
+for _name in ("TorchCategorical", "TorchDiagGaussian", "TorchMultiCategorical", "TorchMultiDistribution"):
+    HOMES[_name] = ("ray.rllib.core.distribution.torch.torch_distribution", "epibatch.core.distributions")
+
+
+class Library:
+    """One of the two libraries.
+
+    Attributes:
+        name: `"RLlib"` or `"epibatch"`.
+        env_to_module, module_to_env, learner: the packages of pieces and pipelines.
+    """
+
+    def __init__(self, name: str, root: str, home: int) -> None:
+        self.name = name
+        self._root = root
+        self._home = home
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @cached_property
+    def env_to_module(self) -> ModuleType:
+        return self.module("connectors.env_to_module")
+
+    @cached_property
+    def module_to_env(self) -> ModuleType:
+        return self.module("connectors.module_to_env")
+
+    @cached_property
+    def learner(self) -> ModuleType:
+        return self.module("connectors.learner")
+
+    def module(self, path: str) -> ModuleType:
+        """A module that has the same path below both libraries."""
+        return _load(f"{self._root}.{path}")
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in HOMES:
+            raise AttributeError(f"{name} has no entry in HOMES of {__name__}")
+        found = getattr(_load(HOMES[name][self._home]), name)
+        setattr(self, name, found)
+        return found
+
+
+def _load(path: str) -> ModuleType:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module(path)
+
+
+RLLIB = Library("RLlib", "ray.rllib", 0)
+EPIBATCH = Library("epibatch", "epibatch", 1)
+BOTH = (RLLIB, EPIBATCH)

@@ -1,0 +1,124 @@
+"""The comparison itself: it finds every kind of mismatch, and only listed differences excuse one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from oracle import differences
+from oracle.cases import CASES, cases_run, random_cases
+from oracle.compare import Mismatch, Outcome, mismatches, outcome, settle
+from oracle.episodes import Chunk, chunks
+from oracle.libraries import BOTH
+from oracle.modules import build_module
+from oracle.spaces import rows, spaces
+
+ARRAY = np.array([1.0, np.nan], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "kind", "path"),
+    [
+        ({"a": 1}, {"b": 1}, "keys", ()),
+        ({"a": [1, 2]}, {"a": [1]}, "length", ("a",)),
+        ([1], (1,), "layout", ()),
+        ({"a": {"b": ARRAY}}, {"a": {"b": ARRAY[:, None]}}, "shape", ("a", "b")),
+        (ARRAY, ARRAY.astype(float), "dtype", ()),
+        ((ARRAY, 0), (ARRAY, 1), "value", (1,)),
+        (np.int64(1), np.int32(1), "dtype", ()),
+        (torch.zeros(2), np.zeros(2, np.float32), "type", ()),
+        ("a", "b", "value", ()),
+        (None, 0, "value", ()),
+    ],
+)
+def test_mismatches(theirs, ours, kind, path):
+    (found,) = mismatches(theirs, ours)
+    assert (found.kind, found.path) == (kind, path)
+    assert mismatches(theirs, theirs) == mismatches(ours, ours) == []
+
+
+@dataclass(frozen=True)
+class Situation:
+    number: int
+
+
+@pytest.fixture
+def listed(monkeypatch):
+    """A listed difference of this test alone: in situation 3 ours is one more than theirs."""
+    monkeypatch.setattr(differences, "IDS", frozenset({"one-more"}))
+    monkeypatch.setattr(differences, "_explanations", [])
+    monkeypatch.setattr(differences, "differences_met", Counter())
+
+    @differences.difference("one-more", Situation)
+    def one_more(situation, mismatch):
+        return situation.number == 3 and mismatch.ours == mismatch.theirs + 1
+
+    return one_more
+
+
+def test_a_listed_difference_excuses_its_exact_situation_only(listed):
+    assert settle(Outcome(1), Outcome(1), Situation(9)) is True
+    assert settle(Outcome(1), Outcome(2), Situation(3)) is False
+    for situation, ours in ((Situation(4), 2), (Situation(3), 3), (5, 2)):
+        with pytest.raises(AssertionError, match="not listed"):
+            settle(Outcome(1), Outcome(ours), situation)
+
+
+def test_without_its_row_on_the_page_a_difference_excuses_nothing(listed, monkeypatch):
+    monkeypatch.setattr(differences, "IDS", frozenset())
+    with pytest.raises(AssertionError, match="not listed"):
+        settle(Outcome(1), Outcome(2), Situation(3))
+
+
+def test_errors_are_compared_by_the_builtin_they_are():
+    def missing():
+        raise KeyError("x")
+
+    assert settle(outcome(missing), Outcome(error=KeyError("other words")), None)
+    with pytest.raises(AssertionError, match="error at"):
+        settle(outcome(missing), Outcome(1), None)
+    assert "KeyError" in str(Mismatch((), "error", KeyError("x"), 1))
+
+
+def test_the_page_is_read():
+    assert {f"O{number}" for number in range(1, 63)} <= differences.IDS
+
+
+def test_cases_are_counted(request):
+    @random_cases(number=st.integers())
+    def a_property(number):
+        assert isinstance(number, int)
+
+    a_property()
+    assert cases_run.pop(request.node.nodeid) == CASES
+
+
+@random_cases(space=spaces, seed=st.integers(0, 9))
+def test_rows_are_members_of_their_space(space, seed):
+    assert all(space.contains(row) for row in rows(space, np.random.default_rng(seed), 3))
+
+
+@random_cases(chunk=chunks())
+def test_chunks_are_the_same_episode_in_both_libraries(chunk: Chunk):
+    theirs, ours = (chunk.build(library) for library in BOTH)
+    for name in ("id_", "t", "t_started", "is_terminated", "is_truncated", "is_numpy"):
+        if name != "is_numpy" or chunk.length + chunk.lookback:
+            assert getattr(theirs, name) == getattr(ours, name)
+    assert len(theirs) == len(ours) == chunk.length
+    assert ours.observations.lookback == chunk.lookback
+
+
+@pytest.mark.parametrize("library", BOTH, ids=str)
+@pytest.mark.parametrize("state", [0, 3])
+def test_modules_are_what_pipelines_ask_for(library, state):
+    box = gym.spaces.Box(-1, 1, (2,))
+    module = build_module(library, box, gym.spaces.Discrete(3), state=state, multi=True)["default_policy"]
+    assert module.is_stateful() == bool(state)
+    obs = torch.ones(4, 5, 2) if state else torch.ones(4, 2)
+    assert module.compute_values({"obs": obs}).shape == obs.shape[:-1]
