@@ -1,4 +1,4 @@
-"""The command line: `epibatch train CONFIG`, `epibatch play RUN`, `epibatch pieces`."""
+"""The command line: `epibatch train CONFIG`, `epibatch play RUN`, `epibatch pieces`, `epibatch port FILE`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="epibatch",
-    help="Turn episodes into batches: train from a config file, play what was trained, list connector pieces.",
+    help="Turn episodes into batches: train from a config, play what was trained, list pieces, port files from RLlib.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+LEFT_TO_DO = 1
 WRONG_USE = 2
 UNBROKEN = 1000
 """Width of a table that goes to no terminal, so that no line is broken."""
@@ -54,7 +55,7 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Turn episodes into batches: train from a config file, play what was trained, list connector pieces."""
+    """Turn episodes into batches: train from a config, play what was trained, list pieces, port files from RLlib."""
 
 
 @app.command()
@@ -159,6 +160,45 @@ def pieces(
     terminal = sys.stdout.isatty()
     text = listing.piece_text(found) if name is not None else listing.list_text(found, one_line_each=not terminal)
     Console(width=None if terminal else UNBROKEN, highlight=False).print(text)
+
+
+@app.command()
+def port(
+    files: Annotated[
+        list[Path], typer.Argument(help="Python files that were written for RLlib.", metavar="FILE", readable=False)
+    ],
+    write: Annotated[bool, typer.Option("--write", help="Change the files; without it, they are only shown.")] = False,
+) -> None:
+    """Change the imports of files written for RLlib to those of epibatch, and list what is left to do by hand.
+
+    Shows the change as a diff, and then, with its line, each name that does not exist here and each use of ray that
+    imports do not reach. Nothing but import statements is touched, no file is changed without --write, and nothing in
+    the files is run.
+
+    Exit code 0: nothing is left to do by hand. 1: something is, as listed. 2: a file could not be read, is no
+    Python source, or could not be written; the others were done.
+    """
+    porting = importlib.import_module("epibatch.porting")
+    sources = importlib.import_module("epibatch.porting.source_files")
+    report = importlib.import_module("epibatch.porting.report")
+    console = Console(width=None if sys.stdout.isatty() else UNBROKEN, highlight=False)
+    done, failed = [], False
+    for path in files:
+        try:
+            file = sources.read_source(path)
+            ported = porting.port_source(file.text, str(path))
+            if write and ported.text != ported.original:
+                sources.write_source(file, ported.text)
+        except EpibatchError as error:
+            typer.echo(f"error: {error}", err=True)
+            failed = True
+            continue
+        report.show_ported(console, str(path), ported, written=write)
+        done.append(ported)
+    if done:
+        typer.echo(report.summary(done, write=write), err=True)
+    if failed or any(one.leftovers for one in done):
+        raise typer.Exit(WRONG_USE if failed else LEFT_TO_DO)
 
 
 def main() -> None:

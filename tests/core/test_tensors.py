@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from epibatch.core.errors import ColumnError
-from epibatch.core.tensors import convert_to_numpy, convert_to_torch_tensor
+from epibatch.core.tensors import convert_to_numpy, convert_to_torch_tensor, try_import_torch
 
 
 @pytest.mark.parametrize(
@@ -137,3 +137,7 @@ def test_to_numpy_shares_memory():
     tensor = torch.zeros(3)
     convert_to_numpy(tensor)[1] = 4.0
     assert tensor[1] == 4.0
+
+
+def test_torch_as_code_for_rllib_asks_for_it():
+    assert try_import_torch() == (torch, torch.nn) == try_import_torch(error=True)

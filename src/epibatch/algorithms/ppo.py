@@ -60,6 +60,11 @@ class PPOConfig(AlgorithmConfig):
 class PPO(Algorithm):
     """PPO's training loop; built by `PPOConfig.build_algo`."""
 
+    @classmethod
+    def get_default_config(cls) -> PPOConfig:
+        """A new config with PPO's defaults."""
+        return PPOConfig()
+
     def check_module(self, module: Any) -> None:
         """Check that the module is complete, and that it has a value function unless the default pieces are off.
 

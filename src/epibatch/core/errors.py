@@ -28,6 +28,7 @@ __all__ = [
     "PieceError",
     "PieceOutputError",
     "PipelineError",
+    "PortingError",
     "RegistryError",
     "RunnerArgumentError",
     "RunnerError",
@@ -95,6 +96,10 @@ class PieceCheckError(EpibatchError, AssertionError):
 
 class PieceOutputError(EpibatchError, ValueError):
     """A piece returned something other than a batch dict."""
+
+
+class PortingError(EpibatchError, ValueError):
+    """A file cannot be ported: it is no Python source, or cannot be read as text."""
 
 
 class UnknownNameError(EpibatchError, KeyError, ValueError):

@@ -10,7 +10,7 @@ import torch
 
 from epibatch.core.errors import ColumnError, explain
 
-__all__ = ["convert_to_numpy", "convert_to_torch_tensor"]
+__all__ = ["convert_to_numpy", "convert_to_torch_tensor", "try_import_torch"]
 
 _KEPT_KINDS = "OSUMmV"  # objects, strings, times, records: no tensor can hold them
 _FLOATS_TO_HALVE = "dg"  # float64 and longer
@@ -115,3 +115,17 @@ def convert_to_numpy(struct: Any) -> Any:
     if type(struct) is list:
         return [convert_to_numpy(value) for value in struct]
     return struct
+
+
+def try_import_torch(error: bool = False) -> tuple[Any, Any]:
+    """`(torch, torch.nn)`, as code written for RLlib asks for them; torch is always there.
+
+    Args:
+        error: not needed; RLlib raises if it is True and torch is missing.
+
+    Example:
+        >>> torch_, nn = try_import_torch()
+        >>> nn is torch_.nn
+        True
+    """
+    return torch, torch.nn

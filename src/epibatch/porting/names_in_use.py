@@ -1,0 +1,122 @@
+"""Uses of ray that stand outside import statements."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .module_table import module_here
+from .offered_names import home_of, offered_names
+from .reasons import reason_for
+
+__all__ = ["Use", "names_from_star", "uses_of_ray"]
+
+_PATH = re.compile(r"ray(\.\w+)+(:\w+)?")
+
+
+class Use(NamedTuple):
+    """A place where ray is still used.
+
+    Attributes:
+        line: its line.
+        name: what is used, in full.
+        reason: why it was left, and what to write.
+    """
+
+    line: int
+    name: str
+    reason: str
+
+
+def uses_of_ray(tree: ast.Module) -> Iterator[Use]:
+    """Every use of a module of ray that changing the imports cannot port."""
+    modules = _bound_modules(tree)
+    inner: set[int] = set()
+    docstrings = _docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and id(node) not in inner:
+            inner.update(id(one) for one in ast.walk(node))
+            yield from _use_of_chain(node, modules)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            path = node.value.strip()
+            if path.startswith("ray.") and _PATH.fullmatch(path):
+                yield Use(node.lineno, path, _advice(path.replace(":", "."), "in a string"))
+
+
+def _bound_modules(tree: ast.Module) -> dict[str, str]:
+    """Local name -> module of ray, for every import that binds a module."""
+    modules: dict[str, str] = {}
+    taken = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    taken |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    if "ray" not in taken:
+        modules["ray"] = "ray"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.asname and alias.name.split(".")[0] == "ray":
+                    modules[alias.asname] = alias.name
+        elif isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == "ray":
+            for alias in node.names:
+                if _is_module(node.module or "", alias.name):
+                    modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return modules
+
+
+def _is_module(theirs: str, name: str) -> bool:
+    home = home_of(theirs, name)
+    return home.is_module if home is not None else theirs in ("ray", "ray.rllib") and name.islower()
+
+
+def _use_of_chain(node: ast.Attribute, modules: dict[str, str]) -> Iterator[Use]:
+    parts: list[str] = []
+    value: ast.expr = node
+    while isinstance(value, ast.Attribute):
+        parts.insert(0, value.attr)
+        value = value.value
+    if not isinstance(value, ast.Name) or value.id not in modules:
+        return
+    module = modules[value.id]
+    if value.id != "ray" and module_here(module) is not None and offered_names(module_here(module) or "") is not None:
+        if home_of(module, parts[0]) is None:  # the module is ported; this name of it is not there
+            yield Use(node.lineno, f"{module}.{parts[0]}", reason_for(module, parts[0]))
+        return
+    path = ".".join([module, *parts])
+    yield Use(node.lineno, path, _advice(path, "as an attribute"))
+
+
+def _advice(path: str, how: str) -> str:
+    """What to write in the place of a dotted path: the name that it leads to, or why there is none."""
+    parts = path.split(".")
+    for end in range(len(parts) - 1, 1, -1):
+        home = home_of(".".join(parts[:end]), parts[end])
+        if home is not None:
+            return f"used {how}: write {'.'.join([home.module, home.name, *parts[end + 1 :]])}"
+    if (here := module_here(path)) is not None and offered_names(here) is not None:
+        return f"used {how}: write {here}"
+    return reason_for(".".join(parts[:-1]), parts[-1])
+
+
+def _docstrings(tree: ast.Module) -> set[int]:
+    owners = [node for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    return {id(owner.value) for owner in owners}
+
+
+def names_from_star(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Names that a module uses and binds nowhere, so that they must come from a star import: (line, name)."""
+    nodes = list(ast.walk(tree))
+    bound = {"__file__"} | {
+        node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    }
+    bound |= {node.arg for node in nodes if isinstance(node, ast.arg)}
+    bound |= {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))}
+    bound |= {node.name for node in nodes if isinstance(node, ast.ExceptHandler) and node.name}
+    imports = [node for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom))]
+    bound |= {(alias.asname or alias.name).split(".")[0] for node in imports for alias in node.names}
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    for node in sorted(names, key=lambda name: name.lineno):
+        if node.id not in bound and not hasattr(builtins, node.id):
+            bound.add(node.id)
+            yield node.lineno, node.id

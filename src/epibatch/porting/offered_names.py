@@ -1,0 +1,70 @@
+"""What modules here offer, found in their source: nothing is run, and no torch loaded, to look a name up."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from .module_table import MOVED_NAMES, module_here
+
+__all__ = ["Home", "home_of", "offered_names"]
+
+
+class Home(NamedTuple):
+    """Where a name of RLlib is here.
+
+    Attributes:
+        module: the module to import it from.
+        name: its name there.
+        is_module: whether it is a module itself.
+    """
+
+    module: str
+    name: str
+    is_module: bool = False
+
+
+@cache
+def offered_names(module: str) -> frozenset[str] | None:
+    """The names in a module's `__all__`; None if there is no such module.
+
+    Example:
+        >>> sorted(offered_names("epibatch.learner.postprocessing.value_predictions"))
+        ['compute_value_targets']
+        >>> print(offered_names("epibatch.no_such_module"))
+        None
+    """
+    try:
+        spec = importlib.util.find_spec(module)
+    except ModuleNotFoundError:  # of a parent
+        return None
+    if spec is None or not spec.origin:
+        return None
+    for node in ast.parse(Path(spec.origin).read_bytes()).body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+            return frozenset(ast.literal_eval(node.value))
+    return frozenset()
+
+
+def home_of(module: str, name: str) -> Home | None:
+    """Where a name that RLlib has in `module` is here, be it a class, a function, a constant or a module.
+
+    Example:
+        >>> home_of("ray.rllib.connectors.connector_v2", "ConnectorV2")
+        Home(module='epibatch.connectors.connector_v2', name='ConnectorV2', is_module=False)
+        >>> home_of("ray.rllib.utils", "numpy")
+        Home(module='epibatch.core', name='spaces', is_module=True)
+    """
+    if (module, name) in MOVED_NAMES:
+        return Home(*MOVED_NAMES[module, name])
+    here = module_here(module)
+    if here is not None and name in (offered_names(here) or ()):
+        return Home(here, name)
+    below = module_here(f"{module}.{name}")
+    if below is not None and below != here and offered_names(below) is not None:
+        parent, _, leaf = below.rpartition(".")
+        return Home(parent, leaf, is_module=True)
+    return None

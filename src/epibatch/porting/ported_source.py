@@ -1,0 +1,233 @@
+"""A Python source text written for RLlib, with its imports changed."""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import difflib
+import re
+import warnings
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from epibatch.core.errors import PortingError, explain
+
+from .import_statements import Ported, port_from_import, port_plain_import
+from .module_table import module_here
+from .names_in_use import names_from_star, uses_of_ray
+from .offered_names import offered_names
+from .reasons import reason_for
+
+__all__ = ["Leftover", "PortedSource", "port_source"]
+
+_Left = tuple[int, str, str, int | None]
+"""Line, name, reason, and on which line of the statements that take the place of its own it will stand."""
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
+
+
+class Leftover(NamedTuple):
+    """Something that is left to do by hand.
+
+    Attributes:
+        line: its line in the source that was given, from 1.
+        name: the name of RLlib or ray, in full.
+        reason: why it was left, or what to write in its place.
+        line_after: its line in the ported text.
+    """
+
+    line: int
+    name: str
+    reason: str
+    line_after: int
+
+
+@dataclass(frozen=True)
+class PortedSource:
+    """What porting a source text gave.
+
+    Attributes:
+        original: the text that was given.
+        text: the text with its imports changed.
+        imports: how many import statements changed.
+        leftovers: what is left to do by hand, by line.
+    """
+
+    original: str
+    text: str
+    imports: int
+    leftovers: tuple[Leftover, ...]
+
+    def diff(self, name: str = "module.py") -> str:
+        """The change as a unified diff, "" if there is none; programs such as `patch` read it.
+
+        Args:
+            name: the file's name, for the diff's head.
+        """
+        before, after = _lines(self.original), _lines(self.text)
+        found = difflib.unified_diff(before, after, name, name, lineterm="\n")
+        return "".join(
+            line if line.endswith(("\n", "\r")) else f"{line}\n\\ No newline at end of file\n" for line in found
+        )
+
+
+class _Edit(NamedTuple):
+    start: int
+    end: int
+    text: str
+
+
+def port_source(text: str, name: str = "module.py") -> PortedSource:
+    r"""Change the imports of a module written for RLlib to those that epibatch has.
+
+    Only import statements are touched, and of those only the ones that must change. Nothing is run or imported
+    from the text. Porting what was ported changes nothing.
+
+    Args:
+        text: Python source.
+        name: the file's name, for messages.
+
+    Raises:
+        PortingError: it is no Python source.
+
+    Example:
+        >>> ported = port_source("from ray.rllib.connectors.connector_v2 import ConnectorV2\n")
+        >>> ported.text
+        'from epibatch.connectors.connector_v2 import ConnectorV2\n'
+        >>> [leftover.name for leftover in port_source("import ray\nray.init()\n").leftovers]
+        ['ray.init']
+    """
+    tree = _parsed(text, name)
+    starts = _line_starts(text)
+    edits: list[_Edit] = []
+    left: list[_Left] = []
+    stars: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Import, ast.ImportFrom)) or not _is_of_ray(node):
+            continue
+        start, end = _span(node, text, starts)
+        ported = _port(node, text, start, end)
+        if ported.text != text[start:end].replace("\r\n", "\n").replace("\r", "\n"):
+            edits.append(_Edit(start, end, _with_newlines(ported.text, text, start, end)))
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and not ported.missing:
+            stars.append((node.lineno, node.module or ""))
+        for position in ported.missing:
+            left.append((*_missing(node, position), ported.rest_line))
+    left += [(*use, None) for use in uses_of_ray(tree)]
+    left += [(line, name, reason, None) for line, name, reason in _not_in_stars(tree, stars)]
+    left = _without_used_imports(left, tree)
+    result = text
+    for edit in sorted(edits, reverse=True):
+        result = result[: edit.start] + edit.text + result[edit.end :]
+    after = _LinesAfter(edits, starts)
+    leftovers = {Leftover(line, what, why, after(line, down)) for line, what, why, down in left}
+    return PortedSource(text, result, len(edits), tuple(sorted(leftovers)))
+
+
+def _port(node: ast.Import | ast.ImportFrom, text: str, start: int, end: int) -> Ported:
+    source = text[start:end].replace("\r\n", "\n").replace("\r", "\n")
+    if isinstance(node, ast.Import):
+        return port_plain_import(node, source)
+    behind = _LINE.match(text, end)
+    return port_from_import(node, source, re.split(r"[\r\n]", text[:start])[-1], behind[0] if behind else "")
+
+
+def _missing(node: ast.Import | ast.ImportFrom, position: int) -> tuple[int, str, str]:
+    alias = node.names[position]
+    if isinstance(node, ast.Import):
+        parent, _, leaf = alias.name.rpartition(".")
+        reason = "not needed any more if nothing below uses it" if alias.name == "ray" else reason_for(parent, leaf)
+        return node.lineno, alias.name, reason
+    name = "" if alias.name == "*" else alias.name
+    return alias.lineno, f"{node.module}.{alias.name}", reason_for(node.module or "", name)
+
+
+def _without_used_imports(left: list[_Left], tree: ast.Module) -> list[_Left]:
+    """Leave out `import ray` and `from ray import tune` where their uses are listed one by one."""
+    imported = {id(node): node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))}
+    lines = {alias.lineno for node in imported.values() for alias in node.names}
+    used = [name for line, name, _, _ in left if line not in lines]
+    return [
+        one
+        for one in left
+        if one[0] not in lines or not any(name.startswith(f"{one[1]}.") for name in used) or one[1].count(".") > 1
+    ]
+
+
+def _not_in_stars(tree: ast.Module, stars: list[tuple[int, str]]) -> list[tuple[int, str, str]]:
+    """Names that only a star import can have brought, and that the module here does not offer."""
+    if not stars:
+        return []
+    offered = {name for _, theirs in stars for name in offered_names(module_here(theirs) or "") or ()}
+    theirs = stars[0][1]
+    unknown = [(line, name) for line, name in names_from_star(tree) if name not in offered]
+    return [(line, f"{theirs}.{name}", f"from the star import: {reason_for(theirs, name)}") for line, name in unknown]
+
+
+# ---------------------------------------------------------------------------------------- text and positions
+
+
+def _parsed(text: str, name: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in somebody else's strings
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        where = f"{name}, line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else name
+        said = error.msg if isinstance(error, SyntaxError) else error
+        do = "mend the file until Python reads it, then port it; code for Python 2 has to be moved to Python 3 first"
+        raise PortingError(explain(where, expected="Python source", found=said, do=do)) from error
+
+
+def _is_of_ray(node: ast.Import | ast.ImportFrom) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return not node.level and (node.module or "").split(".")[0] == "ray"
+    return any(alias.name.split(".")[0] == "ray" for alias in node.names)
+
+
+def _lines(text: str) -> list[str]:
+    """The lines as Python counts them, with their ends."""
+    return [line for line in _LINE.findall(text) if line]
+
+
+def _line_starts(text: str) -> list[int]:
+    starts = [0]
+    for line in _lines(text):
+        starts.append(starts[-1] + len(line))
+    return starts
+
+
+def _span(node: ast.stmt, text: str, starts: list[int]) -> tuple[int, int]:
+    """Where a statement begins and ends; ast counts columns in bytes of UTF-8."""
+
+    def offset(line: int, column: int) -> int:
+        start = starts[line - 1]
+        rest = text[start : start + column]
+        return start + (column if rest.isascii() else len(rest.encode()[:column].decode(errors="ignore")))
+
+    return offset(node.lineno, node.col_offset), offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
+
+
+def _with_newlines(ported: str, text: str, start: int, end: int) -> str:
+    """The ported statement with the newlines of the text around it."""
+    near = re.search(r"\r\n|\r|\n", text[start:end]) or re.search(r"\r\n|\r|\n", text)
+    return ported.replace("\n", near[0]) if near else ported
+
+
+class _LinesAfter:
+    """Which line of the ported text a line of the original became."""
+
+    def __init__(self, edits: list[_Edit], starts: list[int]) -> None:
+        ordered = sorted(edits)
+        self._begin = [bisect.bisect_right(starts, edit.start) for edit in ordered]
+        self._stop = [bisect.bisect_right(starts, max(edit.start, edit.end - 1)) for edit in ordered]
+        self._lines = [len(_lines(edit.text)) for edit in ordered]
+
+    def __call__(self, line: int, down: int | None) -> int:
+        shift = 0
+        for begin, stop, lines in zip(self._begin, self._stop, self._lines):
+            if line > stop:
+                shift += lines - (stop - begin + 1)
+            elif line >= begin and down is not None:
+                return begin + shift + down
+        return line + shift

@@ -1,0 +1,62 @@
+"""What porting files is told as: the diff, what is left to do, a line at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from .ported_source import PortedSource
+
+__all__ = ["show_ported", "summary"]
+
+_STYLES = (("---", "bold"), ("+++", "bold"), ("@@", "cyan"), ("-", "red"), ("+", "green"))
+
+
+def show_ported(console: Console, name: str, ported: PortedSource, *, written: bool) -> None:
+    """Print the diff, in colours where the console has them, and a line for each thing that is left.
+
+    Args:
+        console: where to.
+        name: the file's name.
+        ported: what porting it gave.
+        written: whether the file has the ported text by now, so that its lines are meant.
+    """
+    for line in ported.diff(name).splitlines():
+        style = next((style for start, style in _STYLES if line.startswith(start)), "")
+        console.print(Text(line, style=style), soft_wrap=True)
+    for leftover in ported.leftovers:
+        line_number = leftover.line_after if written else leftover.line
+        where = Text(f"{name}:{line_number}: ", style="bold")
+        console.print(where + Text(leftover.name, style="yellow") + Text(f": {leftover.reason}"), soft_wrap=True)
+
+
+def summary(ported: Sequence[PortedSource], *, write: bool) -> str:
+    """One sentence about all files.
+
+    Args:
+        ported: what porting each of them gave.
+        write: whether they were to be written.
+
+    Example:
+        >>> from epibatch.porting import port_source
+        >>> summary([port_source("import ray.rllib.core as core")], write=False)
+        '1 import to change in 1 file, nothing left to do by hand; --write changes it'
+    """
+    changes = sum(one.imports for one in ported)
+    files = sum(one.text != one.original for one in ported)
+    left = sum(len(one.leftovers) for one in ported)
+    by_hand = f"{_count(left, 'name')} left to do by hand" if left else "nothing left to do by hand"
+    if not files:
+        return f"no imports to change, {by_hand}"
+    if write:
+        return f"{_count(changes, 'import')} changed in {_count(files, 'file')}, {by_hand}"
+    return (
+        f"{_count(changes, 'import')} to change in {_count(files, 'file')}, {by_hand}; "
+        f"--write changes {'it' if changes == 1 else 'them'}"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,85 @@
+"""Source files: read and written back as they are encoded, with their own newlines."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+import tokenize
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from epibatch.core.checkpoints import storing
+from epibatch.core.errors import PortingError, StorageError, explain
+
+__all__ = ["SourceFile", "read_source", "write_source"]
+
+
+class SourceFile(NamedTuple):
+    """A source file's text, newlines as they are, and how it is encoded."""
+
+    path: Path
+    text: str
+    encoding: str
+
+
+def read_source(path: str | os.PathLike[str]) -> SourceFile:
+    """Read a Python file in the encoding that it declares; UTF-8 by default.
+
+    Raises:
+        PortingError: it is no file, a notebook, or not in the encoding that it declares.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise _refused(path, "a folder", f"name its files: epibatch port {path}/*.py")
+    if not path.exists():
+        raise _refused(path, "nothing there", f"check the path; the current folder is {Path.cwd()}")
+    if path.suffix == ".ipynb":
+        do = f"make a script of it, `jupyter nbconvert --to script {path}`, and port that"
+        raise _refused(path, "a notebook", do)
+    try:
+        content = path.read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+        return SourceFile(path, content.decode(encoding), encoding)
+    except OSError as error:
+        raise _refused(path, f"{type(error).__name__}: {error.strerror}", "make it readable") from error
+    except (SyntaxError, UnicodeDecodeError, LookupError) as error:
+        do = "save it as UTF-8, or declare its encoding in the first line: # -*- coding: latin-1 -*-"
+        raise _refused(path, f"bytes that are no such text ({error})", do) from error
+
+
+def write_source(file: SourceFile, text: str) -> None:
+    """Replace a file's text at once: it is written beside the file and renamed over it.
+
+    Permissions stay, and a link goes on leading to its file.
+
+    Args:
+        file: the file as `read_source` found it.
+        text: the new text.
+
+    Raises:
+        StorageError: it cannot be written; the file is as it was.
+    """
+    target = file.path.resolve()
+    if not os.access(target, os.W_OK):
+        do = f"make it writable: chmod u+w {file.path}"
+        raise StorageError(explain(str(file.path), expected="a file that can be written", found="read-only", do=do))
+    with storing(str(file.path), "make its folder writable, or leave out --write and apply the diff yourself"):
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "wb") as new:
+                new.write(text.encode(file.encoding))
+                new.flush()
+                os.fsync(new.fileno())
+            shutil.copymode(target, name)
+            os.replace(name, target)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            raise
+
+
+def _refused(path: Path, found: str, do: str) -> PortingError:
+    return PortingError(explain(str(path), expected="a file with Python source", found=found, do=do))
