@@ -18,7 +18,7 @@ _FLOAT64 = np.dtype(np.float64)
 
 
 class TensorToNumpy(ColumnarPiece):
-    """Makes arrays of all tensors; floats become float32, integers keep their type.
+    """Makes arrays of all tensors; float64 and bfloat16 become float32, other types stay, float16 too.
 
     Args:
         input_observation_space: Space of one observation.
@@ -37,6 +37,8 @@ class TensorToNumpy(ColumnarPiece):
 
 def _array(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
+        if leaf.dtype is torch.bfloat16:  # NumPy has no such type
+            leaf = leaf.float()
         leaf = leaf.numpy(force=True)  # off its device, and without a graph
     elif not isinstance(leaf, np.ndarray):
         return leaf

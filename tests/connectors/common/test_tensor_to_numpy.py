@@ -14,6 +14,8 @@ from epibatch.connectors.common import TensorToNumpy
     [
         (torch.float64, np.float32),
         (torch.float32, np.float32),
+        (torch.float16, np.float16),
+        (torch.bfloat16, np.float32),
         (torch.int64, np.int64),
         (torch.int32, np.int32),
         (torch.uint8, np.uint8),
