@@ -15,6 +15,7 @@ FAULTS = 62
 STATUS = re.compile(r"fixed|inherited|later: .+")
 PURPOSE_ID = re.compile(r"`[a-z0-9]+(-[a-z0-9]+)*`")
 NODE = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+PROBES = "tests/conformance/faults"
 
 
 def table_rows():
@@ -36,6 +37,15 @@ def names_in(path):
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
 
 
+def probes():
+    """(path, name, id) of every probe: the tests whose decorator says which row they belong to."""
+    for path in sorted((REPOSITORY / PROBES).glob("test_*.py")):
+        for function in ast.parse(path.read_text(encoding="utf-8")).body:
+            for decorator in getattr(function, "decorator_list", []):
+                if isinstance(decorator, ast.Call) and getattr(decorator.func, "id", None) == "probe":
+                    yield f"{PROBES}/{path.name}", function.name, ast.literal_eval(decorator.args[0])
+
+
 def test_every_fault_has_exactly_one_row():
     assert Counter(row[0] for row in FAULT_ROWS) == Counter(f"O{number}" for number in range(1, FAULTS + 1))
 
@@ -53,6 +63,12 @@ def test_every_difference_on_purpose_has_an_id_of_its_own():
 def test_what_is_not_put_off_names_a_test():
     put_off = [row for row in FAULT_ROWS if row[1].startswith("later: ")]
     assert [row[0] for row in ROWS if not NODE.search(row[-1]) and row not in put_off] == []
+
+
+def test_rows_name_their_own_probes_and_every_fixed_fault_has_one():
+    named = {(*node, row[0].strip("`")) for row in ROWS for node in NODE.findall(row[-1]) if node[0].startswith(PROBES)}
+    assert named == set(probes())
+    assert {row[0] for row in FAULT_ROWS if row[1] == "fixed"} - {id_ for _, _, id_ in named} == set()
 
 
 def test_the_counts_in_the_text_are_those_of_the_rows():

@@ -22,6 +22,9 @@ HOMES = {
     "MultiRLModule": ("ray.rllib.core.rl_module.multi_rl_module", "epibatch.core.rl_module"),
     "TorchRLModule": ("ray.rllib.core.rl_module.torch.torch_rl_module", "epibatch.core.rl_module"),
     "ValueFunctionAPI": ("ray.rllib.core.rl_module.apis.value_function_api", "epibatch.core.rl_module"),
+    "DefaultModelConfig": ("ray.rllib.core.rl_module.default_model_config", "epibatch.core.rl_module"),
+    "SingleAgentEnvRunner": ("ray.rllib.env.single_agent_env_runner", "epibatch.env_runner"),
+    "register_env": ("ray.tune.registry", "epibatch.core.registry"),
     "PPOConfig": ("ray.rllib.algorithms.ppo", "epibatch.algorithms.ppo"),
 }
 for _name in ("TorchCategorical", "TorchDiagGaussian", "TorchMultiCategorical", "TorchMultiDistribution"):

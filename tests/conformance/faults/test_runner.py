@@ -1,0 +1,147 @@
+"""Faults of the runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from oracle.probes import Raises, probe, tried
+
+
+class Counting(gym.Env[Any, Any]):
+    """Episodes of `length` steps with observation [t] and reward t - 0.5.
+
+    Every second environment that is made fails: of the calls of `method`, counted over all of these, in `failing`.
+    """
+
+    observation_space = gym.spaces.Box(-99, 99, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    length, failing, method = 99, range(0), "step"
+    made: int
+    calls: int
+
+    def __init__(self, config: Any = None) -> None:
+        type(self).made += 1
+        self.number = self.made
+
+    def _count(self, method: str) -> None:
+        if method == self.method and self.number % 2 == 0:
+            type(self).calls += 1
+            if self.calls in self.failing:
+                raise ConnectionError("simulator lost")
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._count("reset")
+        self.t = 0
+        return np.array([0], np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self._count("step")
+        self.t += 1
+        return np.array([self.t], np.float32), self.t - 0.5, self.t == self.length, False, {}
+
+
+def runner_of(
+    library: Any, environment: dict[str, Any], configure: Callable[[Any], None] | None = None, **settings: Any
+) -> tuple[Any, Any]:
+    """A runner on `Counting` environments, and the class of these, which has counted their calls."""
+    env = type("Counting", (Counting,), {"made": 0, "calls": 0, **environment})
+    config = library.PPOConfig().environment(env).env_runners(num_env_runners=0, **settings)
+    if configure is not None:
+        configure(config)
+    return library.SingleAgentEnvRunner(config=config, worker_index=0), env
+
+
+@probe("O25", ours=[3.0, 4.0, 5.0, 6.0], theirs=[0.0, 4.0, 5.0, 6.0])
+def test_history_at_a_chunks_start(library: Any) -> Any:
+    """A piece that reads four observations, at the first step after a chunk of five."""
+    seen = []
+
+    class Reader(library.ConnectorV2):  # type: ignore[misc, name-defined]
+        def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **kwargs: Any) -> Any:
+            for episode in self.single_agent_episode_iterator(episodes):
+                seen.append(np.concatenate(episode.get_observations(slice(-4, None), fill=0.0)).tolist())
+            return batch
+
+    runner, _ = runner_of(library, {}, env_to_module_connector=lambda env, spaces, device=None: Reader())
+    runner.sample(num_timesteps=5)
+    runner.sample(num_timesteps=1)
+    return seen[-1]
+
+
+@probe("O25", ours=[1, 1], theirs=[0, Raises(IndexError, "index 3 is out of bounds for axis 0 with size 3")])
+def test_recurrent_learners_need_the_last_state(library: Any) -> Any:
+    """The second chunk of three steps, recorded with `episode_lookback_horizon=0`."""
+    model = library.DefaultModelConfig(use_lstm=True, lstm_cell_size=4, max_seq_len=5)
+    runner, _ = runner_of(library, {}, lambda config: config.rl_module(model_config=model), episode_lookback_horizon=0)
+    runner.sample(num_timesteps=3)
+    (chunk,) = runner.sample(num_timesteps=3)
+    pieces = [
+        library.learner.AddObservationsFromEpisodesToBatch(as_learner_connector=True),
+        library.learner.AddColumnsFromEpisodesToTrainBatch(),
+        library.learner.AddTimeDimToBatchAndZeroPad(as_learner_connector=True),
+        library.learner.AddStatesFromEpisodesToBatch(as_learner_connector=True),
+    ]
+    pipeline = library.learner.LearnerConnectorPipeline(
+        Counting.observation_space, Counting.action_space, connectors=pieces
+    )
+    module = runner.module.as_multi_rl_module()
+    return [
+        chunk.observations.lookback,
+        tried(lambda: len(pipeline(rl_module=module, batch={}, episodes=[chunk])["rewards"])),
+    ]
+
+
+@probe("O34", ours=[[2], [0]], theirs=[[2], Raises(AssertionError, "^$", "validate")])
+def test_policy_steps_and_then_random_steps(library: Any) -> Any:
+    """Lengths of the first call's chunks, and where those of the second start."""
+    runner, _ = runner_of(library, {})
+    first = [len(chunk) for chunk in runner.sample(num_timesteps=2)]
+    return [first, tried(lambda: [chunk.t_started for chunk in runner.sample(num_timesteps=2, random_actions=True)])]
+
+
+@probe("O35", ours=[], theirs=[0])
+def test_no_timesteps(library: Any) -> Any:
+    runner, _ = runner_of(library, {})
+    runner.sample(num_timesteps=3)
+    return [len(chunk) for chunk in runner.sample(num_timesteps=0)]
+
+
+LOST = r"(?s)^environment .* failed in step\(\):\nsimulator lost"
+
+
+@probe(
+    "O40",
+    ours=[Raises(ConnectionError, LOST), [3, 3]],
+    theirs=[Raises(RuntimeError, "^$", "_try_env_step"), Raises(AssertionError, "^$", "_sample")],
+)
+def test_a_failure_loses_no_ended_episode(library: Any) -> Any:
+    """Two environments with episodes of three steps; the second fails in its fifth. Then sampling goes on."""
+    environment = {"length": 3, "failing": range(5, 6)}
+    runner, _ = runner_of(library, environment, num_envs_per_env_runner=2)
+    error = tried(lambda: runner.sample(num_timesteps=20))
+    return [error, tried(lambda: [len(chunk) for chunk in runner.sample(num_timesteps=2) if chunk.is_done])]
+
+
+def restarting(config: Any) -> None:
+    config.fault_tolerance(restart_failed_sub_environments=True)
+
+
+@probe("O40", ours=Raises(AttributeError, "no method 'fault_tolerance'"), theirs=16)
+def test_counting_begins_anew_when_environments_are_restarted(library: Any) -> Any:
+    """Ten steps are asked for, six have been taken when it happens. Here nothing restarts by itself yet."""
+    environment = {"length": 3, "failing": range(5, 6)}
+    runner, _ = runner_of(library, environment, restarting, num_envs_per_env_runner=2)
+    return sum(len(chunk) for chunk in runner.sample(num_timesteps=10))
+
+
+@probe("O40", ours=Raises(AttributeError, "no method 'fault_tolerance'"), theirs=26)
+def test_resets_are_tried_without_end_when_environments_are_restarted(library: Any) -> Any:
+    """How often an environment is reset whose resets fail 25 times."""
+    environment = {"failing": range(1, 26), "method": "reset"}
+    runner, env = runner_of(library, environment, restarting, num_envs_per_env_runner=2)
+    runner.sample(num_timesteps=2)
+    return env.calls
