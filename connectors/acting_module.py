@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
 from epibatch.core.structs import Form, flatten
@@ -84,7 +86,7 @@ def state_layout(rl_module: Any, *, anew: bool = False) -> StateLayout:
 
 def _layout_of(module: Any) -> StateLayout:
     leaves, form = flatten(module.get_initial_state())
-    return StateLayout(form, tuple(tuple(leaf.shape) for leaf in leaves))
+    return StateLayout(form, tuple(tuple(np.shape(leaf)) for leaf in leaves))
 
 
 def max_seq_len(rl_module: Any) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar, Token
 from typing import Any
 
@@ -196,6 +196,14 @@ class Call:
     def lengthened(self) -> list[Any] | None:
         """The episodes with the bootstrap row as a step, if a plain piece was shown them."""
         return self._lengthened
+
+    def take_keys(self, columns: Iterable[Any]) -> None:
+        """Let the chunks be those that columns have keys of; for a piece that is tried without episodes.
+
+        Args:
+            columns: plain per-episode columns, `{key: [items]}`.
+        """
+        self._keys = list(dict.fromkeys(key for column in columns for key in column))
 
     def key_of(self, episode: Any) -> tuple[Any, ...] | None:
         """The key of an episode object of this call; None for a stranger."""

@@ -12,7 +12,7 @@ from epibatch.core.errors import ColumnError, explain, nearest
 
 from .call import ADDED_LOSS_MASK, Call, within
 from .connector_v2 import ConnectorV2
-from .layouts import to_columns, to_plain
+from .layouts import is_plain, to_columns, to_plain
 
 __all__ = ["ColumnarPiece"]
 
@@ -67,6 +67,8 @@ class ColumnarPiece(ConnectorV2):
             plus_one=bool(shared_data and shared_data.get(ADDED_LOSS_MASK)),
             kwargs=kwargs,
         )
+        if not len(episodes):
+            call.take_keys(filter(is_plain, batch.values()))
         with within(call):
             return to_plain(self.run(to_columns(batch, call), call), call)
 

@@ -27,22 +27,24 @@ class RowMap(Sequence[Any]):
     Args:
         episodes: Of the call that made the batch; not the call itself, which holds the map in its `shared_data`.
         counts: Rows per chunk; None: one each.
+        keys: Of the chunks, where there are no episodes to take them from.
     """
 
-    def __init__(self, episodes: Sequence[Any], counts: Any) -> None:
+    def __init__(self, episodes: Sequence[Any], counts: Any, keys: Sequence[Any] = ()) -> None:
         self._episodes = episodes
+        self._keys = keys
         self._counts = counts
         self._ids: list[Any] | None = None
 
     def _spelled(self) -> list[Any]:
         if self._ids is None:
-            keys = [key[0] for key in chunk_keys(self._episodes)]
+            keys = [key[0] for key in self._keys or chunk_keys(self._episodes)]
             counts = [1] * len(keys) if self._counts is None else self._counts.tolist()
             self._ids = [key for key, count in zip(keys, counts) for _ in range(count)]
         return self._ids
 
     def __len__(self) -> int:
-        return len(self._episodes) if self._counts is None else int(self._counts.sum())
+        return len(self._keys or self._episodes) if self._counts is None else int(self._counts.sum())
 
     def __getitem__(self, index: Any) -> Any:
         return self._spelled()[index]
@@ -72,7 +74,8 @@ class BatchIndividualItems(ColumnarPiece):
         self._check_rows(batch, call)
         obs = batch.get(Columns.OBS)
         if isinstance(obs, EpisodeColumn):
-            call.shared_data["memorized_map_structure"] = RowMap(call.episodes, obs.counts)
+            keys = () if len(call.episodes) else call.keys
+            call.shared_data["memorized_map_structure"] = RowMap(call.episodes, obs.counts, keys)
         halved = call.halves_floats and call.rl_module is not None
         out = {name: _batched(column, halved) for name, column in batch.items()}
         if is_multi(call.rl_module) and not any(name in call.rl_module for name in out):
@@ -107,7 +110,7 @@ class BatchIndividualItems(ColumnarPiece):
                     )
                 )
         for name, column in columns.items():
-            found = np.ones(len(call.episodes), np.int64) if column.counts is None else column.counts
+            found = np.ones(len(call.keys), np.int64) if column.counts is None else column.counts
             if found is not expected and not np.array_equal(found, expected):
                 raise _wrong_rows(name, found, expected, call)
 

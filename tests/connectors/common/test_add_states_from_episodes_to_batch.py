@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -179,3 +181,12 @@ def test_env_side_states_of_another_key_order_are_not_mixed_up(lab):
         seen = lab.see("env_to_module", pieces, episodes, rl_module=module)
         for items in seen["state_in"].values():
             assert {key: leaf.tolist() for key, leaf in items[0].items()} == {"h": [10.0, 10.0], "c": [20.0, 20.0]}
+
+
+def test_a_state_that_is_a_plain_number(lab):
+    module = SimpleNamespace(is_stateful=lambda: True, get_initial_state=lambda: 0.5, model_config={"max_seq_len": 2})
+    running = lab.episode("a", 3, numpy=False, extra_model_outputs={"state_out": [-3.0, -2.0, -1.0]})
+    pieces = [AddObservationsFromEpisodesToBatch(), AddStatesFromEpisodesToBatch()]
+    episodes = [running, lab.episode("b", 0, numpy=False, extra_model_outputs={"state_out": []})]
+    seen = lab.columns("env_to_module", pieces, episodes, rl_module=module)
+    assert {key: rows.tolist() for key, rows in seen["state_in"].items()} == {("a",): [-1.0], ("b",): [0.5]}

@@ -142,3 +142,15 @@ def test_the_env_batch_is_not_a_view_of_an_episode(lab):
 def test_unknown_keywords_are_refused():
     with pytest.raises(TypeError, match="multi_agnt"):
         BatchIndividualItems(multi_agnt=True)
+
+
+def test_by_itself_it_batches_columns_without_their_episodes():
+    shared = {}
+    batch = {"obs": {("x",): [0, 1], ("y",): [2]}, "actions": {("x",): [4, 5], ("y",): [6]}}
+    out = BatchIndividualItems()(batch=batch, episodes=[], shared_data=shared)
+    assert out["obs"].tolist() == [0, 1, 2] and out["actions"].tolist() == [4, 5, 6]
+    assert list(shared["memorized_map_structure"]) == ["x", "x", "y"]
+    one_each = BatchIndividualItems()(batch={"obs": {("x",): [3], ("y",): [4]}}, episodes=[], shared_data=shared)
+    assert one_each["obs"].tolist() == [3, 4] and list(shared["memorized_map_structure"]) == ["x", "y"]
+    with pytest.raises(EpibatchError, match="column 'obs', episode 'x'"):
+        BatchIndividualItems()(batch={"obs": {("x",): [3]}, "actions": {("x",): [3, 4]}}, episodes=[])

@@ -16,6 +16,7 @@ from epibatch.core.distributions import (
     TorchDeterministic,
     TorchDiagGaussian,
 )
+from epibatch.core.distributions.distribution import Distribution
 from epibatch.core.errors import NotAvailableError, SpaceError
 
 SHAPES = [(3,), (5, 3), (4, 6, 3)]
@@ -204,3 +205,12 @@ def test_wrong_uses_are_named():
 
 def test_names_of_ported_code():
     assert (TorchCategorical, TorchDiagGaussian, TorchDeterministic) == (Categorical, DiagGaussian, Deterministic)
+
+
+def test_a_distribution_of_ones_own_need_not_say_what_is_likeliest():
+    class Coin(Categorical):
+        to_deterministic = Distribution.to_deterministic
+
+    coin = Coin.from_logits(torch.zeros(1, 2))
+    assert coin.to_deterministic() is coin
+    assert "to_deterministic" not in Distribution.__abstractmethods__

@@ -120,9 +120,9 @@ class Distribution(ABC):
     def kl(self, other: Distribution) -> torch.Tensor:
         """Kullback-Leibler divergence from `other` to this distribution, `KL(self || other)`, in nats."""
 
-    @abstractmethod
     def to_deterministic(self) -> Distribution:
-        """The distribution that always gives this one's most likely action."""
+        """The distribution that always gives this one's most likely action; as in RLlib itself, unless overridden."""
+        return self
 
     @staticmethod
     @abstractmethod
