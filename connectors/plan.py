@@ -130,6 +130,8 @@ def make_plan(
         declared = piece.columnar or piece.reads is not None
         name = numbered(snake_case(type(piece).__name__), seen)
         steps.append(Step(piece, name, where, piece.columnar, plus_one, piece.mutates_episodes or not declared))
+        if piece.rewrites_observations and training:
+            raise _rewritten_too_late(where, piece, None)
         if not declared:
             trusting, known = True, None
             continue
@@ -140,8 +142,8 @@ def make_plan(
                 if i > position and getattr(other, "gives", None) in piece.takes
             ]
             raise _wrong_layout(where, piece, known, giver, later[0] if later else "")
-        if piece.rewrites_observations and (training or Columns.OBS in written):
-            raise _rewritten_too_late(where, piece, None if training else written[Columns.OBS])
+        if piece.rewrites_observations and Columns.OBS in written and Columns.OBS not in (piece.reads or ()):
+            raise _rewritten_too_late(where, piece, written[Columns.OBS])
         missing = [name for name in piece.reads or () if name not in written]
         if missing and not trusting and columns is not None:
             raise _unwritten(where, missing[0], list(connectors), position)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from .flatten_observations import FlattenObservations
     from .frame_stacking import FrameStackingEnvToModule
     from .mean_std_filter import MeanStdFilter
+    from .observation_preprocessor import ObservationPreprocessor, SingleAgentObservationPreprocessor
     from .prev_actions_prev_rewards import PrevActionsPrevRewards
+    from .write_observations_to_episodes import WriteObservationsToEpisodes
 
 
 __all__ = [
@@ -31,7 +33,10 @@ __all__ = [
     "FlattenObservations",
     "FrameStackingEnvToModule",
     "MeanStdFilter",
+    "ObservationPreprocessor",
     "PrevActionsPrevRewards",
+    "SingleAgentObservationPreprocessor",
+    "WriteObservationsToEpisodes",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -46,6 +51,9 @@ __getattr__, __dir__ = lazy_exports(
         "FrameStackingEnvToModule": ".frame_stacking",
         "MeanStdFilter": ".mean_std_filter",
         "NumpyToTensor": "..common",
+        "ObservationPreprocessor": ".observation_preprocessor",
         "PrevActionsPrevRewards": ".prev_actions_prev_rewards",
+        "SingleAgentObservationPreprocessor": ".observation_preprocessor",
+        "WriteObservationsToEpisodes": ".write_observations_to_episodes",
     },
 )

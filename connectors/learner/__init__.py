@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         AddColumnsFromEpisodesToBatch,
         AddColumnsFromEpisodesToTrainBatch,
     )
+    from .add_infos_from_episodes_to_train_batch import AddInfosFromEpisodesToTrainBatch
+    from .add_next_observations_from_episodes_to_train_batch import AddNextObservationsFromEpisodesToTrainBatch
     from .add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
     from .compute_returns_to_go import ComputeReturnsToGo
     from .frame_stacking import FrameStackingLearner
@@ -34,6 +36,8 @@ __all__ = [
     "NumpyToTensor",
     "AddColumnsFromEpisodesToBatch",
     "AddColumnsFromEpisodesToTrainBatch",
+    "AddInfosFromEpisodesToTrainBatch",
+    "AddNextObservationsFromEpisodesToTrainBatch",
     "AddOneTsToEpisodesAndTruncate",
     "ComputeReturnsToGo",
     "FrameStackingLearner",
@@ -47,6 +51,8 @@ __getattr__, __dir__ = lazy_exports(
     {
         "AddColumnsFromEpisodesToBatch": ".add_columns_from_episodes_to_train_batch",
         "AddColumnsFromEpisodesToTrainBatch": ".add_columns_from_episodes_to_train_batch",
+        "AddInfosFromEpisodesToTrainBatch": ".add_infos_from_episodes_to_train_batch",
+        "AddNextObservationsFromEpisodesToTrainBatch": ".add_next_observations_from_episodes_to_train_batch",
         "AddObservationsFromEpisodesToBatch": "..common",
         "AddOneTsToEpisodesAndTruncate": ".add_one_ts_to_episodes_and_truncate",
         "AddStatesFromEpisodesToBatch": "..common",

@@ -51,6 +51,12 @@ BUILT_IN_PIECES: dict[str, str] = {
     "add_columns_from_episodes_to_train_batch": (
         f"{_LEARNER}.add_columns_from_episodes_to_train_batch:AddColumnsFromEpisodesToTrainBatch"
     ),
+    "add_infos_from_episodes_to_train_batch": (
+        f"{_LEARNER}.add_infos_from_episodes_to_train_batch:AddInfosFromEpisodesToTrainBatch"
+    ),
+    "add_next_observations_from_episodes_to_train_batch": (
+        f"{_LEARNER}.add_next_observations_from_episodes_to_train_batch:AddNextObservationsFromEpisodesToTrainBatch"
+    ),
     "add_observations_from_episodes_to_batch": (
         f"{_COMMON}.add_observations_from_episodes_to_batch:AddObservationsFromEpisodesToBatch"
     ),
@@ -76,6 +82,7 @@ BUILT_IN_PIECES: dict[str, str] = {
     ),
     "tensor_to_numpy": f"{_COMMON}.tensor_to_numpy:TensorToNumpy",
     "unbatch_to_individual_items": f"{_TO_ENV}.unbatch_to_individual_items:UnBatchToIndividualItems",
+    "write_observations_to_episodes": f"{_TO_MODULE}.write_observations_to_episodes:WriteObservationsToEpisodes",
 }
 """Registered name -> `module path:Class` of every piece that comes with epibatch."""
 

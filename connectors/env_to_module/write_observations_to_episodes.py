@@ -1,0 +1,79 @@
+"""Writes the batch's observations back into the episodes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, explain
+from epibatch.core.structs import flatten, map_struct
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+
+__all__ = ["WriteObservationsToEpisodes"]
+
+
+class WriteObservationsToEpisodes(ColumnarPiece):
+    """Makes column `obs` the newest observations of the episodes, so that the learner sees what the module saw.
+
+    It stands behind a piece that changes the column and in front of BatchIndividualItems; the batch stays as it is. A
+    piece that changes observations in the episodes, such as a `SingleAgentObservationPreprocessor`, does not need it.
+
+    Args:
+        input_observation_space: Space of the observations in the batch.
+        input_action_space: Space of one action.
+
+    Raises:
+        ColumnError: there is no column `obs`, or it has not exactly one row per episode.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> episodes = [SingleAgentEpisode(observations=[np.zeros(2)]) for _ in range(2)]
+        >>> batch = {"obs": [np.array([1.0, 2.0]), np.array([3.0, 4.0])]}
+        >>> _ = WriteObservationsToEpisodes()(batch=batch, episodes=episodes)
+        >>> [episode.get_observations(-1).tolist() for episode in episodes]
+        [[1.0, 2.0], [3.0, 4.0]]
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
+    rewrites_observations = True
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Write the column to the episodes."""
+        if not len(call.episodes):
+            return batch
+        column = self.need(batch, Columns.OBS, "put AddObservationsFromEpisodesToBatch in front")
+        self._check(column, call)
+        recording = call.recording
+        if recording is not None and isinstance(column, EpisodeColumn):
+            recording.set_latest_observations(map_struct(np.array, column.data))
+            return batch
+        rows = column.data if isinstance(column, EpisodeColumn) else column
+        for i, episode in enumerate(call.episodes):
+            row = rows[i] if isinstance(rows, list) else map_struct(lambda leaf, i=i: leaf[i], rows)
+            episode.set_observations(new_data=row, at_indices=-1)
+            if self.input_observation_space is not None:
+                episode.observation_space = self.observation_space
+        return batch
+
+    def _check(self, column: Any, call: Call) -> None:
+        if isinstance(column, EpisodeColumn):
+            counts = [1] * len(column) if column.counts is None else column.counts.tolist()
+        else:
+            counts = [1] * len(column if isinstance(column, list) else flatten(column)[0][0])
+        if counts == [1] * len(call.episodes):
+            return
+        raise ColumnError(
+            explain(
+                f"{type(self).__name__}, column {Columns.OBS!r}",
+                expected=f"one row for each of {len(call.episodes)} episodes",
+                found=f"{sum(counts)} rows" if len(counts) != len(call.episodes) else f"{counts} rows",
+                do="add one item per episode: add_batch_item(batch, 'obs', item, episode)",
+            )
+        )

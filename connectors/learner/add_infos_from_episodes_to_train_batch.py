@@ -1,0 +1,48 @@
+"""Adds the environments' infos to the train batch."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from epibatch.core.columns import Columns
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+
+__all__ = ["AddInfosFromEpisodesToTrainBatch"]
+
+
+class AddInfosFromEpisodesToTrainBatch(ColumnarPiece):
+    """Adds column `infos`: for each step the info dict that came with the observation in front of it.
+
+    The column is a list of dicts, of which no piece makes arrays, and which is not cut into sequences for recurrent
+    modules. A bootstrap row has the info of the last observation. A batch that has the column already is left alone.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> episode = SingleAgentEpisode(id_="e", observations=[0, 1, 2], actions=[0, 0], rewards=[1.0, 1.0],
+        ...                              infos=[{"at": 0}, {"at": 1}, {"at": 2}], len_lookback_buffer=0)
+        >>> AddInfosFromEpisodesToTrainBatch()(batch={}, episodes=[episode])
+        {'infos': {('e',): [{'at': 0}, {'at': 1}]}}
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = (Columns.INFOS,)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the column."""
+        if Columns.INFOS in batch or not len(call.episodes):
+            return batch
+        counts = call.counts
+        infos: list[Any] = []
+        for episode, count in zip(call.lengthened or call.episodes, counts.tolist()):
+            infos += episode.get_infos(slice(0, count))
+        batch[Columns.INFOS] = EpisodeColumn(infos, counts, single=True)
+        return batch
