@@ -1,4 +1,4 @@
-"""Behaviours C40 and C42 to C46: layouts behind every piece, bootstrap rows, padding, recurrent states."""
+"""Behaviours C40 and C42 to C47: layouts behind every piece, bootstrap rows, padding, recurrent states."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tensors(columns):
     return {name: f"tensor {kind.replace('float64', 'float32')}" for name, kind in columns.items()}
 
 
-@behaviour("C40")
+@behaviour("C40", "C47")
 def test_layouts_of_env_to_module_without_memory(library):
     episodes = [chunk(library, "a", 2, arrays=False), chunk(library, "b", 0, arrays=False)]
     seen = stages(library, acting(library)[0], episodes, rl_module=module(library))
@@ -47,7 +47,7 @@ def test_layouts_of_env_to_module_without_memory(library):
     assert seen["NumpyToTensor"] == {"obs": "tensor float32 (2, 2)"}
 
 
-@behaviour("C40", "C46")
+@behaviour("C40", "C46", "C47")
 def test_layouts_of_env_to_module_with_memory(library):
     episodes = [chunk(library, "a", 2, arrays=False, state=True), chunk(library, "b", 0, arrays=False, state=True)]
     seen = stages(library, acting(library)[0], episodes, rl_module=module(library, state=True))
@@ -100,7 +100,7 @@ def test_layouts_of_module_to_env(library, memory):
     assert seen["ListifyDataForVectorEnv"] == {**columns(2, "", integer), "actions_for_env": f"{integer} (2,)"}
 
 
-@behaviour("C40")
+@behaviour("C27", "C40", "C47")
 def test_layouts_of_the_learner_without_memory(library):
     episodes = [chunk(library, "a", 7), chunk(library, "b", 2, end="terminated")]
     seen = stages(library, learner(library, ppo=True), episodes, rl_module=module(library, multi=True))
@@ -116,7 +116,7 @@ def test_layouts_of_the_learner_without_memory(library):
     assert seen["GeneralAdvantageEstimation"] == {"default_policy": {**tensors(rows), **added}}
 
 
-@behaviour("C40")
+@behaviour("C40", "C47")
 def test_layouts_of_the_learner_with_memory(library):
     episodes = [chunk(library, "a", 7, state=True), chunk(library, "b", 2, end="terminated", state=True)]
     seen = stages(library, learner(library, ppo=True), episodes, rl_module=module(library, state=True, multi=True))

@@ -1,0 +1,232 @@
+"""Behaviours C56 to C64, and C37's other half: how a runner samples, beside RLlib's own in this process."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from items.behaviours import behaviour, listed, plain
+from items.lab import user
+from items.runners import Walk, make_runner, runner, settings, told
+
+BOX = gym.spaces.Box(np.float32([-2]), np.float32([4]))
+
+
+@behaviour("C37")
+def test_both_pipelines_of_a_step_share_one_dict(library):
+    class Tells(library.ConnectorV2):
+        def __call__(self, *, rl_module, batch, episodes, shared_data=None, **kwargs):
+            shared_data["told"] = [episode.t for episode in episodes]
+            return batch
+
+    class Hears(library.ConnectorV2):
+        def __call__(self, *, rl_module, batch, episodes, shared_data=None, **kwargs):
+            heard.append((shared_data["told"], [episode.t for episode in episodes]))
+            return batch
+
+    heard = []
+    pieces = {"env_to_module_connector": lambda *args: Tells(), "module_to_env_connector": lambda *args: Hears()}
+    runner(library, (9,), 2, **pieces).sample(num_timesteps=6)
+    assert heard == [([0, 0], [0, 0]), ([1, 1], [1, 1]), ([2, 2], [2, 2])]
+
+
+@behaviour("C56")
+def test_steps_or_episodes_but_not_both(library):
+    with pytest.raises(AssertionError):
+        runner(library).sample(num_timesteps=1, num_episodes=1)
+
+
+@behaviour("C56")
+def test_steps_are_rounded_up_to_whole_vector_steps(library):
+    walking = runner(library, (9,), 2)
+    assert [len(chunk) for chunk in walking.sample(num_timesteps=5)] == [3, 3]
+    assert [len(chunk) for chunk in walking.sample(num_timesteps=4)] == [2, 2]
+
+
+@behaviour("C56")
+def test_ended_chunks_come_first_and_running_ones_go_on(library):
+    walking = runner(library, (3, 5))
+    first, second, third = (walking.sample(num_timesteps=n) for n in (4, 3, 4))
+    assert list(map(told, first)) == [(0, 0, 3, "terminated"), (1, 0, 1, "")]
+    assert list(map(told, second)) == [(1, 1, 3, "")]
+    assert list(map(told, third)) == [(1, 4, 1, "truncated"), (2, 0, 3, "terminated")]
+    assert first[1].id_ == second[0].id_ == third[0].id_ != first[0].id_
+    assert plain(second[0].get_observations()) == [[1.0, 1.0], [1.0, 2.0], [1.0, 3.0], [1.0, 4.0]]
+    first[1].concat_episode(second[0])
+    first[1].concat_episode(third[0])
+    assert told(first[1]) == (1, 0, 5, "truncated") and plain(first[1].get_rewards()) == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+@behaviour("C57")
+def test_whole_episodes_begin_and_end_with_a_reset(library):
+    walking = runner(library, (3,), 2)
+    walking.sample(num_timesteps=4)
+    # both environments stood in their episodes 0, which are dropped
+    whole = walking.sample(num_episodes=3)
+    assert list(map(told, whole)) == [(1, 0, 3, "truncated"), (1, 0, 3, "truncated"), (2, 0, 3, "terminated")]
+    after = walking.sample(num_timesteps=4)
+    assert [(chunk.t_started, len(chunk)) for chunk in after] == [(0, 2), (0, 2)]
+    assert {told(chunk)[0] for chunk in after} == {3}
+    assert not {chunk.id_ for chunk in after} & {chunk.id_ for chunk in whole}
+
+
+@behaviour("C57")
+def test_a_forced_reset_drops_what_was_running(library):
+    walking = runner(library, (9,))
+    assert told(walking.sample(num_timesteps=4)[0]) == (0, 0, 4, "")
+    assert told(walking.sample(num_timesteps=4, force_reset=True)[0]) == (1, 0, 4, "")
+
+
+@behaviour("C58")
+def test_the_step_of_an_automatic_reset_is_none_of_the_episodes(library):
+    walking = runner(library, (3,))
+    episodes = walking.sample(num_timesteps=9)
+    assert [len(episode) for episode in episodes] == [3, 3, 3]
+    for number, episode in enumerate(episodes):
+        assert plain(episode.get_observations()) == [[float(number), float(t)] for t in range(4)]
+        assert plain(episode.get_rewards()) == [1.0, 2.0, 3.0] and "reset" in episode.get_infos(0)
+
+
+@behaviour("C58")
+def test_every_observation_goes_through_env_to_module_once(library):
+    seen = Counter()
+
+    def note(batch, episodes):
+        for episode in episodes:
+            number, t = plain(episode.get_observations(-1))
+            seen[episode.id_, number, t] += 1
+            assert episode.t == t
+
+    walking = runner(library, (3, 2), 2, env_to_module_connector=lambda *args: user(library, note))
+    episodes = [*walking.sample(num_timesteps=7), *walking.sample(num_timesteps=9)]
+    expected = {
+        (episode.id_, float(told(episode)[0]), float(episode.t_started + t))
+        for episode in episodes
+        for t in range(len(episode) + 1)
+    }
+    assert expected <= set(seen) and set(seen.values()) == {1}
+    # nothing else went through but the first observations of successors without a step
+    assert {t for _, _, t in set(seen) - expected} <= {0.0}
+
+
+def calls(library, samples, lengths=(2, 3)):
+    """The names of callbacks in order, and which keywords each was given."""
+    names, keywords = [], {}
+
+    def noting(name):
+        def note(**given):
+            names.append(name.removeprefix("on_"))
+            keywords[name.removeprefix("on_")] = set(given)
+
+        return note
+
+    events = ["environment_created", "episode_created", "episode_start", "episode_step", "episode_end", "sample_end"]
+    config = settings(library, lengths).callbacks(**{f"on_{event}": noting(f"on_{event}") for event in events})
+    walking = make_runner(library, config)
+    for amount in samples:
+        walking.sample(**amount)
+    return names, keywords
+
+
+@behaviour("C59")
+def test_order_of_callbacks(library):
+    names, _ = calls(library, [{"num_timesteps": 3}, {"num_timesteps": 2}])
+    first = ["episode_created", "episode_start", "episode_step", "episode_step", "episode_end"]
+    second = ["episode_created", "episode_start", "episode_step", "sample_end"]
+    rest = ["episode_step", "episode_step", "episode_end", "episode_created", "sample_end"]
+    assert names == ["environment_created", *first, *second, *rest]
+
+
+@behaviour("C59")
+def test_keywords_of_callbacks(library):
+    _, keywords = calls(library, [{"num_timesteps": 3}])
+    of_all = {"env_runner", "metrics_logger"}
+    of_episodes = {*of_all, "episode", "env", "rl_module", "env_index"}
+    assert keywords["environment_created"] == {*of_all, "env", "env_context"}
+    for event in ("episode_created", "episode_start", "episode_step"):
+        assert keywords[event] == of_episodes
+    assert keywords["episode_end"] == {*of_episodes, "prev_episode_chunks"}
+    assert keywords["sample_end"] == {*of_all, "samples"}
+
+
+@behaviour("C60")
+def test_the_module_s_actions_are_kept_and_the_scaled_ones_taken(library):
+    (episode,) = make_runner(library, settings(library, (20,), action_space=BOX)).sample(num_episodes=1)
+    kept = np.asarray(episode.get_actions())
+    taken = np.stack([info["action"] for info in episode.get_infos()[1:]])
+    assert kept.shape == taken.shape == (20, 1)
+    np.testing.assert_allclose(taken, np.clip(-2 + (kept + 1) * 3, -2, 4), rtol=1e-5, atol=1e-5)
+    assert not np.allclose(kept, taken)
+
+
+@behaviour("C60")
+def test_all_other_outputs_are_kept_with_the_number_of_the_weights(library):
+    (episode,) = runner(library).sample(num_episodes=1)
+    assert set(episode.extra_model_outputs) == {"action_dist_inputs", "action_logp", "weights_seq_no"}
+    assert np.shape(episode.get_extra_model_outputs("action_dist_inputs")) == (3, 2)
+    assert np.shape(episode.get_extra_model_outputs("action_logp")) == (3,)
+    assert plain(episode.get_extra_model_outputs("weights_seq_no")) == [0, 0, 0]
+
+
+@behaviour("C61")
+def test_without_an_amount_whole_episodes_are_as_many_as_environments(library):
+    walking = runner(library, (3, 5), 2, batch_mode="complete_episodes")
+    assert list(map(told, walking.sample())) == [(0, 0, 3, "terminated")] * 2
+    assert list(map(told, walking.sample())) == [(1, 0, 5, "truncated")] * 2
+
+
+@behaviour("C61")
+def test_without_an_amount_fragments_are_per_environment(library):
+    walking = runner(library, (9,), 2, rollout_fragment_length=4)
+    assert list(map(told, walking.sample())) == [(0, 0, 4, "")] * 2
+
+
+@behaviour("C62")
+def test_seeds_are_given_at_the_first_reset_only(library):
+    walking = make_runner(library, settings(library, (3,), 2).debugging(seed=42))
+    walking.sample(num_timesteps=4)
+    assert Walk.seeds == [42, 43]
+    walking.sample(num_timesteps=4)  # two automatic resets
+    walking.sample(num_timesteps=4, force_reset=True)
+    walking.sample(num_episodes=1)
+    assert Walk.seeds[:2] == [42, 43] and len(Walk.seeds) == 8 and set(Walk.seeds[2:]) == {None}
+
+
+@behaviour("C62")
+def test_the_number_of_a_runner_is_added_to_the_seed(library):
+    config = settings(library, (3,), 2).debugging(seed=42)
+    library.SingleAgentEnvRunner(config=config, worker_index=3).sample(num_timesteps=2)
+    assert Walk.seeds == [45, 46]
+
+
+@behaviour("C63")
+def test_ended_episodes_outlive_a_broken_environment(library):
+    config = settings(library, (3,))
+    if library.name == "RLlib":
+        config = config.fault_tolerance(restart_failed_sub_environments=True)
+    Walk.fails_at.append((2, 2))
+    walking = make_runner(library, config)
+
+    before = [(0, 0, 3, "terminated"), (1, 0, 3, "truncated")]
+    if library.name == "epibatch":
+        with pytest.raises(RuntimeError, match="the environment broke"):
+            walking.sample(num_timesteps=10)
+    found = list(map(told, walking.sample(num_timesteps=10)))
+    # RLlib makes a new environment within the call and counts its steps from 0; here the next call has what was ended
+    new = [(0, 0, 3, "terminated"), (1, 0, 3, "truncated"), (2, 0, 3, "terminated"), (3, 0, 1, "")]
+    same = [(3, 0, 3, "truncated"), (4, 0, 3, "terminated"), (5, 0, 3, "truncated"), (6, 0, 1, "")]
+    assert found == [*before, *listed("O40", library, rllib=new, epibatch=same)]
+
+
+@behaviour("C64")
+def test_random_actions_are_the_environments_own(library):
+    config = settings(library, (200,), action_space=gym.spaces.Box(np.float32([3]), np.float32([7])))
+    (episode,) = make_runner(library, config).sample(num_episodes=1, random_actions=True)
+    kept = np.asarray(episode.get_actions())
+    taken = np.stack([info["action"] for info in episode.get_infos()[1:]])
+    assert np.array_equal(kept, taken) and (kept >= 3).all() and (kept <= 7).all()
+    assert kept.min() < 3.5 and kept.max() > 6.5
+    assert set(episode.extra_model_outputs) == {"weights_seq_no"}
