@@ -15,7 +15,7 @@ FAULTS = 62
 STATUS = re.compile(r"fixed|inherited|later: .+")
 PURPOSE_ID = re.compile(r"`[a-z0-9]+(-[a-z0-9]+)*`")
 NODE = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
-PROBES = "tests/conformance/faults"
+PROBES = ("tests/conformance/faults", "tests/conformance/on_purpose")
 
 
 def table_rows():
@@ -39,11 +39,11 @@ def names_in(path):
 
 def probes():
     """(path, name, id) of every probe: the tests whose decorator says which row they belong to."""
-    for path in sorted((REPOSITORY / PROBES).glob("test_*.py")):
+    for path in [path for folder in PROBES for path in sorted((REPOSITORY / folder).glob("test_*.py"))]:
         for function in ast.parse(path.read_text(encoding="utf-8")).body:
             for decorator in getattr(function, "decorator_list", []):
                 if isinstance(decorator, ast.Call) and getattr(decorator.func, "id", None) == "probe":
-                    yield f"{PROBES}/{path.name}", function.name, ast.literal_eval(decorator.args[0])
+                    yield path.relative_to(REPOSITORY).as_posix(), function.name, ast.literal_eval(decorator.args[0])
 
 
 def test_every_fault_has_exactly_one_row():

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
 
+from faults.minibatches import minibatches
 from oracle.libraries import RLLIB
-from oracle.probes import Raises, plain, probe, tried
+from oracle.probes import Raises, probe, tried
 
 BOX = gym.spaces.Box(-1, 1, (2,), np.float32)
 ALGORITHMS = ("ppo", "marwil", "bc", "dqn", "sac", "cql", "iql")
@@ -55,30 +55,6 @@ WITHOUT_NEIGHBOUR = Raises(ValueError, "Can not find connector with name or type
 def test_algorithms_do_without_the_default_pieces(library: Any) -> Any:
     pipelines = learner_pipelines(library, defaults=False)
     return {name: pipeline for name, pipeline in pipelines.items() if isinstance(pipeline, Exception)}
-
-
-def minibatches(library: Any, batches: dict[str, dict[str, Any]], size: int) -> dict[str, Any]:
-    """For each module the column `x` of its first five minibatches in one epoch, unshuffled."""
-    if library is not RLLIB:
-        made = library.module("learner.minibatches").Minibatches
-        return {
-            name: [plain(part["x"]) for part in islice(made(batch, size=size, shuffle=None), 5)]
-            for name, batch in batches.items()
-        }
-    sample_batch = library.module("policy.sample_batch")
-    columns = {
-        name: sample_batch.SampleBatch(batch, _zero_padded="seq_lens" in batch, _max_seq_len=8)
-        for name, batch in batches.items()
-    }
-    together = sample_batch.MultiAgentBatch(columns, 1)
-    parts = library.module("utils.minibatch_utils").MiniBatchCyclicIterator(
-        together, minibatch_size=size, shuffle_batch_per_epoch=False
-    )
-    shown: dict[str, Any] = {name: [] for name in batches}
-    for part in islice(parts, 5):
-        for name, own in part.policy_batches.items():
-            shown[name].append(plain(own["x"]) if "x" in own else "no columns")
-    return shown
 
 
 @probe("O31", ours=[[0] * 8], theirs="no columns")

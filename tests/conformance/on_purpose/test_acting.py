@@ -1,0 +1,175 @@
+"""Differences between a module's outputs and the environment's actions that are there on purpose."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+
+from epibatch.core.errors import ColumnError
+from faults.pieces import rounded
+from oracle.libraries import EPIBATCH, RLLIB
+from oracle.probes import Raises, plain, probe, tried
+
+BOX = gym.spaces.Box(-99, 99, (1,), np.float32)
+DISCRETE = gym.spaces.Discrete(3)
+
+
+def default_module(library: Any, space: gym.Space[Any], observations: gym.Space[Any] = BOX) -> Any:
+    """The module that PPO has for spaces."""
+    both = (observations, space)
+    spaces = {"__env__": both, "__env_single__": both, "default_policy": both}
+    return library.PPOConfig().get_rl_module_spec(spaces=spaces).build()
+
+
+def acted(library: Any, space: gym.Space[Any], outputs: Any, *, normalize: bool = True) -> Any:
+    """What the module-to-env pieces make of outputs for two environments, without exploring."""
+    m = library.module_to_env
+    scale = m.NormalizeAndClipActions(normalize_actions=normalize, clip_actions=True)
+    pieces = [m.GetActions(), m.TensorToNumpy(), m.UnBatchToIndividualItems(), scale, m.ListifyDataForVectorEnv()]
+    pipeline = m.ModuleToEnvPipeline(BOX, space, connectors=pieces)
+    episodes = [library.SingleAgentEpisode(id_=id_) for id_ in "ab"]
+    for episode in episodes:
+        episode.add_env_reset(np.zeros(1, np.float32))
+    module = default_module(library, space) if "action_dist_inputs" in outputs else None
+    shared = {"memorized_map_structure": ["a", "b"]}
+    return pipeline(rl_module=module, batch=outputs, episodes=episodes, explore=False, shared_data=shared)
+
+
+@probe("module-to-env-output", ours="ndarray", theirs="list")
+def test_the_form_of_module_to_env_columns(library: Any) -> Any:
+    return type(
+        acted(library, DISCRETE, {"actions": torch.tensor([1, 2]), "values": torch.zeros(2)})["values"]
+    ).__name__
+
+
+@probe("action-dtype", ours="int64", theirs="int32")
+def test_the_type_of_discrete_actions(library: Any) -> Any:
+    return str(acted(library, DISCRETE, {"action_dist_inputs": torch.zeros(2, 3)})["actions"].dtype)
+
+
+@probe("greedy-logp", ours=[0.0, 0.0], theirs=[[0.0, 0.0], [0.0, 0.0]])
+def test_greedy_log_probabilities(library: Any) -> Any:
+    batch = acted(library, gym.spaces.Box(-1, 1, (2,)), {"action_dist_inputs": torch.zeros(2, 4)})
+    return [plain(row) for row in batch["action_logp"]]
+
+
+@probe("bad-dist-inputs", ours=Raises(ColumnError, "NaN in rows"), theirs=[0, 0])
+def test_distribution_inputs_that_are_no_numbers(library: Any) -> Any:
+    return plain(acted(library, DISCRETE, {"action_dist_inputs": torch.full((2, 3), torch.nan)})["actions"])
+
+
+@probe("discrete-start", ours=[5, 5], theirs=[0, 0])
+def test_discrete_actions_with_a_start(library: Any) -> Any:
+    logits = torch.tensor([[1.0, 0.0, 0.0]] * 2)
+    return plain(acted(library, gym.spaces.Discrete(3, start=5), {"action_dist_inputs": logits})["actions_for_env"])
+
+
+@probe("integer-box", ours=[[6], [6]], theirs=[[5], [5]])
+def test_actions_of_integer_boxes_that_are_clipped_only(library: Any) -> Any:
+    space = gym.spaces.Box(5, 8, (1,), np.int64)
+    actions = torch.tensor([[1], [1]])
+    return plain(acted(library, space, {"actions": actions}, normalize=False)["actions_for_env"])
+
+
+@probe("env-action-types", ours=["float16", "int8"], theirs=["float32", "int32"])
+def test_types_of_the_environments_actions(library: Any) -> Any:
+    half, small = gym.spaces.Box(-2, 2, (1,), np.float16), gym.spaces.MultiDiscrete([3], dtype=np.int8)
+    actions = torch.tensor([[1], [2]])
+    batches = [acted(library, half, {"actions": actions / 2}), acted(library, small, {"actions": actions})]
+    return [str(batch["actions_for_env"].dtype) for batch in batches]
+
+
+@probe("box-shapes", ours=(2,), theirs=(2, 1))
+def test_actions_of_a_box_without_axes(library: Any) -> Any:
+    """The shape of those for two environments."""
+    return acted(library, gym.spaces.Box(-1, 1, ()), {"action_dist_inputs": torch.zeros(2, 2)})["actions_for_env"].shape
+
+
+def built(library: Any, observations: dict[str, gym.Space[Any]], actions: dict[str, gym.Space[Any]]) -> Any:
+    """For each space `built`, or the error that building PPO's module for it raises."""
+    outcomes = {}
+    for name, space in observations.items():
+        outcomes[name] = tried(partial(default_module, library, DISCRETE, space))
+    for name, space in actions.items():
+        outcomes[name] = tried(partial(default_module, library, space))
+    return {name: found if isinstance(found, Exception) else "built" for name, found in outcomes.items()}
+
+
+@probe(
+    "box-shapes",
+    ours={"matrix": "built", "binary": "built"},
+    theirs={
+        "matrix": Raises(RLLIB.module("utils.error").UnsupportedSpaceException, "Action space has multiple dimensions"),
+        "binary": Raises(NotImplementedError, "Unsupported action space: `MultiBinary"),
+    },
+)
+def test_boxes_of_several_axes_and_binary_spaces_are_acted_in(library: Any) -> Any:
+    return built(library, {}, {"matrix": gym.spaces.Box(-1, 1, (2, 2)), "binary": gym.spaces.MultiBinary(2)})
+
+
+@probe(
+    "integer-box",
+    ours={"integer": "built"},
+    theirs={"integer": Raises(ValueError, r"Box\(..., `int`\) action spaces are not supported")},
+)
+def test_integer_boxes_are_acted_in(library: Any) -> Any:
+    return built(library, {}, {"integer": gym.spaces.Box(5, 8, (1,), np.int64)})
+
+
+SEEN = {
+    "dict": gym.spaces.Dict({"x": BOX}),
+    "choices": gym.spaces.MultiDiscrete([2, 3]),
+    "matrix": gym.spaces.Box(-1, 1, (2, 2)),
+    "image": gym.spaces.Box(0, 255, (50, 50, 3), np.uint8),
+}
+
+
+@probe(
+    "network-inputs",
+    ours=dict.fromkeys(SEEN, "built"),
+    theirs={
+        "dict": Raises(ValueError, "No default encoder config for obs space=Dict"),
+        "choices": Raises(ValueError, "No default encoder config for obs space=MultiDiscrete"),
+        "matrix": Raises(ValueError, "2D Box spaces are not supported"),
+        "image": Raises(ValueError, r"No default CNN configuration for obs shape \[50, 50, 3\]"),
+    },
+)
+def test_observations_that_have_a_network(library: Any) -> Any:
+    return built(library, SEEN, {})
+
+
+def squashed(library: Any, bound: float) -> Any:
+    """A squashed Gaussian of mean 1 and standard deviation 1 between -bound and bound."""
+    path = "core.distributions" if library is EPIBATCH else "core.distribution.torch.torch_distribution"
+    made = library.module(path).TorchSquashedGaussian
+    return made.from_logits(torch.tensor([[1.0, 0.0]]), low=-bound, high=bound)
+
+
+@probe(
+    "squashed-gaussian",
+    ours={"entropy": [0.0926], "divergence": [0.0], "greedy": [[0.7616]]},
+    theirs={
+        "entropy": Raises(ValueError, "ENtropy not defined"),
+        "divergence": Raises(ValueError, "KL not defined"),
+        "greedy": [[1.0]],
+    },
+)
+def test_what_a_squashed_gaussian_has(library: Any) -> Any:
+    """The greedy action is tanh(1); the entropy is 1.4189 of the Gaussian and the mean of log(1 - tanh(x)^2)."""
+    one = squashed(library, 1.0)
+    return {
+        "entropy": tried(lambda: rounded(one.entropy())),
+        "divergence": tried(lambda: rounded(one.kl(squashed(library, 1.0)))),
+        "greedy": rounded(one.to_deterministic().sample()),
+    }
+
+
+@probe("squashed-gaussian", ours=[-0.7328, -1.426], theirs=[-0.7328, -0.7328])
+def test_densities_of_a_squashed_gaussian(library: Any) -> Any:
+    """Twice the width is half the density: log(2) less."""
+    narrow, wide = (squashed(library, bound).logp(torch.tensor([[bound / 2]])) for bound in (1.0, 2.0))
+    return rounded([float(narrow[0]), float(wide[0])])
