@@ -142,6 +142,16 @@ def test_fill_rows_are_like_the_spaces_members(library, arrays):
 
 
 @FORMS
+@behaviour("C7")
+def test_filled_rewards(library, arrays):
+    episode = nested(library, arrays)
+    assert plain(episode.get_rewards(slice(-3, None), fill=0.5)) == [0.5, 1.0, 2.0]
+    # RLlib's rewards have a float32 space whatever is in them; here the row is of the column's type
+    row = listed("O20", library, rllib=float(np.float32(0.1)), epibatch=0.1)
+    assert plain(episode.get_rewards(slice(0, 3), fill=0.1)) == [1.0, 2.0, row]
+
+
+@FORMS
 @pytest.mark.parametrize(("fill", "row"), [(0, [0.0, 0.0, 0.0]), (0.5, [0.5, 0.5, 0.5])])
 @behaviour("C8")
 def test_one_hot_rows_and_their_fill(library, arrays, fill, row):

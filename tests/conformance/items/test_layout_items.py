@@ -137,7 +137,7 @@ def test_layouts_of_the_learner_with_memory(library):
 
 
 def add_infos(library):
-    """A piece of a user that adds every step's info, and text."""
+    """A piece of a user that adds every step's info."""
 
     def add(batch, episodes):
         for episode in episodes:
@@ -148,10 +148,12 @@ def add_infos(library):
 
 
 @pytest.mark.parametrize("memory", [False, True], ids=["without memory", "with memory"])
+@pytest.mark.parametrize("own", [False, True], ids=["built-in piece", "a user's piece"])
 @behaviour("C42")
-def test_infos_stay_a_list_of_dicts(library, memory):
+def test_infos_stay_a_list_of_dicts(library, memory, own):
     pipeline = learner(library)
-    pipeline.insert_after("AddObservationsFromEpisodesToBatch", add_infos(library))
+    piece = add_infos(library) if own else library.learner.AddInfosFromEpisodesToTrainBatch()
+    pipeline.insert_after("AddObservationsFromEpisodesToBatch", piece)
     episodes = [chunk(library, "a", 3, state=memory), chunk(library, "b", 1, state=memory)]
     batch = run(pipeline, episodes, rl_module=module(library, state=memory, multi=True))["default_policy"]
     assert batch["infos"] == [{"t": 0}, {"t": 1}, {"t": 2}, {"t": 0}]
