@@ -142,6 +142,17 @@ def test_observations_that_have_a_network(library: Any) -> Any:
     return built(library, SEEN, {})
 
 
+@probe("images", ours=1.0, theirs=Raises(RuntimeError, r"Input type \(unsigned char\) and bias type \(float\)"))
+def test_bytes_of_images(library: Any) -> Any:
+    """What the first convolution sees of 255."""
+    module, seen = default_module(library, DISCRETE, gym.spaces.Box(0, 255, (64, 64, 3), np.uint8)), []
+    for part in module.modules():
+        if isinstance(part, torch.nn.Conv2d):
+            part.register_forward_pre_hook(lambda _, inputs: seen.append(float(inputs[0].max())))
+    module.forward_inference({"obs": torch.full((1, 64, 64, 3), 255, dtype=torch.uint8)})
+    return seen[0]
+
+
 def squashed(library: Any, bound: float) -> Any:
     """A squashed Gaussian of mean 1 and standard deviation 1 between -bound and bound."""
     path = "core.distributions" if library is EPIBATCH else "core.distribution.torch.torch_distribution"

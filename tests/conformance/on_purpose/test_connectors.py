@@ -165,3 +165,13 @@ def test_bounds_of_stacked_frames(library: Any) -> Any:
 def test_saved_pieces(library: Any, tmp_path: Any) -> Any:
     wired(library.env_to_module.MeanStdFilter(), BOX).save_to_path(tmp_path)
     return sorted(path.name for path in tmp_path.rglob("*"))
+
+
+@probe("kept-items", ours=True, theirs=False)
+def test_what_a_piece_keeps_of_a_column(library: Any) -> Any:
+    """Whether it shares memory with the batch."""
+    kept: list[Any] = []
+    keep = user_piece(library, lambda piece, batch, episodes: kept.extend(*batch["rewards"].values()))
+    *before, batching = learner_pieces(library)
+    batch = learned(library, [*before, keep, batching], [chunk(library)])
+    return bool(np.shares_memory(kept[0], batch["rewards"]))

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from epibatch.core.errors import ColumnError, NonFiniteLossError
 from faults.minibatches import minibatches
 from faults.pieces import user_piece
 from faults.runners import Counting
 from oracle.libraries import RLLIB
 from oracle.modules import build_module
-from oracle.probes import probe
+from oracle.probes import Raises, probe
 
 
 def learner_with(library: Any, builder: Callable[..., Any]) -> tuple[Any, Any]:
@@ -28,13 +29,17 @@ def learner_with(library: Any, builder: Callable[..., Any]) -> tuple[Any, Any]:
     return learner, learner.connector
 
 
-def three_steps(library: Any) -> Any:
-    """An episode, as arrays."""
+def three_steps(library: Any, reward: float = 0.5) -> Any:
+    """An episode with one of its rewards to choose, as arrays."""
     return library.SingleAgentEpisode(
         id_="e",
         observations=[np.zeros(1, np.float32)] * 4,
         actions=[0] * 3,
-        rewards=[0.5] * 3,
+        rewards=[0.5, reward, 0.5],
+        extra_model_outputs={
+            "action_logp": [np.float32(-0.5)] * 3,
+            "action_dist_inputs": [np.zeros(2, np.float32)] * 3,
+        },
         len_lookback_buffer=0,
     ).to_numpy()
 
@@ -48,6 +53,28 @@ def test_a_users_piece_sees_the_episode_as_it_happened(library: Any) -> Any:
     module = build_module(library, Counting.observation_space, Counting.action_space, multi=True)
     pipeline(rl_module=module, batch={}, episodes=[three_steps(library)])
     return seen
+
+
+@probe("obs-bootstrap-row", ours=Raises(ColumnError, "one per step and one for the last observation"), theirs=4)
+def test_a_column_of_observations_with_one_row_per_step(library: Any) -> Any:
+    """Rows of the batch."""
+
+    def add(piece: Any, batch: Any, episodes: Any) -> None:
+        for episode in piece.single_agent_episode_iterator(episodes):
+            rows = np.stack([episode.get_observations(t) for t in range(len(episode))])
+            piece.add_n_batch_items(batch, "obs", rows, len(rows), episode)
+
+    _, pipeline = learner_with(library, lambda *spaces: user_piece(library, add))
+    module = build_module(library, Counting.observation_space, Counting.action_space, multi=True)
+    return len(pipeline(rl_module=module, batch={}, episodes=[three_steps(library)])["default_policy"]["obs"])
+
+
+@probe("non-finite-loss", ours=Raises(NonFiniteLossError, "total_loss=nan"), theirs="went on")
+def test_a_loss_that_is_no_number(library: Any) -> Any:
+    learner, _ = learner_with(library, lambda *spaces: user_piece(library, lambda piece, batch, episodes: None))
+    required = {"timesteps": {"num_env_steps_sampled_lifetime": 3}, "num_epochs": 1, "minibatch_size": 3}
+    learner.update(episodes=[three_steps(library, float("nan"))], **(required if library is RLLIB else {}))
+    return "went on"
 
 
 @probe("learner-input-space", ours=[Counting.observation_space, Counting.action_space], theirs=[None, None])
