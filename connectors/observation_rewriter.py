@@ -70,7 +70,7 @@ class ObservationRewriter(ColumnarPiece):
         return batch
 
 
-def refuse_several_agents(piece: ObservationRewriter, multi_agent: bool) -> None:
+def refuse_several_agents(piece: ColumnarPiece, multi_agent: bool) -> None:
     """Check the argument `multi_agent`, which RLlib's pieces have.
 
     Raises:

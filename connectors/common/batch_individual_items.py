@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
@@ -17,6 +18,7 @@ from ..call import Call
 from ..chunk_keys import chunk_keys
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
+from ..observation_rewriter import refuse_several_agents
 
 __all__ = ["BatchIndividualItems", "RowMap"]
 
@@ -59,8 +61,10 @@ class BatchIndividualItems(ColumnarPiece):
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
+        multi_agent: Whether observations are those of several agents; not available yet.
 
     Raises:
+        NotAvailableError: `multi_agent=True`.
         ColumnError: a column with another number of rows than the others have for an episode.
     """
 
@@ -68,6 +72,16 @@ class BatchIndividualItems(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "arrays"
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        multi_agent: bool = False,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        refuse_several_agents(self, multi_agent)
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Batch all columns."""

@@ -8,7 +8,7 @@ import pytest
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch
-from epibatch.core.errors import EpibatchError
+from epibatch.core.errors import EpibatchError, NotAvailableError
 from epibatch.core.spaces import BatchedNdArray
 
 
@@ -154,3 +154,9 @@ def test_by_itself_it_batches_columns_without_their_episodes():
     assert one_each["obs"].tolist() == [3, 4] and list(shared["memorized_map_structure"]) == ["x", "y"]
     with pytest.raises(EpibatchError, match="column 'obs', episode 'x'"):
         BatchIndividualItems()(batch={"obs": {("x",): [3]}, "actions": {("x",): [3, 4]}}, episodes=[])
+
+
+def test_several_agents_are_refused():
+    assert BatchIndividualItems(multi_agent=False)(batch={}, episodes=[]) == {}
+    with pytest.raises(NotAvailableError, match="several agents"):
+        BatchIndividualItems(multi_agent=True)

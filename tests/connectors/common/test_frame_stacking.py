@@ -12,7 +12,7 @@ from epibatch.connectors.call import Call
 from epibatch.connectors.common.frame_stacking import FrameStacking
 from epibatch.connectors.env_to_module.frame_stacking import FrameStackingEnvToModule
 from epibatch.connectors.learner.frame_stacking import FrameStackingLearner
-from epibatch.core.errors import ColumnError, EpibatchError, LookbackError
+from epibatch.core.errors import ColumnError, EpibatchError, LookbackError, NotAvailableError
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
 
 SPACE = gym.spaces.Box(-999, 999, (4, 4, 1), np.float32)
@@ -217,3 +217,9 @@ def test_recorded_episodes_give_the_stacks_of_copies_and_nobody_needs_to_look_at
             expected = [slow_stack(episode, t, 3) for episode, own in zip(copies, steps) for t in own]
             np.testing.assert_array_equal(found.data, np.stack(expected))
             assert found.counts.tolist() == [len(own) for own in steps]
+
+
+def test_several_agents_are_refused():
+    assert FrameStacking(num_frames=2, multi_agent=False).num_frames == 2
+    with pytest.raises(NotAvailableError, match="several agents"):
+        FrameStacking(num_frames=2, multi_agent=True)
