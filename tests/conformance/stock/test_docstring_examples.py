@@ -1,0 +1,135 @@
+"""The examples in the docstrings of RLlib's connectors, episodes and what belongs to them, ported and run here."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oracle.libraries import EPIBATCH, RLLIB, Library
+from stock.installed import DocstringExample, NotPorted, docstring_examples, rllib_file, run_example, run_source
+
+FILES = [
+    "connectors/**/*.py",
+    "env/single_agent_episode.py",
+    "env/multi_agent_episode.py",
+    "env/utils/infinite_lookback_buffer.py",
+    "callbacks/callbacks.py",
+    "core/columns.py",
+    "core/distribution/**/*.py",
+    "core/learner/**/*.py",
+    "core/rl_module/**/*.py",
+    "utils/numpy.py",
+    "utils/postprocessing/*.py",
+    "utils/spaces/*.py",
+]
+
+SEVERAL_AGENTS = "several agents: not there yet"
+OLD_STACK = "old API stack"
+CATALOGS = "catalogs and encoders"
+LEARNER = r"no such name in epibatch\.learner"
+
+NOT_HERE: dict[str, str] = {
+    "connectors.common.agent_to_module_mapping.AgentToModuleMapping": SEVERAL_AGENTS,
+    "connectors.connector.ActionConnector": OLD_STACK,
+    "connectors.connector.AgentConnector#2": OLD_STACK,
+    "core.distribution.distribution.Distribution": CATALOGS,
+    "core.learner.learner.Learner": CATALOGS,
+    "core.learner.learner.Learner#1": LEARNER,
+    "core.rl_module.default_model_config.DefaultModelConfig": "example code of RLlib",
+    "core.rl_module.rl_module.RLModule": CATALOGS,
+    "core.rl_module.rl_module.RLModule#1": CATALOGS,
+    "core.rl_module.rl_module.RLModule#2": CATALOGS,
+    "env.multi_agent_episode.MultiAgentEpisode.to_numpy": "nothing here takes the place",  # of RLlib's own tests
+}
+"""Example -> what `epibatch port` says about a name that it needs."""
+
+STOPS: dict[str, tuple[type[Exception], str]] = {
+    "connectors.common.flatten_observations.FlattenObservations": (NotImplementedError, "a multi-agent episode"),
+    "connectors.connector_v2.ConnectorV2.add_batch_item": (NotImplementedError, "a multi-agent episode"),
+    "connectors.connector_v2.ConnectorV2.add_n_batch_items": (NotImplementedError, "a multi-agent episode"),
+    "env.multi_agent_episode.MultiAgentEpisode.slice": (NotImplementedError, "a multi-agent episode"),
+    # These two were never complete: they name a type that they do not import.
+    "connectors.connector.AgentConnector": (NameError, "AgentConnectorDataType"),
+    "connectors.connector.AgentConnector#1": (NameError, "AgentConnectorDataType"),
+}
+"""Example -> the error at which it stops; what stands in front of that has run, with its checks."""
+
+NEXT = "connectors.learner.add_next_observations_from_episodes_to_train_batch"
+ARRAYS: dict[str, str] = {
+    f"{NEXT}.AddNextObservationsFromEpisodesToTrainBatch": "y needs to be a tuple/list as well",
+    "env.single_agent_episode.SingleAgentEpisode.to_numpy": r"assert not episode\.is_numpy",
+}
+"""Example -> the check of it that fails because episodes are arrays here from the start (docs/porting.md)."""
+
+PURE: dict[str, str] = {
+    "connectors.learner.add_one_ts_to_episodes_and_truncate.AddOneTsToEpisodesAndTruncate": "is not the same as y"
+}
+"""Example -> the check of it that fails because bootstrap rows are virtual here (docs/porting.md)."""
+
+
+def found() -> list[DocstringExample]:
+    root = rllib_file("")
+    paths = sorted({path for pattern in FILES for path in root.glob(pattern)})
+    return [one for path in paths for one in docstring_examples(path.relative_to(root).as_posix())]
+
+
+EXAMPLES = found()
+FAIL = {**ARRAYS, **PURE}
+RUN = [one for one in EXAMPLES if one.name not in {*NOT_HERE, *STOPS, *FAIL}]
+BY_NAME = {one.name: one for one in EXAMPLES}
+
+
+def names_for(example: DocstringExample, library: Library) -> dict[str, Any]:
+    """Names that an example uses without importing them: the class in whose docstring it stands."""
+    return {"ConnectorV2": library.ConnectorV2} if example.name.startswith("connectors.connector_v2") else {}
+
+
+def as_array(value: Any) -> Any:
+    """Rows as an array, whether they came as one or as a list of rows."""
+    if isinstance(value, dict):
+        return {key: as_array(part) for key, part in value.items()}
+    if isinstance(value, (list, np.ndarray, int, float)) and not isinstance(value, bool):
+        rows = np.asarray(value)
+        return value if rows.dtype == object else rows
+    return value
+
+
+def test_examples_are_found():
+    assert len(RUN) >= 15
+    assert {*NOT_HERE, *STOPS, *FAIL} <= set(BY_NAME), "the lists name examples that RLlib does not have"
+
+
+@pytest.mark.parametrize("example", RUN, ids=lambda example: example.name)
+def test_an_example_runs_and_gives_what_it_gives_in_rllib(example):
+    ours = run_example(example, names_for(example, EPIBATCH))
+    theirs = run_source(example.source, example.name, names_for(example, RLLIB))
+    assert len(ours) == len(theirs)
+    for mine, other in zip(ours, theirs):
+        if isinstance(other, (list, np.ndarray, int, float, dict, str, type(None))):  # no objects of their own
+            np.testing.assert_equal(as_array(mine), as_array(other))
+
+
+@pytest.mark.parametrize("name", sorted(NOT_HERE))
+def test_what_is_not_here_is_still_not_here(name):
+    with pytest.raises(NotPorted) as raised:
+        run_example(BY_NAME[name], {})
+    assert any(re.search(NOT_HERE[name], reason) for reason in raised.value.reasons), raised.value.reasons
+
+
+@pytest.mark.parametrize("name", sorted(STOPS))
+def test_an_example_runs_up_to_what_is_not_here(name):
+    error, said = STOPS[name]
+    with pytest.raises(error, match=said):
+        run_example(BY_NAME[name], {})
+
+
+@pytest.mark.parametrize("name", sorted(FAIL))
+def test_an_example_checks_what_is_different_on_purpose(name):
+    with pytest.raises(AssertionError) as raised:
+        run_example(BY_NAME[name], {})
+    (frame,) = [entry for entry in raised.traceback if str(entry.path) == name]
+    line = BY_NAME[name].source.splitlines()[frame.lineno]
+    assert re.search(FAIL[name], f"{raised.value}\n{line}")

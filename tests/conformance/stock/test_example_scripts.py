@@ -1,0 +1,177 @@
+"""RLlib's example scripts about connectors, ported: their configs build the same pipelines, and train here.
+
+A script is run as it is, up to where it hands its config to the experiment; argument parsing is RLlib's own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.core.errors import ConfigError
+from epibatch.core.registry import register_env
+from oracle.libraries import BOTH, EPIBATCH, RLLIB, Library
+from stock.installed import NotPorted, config_of, ported, rllib_file
+
+SCRIPTS = "examples/connectors"
+IMAGES = gym.spaces.Box(0, 255, (64, 64, 1), np.uint8)
+
+
+class Images(gym.Env):
+    """Random images, in the place of Atari's."""
+
+    observation_space, action_space = IMAGES, gym.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._image(), {}
+
+    def step(self, action):
+        return self._image(), 1.0, False, bool(self.np_random.random() < 0.1), {}
+
+    def _image(self):
+        return self.np_random.integers(0, 256, (64, 64, 1), np.uint8)
+
+
+register_env("stock_images", lambda env_config: Images())
+
+
+def env_of(stem: str) -> Any:
+    """An environment with the spaces of a script's own."""
+    if stem == "flatten_observations_dict_space":
+        module = RLLIB.module("examples.envs.classes.cartpole_with_dict_observation_space")
+        return module.CartPoleWithDictObservationSpace()
+    if stem == "prev_actions_prev_rewards":
+        return RLLIB.module("examples.envs.classes.stateless_cartpole").StatelessCartPole()
+    if stem == "mean_std_filtering":
+        return gym.wrappers.TransformObservation(
+            gym.make("Pendulum-v1"),
+            lambda row: ((row + 1.0) / 2.0 * (4000.0 - 1456.0) - 4000.0).astype(np.float32),
+            gym.spaces.Box(-4000.0, -1456.0, (3,), np.float32),
+        )
+    return Images() if stem == "frame_stacking" else gym.make("CartPole-v1")
+
+
+RUN = [
+    "flatten_observations_dict_space",
+    "frame_stacking",
+    "mean_std_filtering",
+    "prev_actions_prev_rewards",
+    "single_agent_observation_preprocessor",
+]
+NOT_HERE = {"multi_agent_observation_preprocessor": "several agents: not there yet"}
+"""Script -> why it cannot run, as `epibatch port` says of the connector that it is about."""
+
+OLD_SETTING = "            clip_rewards=True,\n"
+"""A setting of the old API stack's sample collectors, which RLlib's new one takes and does not read."""
+
+
+def ported_script(stem: str, folder: Path) -> Path:
+    """A script, ported, without what is named above."""
+    source = rllib_file(f"{SCRIPTS}/{stem}.py").read_text(encoding="utf-8")
+    assert (OLD_SETTING in source) == (stem == "frame_stacking")
+    path = folder / f"{stem}.py"
+    path.write_text(ported(source, path.name).text.replace(OLD_SETTING, ""), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def configs(tmp_path: Path) -> Any:
+    """The configs that a script makes, in RLlib and here."""
+
+    def make(stem: str, *arguments: str) -> dict[Library, Any]:
+        theirs = config_of(rllib_file(f"{SCRIPTS}/{stem}.py"), *arguments)
+        return {RLLIB: theirs, EPIBATCH: config_of(ported_script(stem, tmp_path), *arguments)}
+
+    return make
+
+
+def journey(env: Any, steps: int, seed: int) -> list[dict[str, Any]]:
+    """What happens to an agent that acts at random, step after step."""
+    env.action_space.seed(seed)
+    observation, _ = env.reset(seed=seed)
+    taken = [{"observation": observation}]
+    while len(taken) < steps:
+        action = env.action_space.sample()
+        observation, reward, terminated, truncated, _ = env.step(action)
+        ended = {"terminated": terminated, "truncated": truncated}
+        taken.append({"observation": observation, "action": action, "reward": reward, **ended})
+        if terminated or truncated:
+            break
+    return taken
+
+
+def seen_by_modules(library: Library, config: Any, env: Any, taken: list[dict[str, Any]]) -> list[Any]:
+    """What the config's env-to-module pipeline makes of a journey, step after step, and its space."""
+    spaces = dict.fromkeys(("__env__", "__env_single__"), (env.observation_space, env.action_space))
+    pipeline = config.build_env_to_module_connector(spaces=spaces)
+    episode = library.SingleAgentEpisode(observation_space=env.observation_space, action_space=env.action_space)
+    seen = []
+    for step, event in enumerate(taken):
+        if step:
+            episode.add_env_step(**event)
+        else:
+            episode.add_env_reset(**event)
+        batch = pipeline(rl_module=None, batch={}, episodes=[episode], explore=True, shared_data={})
+        seen.append(np.array(batch["obs"]))
+    return [*seen, pipeline.observation_space]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("stem", RUN)
+def test_the_pipeline_shows_the_module_the_same(configs, stem, seed):
+    both, env = configs(stem), env_of(stem)
+    taken = journey(env, 12, seed)
+    theirs, ours = (seen_by_modules(library, both[library], env, taken) for library in BOTH)
+    assert len(theirs) == len(ours) == len(taken) + 1 > 4
+    assert theirs.pop() == ours.pop()
+    for other, mine in zip(theirs, ours):
+        assert (other.shape, other.dtype) == (mine.shape, mine.dtype)
+        if stem == "mean_std_filtering":  # sums in another order
+            np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-4)
+        else:
+            np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize("stem", RUN)
+def test_the_ported_script_trains(tmp_path, stem):
+    config = config_of(ported_script(stem, tmp_path))
+    if stem == "frame_stacking":
+        config.environment("stock_images", env_config={})
+    elif stem in ("flatten_observations_dict_space", "prev_actions_prev_rewards"):
+        register_env("env", lambda _: env_of(stem))  # which the script has registered; its class is RLlib's
+    config.env_runners(num_envs_per_env_runner=2)
+    config.training(train_batch_size=64, minibatch_size=32, num_epochs=1)
+    algorithm = config.build_algo()
+    results = algorithm.train()
+    assert np.isfinite(results["learners"]["default_policy"]["total_loss"])
+    assert results["num_env_steps_sampled_lifetime"] >= 64
+    algorithm.stop()
+
+
+def test_a_setting_that_rllib_takes_and_does_not_read_is_named(tmp_path):
+    source = rllib_file(f"{SCRIPTS}/frame_stacking.py").read_text(encoding="utf-8")
+    script = tmp_path / "whole.py"
+    script.write_text(ported(source, "whole.py").text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"environment\.clip_rewards"):
+        config_of(script)
+
+
+@pytest.mark.parametrize("stem", sorted(NOT_HERE))
+def test_what_is_not_here_is_still_not_here(stem):
+    classes = {"multi_agent_observation_preprocessor": "classes/add_other_agents_row_index_to_xy_pos"}
+    source = rllib_file(f"{SCRIPTS}/{stem}.py").read_text(encoding="utf-8")
+    with pytest.raises(NotPorted, match="AddOtherAgentsRowIndexToXYPos"):
+        ported(source, stem)
+    with pytest.raises(NotPorted) as raised:
+        ported(rllib_file(f"{SCRIPTS}/{classes[stem]}.py").read_text(encoding="utf-8"), stem)
+    assert raised.value.reasons == {NOT_HERE[stem]}
+
+
+def test_every_script_is_run_or_listed():
+    stems = {path.stem for path in rllib_file(SCRIPTS).glob("*.py")} - {"__init__"}
+    assert stems == {*RUN, *NOT_HERE}
