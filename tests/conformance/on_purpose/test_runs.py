@@ -26,6 +26,14 @@ def test_wrong_values_in_a_config(library: Any) -> Any:
     return [name for name in wrong if isinstance(error, Exception) and f"training.{name}:" in str(error)]
 
 
+@probe("evaluation-greedy", ours=False, theirs=True)
+def test_whether_evaluation_explores(library: Any) -> Any:
+    config = library.PPOConfig().environment("CartPole-v1").evaluation(evaluation_interval=1)
+    if library is RLLIB:
+        return config.get_evaluation_config_object().explore
+    return library.module("algorithms.evaluation_config").evaluation_config(config).explore
+
+
 @probe("not-available", ours=Raises(NotAvailableError, "num_env_runners"), theirs=2)
 def test_several_runners(library: Any) -> Any:
     return library.PPOConfig().environment("CartPole-v1").env_runners(num_env_runners=2).num_env_runners
