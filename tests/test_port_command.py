@@ -11,7 +11,7 @@ from epibatch.cli import app
 
 PORTABLE = "from ray.rllib.connectors.connector_v2 import ConnectorV2\r\n\r\nx = 'ä'\r\n".encode()
 PORTED = PORTABLE.replace(b"ray.rllib", b"epibatch")
-PARTLY = b"from ray.rllib.core import Columns, COMPONENT_LEARNER\n"
+PARTLY = b"from ray.rllib.core import Columns, COMPONENT_LEARNER\nCOMPONENT_LEARNER\n"
 
 
 @pytest.fixture
@@ -47,7 +47,9 @@ def test_something_left_is_exit_code_1_written_or_not(run, tmp_path):
         assert result.exit_code == 1
         assert ": ray.rllib.core.COMPONENT_LEARNER: no such name in epibatch.core\n" in result.stdout
     text = (tmp_path / "partly.py").read_text()
-    assert text == "from epibatch.core import Columns\nfrom ray.rllib.core import COMPONENT_LEARNER\n"
+    assert (
+        text == "from epibatch.core import Columns\nfrom ray.rllib.core import COMPONENT_LEARNER\nCOMPONENT_LEARNER\n"
+    )
 
 
 @pytest.mark.parametrize(

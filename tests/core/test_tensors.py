@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from epibatch.core.errors import ColumnError
-from epibatch.core.tensors import convert_to_numpy, convert_to_torch_tensor, try_import_torch
+from epibatch.core.tensors import FLOAT_MAX, FLOAT_MIN, convert_to_numpy, convert_to_torch_tensor, try_import_torch
 
 
 @pytest.mark.parametrize(
@@ -141,3 +141,9 @@ def test_to_numpy_shares_memory():
 
 def test_torch_as_code_for_rllib_asks_for_it():
     assert try_import_torch() == (torch, torch.nn) == try_import_torch(error=True)
+
+
+def test_masks_of_logits():
+    logits = torch.tensor([0.5, 0.25]) + torch.clamp(torch.log(torch.tensor([0.0, 1.0])), min=FLOAT_MIN)
+    assert torch.softmax(logits, 0).tolist() == [0.0, 1.0]
+    assert torch.isfinite(torch.tensor([FLOAT_MIN, FLOAT_MAX])).all()

@@ -181,6 +181,21 @@ def test_what_is_left(text, names):
     assert sorted(found) == names
 
 
+@pytest.mark.parametrize(
+    ("rest", "said"),
+    [
+        ("", "not used below: delete it (no such name in epibatch.core)"),
+        ("x = Nothing\n", "no such name in epibatch.core"),
+        ("def f(x: 'list[Nothing]'): pass\n", "no such name in epibatch.core"),
+        ("__all__ = ['Nothing']\n", "no such name in epibatch.core"),
+        (f'"""Nothing {"at all " * 40}"""\n', "not used below: delete it (no such name in epibatch.core)"),
+    ],
+)
+def test_a_name_that_is_imported_and_not_used_can_go(rest, said):
+    (left,) = port_source(f"from ray.rllib.core import Nothing\n{rest}").leftovers
+    assert left.reason == said
+
+
 def test_nothing_to_port_gives_the_same_object_of_text_and_no_diff():
     text = "import numpy as np\n"
     assert port_source(text) == PortedSource(text, text, 0, ())

@@ -30,6 +30,7 @@ from epibatch.porting.reasons import reason_for
         ("ray.rllib.examples.utils", "add_rllib_example_script_args", "copy what you need"),
         ("ray.tune", "Tuner", "algo.train"),
         ("ray", "init", "no cluster"),
+        ("ray.rllib.utils.metrics", "NUM_AGENT_STEPS_SAMPLED", "several agents"),
         ("ray", "serve", "nothing here takes the place"),
         ("ray.rllib.core", "COMPONENT_RL_MODULES", "no such name in epibatch.core"),
         ("ray.rllib.core", "Colums", "the nearest is Columns"),

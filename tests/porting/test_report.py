@@ -8,7 +8,7 @@ from rich.console import Console
 from epibatch.porting import port_source
 from epibatch.porting.report import show_ported, summary
 
-TEXT = "from ray.rllib.core import Columns, Nothing\nimport ray\nray.init(a=[bold])\n"
+TEXT = "from ray.rllib.core import Columns, Nothing\nimport ray\nray.init(a=[Nothing])\n"
 
 
 def shown(*, written=False, **console):
@@ -40,10 +40,10 @@ def test_a_terminal_gets_colours():
 @pytest.mark.parametrize(
     ("sources", "write", "sentence"),
     [
-        ([TEXT], False, "1 import to change in 1 file, 2 names left to do by hand; --write changes it"),
-        ([TEXT], True, "1 import changed in 1 file, 2 names left to do by hand"),
+        ([TEXT], False, "1 import to change in 1 file, 2 places left to do by hand; --write changes it"),
+        ([TEXT], True, "1 import changed in 1 file, 2 places left to do by hand"),
         (["import ray.rllib.core as c\n"] * 2, False, "2 imports to change in 2 files, nothing left to do by hand; "),
-        (["import ray\n", ""], True, "no imports to change, 1 name left to do by hand"),
+        (["import ray\n", ""], True, "no imports to change, 1 place left to do by hand"),
         ([""], False, "no imports to change, nothing left to do by hand"),
     ],
 )

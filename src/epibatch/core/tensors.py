@@ -10,7 +10,12 @@ import torch
 
 from epibatch.core.errors import ColumnError, explain
 
-__all__ = ["convert_to_numpy", "convert_to_torch_tensor", "try_import_torch"]
+__all__ = ["FLOAT_MAX", "FLOAT_MIN", "convert_to_numpy", "convert_to_torch_tensor", "try_import_torch"]
+
+FLOAT_MIN = -3.4e38
+"""A logit that makes an action impossible: nearly the least float32, so that sums of it do not overflow at once."""
+FLOAT_MAX = 3.4e38
+"""Nearly the greatest float32."""
 
 _KEPT_KINDS = "OSUMmV"  # objects, strings, times, records: no tensor can hold them
 _FLOATS_TO_HALVE = "dg"  # float64 and longer

@@ -23,6 +23,9 @@ __all__ = ["Leftover", "PortedSource", "port_source"]
 _Left = tuple[int, str, str, int | None]
 """Line, name, reason, and on which line of the statements that take the place of its own it will stand."""
 
+_ANNOTATION = 200
+"""Strings as long as this are prose."""
+
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 
 
@@ -102,6 +105,7 @@ def port_source(text: str, name: str = "module.py") -> PortedSource:
     edits: list[_Edit] = []
     left: list[_Left] = []
     stars: list[tuple[int, str]] = []
+    used = _used_names(tree)
     for node in ast.walk(tree):
         if not isinstance(node, (ast.Import, ast.ImportFrom)) or not _is_of_ray(node):
             continue
@@ -112,7 +116,7 @@ def port_source(text: str, name: str = "module.py") -> PortedSource:
         if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and not ported.missing:
             stars.append((node.lineno, node.module or ""))
         for position in ported.missing:
-            left.append((*_missing(node, position), ported.rest_line))
+            left.append((*_missing(node, position, used), ported.rest_line))
     left += [(*use, None) for use in uses_of_ray(tree)]
     left += [(line, name, reason, None) for line, name, reason in _not_in_stars(tree, stars)]
     left = _without_used_imports(left, tree)
@@ -132,14 +136,23 @@ def _port(node: ast.Import | ast.ImportFrom, text: str, start: int, end: int) ->
     return port_from_import(node, source, re.split(r"[\r\n]", text[:start])[-1], behind[0] if behind else "")
 
 
-def _missing(node: ast.Import | ast.ImportFrom, position: int) -> tuple[int, str, str]:
+def _missing(node: ast.Import | ast.ImportFrom, position: int, used: set[str]) -> tuple[int, str, str]:
     alias = node.names[position]
     if isinstance(node, ast.Import):
         parent, _, leaf = alias.name.rpartition(".")
         reason = "not needed any more if nothing below uses it" if alias.name == "ray" else reason_for(parent, leaf)
         return node.lineno, alias.name, reason
     name = "" if alias.name == "*" else alias.name
-    return alias.lineno, f"{node.module}.{alias.name}", reason_for(node.module or "", name)
+    unused = name and (alias.asname or name) not in used
+    reason = reason_for(node.module or "", name)
+    return alias.lineno, f"{node.module}.{alias.name}", f"not used below: delete it ({reason})" if unused else reason
+
+
+def _used_names(tree: ast.Module) -> set[str]:
+    """Every name that stands in the code, and every word of its strings, which may be annotations or exports."""
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    strings = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return names.union(*(re.findall(r"\w+", string) for string in strings if len(string) < _ANNOTATION))
 
 
 def _without_used_imports(left: list[_Left], tree: ast.Module) -> list[_Left]:

@@ -25,6 +25,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
     (r"ray\.rllib\.examples\b.*", EXAMPLES),
     (r".*\b(multi_agent|pettingzoo|agent_to_module|module_to_agent)\w*(\..*)?", SEVERAL_AGENTS),
     (r".*\.(MultiAgent|PettingZoo|ParallelPettingZoo|AgentToModule|ModuleToAgent|make_multi_agent)\w*", SEVERAL_AGENTS),
+    (r"ray\.rllib\.utils\.metrics\.(\w+\.)*\w*AGENT_STEPS\w*", SEVERAL_AGENTS),
     (r"ray\.rllib\.utils\.replay_buffers\b.*", REPLAY),
     (r"ray\.rllib\.offline\b.*", OFFLINE),
     (r"ray\.rllib\.connectors\.(action|agent|connector|registry|util)(\..*)?", OLD_STACK),

@@ -47,7 +47,7 @@ def summary(ported: Sequence[PortedSource], *, write: bool) -> str:
     changes = sum(one.imports for one in ported)
     files = sum(one.text != one.original for one in ported)
     left = sum(len(one.leftovers) for one in ported)
-    by_hand = f"{_count(left, 'name')} left to do by hand" if left else "nothing left to do by hand"
+    by_hand = f"{_count(left, 'place')} left to do by hand" if left else "nothing left to do by hand"
     if not files:
         return f"no imports to change, {by_hand}"
     if write:
