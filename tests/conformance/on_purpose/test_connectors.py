@@ -14,6 +14,7 @@ from epibatch.core.errors import (
     LookbackError,
     PieceError,
     PipelineError,
+    SpaceError,
     UnknownNameError,
 )
 from faults.pieces import DISCRETE, filtered, rounded, user_piece, wired
@@ -175,3 +176,12 @@ def test_what_a_piece_keeps_of_a_column(library: Any) -> Any:
     *before, batching = learner_pieces(library)
     batch = learned(library, [*before, keep, batching], [chunk(library)])
     return bool(np.shares_memory(kept[0], batch["rewards"]))
+
+
+@probe("preprocessed-space", ours=Raises(SpaceError, "recompute_output_observation_space"), theirs=(1,))
+def test_a_preprocessed_row_of_another_shape(library: Any) -> Any:
+    base = library.module("connectors.env_to_module.observation_preprocessor").SingleAgentObservationPreprocessor
+    first = type("First", (base,), {"preprocess": lambda self, observation, episode: observation[:1]})
+    episode = library.SingleAgentEpisode(observations=[np.zeros(2, np.float32)])
+    first(gym.spaces.Box(-1, 1, (2,)), DISCRETE)(rl_module=None, batch={}, episodes=[episode], shared_data={})
+    return episode.get_observations(-1).shape
