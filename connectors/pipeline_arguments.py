@@ -10,6 +10,7 @@ import gymnasium as gym
 from epibatch.core.errors import (
     BatchLayoutError,
     CheckpointError,
+    NotAvailableError,
     PieceError,
     PipelineError,
     SpaceError,
@@ -20,6 +21,8 @@ from epibatch.core.errors import (
 from ..episodes.vector_episodes import VectorEpisodes
 
 __all__ = ["are_episodes", "check_batch", "check_pipeline_arguments", "check_state", "no_episodes"]
+
+_SEVERAL_AGENTS = "agent_episodes"  # what only multi-agent episodes have, RLlib's too
 
 
 def check_pipeline_arguments(
@@ -63,15 +66,29 @@ def check_pipeline_arguments(
 def are_episodes(episodes: Any) -> bool:
     """Whether this is a sequence of episodes; only a list is looked at item by item."""
     if type(episodes) is list:
-        return all(hasattr(kind, "get_observations") for kind in set(map(type, episodes)))
+        return all(map(_is_episode, set(map(type, episodes))))
     if type(episodes) is VectorEpisodes:
         return True
     return isinstance(episodes, Sequence) and not isinstance(episodes, (str, bytes))
 
 
-def no_episodes(pipeline: Any, found: Any) -> PipelineError:
-    """The error for something else than a sequence of episodes."""
+def _is_episode(kind: type) -> bool:
+    return hasattr(kind, "get_observations") and not hasattr(kind, _SEVERAL_AGENTS)
+
+
+def no_episodes(pipeline: Any, found: Any) -> PipelineError | NotAvailableError:
+    """The error for something else than a sequence of single-agent episodes."""
     items = f"a {type(found).__name__}"
+    given = found if isinstance(found, Sequence) else [found]
+    if any(hasattr(one, _SEVERAL_AGENTS) for one in given):
+        return NotAvailableError(
+            explain(
+                f"{type(pipeline).__name__}(episodes=...)",
+                expected="a list of SingleAgentEpisode: pipelines for several agents are not available yet",
+                found="a multi-agent episode",
+                do="pass [segment.episode for segment in episode.segments]",
+            )
+        )
     if isinstance(found, Sequence):
         strangers = [i for i, one in enumerate(found) if not hasattr(one, "get_observations")]
         items += f" of {type(found[strangers[0]]).__name__} at position {strangers[0]}" if strangers else ""

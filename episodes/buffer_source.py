@@ -13,7 +13,10 @@ __all__ = ["NOTHING", "BufferSource"]
 
 
 class _Nothing:
-    """Marks the absence of a row (None is a legal observation)."""
+    """Marks the absence of a row (None is a legal observation); copies of it are the mark itself."""
+
+    def __reduce__(self) -> str:
+        return "NOTHING"
 
 
 NOTHING: Final = _Nothing()

@@ -17,7 +17,7 @@ from .infos_buffer import InfosBuffer
 if TYPE_CHECKING:
     from .single_agent_episode import SingleAgentEpisode
 
-__all__ = ["cut_episode", "join_episode", "slice_episode"]
+__all__ = ["check_continues", "cut_episode", "join_episode", "slice_episode"]
 
 
 def cut_episode(episode: SingleAgentEpisode, len_lookback_buffer: int) -> SingleAgentEpisode:
@@ -103,7 +103,7 @@ def join_episode(episode: SingleAgentEpisode, other: SingleAgentEpisode) -> None
                 do="pass a SingleAgentEpisode",
             )
         )
-    _check_continues(episode, other)
+    check_continues(episode, other)
     if type(episode.infos) is not InfosBuffer:
         episode.own_columns()
     episode.infos.pop()
@@ -129,7 +129,13 @@ def _join_columns(episode: SingleAgentEpisode, other: SingleAgentEpisode) -> Non
         episode.extra_model_outputs[key].concat(column)
 
 
-def _check_continues(episode: SingleAgentEpisode, other: SingleAgentEpisode) -> None:
+def check_continues(episode: SingleAgentEpisode, other: SingleAgentEpisode) -> None:
+    """Check that a chunk can be joined to another one.
+
+    Raises:
+        EpisodeStateError: it does not go on where the other one stops.
+        ColumnError: its rows are nested differently.
+    """
     tests = (
         (not episode.is_done, "a running episode", f"one that ended at t={episode.t}"),
         (episode.id_ == other.id_, f"a chunk of episode {episode.id_}", f"one of {other.id_}"),

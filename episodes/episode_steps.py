@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _ARRAY = np.ndarray
 
-__all__ = ["add_step", "check_observation", "not_steppable", "put_step"]
+__all__ = ["add_step", "check_observation", "not_steppable", "put_step", "take_back_step"]
 
 
 def put_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward: Any, extras: dict[str, Any]) -> bool:
@@ -114,6 +114,22 @@ def _add_rest(episode: SingleAgentEpisode, observation: Any, late: list[tuple[Gr
         raise
     for planned, plan in plans:
         planned.add(plan)
+
+
+def take_back_step(episode: SingleAgentEpisode) -> None:
+    """Take the newest step out of a running episode that owns its columns."""
+    first = episode.rewards.len_incl_lookback() == 1
+    episode.infos.pop()
+    episode.observations.drop_last()
+    episode.observations.provisional = True
+    episode.is_terminated = episode.is_truncated = False
+    if first:
+        episode.actions = InfiniteLookbackBuffer(None, 0, episode.action_space)
+        episode.rewards, episode.extra_model_outputs = InfiniteLookbackBuffer(), {}
+        episode.t_started = episode.t_started
+        return
+    for column in (episode.actions, episode.rewards, *episode.extra_model_outputs.values()):
+        column.drop_last()
 
 
 def not_steppable(episode: SingleAgentEpisode) -> EpisodeStateError:

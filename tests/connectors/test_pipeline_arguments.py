@@ -7,8 +7,15 @@ import pytest
 from epibatch.connectors.common import BatchIndividualItems, FrameStacking
 from epibatch.connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from epibatch.connectors.learner import AddObservationsFromEpisodesToBatch, LearnerConnectorPipeline
-from epibatch.core.errors import BatchLayoutError, CheckpointError, PieceError, PipelineError, SpaceError
-from epibatch.episodes import SingleAgentEpisode
+from epibatch.core.errors import (
+    BatchLayoutError,
+    CheckpointError,
+    NotAvailableError,
+    PieceError,
+    PipelineError,
+    SpaceError,
+)
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 
 def episode():
@@ -84,3 +91,14 @@ def test_what_is_no_batch(batch):
 def test_what_is_no_state(state):
     with pytest.raises(CheckpointError, match=r"LearnerConnectorPipeline\.set_state"):
         pipeline().set_state(state)
+
+
+def test_episodes_of_several_agents_are_refused_and_their_single_agent_ones_are_not():
+    several = MultiAgentEpisode()
+    several.add_env_reset(observations={"a": np.zeros(2), "b": np.ones(2)})
+    several.add_env_step({"a": np.zeros(2), "b": np.ones(2)}, {"a": 0, "b": 1}, {"a": 0.0, "b": 1.0})
+    for given in ([several], several, [episode(), several]):
+        with pytest.raises(NotAvailableError, match="several agents are not available yet"):
+            pipeline()(rl_module=None, batch={}, episodes=given)
+    batch = pipeline()(rl_module=None, batch={}, episodes=[segment.episode for segment in several.segments])
+    assert batch["obs"].tolist() == [[0, 0], [1, 1]]

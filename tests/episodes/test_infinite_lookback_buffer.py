@@ -348,3 +348,10 @@ def test_a_committed_row_before_a_raw_newest_one_is_written_in_its_place() -> No
     buffer.stage("raw")
     buffer.set(9.0, at_indices=-2)
     assert buffer.get([0, 1]).tolist() == [1.0, 9.0] and buffer.get(-1) == "raw"
+
+
+def test_columns_without_rows_are_equal_whatever_was_in_them():
+    emptied = InfiniteLookbackBuffer([1.0])
+    emptied.pop()
+    assert emptied == InfiniteLookbackBuffer() == InfiniteLookbackBuffer(["text"]).copy_rows(range(0), 0)
+    assert emptied != InfiniteLookbackBuffer([1.0])

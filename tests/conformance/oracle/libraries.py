@@ -11,6 +11,7 @@ from typing import Any
 # name -> (module of RLlib, module of epibatch)
 HOMES = {
     "SingleAgentEpisode": ("ray.rllib.env.single_agent_episode", "epibatch.episodes.single_agent_episode"),
+    "MultiAgentEpisode": ("ray.rllib.env.multi_agent_episode", "epibatch.episodes.multi_agent_episode"),
     "InfiniteLookbackBuffer": ("ray.rllib.env.utils.infinite_lookback_buffer", "epibatch.episodes"),
     "Columns": ("ray.rllib.core.columns", "epibatch.core.columns"),
     "ConnectorV2": ("ray.rllib.connectors.connector_v2", "epibatch.connectors.connector_v2"),

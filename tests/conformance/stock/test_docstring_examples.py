@@ -47,10 +47,9 @@ NOT_HERE: dict[str, str] = {
 """Example -> what `epibatch port` says about a name that it needs."""
 
 STOPS: dict[str, tuple[type[Exception], str]] = {
-    "connectors.common.flatten_observations.FlattenObservations": (NotImplementedError, "a multi-agent episode"),
-    "connectors.connector_v2.ConnectorV2.add_batch_item": (NotImplementedError, "a multi-agent episode"),
-    "connectors.connector_v2.ConnectorV2.add_n_batch_items": (NotImplementedError, "a multi-agent episode"),
-    "env.multi_agent_episode.MultiAgentEpisode.slice": (NotImplementedError, "a multi-agent episode"),
+    "connectors.common.flatten_observations.FlattenObservations": (TypeError, "agent_ids"),
+    # It gives rewards for one env step more than actions.
+    "env.multi_agent_episode.MultiAgentEpisode.slice": (ValueError, "4 of actions, 5 of rewards"),
     # These two were never complete: they name a type that they do not import.
     "connectors.connector.AgentConnector": (NameError, "AgentConnectorDataType"),
     "connectors.connector.AgentConnector#1": (NameError, "AgentConnectorDataType"),

@@ -1,0 +1,73 @@
+"""What a multi-agent episode says about itself."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from epibatch.episodes import MultiAgentEpisode
+
+
+def turns() -> MultiAgentEpisode:
+    episode = MultiAgentEpisode(id_="game")
+    episode.add_env_reset(observations={"player": 0.0})
+    episode.add_env_step({"o": 1.0}, {"player": 1}, {"player": 0.5}, extra_model_outputs={"player": {"v": 2.0}})
+    episode.add_env_step({"player": 2.0}, {"o": 2}, {"player": 0.25}, extra_model_outputs={"o": {"v": 3.0}})
+    return episode
+
+
+def test_agents_come_in_the_order_of_their_first_observation() -> None:
+    episode = MultiAgentEpisode()
+    episode.add_env_reset(observations={"z": 0.0, "m": 0.0})
+    episode.add_env_step({"z": 1.0}, {"z": 0}, {"z": 0.0, "early": 1.0, "other": 1.0})
+    episode.add_env_step({"a": 1.0, "early": 0.0, "z": 1.0}, {"z": 0}, {"z": 0.0})
+    episode.add_env_step({"other": 0.0}, {}, {})
+    order = ["z", "m", "a", "early", "other"]
+    assert [*episode.agent_ids] == [*episode.agent_episodes] == [*episode.agent_episode_ids] == order
+    assert [segment.agent_id for segment in episode.segments] == order
+    assert episode.agent_ids == set(order) and episode.agent_ids - {"z"} == set(order[1:])
+    assert [*episode.cut().agent_ids] == order
+
+
+def test_agent_episodes_cannot_be_replaced_in_silence() -> None:
+    with pytest.raises(TypeError):
+        turns().agent_episodes["o"] = None  # type: ignore[index]
+
+
+def test_what_is_pending() -> None:
+    episode = turns()
+    assert episode.pending_actions == {"o": 2}
+    assert episode.pending_extra_model_outputs == {"o": {"v": 3.0}}
+    assert episode.pending_rewards == {}
+    assert (episode.get_return(), episode.agent_steps()) == (0.75, 1)
+
+
+def test_the_map_of_env_steps_starts_with_the_lookback() -> None:
+    chunk = turns().cut(1)
+    chunk.add_env_step({"o": 3.0}, {"player": 0}, {"player": 0.0}, extra_model_outputs={"player": {"v": 0.0}})
+    rows = {agent: row.data for agent, row in chunk.env_t_to_agent_t.items()}
+    assert rows == {"player": ["S", 1, "S"], "o": [0, "S", 1]}
+    assert chunk.env_t_to_agent_t["o"].get(-1, neg_index_as_lookback=True) == 0
+    assert chunk.agent_t_started == {"player": 1, "o": 0}
+
+
+def test_print_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    turns().cut(1).print()
+    assert capsys.readouterr().out.splitlines() == [
+        "ts       -1    0",
+        "player         x",
+        "o         x",
+    ]
+    MultiAgentEpisode().print()
+    assert capsys.readouterr().out == "ts    0\n"
+
+
+def test_duration_counts_from_the_reset() -> None:
+    assert MultiAgentEpisode().get_duration_s() == 0.0
+    episode = MultiAgentEpisode()
+    episode.add_env_reset(observations={"a": 0.0})
+    time.sleep(0.01)
+    episode.add_env_step({"a": 1.0}, {"a": 0}, {"a": 0.0})
+    assert episode.get_duration_s() >= 0.01
+    assert episode.cut().get_duration_s() == episode.get_duration_s()
