@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain, nearest
+from epibatch.core.errors import ColumnError, EpisodeError, explain, nearest
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ..episodes.column_parts import ColumnParts
@@ -85,6 +85,8 @@ def _gathered(call: Call, name: str, plus_one: bool, last: Any) -> Any:
         data = _from_list(call, name, plus_one)
     _refuse_ragged(call, name, data, plus_one)
     if plus_one and last is not None and call.lengthened is None:
+        if isinstance(last, float):  # integers become floats, float32 stays
+            data = map_struct(lambda leaf: leaf.astype(np.result_type(leaf.dtype, last), copy=False), data)
         ends = np.cumsum(call.lengths + 1) - 1
         for leaf in flatten(data)[0]:
             leaf[ends] = last
@@ -137,6 +139,15 @@ def _from_list(call: Call, name: str, plus_one: bool) -> Any:
             parts.append([leaf[-1:] for leaf in rows])
     if not regular:
         return _irregular(call, name, more, repeat)
+    if not shape:
+        raise EpisodeError(
+            explain(
+                f"column {name!r}",
+                expected="a step in one of the episodes, which shows what the column holds",
+                found=f"{len(call.episodes)} without steps",
+                do="leave out episodes without steps: [episode for episode in episodes if len(episode)]",
+            )
+        )
     return unflatten(form, [np.concatenate(column) for column in zip(*parts)])
 
 

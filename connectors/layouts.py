@@ -149,7 +149,7 @@ def _join_tagged(name: str, items: list[list[Any]]) -> EpisodeColumn | None:
     flat = [item for own in items for item in own]
     if set(map(type, flat)) != {BatchedNdArray} or name == Columns.INFOS:
         return None
-    if len({item.shape[1:] for item in flat}) != 1 or flat[0].dtype.kind not in "biufc":
+    if len({item.shape[1:] for item in flat}) != 1 or flat[0].dtype.kind not in "biufcO":
         return None
     if not all(item.ndim for item in flat):
         return None

@@ -107,7 +107,7 @@ class ColumnParts:
     def rows_and_bytes(self) -> tuple[int, int]:
         """How many rows `joined` gives, and the bytes of all its arrays."""
         rows = sum(self.counts) + len(self.counts) * self._bootstrap
-        row = sum(math.prod(own[0].shape[1:]) * np.result_type(*own).itemsize for own in self.leaves)
+        row = sum(math.prod(own[0].shape[1:]) * self._with_last(np.result_type(*own)).itemsize for own in self.leaves)
         return rows, rows * row
 
     def joined(self, gaps: Sequence[int] | None = None, *, halved: bool = False) -> Any:
@@ -124,10 +124,14 @@ class ColumnParts:
             behind = [gap + 1 for gap in behind]
         return unflatten(self.form, [self._spread(parts, behind, _narrow(parts, halved)) for parts in self.leaves])
 
+    def _with_last(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """The type of a column that has the bootstrap value too: a float makes integers floats."""
+        return np.result_type(dtype, self._last) if isinstance(self._last, float) else dtype
+
     def _spread(self, parts: list[Leaf], behind: list[int], dtype: Any) -> Leaf:
         """Join with `behind` rows after each part, the first of which may be the bootstrap row."""
         first = parts[0]
-        zeros = np.zeros((max(behind), *first.shape[1:]), first.dtype)
+        zeros = np.zeros((max(behind), *first.shape[1:]), self._with_last(first.dtype))
         fillers = {count: zeros[:count] for count in set(behind)}
         woven = [first] * (2 * len(parts))
         woven[::2], woven[1::2] = parts, [fillers[count] for count in behind]

@@ -61,10 +61,10 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
             return batch
         initial = self._initial(call)
         states, counts = self._before_each_sequence(call, initial)
-        batch[Columns.STATE_IN] = EpisodeColumn(states, counts, single=True)
+        batch[Columns.STATE_IN] = EpisodeColumn(states, counts)
         if Columns.NEXT_OBS in batch:
             later, _ = self._before_each_sequence(call, initial, shift=1)
-            batch[Columns.NEXT_STATE_IN] = EpisodeColumn(later, counts, single=True)
+            batch[Columns.NEXT_STATE_IN] = EpisodeColumn(later, counts)
         return batch
 
     def _initial(self, call: Call) -> Any:
@@ -75,6 +75,8 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         form = state_layout(call.rl_module).form
         recording = call.recording
         found = _newest_of_each(call.episodes) if recording is None else recording.latest_output(Columns.STATE_OUT)
+        if recording is None and (found is None or found[1] is not None):
+            _refuse_lost_states(call)
         if found is None:
             return map_struct(lambda leaf: np.repeat(leaf[None], len(call.episodes), axis=0), self._initial(call))
         rows, has = found
@@ -148,6 +150,21 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
             leaves = _states(call.episodes[chunk], low, int(at[-1]) + 1, form)
             parts.append([leaf[at - low] for leaf in leaves])
         return [np.concatenate(leaf) for leaf in zip(*parts)]
+
+
+def _refuse_lost_states(call: Call) -> None:
+    """Raise for an episode that recorded states before this chunk, of which it kept none."""
+    for chunk, episode in enumerate(call.episodes):
+        column = episode.extra_model_outputs.get(Columns.STATE_OUT)
+        if episode.t_started and column is not None and not column.len_incl_lookback():
+            raise LookbackError(
+                explain(
+                    f"AddStatesFromEpisodesToBatch, {call.describe(chunk)} that goes on at t={episode.t_started}",
+                    expected="the newest state, in the chunk or its lookback",
+                    found="no lookback",
+                    do="cut episodes with len_lookback_buffer=1 or more",
+                )
+            )
 
 
 def _states(episode: Any, start: int, stop: int, form: Form) -> list[Any]:

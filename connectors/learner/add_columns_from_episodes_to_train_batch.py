@@ -40,12 +40,12 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
         """Add the columns."""
         if not len(call.episodes):
             return batch
-        for name, last in ((Columns.ACTIONS, None), (Columns.REWARDS, 0)):
+        for name, last in ((Columns.ACTIONS, None), (Columns.REWARDS, 0.0)):
             if name not in batch:
                 batch[name] = gather_column(call, name, last=last)
         for name, flags in zip((Columns.TERMINATEDS, Columns.TRUNCATEDS), _flags(call)):
             if name not in batch:
-                batch[name] = EpisodeColumn(flags, call.counts)
+                batch[name] = EpisodeColumn(flags, call.counts, single=True)
         for name in output_keys(call):
             if name not in batch and name not in (Columns.STATE_IN, Columns.STATE_OUT):
                 batch[name] = gather_column(call, name)

@@ -64,7 +64,7 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
             (Columns.TRUNCATEDS, truncateds),
         ):
             if name not in batch:
-                batch[name] = EpisodeColumn(flags, counts)
+                batch[name] = EpisodeColumn(flags, counts, single=True)
         return batch
 
     def _without_last(self, chunk: int, call: Call) -> ColumnError:

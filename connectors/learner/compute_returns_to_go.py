@@ -68,6 +68,6 @@ class ComputeReturnsToGo(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column."""
-        rewards = gather(call, Columns.REWARDS, plus_one=call.plus_one, last=0)
+        rewards = gather(call, Columns.REWARDS, plus_one=call.plus_one, last=0.0)
         batch[Columns.RETURNS_TO_GO] = EpisodeColumn(discounted_sums(rewards, call.counts, self.gamma), call.counts)
         return batch

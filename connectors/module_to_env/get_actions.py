@@ -24,9 +24,9 @@ _DRAWN = {Columns.ACTION_DIST_INPUTS, Columns.ACTIONS, Columns.ACTION_LOGP}
 class GetActions(ColumnarPiece):
     """Adds `actions` and `action_logp` from `action_dist_inputs`.
 
-    With `explore` actions are sampled from the module's exploration distribution, otherwise its
-    inference distribution's most likely action is taken. Actions that the module gave itself stay;
-    their log-probability is added if the inputs are there.
+    With `explore` actions are sampled from the module's exploration distribution; without, and where
+    nothing is said (None), its inference distribution's most likely action is taken. Actions that the
+    module gave itself stay; their log-probability is added if the inputs are there.
 
     Args:
         input_observation_space: Space of one observation.
@@ -75,17 +75,17 @@ class GetActions(ColumnarPiece):
             inputs = batch[Columns.ACTION_DIST_INPUTS]
         module = acting_module(call.rl_module)
         self._check_width(module, inputs)
-        if call.explore is False:
+        if not call.explore:
             distribution = module.get_inference_action_dist_cls().from_logits(inputs)
         else:
             distribution = module.get_exploration_action_dist_cls().from_logits(inputs)
         if Columns.ACTIONS not in batch:
-            if call.explore is False:
+            if not call.explore:
                 distribution = distribution.to_deterministic()
             batch[Columns.ACTIONS] = self._sample(distribution)
         if Columns.ACTION_LOGP not in batch:
             logp = batch[Columns.ACTION_LOGP] = distribution.logp(batch[Columns.ACTIONS])
-            checked = inputs if call.explore is False else logp  # a greedy action's probability is 1 whatever it is
+            checked = logp if call.explore else inputs  # a greedy action's probability is 1 whatever it is
             if checked.is_cpu and _has_nan(checked):
                 raise self._not_a_number(module, checked)
         return batch

@@ -11,7 +11,7 @@ from epibatch.connectors import ConnectorV2
 from epibatch.connectors.call import Call
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems
 from epibatch.connectors.episode_column import EpisodeColumn
-from epibatch.connectors.layouts import hand_out, to_columns, to_plain
+from epibatch.connectors.layouts import collect, hand_out, to_columns, to_plain
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import ColumnError
 from epibatch.core.spaces import BatchedNdArray
@@ -135,3 +135,10 @@ def test_tagged_items_of_several_shapes_name_their_episodes():
     column = {A: [BatchedNdArray(np.zeros((2, 2)))], D: [BatchedNdArray(np.zeros((2, 3)))]}
     with pytest.raises(ColumnError, match=r"shape \(2,\), as in episode 'a'[\s\S]*shape \(3,\) in episode 'd'"):
         to_columns({"x": column}, call())
+
+
+def test_tagged_arrays_of_objects_stay_arrays():
+    items = [[np.array(["a", "b"], object).view(BatchedNdArray)], [np.array(["c"], object).view(BatchedNdArray)]]
+    call = Call(rl_module=None, episodes=[SingleAgentEpisode(id_="a"), SingleAgentEpisode(id_="b")])
+    column = collect("notes", dict(zip(call.keys, items)), call)
+    assert column.data.dtype == object and column.data.tolist() == ["a", "b", "c"] and column.counts.tolist() == [2, 1]

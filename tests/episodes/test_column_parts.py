@@ -70,7 +70,7 @@ def test_joined_as_if_laid_down_row_after_row(data):
         for count in counts
     ]
     gaps = [data.draw(st.integers(0, 4)) for _ in counts] if data.draw(st.booleans()) else None
-    bootstrap, last = data.draw(st.booleans()), data.draw(st.sampled_from([None, 0]))
+    bootstrap, last = data.draw(st.booleans()), data.draw(st.sampled_from([None, 0, 0.0]))
     parts = ColumnParts.of(columns, counts)
     assert parts is not None
     joined = (parts.with_bootstraps(last) if bootstrap else parts).joined(gaps)

@@ -311,3 +311,14 @@ def test_an_observation_of_another_nesting_is_refused_without_loss() -> None:
         refused()
     episode.validate()
     np.testing.assert_array_equal(episode.get_observations(slice(0, 2))["x"], [0, 1])
+
+
+def test_nested_observations_can_be_written_back() -> None:
+    space = gym.spaces.Dict(a=gym.spaces.Discrete(9), b=BOX)
+    rows = [{"a": i, "b": np.full(2, i, np.float32)} for i in range(3)]
+    episode = SingleAgentEpisode(
+        observations=rows, actions=[0, 0], rewards=[0.0, 0.0], observation_space=space, len_lookback_buffer=0
+    ).to_numpy()
+    episode.set_observations(new_data=episode.get_observations(-1), at_indices=0)
+    assert episode.get_observations()["a"].tolist() == [2, 1, 2]
+    assert episode.get_observations()["b"].tolist() == [[2, 2], [1, 1], [2, 2]]

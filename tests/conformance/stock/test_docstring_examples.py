@@ -57,7 +57,9 @@ STOPS: dict[str, tuple[type[Exception], str]] = {
 """Example -> the error at which it stops; what stands in front of that has run, with its checks."""
 
 NEXT = "connectors.learner.add_next_observations_from_episodes_to_train_batch"
+STATES = "connectors.common.add_states_from_episodes_to_batch"
 ARRAYS: dict[str, str] = {
+    f"{STATES}.AddStatesFromEpisodesToBatch": "y does not have the same length as x",
     f"{NEXT}.AddNextObservationsFromEpisodesToTrainBatch": "y needs to be a tuple/list as well",
     "env.single_agent_episode.SingleAgentEpisode.to_numpy": r"assert not episode\.is_numpy",
 }

@@ -190,3 +190,15 @@ def test_a_state_that_is_a_plain_number(lab):
     episodes = [running, lab.episode("b", 0, numpy=False, extra_model_outputs={"state_out": []})]
     seen = lab.columns("env_to_module", pieces, episodes, rl_module=module)
     assert {key: rows.tolist() for key, rows in seen["state_in"].items()} == {("a",): [-1.0], ("b",): [0.5]}
+
+
+def test_plain_pieces_see_one_array_of_states_per_chunk(lab):
+    seen = lab.see("learner", learner_pieces(), [lab.episode("a", 7, state=2)], rl_module=lab.module(2, 3))
+    (item,) = seen["state_in"]["a",]
+    assert type(item["h"]).__name__ == "BatchedNdArray" and item["h"].shape == (3, 2)
+
+
+def test_acting_goes_not_on_from_the_initial_state_in_the_middle_of_an_episode(lab):
+    lost = lab.episode("a", 0, t_started=3, state=2)
+    with pytest.raises(LookbackError, match=r"goes on at t=3[\s\S]*len_lookback_buffer=1"):
+        env_states(lab, [lab.episode("b", 1, state=2), lost], lab.module(2))

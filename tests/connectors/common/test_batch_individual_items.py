@@ -160,3 +160,10 @@ def test_several_agents_are_refused():
     assert BatchIndividualItems(multi_agent=False)(batch={}, episodes=[]) == {}
     with pytest.raises(NotAvailableError, match="several agents"):
         BatchIndividualItems(multi_agent=True)
+
+
+def test_the_row_map_has_one_entry_per_row_of_nested_observations_too(lab):
+    episodes = [lab.episode(id_, n, observations=[{"x": i} for i in range(n + 1)]) for id_, n in (("a", 2), ("b", 1))]
+    shared = {}
+    lab.run("learner", learner_pieces(), episodes, rl_module=lab.module(), shared_data=shared)
+    assert list(shared["memorized_map_structure"]) == ["a", "a", "b"]

@@ -93,3 +93,29 @@ def test_a_leaf_whose_shape_changes_is_named(lab):
 def test_unknown_keywords_are_refused():
     with pytest.raises(TypeError, match="columns"):
         AddColumnsFromEpisodesToTrainBatch(columns=["rewards"])
+
+
+@pytest.mark.parametrize("ppo", [False, True])
+def test_plain_pieces_see_one_flag_per_step(lab, ppo):
+    bootstrap = lab.defaults("learner", ppo=True)[:1] if ppo else []
+    seen = lab.see("learner", [*bootstrap, *pieces()], [lab.episode("a", 2, end="terminated")])
+    assert seen["terminateds"]["a",] == [False, True, False][: 2 + ppo]
+    assert [type(column["a",]) for column in seen.values()] == [list] * len(seen)
+    assert [len(seen[name]["a",]) for name in ("truncateds", "rewards")] == [2 + ppo, 1]
+
+
+def test_integer_rewards_become_floats_where_a_bootstrap_row_has_none(lab):
+    chain = lab.defaults("learner", ppo=True)[:-2]  # without tensors and advantages
+    batch = lab.run("learner", chain, [lab.episode("a", 2, rewards=[3, 4])], rl_module=lab.module())
+    assert batch["rewards"].dtype == np.float64 and batch["rewards"].tolist() == [3.0, 4.0, 0.0]
+
+
+def test_outputs_that_are_no_numbers_stay_objects(lab):
+    episode = lab.episode("a", 2, extra_model_outputs={"notes": ["x", "longer"]})
+    notes = lab.columns("learner", pieces(), [episode])["notes"]["a",]
+    assert notes.dtype == object and notes.tolist() == ["x", "longer"]
+
+
+def test_by_itself_it_says_that_no_episode_has_a_step(lab):
+    with pytest.raises(EpibatchError, match=r"column 'actions'[\s\S]*leave out episodes without steps"):
+        AddColumnsFromEpisodesToTrainBatch()(batch={}, episodes=[lab.episode("a", 0)])

@@ -116,3 +116,9 @@ def test_values_of_another_shape_are_refused_with_the_module_named(lab, values, 
     module["default_policy"].compute_values = lambda batch, embeddings=None: values(batch["obs"])
     with pytest.raises(EpibatchError, match=rf"compute_values[\s\S]*shape \[6\][\s\S]*{found}[\s\S]*{do}"):
         lab.run("learner", lab.defaults("learner", ppo=True), [lab.episode("a", 5)], rl_module=module)
+
+
+def test_targets_of_bootstrap_rows_are_their_values(lab):
+    batch = run(lab, [lab.episode("a", 2), lab.episode("b", 1, offset=50, end="terminated")])
+    behind = ~batch["loss_mask"]
+    assert batch["value_targets"][behind].tolist() == batch["obs"][behind, 0].tolist() == [2.0, 51.0]

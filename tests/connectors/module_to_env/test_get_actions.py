@@ -140,3 +140,11 @@ def test_inputs_that_are_no_numbers_are_refused_and_arrays_are_taken(lab):
     call["explore"] = True
     batch = lab.call(GetActions(), {"action_dist_inputs": np.array([[0.0, 99.0]], np.float32)}, **call)
     assert batch["actions"].tolist() == [1]
+
+
+def test_where_nothing_is_said_actions_are_the_greedy_ones(lab):
+    for _ in range(20):
+        batch = {"action_dist_inputs": LOGITS}
+        chunk = lab.episode(numpy=False)
+        result = lab.call(GetActions(), batch, episodes=[chunk], rl_module=lab.module(), explore=None)
+        assert result["actions"].tolist() == [1, 0, 1]

@@ -89,3 +89,8 @@ def test_a_module_that_gives_actions_itself_needs_no_get_actions(lab):
 def test_unknown_keywords_are_refused():
     with pytest.raises(TypeError, match="normalise_actions"):
         NormalizeAndClipActions(normalise_actions=True, clip_actions=False)
+
+
+def test_the_column_is_there_without_scaling_too(lab):
+    step = to_env(lab, BOX, torch.tensor([[-9.0, 3.0]]), normalize_actions=False, clip_actions=False)
+    assert step["actions_for_env"].tolist() == [[-9.0, 3.0]] and step["actions_for_env"].dtype == np.float32

@@ -1,0 +1,216 @@
+"""Which listed differences a vector step can show, and what both sides give then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from batches.acting_runs import ActingCall
+from batches.snapshots import Flat, rows_of
+from batches.stages import record_mismatches
+from batches.user_pieces import HISTORY
+from epibatch.core.errors import LookbackError
+from oracle.compare import Mismatch
+from oracle.differences import difference, explanation_of
+from oracle.libraries import RLLIB
+
+
+@dataclass(frozen=True)
+class ActingSituation:
+    """A vector step, and how our pieces ran."""
+
+    call: ActingCall
+    way: str
+    memory: list[Any] = field(default_factory=list, repr=False)
+
+
+BEHIND_NUMPY = ("1: T", "2: U", "3: R", "4: N", "5: L", "the end")
+"""Beginnings of the stages behind `TensorToNumpy`."""
+
+
+def numbers(flat: Flat) -> dict[Any, Any]:
+    """Rows of a column as one float64 array per place in the structure, whatever holds them."""
+    return {path: np.array([np.asarray(row, np.float64) for row in own]) for path, own in rows_of(flat).items()}
+
+
+def same_numbers(mismatch: Mismatch) -> bool:
+    """Whether both sides hold the same rows, whatever their types and containers."""
+    if mismatch.kind not in ("value", "layout") or mismatch.path[1] == "shared_data":
+        return False
+    theirs, ours = numbers(mismatch.theirs), numbers(mismatch.ours)
+    return theirs.keys() == ours.keys() and all(np.array_equal(own, ours[path]) for path, own in theirs.items())
+
+
+def types(flat: Flat) -> dict[Any, Any]:
+    """Type of the rows at each place in the structure."""
+    return {path: np.asarray(own[0]).dtype for path, own in rows_of(flat).items()}
+
+
+def narrowed(mismatch: Mismatch) -> bool:
+    """Whether RLlib has 32 bits where epibatch has 64, and both the same types elsewhere."""
+    theirs, ours = types(mismatch.theirs), types(mismatch.ours)
+    return all(a == ours[path] or (a.itemsize == 4 and ours[path] == f"{a.kind}8") for path, a in theirs.items())
+
+
+@difference("O42", ActingSituation)
+def integers_become_32_bits(situation: ActingSituation, mismatch: Mismatch) -> bool:
+    """Behind `TensorToNumpy` RLlib's integers and floats have 32 bits."""
+    if not mismatch.path or not mismatch.path[0].startswith(BEHIND_NUMPY) or mismatch.path[1] == "actions_for_env":
+        return False
+    return same_numbers(mismatch) and mismatch.kind == "value" and narrowed(mismatch)
+
+
+@difference("columns", ActingSituation)
+def episodes_of_lists(situation: ActingSituation, mismatch: Mismatch) -> bool:
+    """Running episodes are lists in RLlib, arrays here, of the same rows."""
+    if not mismatch.path or not mismatch.path[0].startswith("episodes of"):
+        return False
+    theirs, ours = rows_of(mismatch.theirs), rows_of(mismatch.ours)
+    return theirs.keys() == ours.keys() and all(
+        len(own) == len(ours[path]) and all(np.array_equal(a, b) for a, b in zip(own, ours[path]))
+        for path, own in theirs.items()
+    )
+
+
+@difference("actions-for-env", ActingSituation)
+def actions_that_are_not_scaled(situation: ActingSituation, mismatch: Mismatch) -> bool:
+    """Where actions are neither stretched nor cut, RLlib has no `actions_for_env`; here it is there as always."""
+    call = situation.call
+    if call.normalize or call.clip or mismatch.path[1:] != ("actions_for_env",):
+        return False
+    return mismatch.kind == "keys" and not mismatch.theirs and are_the_spaces(mismatch.ours, call.spaces[1])
+
+
+@difference("module-to-env-output", ActingSituation)
+def arrays_with_the_environments_first(situation: ActingSituation, mismatch: Mismatch) -> bool:
+    """At the end RLlib has lists with an item per environment, epibatch arrays with one row each."""
+    if not mismatch.path or not mismatch.path[0].startswith(("5: L", "the end")) or mismatch.kind != "layout":
+        return False
+    listed = all(str(path[0]).startswith("[") for path in mismatch.theirs)
+    return listed and same_numbers(mismatch) and narrowed(mismatch)
+
+
+@difference("greedy-logp", ActingSituation)
+def greedy_actions_have_one_logp_each(situation: ActingSituation, mismatch: Mismatch) -> bool:
+    """RLlib's `action_logp` of greedy actions is zeros in the form of the action, or fails to be; here 0 per row."""
+    call = situation.call
+    if call.explore or call.given != "inputs":
+        return False
+    if mismatch.kind == "error":
+        if isinstance(mismatch.ours, Exception):
+            return False
+        mended = replace(situation, call=replace(call, given="inputs and logp"))
+        runs = mended.call.record(RLLIB)
+        return isinstance(mismatch.theirs, (ValueError, RuntimeError)) and all(
+            explanation_of(mended, own)
+            for theirs, ours in zip(runs, mismatch.ours)
+            for own in record_mismatches(theirs, ours)
+        )
+    if mismatch.path[1] != "action_logp":
+        return False
+    zeros = all((np.asarray(leaf) == 0).all() for leaf in mismatch.theirs.values())
+    ours = rows_of(mismatch.ours)
+    return zeros and all(np.asarray(row).size == 1 and np.asarray(row) == 0 for own in ours.values() for row in own)
+
+
+@difference("O43", ActingSituation)
+def logp_of_given_actions(situation: ActingSituation, mismatch: Mismatch) -> bool:
+    """RLlib adds no `action_logp` to actions that the module gives; epibatch does."""
+    call = situation.call
+    if not mismatch.path or mismatch.path[1] != "action_logp" or call.given != "actions":
+        return False
+    return mismatch.kind == "keys" and not mismatch.theirs and bool(mismatch.ours)
+
+
+@difference("env-action-types", ActingSituation)
+def types_of_the_action_space(situation: ActingSituation, mismatch: Mismatch) -> bool:
+    """The environment's actions have the types of their space here, int32, float32 or float64 in RLlib."""
+    if not mismatch.path or mismatch.path[1] != "actions_for_env" or starts(situation.call.spaces[1]):
+        return False
+    return same_numbers(mismatch) and are_the_spaces(mismatch.ours, situation.call.spaces[1])
+
+
+@difference("O44", ActingSituation)
+def half_bounded_boxes(situation: ActingSituation, mismatch: Mismatch) -> bool:
+    """With `normalize_actions` RLlib leaves half-bounded Boxes as they are; here the finite sides are cut."""
+    call = situation.call
+    if not call.normalize or mismatch.path[1:] != ("actions_for_env",) or mismatch.kind == "error":
+        return False
+    theirs, ours = numbers(mismatch.theirs), numbers(mismatch.ours)
+    bounds = leaves_by_place(call.spaces[1])
+    if theirs.keys() != ours.keys():
+        return False
+    cut = False
+    for path, own in theirs.items():
+        space = bounds[inside(path)]
+        half = isinstance(space, gym.spaces.Box) and (np.isinf(space.low) != np.isinf(space.high)).any()
+        start = getattr(space, "start", 0) if isinstance(space, gym.spaces.Discrete) else 0
+        expected = np.clip(own, space.low, space.high) if half else own + start
+        cut = cut or half
+        if not np.array_equal(expected, ours[path]):
+            return False
+    return cut
+
+
+@difference("discrete-start", ActingSituation)
+def members_of_spaces_with_a_start(situation: ActingSituation, mismatch: Mismatch) -> bool:
+    """With a start RLlib's actions count from 0, also for the environment; epibatch's are members of the space."""
+    space = situation.call.spaces[1]
+    if not mismatch.path or mismatch.path[1] not in ("actions", "actions_for_env") or not starts(space):
+        return False
+    theirs, ours = numbers(mismatch.theirs), numbers(mismatch.ours)
+    shifts = starts_by_place(space)
+    return theirs.keys() == ours.keys() and all(
+        np.array_equal(own, ours[path]) or np.array_equal(own + shifts[inside(path)], ours[path])
+        for path, own in theirs.items()
+    )
+
+
+@difference("missing-history", ActingSituation)
+def history_that_is_not_there(situation: ActingSituation, mismatch: Mismatch) -> bool:
+    """A piece reads further back than a chunk goes on from: RLlib fills, epibatch raises."""
+    deep = {*situation.call.users} & HISTORY.keys()
+    return isinstance(mismatch.ours, LookbackError) and any(
+        chunk.t_started > chunk.lookback and chunk.lookback + chunk.length < HISTORY[name]
+        for name in deep
+        for chunk in situation.call.chunks
+    )
+
+
+def inside(path: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The part of a path inside an item."""
+    return path[1:] if str(path[:1]).startswith("('chunk") else path
+
+
+def starts(space: Any) -> bool:
+    """Whether a Discrete part of a space has a start."""
+    return any(starts_by_place(space).values())
+
+
+def leaves_by_place(space: Any, path: tuple[Any, ...] = ()) -> dict[Any, Any]:
+    """The parts of a space, by their paths in a snapshot."""
+    if isinstance(space, gym.spaces.Dict):
+        return {k: v for key, own in space.spaces.items() for k, v in leaves_by_place(own, (*path, key)).items()}
+    if isinstance(space, gym.spaces.Tuple):
+        parts = enumerate(space.spaces)
+        return {k: v for i, own in parts for k, v in leaves_by_place(own, (*path, f"({i})")).items()}
+    return {path: space}
+
+
+def starts_by_place(space: Any) -> dict[Any, int]:
+    """The start of every part of a space, by its path in a snapshot."""
+    kind = gym.spaces.Discrete
+    return {path: int(own.start) if isinstance(own, kind) else 0 for path, own in leaves_by_place(space).items()}
+
+
+def are_the_spaces(flat: Flat, space: Any, path: tuple[Any, ...] = ()) -> bool:
+    """Whether rows have the types of a space."""
+    if isinstance(space, gym.spaces.Dict):
+        return all(are_the_spaces(flat, own, (*path, key)) for key, own in space.spaces.items())
+    if isinstance(space, gym.spaces.Tuple):
+        return all(are_the_spaces(flat, own, (*path, f"({i})")) for i, own in enumerate(space.spaces))
+    found = [own for place, own in types(flat).items() if inside(place) == path]
+    return bool(found) and all(own == space.dtype for own in found)

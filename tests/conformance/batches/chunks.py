@@ -1,0 +1,154 @@
+"""Several random chunks of one call: what they have in common, and how they lie in a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from hypothesis import strategies as st
+
+from epibatch.episodes.block import Block
+from epibatch.episodes.chunk import Chunk as BlockChunk
+from epibatch.episodes.vector_episodes import VectorEpisodes
+from oracle.episodes import ENDS, EXTRAS, REWARDS, Chunk
+from oracle.libraries import EPIBATCH
+
+STATES: dict[str, Any] = {
+    "": {},
+    "h": {"h": (3,)},
+    "h and c": {"h": (2,), "c": (2,)},
+    "scalar": {"h": ()},
+    "matrix": {"h": (2, 3)},
+    "nested": {"one": {"h": (2,), "c": (1,)}, "two": (1, 2)},
+}
+"""Layouts of recurrent states: names, and the shape of each leaf."""
+
+IDS = ("e", "f", "e_9", "g_h", "k", "m")
+"""Ids that chunks draw from; RLlib treats those with an underscore in a way of its own."""
+
+
+def states(layout: Any, make: Any) -> Any:
+    """A structure like a layout, with `make(shape)` in place of each shape."""
+    return {name: states(own, make) if isinstance(own, dict) else make(own) for name, own in layout.items()}
+
+
+@dataclass(frozen=True)
+class BatchChunk(Chunk):
+    """A chunk whose recurrent states have the layout of that name in `STATES`."""
+
+    layout: str = ""
+    objects: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rng, total = np.random.default_rng((self.seed, 1)), self.lookback + self.length
+        extras = self.columns["extra_model_outputs"]
+        if self.layout:
+            extras["state_out"] = [
+                states(STATES[self.layout], lambda shape: rng.standard_normal(shape).astype(np.float32) + np.float32(0))
+                for _ in range(total)
+            ]
+        if self.objects:
+            extras["notes"] = [str(n) for n in rng.integers(0, 3, total)]
+
+
+@st.composite
+def chunk_lists(
+    draw: st.DrawFn,
+    spaces: tuple[gym.Space[Any], gym.Space[Any]],
+    layout: str,
+    *,
+    fewest: int = 0,
+    ongoing: bool = False,
+    unique: bool = False,
+    objects: bool = True,
+) -> tuple[BatchChunk, ...]:
+    """1 to 6 chunks with the same columns.
+
+    Args:
+        draw: Hypothesis's.
+        spaces: of observations and actions.
+        layout: of the recurrent states.
+        fewest: steps of the shortest chunk.
+        ongoing: whether all episodes are running.
+        unique: whether no two chunks are of one episode.
+        objects: whether there may be an output of strings.
+    """
+    count = draw(st.sampled_from([1, 1, 2, 2, 3, 3, 6]))
+    ids = draw(st.permutations(IDS))[:count] if unique else [draw(st.sampled_from(IDS)) for _ in range(count)]
+    common = {
+        "reward": draw(st.sampled_from(REWARDS)),
+        "extras": tuple(sorted(draw(st.sets(st.sampled_from(EXTRAS), max_size=3)))),
+        "objects": objects and draw(st.integers(0, 7)) == 7,
+        "layout": layout,
+    }
+    longest = draw(st.sampled_from([2, 4, 4, 7, 7, 12, 60]))
+    seed = draw(st.integers(0, 2**20))
+    chunks = []
+    for i, id_ in enumerate(ids):
+        started = draw(st.sampled_from([0, 0, 0, 1, 2, 5]))
+        chunk = {
+            "length": draw(st.integers(fewest, longest)),
+            "t_started": started,
+            "lookback": draw(st.integers(0, min(started, 3))),
+            "end": "running" if ongoing else draw(st.sampled_from(ENDS)),
+        }
+        chunks.append(BatchChunk(*spaces, id_=id_, seed=seed + i, **common, **chunk))
+    return tuple(chunks)
+
+
+def build_all(library: Any, chunks: Sequence[Chunk], *, numpy: bool = True) -> list[Any]:
+    """Episodes of a library."""
+    return [chunk.build(library, numpy=numpy) for chunk in chunks]
+
+
+def in_a_block(chunks: Sequence[Chunk]) -> VectorEpisodes:
+    """The chunks as views of one block: two to an environment, every other one with its last observation apart."""
+    episodes = build_all(EPIBATCH, chunks)
+    envs = (len(chunks) + 1) // 2
+    totals = [chunk.lookback + chunk.length for chunk in chunks]
+    lows = [0 if i < envs else totals[i - envs] + 1 for i in range(len(chunks))]
+    rows = max(low + total for low, total in zip(lows, totals)) + 1
+    block = Block(envs, rows, rows)
+    places = [(low, i % envs, chunk.lookback, chunk.length) for i, (low, chunk) in enumerate(zip(lows, chunks))]
+    _fill(block.observations, [episode.observations for episode in episodes], places, rows, 1)
+    _fill(block.actions, [episode.actions for episode in episodes], places, rows, 0)
+    _fill(block.rewards, [episode.rewards for episode in episodes], places, rows, 0)
+    from epibatch.episodes.block import BlockColumn
+
+    for name in episodes[0].extra_model_outputs:
+        block.extras[name] = BlockColumn()
+        _fill(block.extras[name], [episode.extra_model_outputs[name] for episode in episodes], places, rows, 0)
+    out = []
+    for i, (chunk, (low, env, lookback, length)) in enumerate(zip(chunks, places)):
+        spaces = (chunk.observation_space, chunk.action_space)
+        own = BlockChunk(block, env, low, low + lookback, spaces, chunk.id_, chunk.t_started)
+        own.finish(low + lookback + length, chunk.end == "terminated", chunk.end == "truncated")
+        for row, info in enumerate(chunk.columns["infos"]):
+            block.own_infos[low + row, env] = info
+        if i % 2 and chunk.end != "running":
+            own.tail, own.tail_infos = episodes[i].observations.last(), chunk.columns["infos"][-1]
+        out.append(own)
+    return VectorEpisodes(block, out)
+
+
+def _fill(column: Any, buffers: list[Any], places: list[Any], rows: int, more: int) -> None:
+    """Write every chunk's rows, lookback included, to its place in a block's column."""
+    known = next((buffer for buffer in buffers if buffer.len_incl_lookback()), None)
+    if known is None:
+        return
+    column.form = known.form
+    envs = 1 + max(env for _, env, _, _ in places)
+    for buffer, (low, env, lookback, length) in zip(buffers, places):
+        if not buffer.len_incl_lookback():
+            continue
+        leaves = buffer.rows(-lookback, length + more)
+        if not column.leaves:
+            column.leaves = [np.zeros((rows, envs, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
+        for i, leaf in enumerate(leaves):
+            if np.result_type(leaf.dtype, column.leaves[i].dtype) != column.leaves[i].dtype:
+                column.leaves[i] = column.leaves[i].astype(np.result_type(leaf.dtype, column.leaves[i].dtype))
+            column.leaves[i][low : low + lookback + length + more, env] = leaf

@@ -1,0 +1,154 @@
+"""Random calls of learner pipelines, and what both libraries make of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+from hypothesis import strategies as st
+
+from batches.chunks import STATES, BatchChunk, build_all, chunk_lists, in_a_block
+from batches.modules import built
+from batches.stages import Record, alone, snapshot_keys, watched
+from batches.user_pieces import BATCHED, COLUMNS, LEARNER, Body, user_piece
+from oracle.libraries import EPIBATCH, RLLIB, Library
+from oracle.spaces import spaces
+
+DEFAULTS = (
+    "AddObservationsFromEpisodesToBatch",
+    "AddColumnsFromEpisodesToTrainBatch",
+    "AddTimeDimToBatchAndZeroPad",
+    "AddStatesFromEpisodesToBatch",
+    "BatchIndividualItems",
+    "NumpyToTensor",
+)
+"""The default pieces of a learner pipeline, in order."""
+
+WAYS = ("columnar list", "columnar block", "plain")
+"""How our built-in pieces run: next to each other on a list or on a block, or with a plain piece between each two."""
+
+
+@dataclass(frozen=True)
+class LearnerCall:
+    """One call of a learner pipeline, as data.
+
+    Attributes:
+        chunks: the episodes.
+        layout: of the module's recurrent state, a name in `STATES`.
+        max_seq_len: steps of a sequence.
+        front: names of users' pieces in front.
+        columns: names of users' pieces behind the last default piece that adds per-step columns.
+        batched: name and default piece of users' pieces behind pieces that make arrays or tensors.
+        ppo: discount and lambda, if PPO's two pieces are there; its first one stands in front of the users'.
+        numpy: whether RLlib's episodes hold arrays.
+        float_rewards: build RLlib's episodes with float rewards, whatever the chunks' are.
+        swapped: build RLlib's episodes as `swapped_observations` makes them, which then does nothing.
+        seed: for the users' pieces.
+    """
+
+    chunks: tuple[BatchChunk, ...]
+    layout: str = ""
+    max_seq_len: int = 20
+    front: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    batched: tuple[tuple[str, str], ...] = ()
+    ppo: tuple[float, float] | None = None
+    numpy: bool = True
+    float_rewards: bool = False
+    swapped: bool = False
+    seed: int = field(default=0, compare=False)
+
+    @property
+    def spaces(self) -> tuple[gym.Space[Any], gym.Space[Any]]:
+        return self.chunks[0].observation_space, self.chunks[0].action_space
+
+    @property
+    def lengths(self) -> list[int]:
+        """Rows of each chunk in the batch."""
+        return [chunk.length + (self.ppo is not None) for chunk in self.chunks]
+
+    def pieces(self, library: Library) -> list[Any]:
+        """New pieces of a library, in the order of its default pipeline."""
+
+        def users(names: Any, table: dict[str, Body]) -> list[Any]:
+            inert = {"swapped_observations"} if self.swapped else set()
+            return [user_piece(library, table[name], name in inert)(seed=self.seed) for name in names]
+
+        out = [library.learner.AddOneTsToEpisodesAndTruncate()] if self.ppo else []
+        out += users(self.front, LEARNER)
+        for name in DEFAULTS:
+            learner_side = (name.endswith("Batch") and name.startswith("AddObs")) or name.startswith(
+                ("AddTime", "AddSt")
+            )
+            arguments = {"as_learner_connector": True} if learner_side else {}
+            out.append(getattr(library.learner, name)(**arguments))
+            if name == "AddColumnsFromEpisodesToTrainBatch":
+                out += users(self.columns, COLUMNS)
+            out += users([own for own, place in self.batched if place == name], BATCHED)
+        if self.ppo:
+            out.append(library.learner.GeneralAdvantageEstimation(gamma=self.ppo[0], lambda_=self.ppo[1]))
+        return out
+
+    def record(self, library: Library, way: str = "plain") -> Record:
+        """Run it with somebody looking behind every piece; with columnar pieces at the end only."""
+        record, pieces = Record(), self.pieces(library)
+        if way == "plain":
+            pieces = watched(library, pieces, record)
+        if way == "columnar block":
+            episodes = in_a_block(self.chunks)
+        elif library is EPIBATCH:
+            episodes = build_all(library, self.chunks)
+        else:
+            episodes = [self._build(chunk) for chunk in self.chunks]
+        record.places = snapshot_keys(episodes)
+        module = built(library, self.spaces, self.layout, self.max_seq_len, multi=True)
+        shared: dict[str, Any] = {}
+        call = {"rl_module": module, "episodes": episodes, "explore": None, "shared_data": shared}
+        if way == "alone":
+            batch = alone(pieces, self.spaces, record, {}, call)
+        else:
+            batch = library.learner.LearnerConnectorPipeline(*self.spaces, connectors=pieces)(batch={}, **call)
+        record.finish(batch, episodes, shared)
+        if self.ppo:
+            record.values = module["default_policy"].compute_values(batch["default_policy"])
+        return record
+
+    def _build(self, chunk: BatchChunk) -> Any:
+        changed: dict[str, Any] = {}
+        if self.float_rewards:
+            changed["rewards"] = [float(reward) for reward in chunk.columns["rewards"]]
+        if self.swapped:
+            changed["observations"] = list(chunk.columns["observations"])
+            changed["observations"][chunk.lookback] = changed["observations"][-1]
+        return chunk.build(RLLIB, numpy=self.numpy, **changed)
+
+
+@st.composite
+def learner_calls(draw: st.DrawFn, ppo: bool, *, alone: bool = False, **fixed: Any) -> LearnerCall:
+    """Calls of learner pipelines.
+
+    Args:
+        draw: Hypothesis's.
+        ppo: whether PPO's two pieces are there.
+        alone: whether pieces are called without a pipeline, which gives chunks their keys and asks for steps.
+        **fixed: fields that are not drawn.
+    """
+    layout = draw(st.sampled_from(["", "", *STATES]))
+    fewest = 1 if alone else draw(st.sampled_from([1, 1, 1, 0]))
+    own_spaces = draw(spaces), draw(spaces)
+    chunks = draw(chunk_lists(own_spaces, layout, fewest=fewest, unique=alone, objects=not alone))
+    front = draw(st.lists(st.sampled_from(sorted(LEARNER)), max_size=2, unique=True))
+    places = ("BatchIndividualItems", "NumpyToTensor")
+    drawn = {
+        "max_seq_len": draw(st.integers(1, 20)),
+        "front": tuple(sorted(front, key="swapped_observations".__ne__)),  # it comes first
+        "columns": tuple(draw(st.lists(st.sampled_from(sorted(COLUMNS)), max_size=1))),
+        "batched": tuple(
+            draw(st.lists(st.tuples(st.sampled_from(sorted(BATCHED)), st.sampled_from(places)), max_size=1))
+        ),
+        "ppo": draw(st.sampled_from([(0.99, 0.95), (1.0, 1.0), (0.9, 0.0), (0.0, 0.5)])) if ppo else None,
+        "numpy": draw(st.integers(0, 3)) > 0,
+        "seed": draw(st.integers(0, 1000)),
+    }
+    return LearnerCall(chunks, layout, **{**drawn, **fixed})
