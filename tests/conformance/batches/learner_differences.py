@@ -14,7 +14,7 @@ import numpy as np
 
 from batches.advantages import chunkwise, gae_rows, running_on, standardised
 from batches.learner_runs import LearnerCall
-from batches.snapshots import Flat, column_of, rows_of, same_flat, snapshot
+from batches.snapshots import Flat, column_of, rows_of, same_flat
 from batches.stages import Record, record_mismatches
 from batches.user_pieces import EARLY_COLUMNS, FLOAT_WRITERS, HISTORY
 from epibatch.core.errors import ColumnError, EpisodeError, LookbackError
@@ -277,21 +277,6 @@ def nested_observations_are_refused(situation: LearnerSituation, mismatch: Misma
 def outputs_that_are_no_numbers(situation: LearnerSituation, mismatch: Mismatch) -> bool:
     """Strings make arrays of strings in RLlib, with empty ones as padding; here arrays of objects, with zeros."""
     return mismatch.kind == "value" and "notes" in mismatch.path[1] and same_objects(mismatch.theirs, mismatch.ours)
-
-
-@difference("O19", LearnerSituation)
-def a_state_from_the_end(situation: LearnerSituation, mismatch: Mismatch) -> bool:
-    """Without lookback RLlib starts from the chunk's own last state, wrapping around; epibatch raises."""
-    call = situation.call
-    if mismatch.kind != "error" or not isinstance(mismatch.ours, LookbackError) or not call.layout:
-        return False
-    late = [i for i, chunk in enumerate(call.chunks) if chunk.t_started and not chunk.lookback and chunk.length]
-    if not late or not isinstance(mismatch.theirs, Record) or shared_keys(call):
-        return bool(late) and isinstance(mismatch.theirs, Record) and call.numpy
-    stage = next(flat for name, flat in mismatch.theirs.stages.items() if name.endswith("AddStatesFromEpisodesToBatch"))
-    began = {path[3:-1]: leaf[0] for path, leaf in stage.items() if path[:2] == ("state_in", f"chunk {late[0]}")}
-    last = snapshot({"s": call.chunks[late[0]].columns["extra_model_outputs"]["state_out"][-1]})
-    return call.numpy and same_flat(began, {path[1:]: leaf for path, leaf in last.items()})
 
 
 @difference("O29", LearnerSituation)

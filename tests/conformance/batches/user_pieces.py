@@ -20,7 +20,7 @@ BATCHED: dict[str, Body] = {}
 """Bodies of pieces that change arrays or tensors, behind the pieces that make them."""
 ACTING: dict[str, Body] = {}
 """Bodies of pieces for the front of an env-to-module pipeline."""
-FLOAT_WRITERS = {"replace_rewards", "rewards_at_indices", "last_reward_is_the_return"}
+FLOAT_WRITERS = {"replace_rewards", "reward_of_every_step", "rewards_at_indices", "last_reward_is_the_return"}
 """Pieces that write floats to the episodes' rewards."""
 EARLY_COLUMNS = {"one_item_per_step", "structs_in_a_list", "array_of_rows", "own_rewards_column"}
 EARLY_COLUMNS |= {"own_observations_column", "past_rewards", "past_observations"}
@@ -61,6 +61,13 @@ def rewards_at_indices(piece, batch, episodes, seed):
             episode.set_rewards(new_data=float(episode.get_rewards(at)) - 3.5, at_indices=at)
             episode.set_rewards(new_data=np.array([0.25]), at_indices=slice(0, 1))
             episode.set_rewards(new_data=[7.0, 8.0], at_indices=[-1, 0])
+
+
+@body(LEARNER)
+def reward_of_every_step(piece, batch, episodes, seed):
+    for episode in episodes_of(piece, episodes):
+        for t, reward in enumerate(list(episode.get_rewards())):
+            episode.set_rewards(new_data=float(reward) * 2 - 1, at_indices=t)
 
 
 @body(LEARNER)

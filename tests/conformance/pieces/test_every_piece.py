@@ -1,0 +1,40 @@
+"""Which built-in pieces are held beside RLlib's by a property, and which have no counterpart there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from batches.acting_runs import TO_ENV, TO_MODULE
+from batches.learner_runs import DEFAULTS
+from epibatch.core.piece_names import BUILT_IN_PIECES
+from oracle.libraries import RLLIB
+
+PPO = {"AddOneTsToEpisodesAndTruncate", "GeneralAdvantageEstimation"}
+BY_THEMSELVES = {"FlattenObservations", "FrameStacking", "MeanStdFilter", "PrevActionsPrevRewards"}
+ELSEWHERE = {  # held beside RLlib's item by item, or probe by probe, not by a property
+    "AddInfosFromEpisodesToTrainBatch",
+    "AddNextObservationsFromEpisodesToTrainBatch",
+    "ComputeReturnsToGo",
+    "SingleAgentObservationPreprocessor",
+    "WriteObservationsToEpisodes",
+}
+WITHOUT_COUNTERPART = {"PrevActionsPrevRewardsLearner"}
+
+
+def theirs() -> set[str]:
+    """Names of all pieces in RLlib's packages."""
+    common = [RLLIB.module("connectors.common"), RLLIB.module("connectors.common.frame_stacking")]
+    packages = [*common, RLLIB.env_to_module, RLLIB.module_to_env, RLLIB.learner]
+    return {name for package in packages for name in dir(package)}
+
+
+def test_every_piece_with_a_counterpart_is_held_beside_it() -> None:
+    ours = {path.rpartition(":")[2] for path in BUILT_IN_PIECES.values()}
+    held = {*DEFAULTS, *TO_MODULE, *TO_ENV, *PPO, *BY_THEMSELVES}
+    assert held <= ours and ours - held <= ELSEWHERE | WITHOUT_COUNTERPART
+    assert {name for name in ours if name not in theirs()} == WITHOUT_COUNTERPART & ours
+
+
+def test_those_by_themselves_have_their_property() -> None:
+    text = Path(__file__).with_name("test_observation_pieces.py").read_text(encoding="utf-8")
+    assert all(f'"{name}' in text or f".{name}" in text for name in BY_THEMSELVES)

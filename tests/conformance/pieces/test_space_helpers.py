@@ -1,0 +1,118 @@
+"""Functions on spaces and structures beside RLlib's of the same names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from hypothesis import strategies as st
+
+from batches.acting_runs import over, stack
+from batches.snapshots import flat_mismatches, snapshot
+from oracle.cases import random_cases
+from oracle.compare import outcome, settle
+from oracle.libraries import BOTH, RLLIB, Library
+from oracle.spaces import boxes, discretes, multi_binaries, nested, rows, spaces
+
+vectors = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(gym.spaces.MultiDiscrete)
+plain_spaces = nested(st.one_of(boxes(), discretes, vectors, multi_binaries))
+seeds = st.integers(0, 1000)
+
+
+def helpers(library: Library) -> Any:
+    return library.module("utils.spaces.space_utils" if library is RLLIB else "core.spaces")
+
+
+@dataclass(frozen=True)
+class Helped:
+    """A call of a function on spaces."""
+
+    name: str
+    space: Any
+
+
+def hold(name: str, space: Any, call: Any) -> None:
+    """Call a function of both libraries and hold the results beside each other."""
+    theirs, ours = (outcome(lambda library=library: snapshot({"result": call(helpers(library))})) for library in BOTH)
+    settle(theirs, ours, Helped(name, space), flat_mismatches)
+
+
+@random_cases(space=spaces, count=st.integers(1, 8), seed=seeds)
+def test_batch_and_unbatch(space, count, seed):
+    made = rows(space, np.random.default_rng(seed), count)
+    hold("batch", space, lambda own: own.batch(made))
+    tagged = [over(stack(made[i:]), lambda leaf: leaf) for i in range(count)]
+    hold("batch", space, lambda own: own.batch(tagged, individual_items_already_have_batch_dim=True))
+    hold("batch", space, lambda own: own.batch([over(t, lambda a: a.view(own.BatchedNdArray)) for t in tagged],
+                                               individual_items_already_have_batch_dim="auto"))  # fmt: skip
+    hold("unbatch", space, lambda own: own.unbatch(stack(made)))
+
+
+@random_cases(space=spaces, seed=seeds)
+def test_flatten_to_single_ndarray(space, seed):
+    (row,) = rows(space, np.random.default_rng(seed), 1)
+    hold("flatten_to_single_ndarray", space, lambda own: own.flatten_to_single_ndarray(row))
+
+
+@random_cases(
+    space=plain_spaces,
+    size=st.integers(0, 4),
+    time=st.sampled_from([None, 1, 3]),
+    major=st.booleans(),
+    fill=st.sampled_from([0, 1, 2.5]),
+)
+def test_get_dummy_batch_for_space(space, size, time, major, fill):
+    hold(
+        "get_dummy_batch_for_space",
+        space,
+        lambda own: own.get_dummy_batch_for_space(
+            space, batch_size=size, fill_value=fill, time_size=time if size else None, time_major=major
+        ),
+    )
+
+
+@random_cases(
+    shape=st.lists(st.integers(1, 3), max_size=2),
+    depth=st.integers(1, 6),
+    values=st.sampled_from([(1.0, 0.0), (2.5, -1.0)]),
+    seed=seeds,
+)
+def test_one_hot(shape, depth, values, seed):
+    x = np.random.default_rng(seed).integers(0, depth, shape)
+    results = [
+        library.module("utils.numpy" if library is RLLIB else "core.spaces").one_hot(x, depth, *values)
+        for library in BOTH
+    ]
+    assert flat_mismatches(*(snapshot({"x": result}) for result in results)) == []
+
+
+bounded = st.builds(
+    lambda bounds, size: gym.spaces.Box(*bounds, (size,), np.float32),
+    st.sampled_from([(-2.0, 4.0), (0.0, 1.0), (-1.0, 1.0)]),
+    st.integers(1, 3),
+)
+
+
+@random_cases(space=nested(st.one_of(bounded, discretes, vectors)), seed=seeds)
+def test_scaling_actions(space, seed):
+    rng = np.random.default_rng(seed)
+
+    def action(own: Any) -> Any:
+        if isinstance(own, gym.spaces.Dict):
+            return {key: action(part) for key, part in own.spaces.items()}
+        if isinstance(own, gym.spaces.Tuple):
+            return tuple(action(part) for part in own.spaces)
+        if isinstance(own, gym.spaces.Box):
+            return (rng.standard_normal(own.shape) * 2).astype(np.float32)
+        return rows(own, rng, 1)[0]
+
+    given = action(space)
+    for name in ("unsquash_action", "normalize_action", "clip_action"):
+
+        def call(own: Any, name: str = name) -> Any:
+            struct = own.get_base_struct_from_space(space)
+            return getattr(own, name)(over(given, np.copy), struct)
+
+        hold(name, space, call)
