@@ -54,6 +54,11 @@ class BlockInfos(LookbackBuffer):
         self.t_started = chunk.t_started
 
     @property
+    def space(self) -> None:
+        """Infos have no space."""
+        return None
+
+    @property
     def data(self) -> list[Any]:
         """All rows, lookback included."""
         return self._rows(range(self.len_incl_lookback()))

@@ -18,6 +18,7 @@ from .indexing import Positions, may_write, position_of, positions_of
 from .leaves import (
     Leaf,
     copied,
+    fill_value,
     filled,
     fits,
     fits_exactly,
@@ -183,7 +184,7 @@ class InfiniteLookbackBuffer(GrowingColumn):
             return super()._filled_span(start, stop, fill)
         out = []
         for leaf in self._leaves:
-            value = fill if leaf.dtype == object else np.asarray(fill).astype(leaf.dtype)
+            value = fill_value(leaf.dtype, fill)
             column = np.empty((stop - start, *leaf.shape[1:]), leaf.dtype)
             column[: low - start] = value
             column[low - start : high - start] = leaf[low:high]
@@ -212,7 +213,8 @@ class InfiniteLookbackBuffer(GrowingColumn):
         if self.space is None:
             return super()._one_hot(indices, neg_index_as_lookback, fill)
         total = self.len_incl_lookback()
-        rows = self.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
+        standing_in = None if fill is None else 0  # one-hot rows are filled with what their numbers may not hold
+        rows = self.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=standing_in)
         many = indices is None or isinstance(indices, (slice, list, tuple, np.ndarray, range))
         if many:
             wanted = positions_of(indices, self.lookback, total, neg_index_as_lookback, fill is not None)

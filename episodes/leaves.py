@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from epibatch.core.errors import ColumnError, explain
 from epibatch.core.structs import map_struct
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "as_value",
     "copied",
     "empty_leaf",
+    "fill_value",
     "filled",
     "fits",
     "fits_exactly",
@@ -213,10 +215,35 @@ def store(leaf: Leaf, position: int, value: Any) -> None:
 
 
 def filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Leaf:
-    """An array of the fill value, cast to `dtype`."""
+    """An array of the fill value, cast to `dtype`.
+
+    Raises:
+        ColumnError: `dtype` cannot hold it.
+    """
     out = np.empty(shape, dtype)
-    out[...] = fill if dtype == _OBJECT else np.asarray(fill).astype(dtype)
+    out[...] = fill_value(dtype, fill)
     return out
+
+
+def fill_value(dtype: np.dtype[Any], fill: Any) -> Any:
+    """A fill value as one of `dtype`; a fraction is cut to a whole number where that is what `dtype` holds.
+
+    Raises:
+        ColumnError: `dtype` cannot hold it: a negative number among unsigned ones, NaN among integers.
+    """
+    if dtype == _OBJECT:
+        return fill
+    try:
+        return np.array(fill, dtype)
+    except (OverflowError, ValueError, TypeError):
+        raise ColumnError(
+            explain(
+                "fill rows",
+                expected=f"a fill value that a column of {dtype} can hold",
+                found=repr(fill),
+                do="fill with another value, or convert what the getter gives without fill",
+            )
+        ) from None
 
 
 def with_rows(leaf: Leaf, where: np.ndarray[Any, np.dtype[np.bool_]], value: Any) -> Leaf:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from epibatch.core.errors import EpibatchError, EpisodeIndexError
+from epibatch.core.errors import ColumnError, EpibatchError, EpisodeIndexError
 from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
 
 FAST = settings(deadline=None, derandomize=True, max_examples=100)
@@ -355,3 +355,16 @@ def test_columns_without_rows_are_equal_whatever_was_in_them():
     emptied.pop()
     assert emptied == InfiniteLookbackBuffer() == InfiniteLookbackBuffer(["text"]).copy_rows(range(0), 0)
     assert emptied != InfiniteLookbackBuffer([1.0])
+
+
+@pytest.mark.parametrize(("rows", "fill"), [([1, 2], float("nan")), ([np.uint8(1)], -1), ([np.int8(1)], 1000)])
+@pytest.mark.parametrize("indices", [9, slice(0, 9), [0, 9]])
+def test_a_fill_value_that_the_column_cannot_hold_is_named(rows: list[Any], fill: Any, indices: Any) -> None:
+    with pytest.raises(ColumnError, match="fill rows"):
+        InfiniteLookbackBuffer(rows).get(indices, fill=fill)
+
+
+def test_one_hot_rows_may_be_filled_with_what_their_numbers_cannot_hold() -> None:
+    buffer = InfiniteLookbackBuffer([1], space=gym.spaces.Discrete(2))
+    found = buffer.get(slice(0, 2), fill=np.nan, one_hot_discrete=True)
+    np.testing.assert_array_equal(found, np.array([[0, 1], [np.nan, np.nan]], np.float32))

@@ -1,0 +1,212 @@
+"""Operations on the same episode of both libraries, and which listed differences explain what differs then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import oracle.slicing  # noqa: F401 - what it registers
+from oracle.columns import each, leaves
+from oracle.compare import Mismatch, Outcome, mismatches
+from oracle.differences import difference
+from oracle.episodes import Chunk, extra_rows, reward_rows, state_rows
+from oracle.spaces import rows
+from oracle.twins import IDS, Operation, Twins, array_columns, content, is_nested
+
+
+def cut(twins: Twins, k: int) -> None:
+    """Cut both, and go on with what came out."""
+    theirs, ours = twins.do("cut", lambda e: e.cut(k), k=k)
+    go_on(twins, theirs, ours)
+
+
+def slice_(twins: Twins, wanted: slice, lookback: int | None) -> None:
+    """Slice both, and go on with what came out."""
+    call = lambda e: e.slice(wanted, len_lookback_buffer=lookback)  # noqa: E731
+    theirs, ours = twins.do("slice", call, wanted=wanted, lookback=lookback)
+    go_on(twins, theirs, ours)
+
+
+def go_on(twins: Twins, theirs: Outcome, ours: Outcome) -> None:
+    """Take the episodes that a call gave in the place of those before."""
+    if ours.error is not None:
+        return
+    if twins.alike:
+        twins.theirs, twins.ours = theirs.value, ours.value
+    else:
+        twins.adopt(ours.value)
+
+
+def steps_of(state: dict[str, Any]) -> int:
+    """Steps that an episode holds by its content, those of the lookback included."""
+    rows = state["columns"]["rewards"]["rows"]
+    return 0 if rows is None else len(rows)
+
+
+@difference("O18", Operation)
+def a_cut_loses_its_names(operation: Operation, mismatch: Mismatch) -> bool:
+    if operation.name != "cut" or mismatch.path[:1] not in [(name,) for name in IDS]:
+        return False
+    return mismatch.theirs is None and mismatch.ours == operation.before[mismatch.path[0]]
+
+
+@difference("O60", Operation)
+def a_cut_of_nested_arrays_fails(operation: Operation, mismatch: Mismatch) -> bool:
+    if operation.name != "cut" or mismatch.kind != "error" or Outcome(error=mismatch.theirs).kind != "AssertionError":
+        return False
+    kept = min(operation.arguments["k"], steps_of(operation.before))
+    columns = operation.before["columns"].items()
+    narrow = [key for key, column in columns if is_nested(column["rows"]) and len(column["rows"]) < kept]
+    return not isinstance(mismatch.ours, Exception) and any(operation.arrays[key] for key in narrow)
+
+
+@difference("argument-errors", Operation)
+def a_negative_lookback(operation: Operation, mismatch: Mismatch) -> bool:
+    theirs, ours = (Outcome(error=side).kind for side in (mismatch.theirs, mismatch.ours))
+    if operation.name == "cut" and operation.arguments["k"] < 0:
+        return (theirs, ours) == ("AssertionError", "ValueError")
+    return operation.name == "slice" and (operation.arguments["lookback"] or 0) < 0 and ours == "ValueError"
+
+
+# -- growing -----------------------------------------------------------------------------------------
+
+
+ENDS = ("running", "running", "running", "terminated", "truncated", "both")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that is added.
+
+    Attributes:
+        number: which of the rows that the episode's spaces are asked for.
+        end: `running`, `terminated`, `truncated` or `both`.
+        extras: `right`, or `late` (a key too many) or `missing` (one too few).
+    """
+
+    number: int = 0
+    end: str = "running"
+    extras: str = "right"
+
+
+def step(twins: Twins, chunk: Chunk, what: Step) -> None:
+    """Add a step to both."""
+    rng = np.random.default_rng(what.number)
+    observation, action = (rows(space, rng, 1)[0] for space in (chunk.observation_space, chunk.action_space))
+    reward = reward_rows(chunk.reward, rng, 1)[0]
+    outputs = {key: extra_rows(key, rng, 1)[0] for key in chunk.extras}
+    if chunk.state:
+        outputs["state_out"] = state_rows(rng, 1, chunk.state)[0]
+    if what.extras == "late":
+        outputs["late"] = 1.0
+    elif what.extras == "missing" and outputs:
+        outputs.pop(sorted(outputs)[0])
+    flags = {"terminated": what.end in ("terminated", "both"), "truncated": what.end in ("truncated", "both")}
+    keys = set(twins.ours.extra_model_outputs)
+    fits = keys == set(outputs) or not twins.ours.rewards.len_incl_lookback()
+
+    def add(episode: Any) -> None:
+        info = {"step": what.number}
+        episode.add_env_step(observation, action, reward, info, extra_model_outputs=outputs, **flags)
+
+    twins.do("step", add, fits=fits)
+
+
+@difference("O23", Operation)
+def a_step_too_early_or_with_other_outputs(operation: Operation, mismatch: Mismatch) -> bool:
+    """RLlib takes it without a word; here it is an error, and the episode stays as it was."""
+    before, after = operation.before, operation.ours_after
+    wrong = operation.name == "step" and (not operation.arguments["fits"] or not before["is_reset"])
+    if not wrong or before["is_done"]:
+        return False
+    if after is not None:
+        return not mismatches(before, after)
+    return mismatch.theirs is None and Outcome(error=mismatch.ours).kind in ("AssertionError", "ValueError")
+
+
+def reset(twins: Twins, chunk: Chunk) -> None:
+    """Add a reset to both."""
+    observation = chunk.columns["observations"][0]
+    twins.do("reset", lambda e: e.add_env_reset(observation, {"reset": 1}))
+
+
+# -- joining -----------------------------------------------------------------------------------------
+
+
+def join(twins: Twins, others: tuple[Any, Any], kind: str) -> None:
+    """Concatenate chunks of RLlib and of ours to both.
+
+    Args:
+        kind: in which way the chunks are wrong; `right` if they are not.
+    """
+    pairs = dict(zip((id(twins.theirs), id(twins.ours)), others))
+    mixed = array_columns(twins.theirs) != array_columns(others[0])
+    call = lambda e: e.concat_episode(pairs[id(e)])  # noqa: E731
+    twins.do("join", call, kind=kind, mixed=mixed, other=content(others[1]))
+
+
+@difference("state-errors", Operation)
+def observations_nested_differently(operation: Operation, mismatch: Mismatch) -> bool:
+    """What does not follow is an AssertionError in RLlib, too, but for its nesting and for missing observations."""
+    if operation.name != "join" or operation.ours_after is not None:
+        return False
+    theirs, ours = (Outcome(error=side).kind for side in (mismatch.theirs, mismatch.ours))
+    claimed = {"nesting": ("ValueError", "TypeError"), "not reset": ("IndexError",)}
+    return theirs in claimed.get(operation.arguments["kind"], ()) and ours == "AssertionError"
+
+
+@difference("mixed-concat", Operation)
+def arrays_and_lists(operation: Operation, mismatch: Mismatch) -> bool:
+    """RLlib joins columns of which one alone is arrays wrongly: nested ones fail, no rows at all count as float64."""
+    if operation.name != "join" or not operation.arguments["mixed"]:
+        return False
+    joined = joined_columns(operation.before, operation.arguments["other"])
+    nested = any(map(is_nested, joined.values()))
+    several_axes = any(leaf.ndim > 1 for rows in joined.values() if rows is not None for leaf in leaves(rows))
+    if operation.ours_after is None:
+        failed = Outcome(error=mismatch.theirs).kind in ("AssertionError", "TypeError", "ValueError")
+        return mismatch.ours is None and failed and (nested or several_axes)
+    if mismatches(joined, {key: column["rows"] for key, column in operation.ours_after["columns"].items()}):
+        return False
+    widened = mismatch.kind == "dtype" and mismatch.theirs.dtype == np.float64
+    return nested or several_axes or (widened and np.array_equal(mismatch.theirs, mismatch.ours))
+
+
+@difference("extra-keys", Operation)
+def model_outputs_of_a_chunk_without_steps(operation: Operation, mismatch: Mismatch) -> bool:
+    """RLlib joins to a chunk without steps only what has its keys; here it has none, and takes those that come."""
+    if operation.name != "join" or steps_of(operation.before):
+        return False
+    if operation.ours_after is None:
+        return mismatch.ours is None and Outcome(error=mismatch.theirs).kind == "AssertionError"
+    joined = joined_columns(operation.before, operation.arguments["other"])
+    return not mismatches(joined, {key: column["rows"] for key, column in operation.ours_after["columns"].items()})
+
+
+@difference("refused-calls", Operation)
+def left_half_done(operation: Operation, mismatch: Mismatch) -> bool:
+    """Where ours refuses, it is as it was before; what RLlib's is then may be anything."""
+    return (
+        operation.refused
+        and operation.ours_after is not None
+        and not mismatches(operation.before, operation.ours_after)
+    )
+
+
+def joined_columns(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """Rows of each column of two chunks, the second one's after its lookback."""
+    joined = {}
+    for key in {**first["columns"], **second["columns"]}:
+        parts = []
+        for state, column in ((state, state["columns"].get(key)) for state in (first, second)):
+            rows = None if column is None else column["rows"]
+            if rows is not None and state is first and key == "observations":
+                rows = each(lambda leaf: leaf[:-1], rows)
+            elif rows is not None and state is second:
+                rows = each(lambda leaf, low=column["lookback"]: leaf[low:], rows)
+            if rows is not None and len(leaves(rows)[0]):
+                parts.append(rows)
+        joined[key] = each(lambda *leaf: np.concatenate(leaf), *parts) if parts else None
+    return joined
