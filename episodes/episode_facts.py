@@ -131,5 +131,7 @@ class EpisodeFacts(EpisodeGetters):
             Columns.REWARDS: self.get_rewards(),
             Columns.TERMINATEDS: flags[0],
             Columns.TRUNCATEDS: flags[1],
+            Columns.T: np.arange(self.t_started, self.t),
+            Columns.EPS_ID: np.full(len(self), self.id_),
             **{key: column.get() for key, column in self.extra_model_outputs.items()},
         }

@@ -31,7 +31,7 @@ def test_the_data_dict_has_the_flags_at_its_last_step(terminated: bool, truncate
     assert episode.is_done == (terminated or truncated)
     assert {key: list(value) for key, value in data.items() if key != "infos"} == {
         "obs": [1, 2], "actions": [6, 7], "rewards": [2.0, 4.0], "e": [0.1, 0.2],
-        "terminateds": [False, terminated], "truncateds": [False, truncated],
+        "terminateds": [False, terminated], "truncateds": [False, truncated], "t": [9, 10], "eps_id": [episode.id_] * 2,
     }  # fmt: skip
     assert data["infos"] == [{}, {}]
 
@@ -39,7 +39,7 @@ def test_the_data_dict_has_the_flags_at_its_last_step(terminated: bool, truncate
 def test_totals_of_an_episode_without_steps() -> None:
     episode = SingleAgentEpisode()
     assert (episode.get_return(), episode.get_duration_s(), episode.is_reset) == (0.0, 0.0, False)
-    assert [len(column) for column in episode.get_data_dict().values()] == [0] * 6
+    assert [len(column) for column in episode.get_data_dict().values()] == [0] * 8
     assert make().get_return() == 6.0
 
 

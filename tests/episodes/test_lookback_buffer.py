@@ -55,7 +55,7 @@ def positions(s: slice, lookback: int, total: int, as_lookback: bool) -> range:
     stop=BOUND,
     step=st.sampled_from([None, 1]),
     as_lookback=st.booleans(),
-    fill=st.sampled_from([None, 0, 7.5, -1]),
+    fill=st.sampled_from([None, 0, 7.5, 3]),
 )
 @settings(deadline=None, derandomize=True, max_examples=400)
 def test_a_slice_is_its_rows_one_by_one(

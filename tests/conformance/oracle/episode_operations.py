@@ -9,7 +9,7 @@ import numpy as np
 
 import oracle.slicing  # noqa: F401 - what it registers
 from oracle.columns import each, leaves
-from oracle.compare import Mismatch, Outcome, mismatches
+from oracle.compare import Mismatch, Outcome, mismatches, outcome, settle
 from oracle.differences import difference
 from oracle.episodes import Chunk, extra_rows, reward_rows, state_rows
 from oracle.spaces import rows
@@ -68,6 +68,37 @@ def a_negative_lookback(operation: Operation, mismatch: Mismatch) -> bool:
     if operation.name == "cut" and operation.arguments["k"] < 0:
         return (theirs, ours) == ("AssertionError", "ValueError")
     return operation.name == "slice" and (operation.arguments["lookback"] or 0) < 0 and ours == "ValueError"
+
+
+@difference("argument-errors", Operation)
+def columns_of_unfitting_lengths(operation: Operation, mismatch: Mismatch) -> bool:
+    """RLlib counts behind the lookback only, so that it does not see all of them."""
+    if operation.name != "make" or operation.arguments["drop"] is None or mismatch.kind != "error":
+        return False
+    seen = not isinstance(mismatch.theirs, Exception) or Outcome(error=mismatch.theirs).kind == "AssertionError"
+    return seen and Outcome(error=mismatch.ours).kind == "ValueError"
+
+
+def round_trip(twins: Twins) -> None:
+    """Both through their own states."""
+    kept = {"outputs": bool(twins.ours.extra_model_outputs)}
+    operation = Operation("round trip", kept, content(twins.ours), array_columns(twins.theirs))
+    theirs, ours = (outcome(lambda e=e: type(e).from_state(e.get_state())) for e in (twins.theirs, twins.ours))
+    if theirs.error is None and ours.error is None:
+        settle(Outcome(content(theirs.value)), Outcome(content(ours.value)), operation)
+    else:
+        settle(theirs, ours, operation)
+    twins.ours = ours.value
+    if theirs.error is None:
+        twins.theirs = theirs.value
+
+
+@difference("state-no-steps", Operation)
+def model_outputs_without_rows(operation: Operation, mismatch: Mismatch) -> bool:
+    """RLlib's state of them is none, and cannot be restored."""
+    if operation.name != "round trip" or operation.before["steps"][0] or not operation.arguments["outputs"]:
+        return False
+    return Outcome(error=mismatch.theirs).kind == "AssertionError" and not isinstance(mismatch.ours, Exception)
 
 
 # -- growing -----------------------------------------------------------------------------------------

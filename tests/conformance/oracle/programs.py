@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from oracle.columns import first_of
 from oracle.compare import outcome, settle
-from oracle.episode_operations import ENDS, Step, cut, join, reset, slice_, step
+from oracle.episode_operations import ENDS, Step, cut, join, reset, round_trip, slice_, step
 from oracle.reads import Read
 from oracle.twin_episodes import Case, buffer_of
 from oracle.twins import Twins
@@ -96,13 +96,7 @@ class Machine:
         write(self.twins, Write(0, -1, seed=seed))
 
     def state(self) -> None:
-        """Both through their own states; RLlib goes on with the one it has where it cannot restore it."""
-        twins = self.twins
-        twins.ours = type(twins.ours).from_state(twins.ours.get_state())
-        theirs = outcome(lambda: type(twins.theirs).from_state(twins.theirs.get_state()))
-        if theirs.error is None:
-            twins.theirs = theirs.value
-        twins.do("state", lambda e: None)
+        round_trip(self.twins)
 
     def to_numpy(self) -> None:
         twins = self.twins
