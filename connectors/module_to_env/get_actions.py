@@ -95,9 +95,8 @@ class GetActions(ColumnarPiece):
         width = inputs.shape[-1] if inputs.ndim else 0
         if self.input_action_space is None or width == self._width:
             return
-        required = getattr(module.get_exploration_action_dist_cls(), "required_input_dim", None)
-        expected = width if required is None else required(self.input_action_space)
-        if width != expected:
+        expected = _inputs_of(module.get_exploration_action_dist_cls(), self.input_action_space)
+        if expected is not None and width != expected:
             raise ColumnError(
                 explain(
                     f"column {Columns.ACTION_DIST_INPUTS!r} of {type(module).__name__}",
@@ -131,6 +130,15 @@ class GetActions(ColumnarPiece):
         if "generator" in state:
             self._generator = torch.Generator()
             self._generator.set_state(torch.from_numpy(np.array(state["generator"], np.uint8)))
+
+
+def _inputs_of(distribution: Any, space: gym.Space[Any]) -> int | None:
+    """How many inputs a distribution class takes for a space; None if it does not say."""
+    required = getattr(distribution, "required_input_dim", None)
+    try:
+        return None if required is None else int(required(space))
+    except KeyError:  # a class of RLlib's that was made for one module and not told its space
+        return None
 
 
 def _has_nan(tensor: torch.Tensor) -> bool:

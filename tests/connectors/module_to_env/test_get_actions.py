@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -148,3 +149,25 @@ def test_where_nothing_is_said_actions_are_the_greedy_ones(lab):
         chunk = lab.episode(numpy=False)
         result = lab.call(GetActions(), batch, episodes=[chunk], rl_module=lab.module(), explore=None)
         assert result["actions"].tolist() == [1, 0, 1]
+
+
+def test_a_distribution_that_cannot_say_its_number_of_inputs_is_not_checked(lab):
+    """RLlib's partial classes raise a KeyError unless they were made with a space."""
+    module = lab.module()
+    known = module.get_inference_action_dist_cls()
+
+    class Silent(known):
+        @staticmethod
+        def required_input_dim(space):
+            raise KeyError("space")
+
+    module.get_exploration_action_dist_cls = lambda: Silent
+    piece = GetActions(None, gym.spaces.Discrete(2))
+    batch = lab.call(
+        piece,
+        {"action_dist_inputs": torch.tensor([[0.0, 1.0, 99.0]])},
+        episodes=[lab.episode(numpy=False)],
+        rl_module=module,
+        explore=True,
+    )
+    assert batch["actions"].tolist() == [2]
