@@ -182,13 +182,16 @@ class Call:
                 self._plain = episodes if type(episodes) is list else list(episodes)
         return self._plain
 
-    def lengthen(self) -> None:
+    def lengthen(self, episodes: list[Any] | None = None) -> None:
         """Show plain pieces episodes that have the bootstrap row as a step, and read columns from those.
 
         What a plain piece writes to them reaches the batch; the episodes that were given stay as they are.
+
+        Args:
+            episodes: The lengthened ones, if they were made already.
         """
         if self._lengthened is None:
-            self._lengthened = self._plain = [lengthened(episode) for episode in self.episodes]
+            self._lengthened = self._plain = episodes or [lengthened(episode) for episode in self.episodes]
             self._positions = None
             self._looked = False
 

@@ -1,7 +1,8 @@
 """The Python blocks of README.md and docs/*.md run, and print what stands in the text block right under them.
 
 A python or yaml block whose first line is a comment with nothing but a file's name is that file. In sh blocks
-`epibatch train`, `epibatch play` and `epibatch port` are run; what the last one prints is compared too.
+`epibatch train`, `epibatch play` and `epibatch port` are run; what the last one prints is compared too. A page whose
+first line is `<!-- needs: MODULE -->` runs where that is installed.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = sorted([*REPOSITORY.glob("README.md"), *(REPOSITORY / "docs").glob("*.md")])
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")
+NEEDS = re.compile(r"\A<!-- needs: ([\w.]+) -->$", re.MULTILINE)
 COMMAND = re.compile(r"^epibatch ((?:train|play|port) .*)$", re.MULTILINE)
 
 
@@ -72,6 +74,8 @@ def run_page(path, module):
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(REPOSITORY).as_posix())
 def test_code_blocks_run(path, tmp_path, monkeypatch):
+    if needed := NEEDS.match(path.read_text(encoding="utf-8")):
+        pytest.importorskip(needed[1], exc_type=ImportError)
     shutil.copytree(REPOSITORY / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)  # as for a script or a notebook in that folder

@@ -1,0 +1,131 @@
+"""Per-episode batches between the libraries: the keys of one for those of the other, and each its own tags."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from epibatch.connectors.layouts import is_plain
+from epibatch.core.columns import Columns
+from epibatch.core.errors import BatchLayoutError, explain
+from epibatch.core.spaces import BatchedNdArray
+from epibatch.core.structs import map_struct
+
+from .library import rllib
+
+__all__ = ["ROW_MAP", "key_of_theirs", "rekeyed", "retag_as_ours", "retag_as_theirs", "sequences"]
+
+Key = tuple[Any, ...]
+ROW_MAP = "memorized_map_structure"  # in `shared_data`: which episode each row of an acting batch belongs to
+
+
+def key_of_theirs(episode: Any) -> Key:
+    """The key under which RLlib's pieces keep the rows of one of its single-agent episodes."""
+    if episode.agent_id is not None:
+        return (episode.multi_agent_episode_id, episode.agent_id, episode.module_id)
+    return (episode.id_,)
+
+
+def retag_as_theirs(item: Any) -> Any:
+    """An item of a batch, with RLlib's tag in the place of ours on arrays of several rows."""
+    cls = rllib().BatchedNdArray
+    return map_struct(lambda leaf: leaf.view(cls) if isinstance(leaf, BatchedNdArray) else leaf, item)
+
+
+def retag_as_ours(item: Any) -> Any:
+    """An item of a batch, with our tag in the place of RLlib's on arrays of several rows."""
+    cls = rllib().BatchedNdArray
+    return map_struct(lambda leaf: leaf.view(BatchedNdArray) if isinstance(leaf, cls) else leaf, item)
+
+
+def rekeyed(
+    batch: dict[str, Any],
+    old: Sequence[Key],
+    new: Sequence[Key],
+    retag: Callable[[Any], Any],
+    lengths: Sequence[int] = (),
+) -> dict[str, Any]:
+    """A batch whose per-episode columns have other keys and tags; other columns stay.
+
+    A column whose keys are not known goes by its order if it has one key per chunk: RLlib's pieces rename episodes
+    on the way, and columns that were added before keep the old names.
+
+    Args:
+        batch: The batch.
+        old: The key of each chunk in it; chunks may share one, as RLlib's do where ids occur twice.
+        new: The key of each chunk in what is returned.
+        retag: Makes an item of the new batch of one of the old.
+        lengths: Rows of each chunk, by which the items of a shared key are told apart.
+
+    Raises:
+        BatchLayoutError: keys that belong to no chunk, or items of a shared key that cannot be told apart.
+    """
+    chunks: dict[Key, list[int]] = defaultdict(list)
+    for i, key in enumerate(old):
+        chunks[key].append(i)
+    out: dict[str, Any] = {}
+    for name, column in batch.items():
+        if isinstance(column, list):
+            out[name] = [retag(item) for item in column]
+        elif not is_plain(column):
+            out[name] = column
+        else:
+            owners = _owners(name, column, chunks, len(old))
+            own: dict[Key, list[Any]] = {}
+            for items, of in zip(column.values(), owners):
+                for i, part in zip(of, _shares(name, items, of, lengths)):
+                    own.setdefault(new[i], []).extend(retag(item) for item in part)
+            out[name] = own
+    return out
+
+
+def sequences(batch: dict[str, Any], keys: Sequence[Key], shared_data: dict[str, Any]) -> Any:
+    """How many padded sequences each chunk has in a per-episode batch; None before a time axis was added.
+
+    Args:
+        batch: The batch.
+        keys: The key of each chunk.
+        shared_data: What pieces share; the one that pads notes it there, in both libraries.
+    """
+    column = batch.get(Columns.SEQ_LENS, {})
+    if not is_plain(column) or not any(str(name).startswith("_zero_padded_for_mid=") for name in shared_data):
+        return None
+    return np.array([sum(int(np.size(item)) for item in column.get(key, [])) for key in keys], np.int64)
+
+
+def _owners(name: str, column: dict[Key, Any], chunks: dict[Key, list[int]], count: int) -> list[list[int]]:
+    """The chunks that each key of a column stands for."""
+    strangers = [key for key in column if key not in chunks]
+    if not strangers:
+        return [chunks[key] for key in column]
+    if len(column) == count:
+        return [[i] for i in range(count)]
+    raise BatchLayoutError(
+        explain(
+            f"column {name!r}",
+            expected=f"keys of this call's chunks, such as {list(chunks)[:1]}",
+            found=str(strangers[0]),
+            do="add items with add_batch_item(..., single_agent_episode=episode), which finds the key",
+        )
+    )
+
+
+def _shares(name: str, items: list[Any], chunks: list[int], lengths: Sequence[int]) -> list[list[Any]]:
+    """The items of a key, those of each of its chunks apart."""
+    if len(chunks) == 1:
+        return [items]
+    for counts in ([1] * len(chunks), [lengths[i] for i in chunks] if lengths else []):
+        if counts and sum(counts) == len(items):
+            stops = np.cumsum(counts).tolist()
+            return [items[stop - count : stop] for stop, count in zip(stops, counts)]
+    raise BatchLayoutError(
+        explain(
+            f"column {name!r}",
+            expected=f"one item for each of the {len(chunks)} chunks that share a key, or one per step",
+            found=f"{len(items)} items",
+            do="give the chunks ids of their own: RLlib keeps the rows of equal ids under one key",
+        )
+    )

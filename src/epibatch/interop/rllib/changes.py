@@ -1,0 +1,189 @@
+"""What a piece of one library changed in episodes is carried back to those of the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.errors import EpisodeStateError, explain
+from epibatch.core.structs import flatten
+from epibatch.episodes import SingleAgentEpisode
+from epibatch.episodes.buffer_source import NOTHING
+from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
+from epibatch.episodes.leaves import Leaf, owned, same_leaf, same_value
+
+from .columns import our_column, rows_as_list, their_buffer, their_data, without_lists
+
+__all__ = ["OurChanges", "TheirChanges"]
+
+_FACTS = ("is_terminated", "is_truncated", "observation_space", "action_space")
+_NAMES = ("observations", "actions", "rewards")
+
+
+class OurChanges:
+    """Carries back to an episode of RLlib's what was changed in ours, which was made of it without copying.
+
+    Args:
+        theirs: RLlib's.
+        ours: Ours.
+    """
+
+    def __init__(self, theirs: Any, ours: SingleAgentEpisode) -> None:
+        self._theirs, self._ours = theirs, ours
+        self._facts = {name: getattr(ours, name) for name in _FACTS}
+        self._length = len(ours)
+        buffers = _columns(theirs)
+        self._before = {
+            name: ([leaf.copy() for leaf in _stored(column)], owned(column.raw_row()))
+            for name, column in _columns(ours).items()
+            if not buffers[name].finalized
+        }
+
+    def carry_back(self) -> None:
+        """Write what has changed since; arrays that are shared hold it already."""
+        theirs, ours = self._theirs, self._ours
+        buffers = _columns(theirs)
+        for name, column in _columns(ours).items():
+            if name not in buffers:
+                make = type(theirs.rewards)
+                theirs.extra_model_outputs[name] = their_buffer(make, column, numpy=theirs.is_numpy, copy=False)
+                continue
+            buffer = buffers[name]
+            if name not in self._before:
+                if not _shows(buffer.data, column):
+                    buffer.data = their_data(column)
+                    buffer.finalized = not isinstance(buffer.data, list)
+            elif len(ours) != self._length:
+                buffer.data = rows_as_list(column)
+            else:
+                self._carry_rows(buffer, column, self._before[name])
+        if len(ours) != self._length or any(a is not b for a, b in zip(theirs.infos.data, ours.infos.data)):
+            theirs.infos.data = list(ours.infos.data)
+        theirs.t = ours.t
+        for name, before in self._facts.items():
+            if getattr(ours, name) is not before:
+                setattr(theirs, name, getattr(ours, name))
+
+    @staticmethod
+    def _carry_rows(buffer: Any, column: InfiniteLookbackBuffer, before: tuple[list[Leaf], Any]) -> None:
+        leaves, raw = before
+        after = _stored(column)
+        changed = np.zeros(len(buffer.data), np.bool_)
+        if len(leaves) != len(after) or any(a.shape[1:] != b.shape[1:] for a, b in zip(leaves, after)):
+            changed[:] = True
+        else:
+            for one, other in zip(leaves, after):
+                count = min(len(one), len(other))
+                changed[:count] |= _differ(one[:count], other[:count])
+        if len(changed) and not same_value(column.raw_row(), raw):
+            changed[-1] = True
+        rows = rows_as_list(column) if changed.any() else []
+        for i in np.flatnonzero(changed).tolist():
+            buffer.data[i] = rows[i]
+
+
+class TheirChanges:
+    """Carries back to an episode of ours what was changed in RLlib's, which was made of it without copying.
+
+    Args:
+        ours: Ours.
+        theirs: RLlib's.
+    """
+
+    def __init__(self, ours: SingleAgentEpisode, theirs: Any) -> None:
+        self._ours, self._theirs = ours, theirs
+        self._length = len(theirs)
+        self._facts = {name: getattr(theirs, name) for name in _FACTS}
+        data = {name: buffer.data for name, buffer in _columns(theirs).items()}
+        self._rows = {name: list(rows) if isinstance(rows, list) else rows for name, rows in data.items()}
+        self._infos = list(theirs.infos.data)
+
+    def carry_back(self, piece: str) -> None:
+        """Write what has changed since; arrays that are shared hold it already.
+
+        Args:
+            piece: The class of the piece, for the message.
+
+        Raises:
+            EpisodeStateError: steps were added or removed, or the pipeline does not allow what was written.
+        """
+        ours, theirs = self._ours, self._theirs
+        if len(theirs) != self._length:
+            raise EpisodeStateError(
+                explain(
+                    f"{piece} of RLlib's, episode {ours.id_!r}",
+                    expected=f"an episode of {self._length} steps, as it was",
+                    found=f"{len(theirs)} steps",
+                    do="change the rows of steps only; AddOneTsToEpisodesAndTruncate adds bootstrap rows to the batch",
+                )
+            )
+        for name, buffer in _columns(theirs).items():
+            if name not in self._rows:
+                ours.extra_model_outputs[name] = our_column(buffer)
+                continue
+            given = self._rows[name]
+            if not isinstance(buffer.data, list):
+                if buffer.data is not given:
+                    _write(ours, name, our_column(buffer).data, slice(-buffer.lookback, None))
+                continue
+            for i, row in enumerate(buffer.data):
+                if row is not given[i]:
+                    _write(ours, name, row, i - buffer.lookback)
+        for i, info in enumerate(theirs.infos.data):
+            if info is not self._infos[i]:
+                ours.infos.set(info, at_indices=i - theirs.infos.lookback, neg_index_as_lookback=True)
+        for name, before in self._facts.items():
+            if getattr(theirs, name) is not before:
+                setattr(ours, name, getattr(theirs, name))
+
+
+def _columns(episode: Any) -> dict[str, Any]:
+    """The columns of an episode of either library, infos excepted."""
+    return {**{name: getattr(episode, name) for name in _NAMES}, **episode.extra_model_outputs}
+
+
+def _write(episode: SingleAgentEpisode, name: str, rows: Any, at: Any) -> None:
+    """Overwrite rows as a piece would, by positions from the chunk's start."""
+    where = {"new_data": rows, "at_indices": at, "neg_index_as_lookback": True}
+    if name in _NAMES:
+        getattr(episode, f"set_{name}")(**where)
+    else:
+        episode.set_extra_model_outputs(key=name, **where)
+
+
+def _stored(column: InfiniteLookbackBuffer) -> list[Leaf]:
+    """The rows in the column's arrays: without a newest one that does not fit them yet."""
+    count = column.len_incl_lookback() - (column.raw_row() is not NOTHING)
+    return column.rows(-column.lookback, count - column.lookback)
+
+
+def _shows(data: Any, column: InfiniteLookbackBuffer) -> bool:
+    """Whether RLlib's stacked rows are a column's own, or equal to them."""
+    if column.raw_row() is not NOTHING:
+        return False
+    leaves, form = flatten(without_lists(data))
+    own = _stored(column)
+    if form != column.form or len(leaves) != len(own):
+        return False
+    return all(_same_memory(a, b) or _same(a, b) for a, b in zip(leaves, own))
+
+
+def _same_memory(a: Any, b: Leaf) -> bool:
+    if not isinstance(a, np.ndarray) or (a.dtype, a.shape, a.strides) != (b.dtype, b.shape, b.strides):
+        return False
+    return bool(a.__array_interface__["data"] == b.__array_interface__["data"])
+
+
+def _same(a: Any, b: Leaf) -> bool:
+    if isinstance(a, np.ndarray) and a.dtype.kind in "US":
+        return bool(b.dtype == object and a.tolist() == b.tolist())
+    return isinstance(a, np.ndarray) and same_leaf(a, b)
+
+
+def _differ(one: Leaf, other: Leaf) -> Any:
+    """Which rows of two leaves differ; NaN equals NaN."""
+    if object in (one.dtype, other.dtype):
+        return np.array([not same_value(a, b) for a, b in zip(one, other)], np.bool_)
+    unequal = (one != other) & ~((one != one) & (other != other))
+    return unequal.reshape(len(unequal), -1).any(1) if unequal.ndim > 1 else unequal

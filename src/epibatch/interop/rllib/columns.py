@@ -1,0 +1,108 @@
+"""One column of an episode in the form of the other library."""
+
+from __future__ import annotations
+
+import copy as copying
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.structs import flatten, unflatten
+from epibatch.episodes.buffer_source import NOTHING
+from epibatch.episodes.column_writes import stacked_rows
+from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
+from epibatch.episodes.leaves import Leaf, copied, object_leaf, owned
+
+__all__ = ["our_column", "rows_as_list", "their_buffer", "their_data", "without_lists"]
+
+
+def their_data(column: InfiniteLookbackBuffer, *, numpy: bool = True, copy: bool = False) -> Any:
+    """All rows of a column as RLlib's buffer holds them.
+
+    Args:
+        column: The column.
+        numpy: Whether as stacked arrays, views of the column's; otherwise a list of rows. A column without
+            rows, and one whose newest row does not fit the others yet, are lists in any case.
+        copy: Whether to copy what would share memory.
+    """
+    if not numpy or column.raw_row() is not NOTHING:
+        rows = rows_as_list(column)
+        return [owned(row) for row in rows] if copy else rows
+    leaves = column.rows(-column.lookback, column.len_incl_lookback() - column.lookback)
+    if not leaves:
+        return []
+    return unflatten(column.form, [copied(leaf) for leaf in leaves] if copy else leaves)
+
+
+def rows_as_list(column: InfiniteLookbackBuffer) -> list[Any]:
+    """The rows of a column one by one: scalars of NumPy, and views of arrays."""
+    raw = column.raw_row()
+    count = column.len_incl_lookback() - (raw is not NOTHING)
+    leaves = column.rows(-column.lookback, count - column.lookback)
+    rows: list[Any]
+    if column.form is None:
+        rows = list(leaves[0]) if leaves else []
+    else:
+        rows = [unflatten(column.form, list(row)) for row in zip(*leaves)]
+    return rows if raw is NOTHING else [*rows, raw]
+
+
+def their_buffer(make: Any, column: InfiniteLookbackBuffer, *, numpy: bool, copy: bool) -> Any:
+    """RLlib's buffer with the rows, the lookback and the space of a column.
+
+    Args:
+        make: The class of the buffer.
+        column: The column.
+        numpy: Whether its rows are stacked.
+        copy: Whether to copy what would share memory.
+    """
+    buffer = make(their_data(column, numpy=numpy, copy=copy), 0, column.space)
+    buffer.lookback = column.lookback  # its constructor takes a dict's number of keys for the number of rows
+    return buffer
+
+
+def our_column(buffer: Any, *, newest: bool = False, copy: bool = False, rows: int | None = None) -> Any:
+    """A column with the rows, the lookback and the space of RLlib's buffer.
+
+    Args:
+        buffer: RLlib's buffer.
+        newest: Whether its last row is an observation that may still be replaced by one of another kind.
+        copy: Whether to copy what would share memory.
+        rows: How many of the first rows to take; default: all.
+
+    Raises:
+        ColumnError: rows that are nested differently.
+    """
+    column = InfiniteLookbackBuffer(None, 0, buffer.space)
+    if isinstance(buffer.data, list) and not buffer.finalized:
+        given = buffer.data[:rows]
+        form, leaves, count = stacked_rows(given[:-1] if newest else given)
+        if leaves is not None:
+            column.replace(form, leaves, count)
+        if newest and given:
+            column.stage(given[-1])
+    else:
+        values, form = flatten(without_lists(buffer.data))
+        leaves = [_leaf(value, copy)[:rows] for value in values]
+        if leaves:
+            column.replace(form, leaves, len(leaves[0]))
+    column.provisional = newest and column.len_incl_lookback() > 0
+    column.lookback = min(buffer.lookback, column.len_incl_lookback())
+    return column
+
+
+def without_lists(data: Any) -> Any:
+    """Stacked rows whose nesting has tuples in the place of lists, which RLlib takes for nesting too."""
+    if isinstance(data, dict):
+        return {key: without_lists(value) for key, value in data.items()}
+    return tuple(map(without_lists, data)) if isinstance(data, (tuple, list)) else data
+
+
+def _leaf(value: Any, copy: bool) -> Leaf:
+    """A stacked array as the leaf of a column: the array itself if it can be written to, and holds no text."""
+    array = np.asarray(value)
+    if array.dtype.kind in "US":
+        return object_leaf(array.tolist())
+    if not copy and array.flags.writeable:
+        return array
+    return copying.deepcopy(array) if array.dtype == object else np.array(array)

@@ -1,0 +1,235 @@
+"""Episodes of one library as episodes of the other."""
+
+from __future__ import annotations
+
+import copy as copying
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, overload
+
+from epibatch.core.errors import EpisodeError, NotAvailableError, explain
+from epibatch.episodes import InfosBuffer, MultiAgentEpisode, SingleAgentEpisode, VectorEpisodes
+
+from .columns import our_column, their_buffer
+from .library import rllib
+
+__all__ = ["check_ours", "check_theirs", "episode_like_ours", "episode_like_theirs", "from_rllib", "to_rllib"]
+
+
+@overload
+def to_rllib(episodes: SingleAgentEpisode, *, numpy: bool = ..., copy: bool = ...) -> Any: ...
+@overload
+def to_rllib(episodes: Sequence[SingleAgentEpisode], *, numpy: bool = ..., copy: bool = ...) -> list[Any]: ...
+def to_rllib(episodes: Any, *, numpy: bool = True, copy: bool = False) -> Any:
+    """RLlib's episode with everything that ours holds.
+
+    That is all columns with their lookback, infos, custom data, names, spaces, times and flags. Unless `copy`,
+    arrays are views of the episode's own, and infos and custom data are the same objects: what is written to
+    one episode shows in the other. Adding steps to one leaves the other as it is.
+
+    RLlib holds these differently: a column without rows is an empty list; observations are a list while the newest
+    one has another shape or type than its column. It does not hold at all: whether the newest observation may still
+    be replaced by one of another shape or type, and the space that new observations are checked against, where a
+    piece has changed `observation_space` since.
+
+    Args:
+        episodes: An episode or chunk, a sequence of them, or a `VectorEpisodes`.
+        numpy: Stacked arrays, as RLlib's `to_numpy()` makes them; otherwise lists of rows, as its acting pieces
+            and `add_env_step` want them. Numbers in such lists are NumPy's, of the columns' types.
+        copy: Copy everything, so that nothing is shared.
+
+    Returns:
+        One of RLlib's `SingleAgentEpisode`, or a list of them.
+
+    Raises:
+        MissingExtraError: RLlib is not installed.
+        EpisodeError: something that is no episode of ours.
+        NotAvailableError: a multi-agent episode.
+
+    Example:
+        >>> episode = SingleAgentEpisode(id_="walk")
+        >>> episode.add_env_reset(0.5)
+        >>> episode.add_env_step(1.5, action=1, reward=2.0, terminated=True)
+        >>> theirs = to_rllib(episode)
+        >>> len(theirs), theirs.get_observations(), theirs.is_terminated
+        (1, array([0.5, 1.5]), True)
+    """
+    rllib()
+    if _are_several(episodes):
+        return [to_rllib(episode, numpy=numpy, copy=copy) for episode in episodes]
+    if not isinstance(episodes, SingleAgentEpisode):
+        raise _no_episode("to_rllib", episodes, "an epibatch SingleAgentEpisode", "RLlib's already")
+    return episode_like_theirs(episodes, numpy=numpy, copy=copy)
+
+
+def from_rllib(episodes: Any, *, copy: bool = False) -> Any:
+    """Our episode with everything that RLlib's holds.
+
+    That is all columns with their lookback, infos, custom data, names, spaces, times and flags, from RLlib's list
+    mode and from its numpy mode. Unless `copy`, arrays of the numpy mode that can be written to are shared, and
+    infos and custom data are the same objects: what is written to one episode shows in the other. Rows of the list
+    mode, and read-only arrays, as Ray hands them over, are copied.
+
+    A column is arrays here, so a list of Python numbers gets the type that NumPy gives it, and numbers of several
+    types become one; text becomes a column of Python strings; nested lists in stacked columns become tuples; a
+    dict of another class becomes a dict.
+
+    Args:
+        episodes: One of RLlib's `SingleAgentEpisode`, or a sequence of them.
+        copy: Copy everything, so that nothing is shared.
+
+    Returns:
+        A `SingleAgentEpisode`, or a list of them.
+
+    Raises:
+        MissingExtraError: RLlib is not installed.
+        EpisodeError: something that is no episode of RLlib's, or one whose columns do not fit one another.
+        ColumnError: rows of a column that are nested differently.
+        NotAvailableError: a multi-agent episode.
+
+    Example:
+        >>> from ray.rllib.env.single_agent_episode import SingleAgentEpisode as RLlibEpisode
+        >>> theirs = RLlibEpisode(observations=[1, 2, 3], actions=[0, 1], rewards=[0.5, 1.5], len_lookback_buffer=1)
+        >>> episode = from_rllib(theirs)
+        >>> len(episode), episode.lookback, episode.get_rewards(slice(-2, None)).tolist()
+        (1, 1, [0.5, 1.5])
+    """
+    library = rllib()
+    if _are_several(episodes):
+        return [from_rllib(episode, copy=copy) for episode in episodes]
+    if not isinstance(episodes, library.SingleAgentEpisode):
+        raise _no_episode("from_rllib", episodes, "a SingleAgentEpisode of RLlib's", "epibatch's already")
+    return episode_like_ours(episodes, copy=copy)
+
+
+def episode_like_theirs(
+    episode: SingleAgentEpisode, *, numpy: bool = True, copy: bool = False, buffer: Any = None
+) -> Any:
+    """RLlib's episode with what one of ours holds; `to_rllib` says how.
+
+    Args:
+        episode: Ours.
+        numpy: Whether columns are stacked arrays.
+        copy: Whether to copy what would be shared.
+        buffer: The class of the columns' buffers; default: RLlib's own.
+    """
+    library = rllib()
+    make = buffer or library.InfiniteLookbackBuffer
+    infos, data = episode.infos.data, episode.custom_data
+    theirs = library.SingleAgentEpisode(
+        episode.id_,
+        observations=their_buffer(make, episode.observations, numpy=numpy, copy=copy),
+        observation_space=episode.observation_space,
+        infos=make(copying.deepcopy(infos) if copy else list(infos), episode.infos.lookback),
+        actions=their_buffer(make, episode.actions, numpy=numpy, copy=copy),
+        action_space=episode.action_space,
+        rewards=their_buffer(make, episode.rewards, numpy=numpy, copy=copy),
+        terminated=episode.is_terminated,
+        truncated=episode.is_truncated,
+        extra_model_outputs={
+            key: their_buffer(make, column, numpy=numpy, copy=copy)
+            for key, column in episode.extra_model_outputs.items()
+        },
+        t_started=episode.t_started,
+        agent_id=episode.agent_id,
+        module_id=episode.module_id,
+        multi_agent_episode_id=episode.multi_agent_episode_id,
+    )
+    theirs.rewards.space = _rewards_space()
+    theirs._custom_data = copying.deepcopy(data) if copy else data
+    theirs._start_time, theirs._last_step_time = episode._start_time, episode._last_step_time
+    if theirs._start_time is None:
+        theirs._start_time = theirs._last_step_time
+    return theirs
+
+
+@lru_cache(maxsize=1)
+def _rewards_space() -> Any:
+    return rllib().SingleAgentEpisode().rewards.space
+
+
+def episode_like_ours(theirs: Any, *, copy: bool = False, steps: int | None = None) -> SingleAgentEpisode:
+    """Our episode with what one of RLlib's holds; `from_rllib` says how.
+
+    Args:
+        theirs: RLlib's.
+        copy: Whether to copy what would be shared.
+        steps: How many of its first steps to take; default: all.
+    """
+    episode = SingleAgentEpisode(theirs.id_ or None)
+    rows = None if steps is None else steps + theirs.rewards.lookback
+    more = None if rows is None else rows + 1
+    episode.id_ = theirs.id_
+    episode.agent_id, episode.module_id = theirs.agent_id, theirs.module_id
+    episode.multi_agent_episode_id = theirs.multi_agent_episode_id
+    episode.is_terminated, episode.is_truncated = bool(theirs.is_terminated), bool(theirs.is_truncated)
+    episode.observations = our_column(theirs.observations, newest=True, copy=copy, rows=more)
+    episode.actions = our_column(theirs.actions, copy=copy, rows=rows)
+    episode.rewards = our_column(theirs.rewards, copy=copy, rows=rows)
+    episode.rewards.space = None
+    infos = copying.deepcopy(theirs.infos.data) if copy else theirs.infos.data
+    episode.infos = InfosBuffer(infos[:more], theirs.infos.lookback)
+    episode.extra_model_outputs = {
+        key: our_column(buffer, copy=copy, rows=rows) for key, buffer in theirs.extra_model_outputs.items()
+    }
+    episode._given_observation_space = theirs.observation_space
+    episode.observation_space, episode.action_space = theirs.observation_space, theirs.action_space
+    episode.t_started = theirs.t_started
+    episode._custom_data = copying.deepcopy(theirs.custom_data) if copy else theirs.custom_data
+    episode._start_time, episode._last_step_time = theirs._start_time, theirs._last_step_time
+    episode.validate()
+    return episode
+
+
+def check_ours(where: str, episodes: Sequence[Any]) -> None:
+    """Refuse what is no single-agent episode of ours.
+
+    Raises:
+        EpisodeError: something that is no episode of ours.
+        NotAvailableError: a multi-agent episode.
+    """
+    for episode in episodes:
+        if not isinstance(episode, SingleAgentEpisode):
+            raise _no_episode(where, episode, "SingleAgentEpisodes of epibatch's", "RLlib's", _BEHIND[0])
+
+
+def check_theirs(where: str, episodes: Sequence[Any]) -> None:
+    """Refuse what is no single-agent episode of RLlib's.
+
+    Raises:
+        EpisodeError: something that is no episode of RLlib's.
+        NotAvailableError: a multi-agent episode.
+    """
+    cls = rllib().SingleAgentEpisode
+    for episode in episodes:
+        if not isinstance(episode, cls):
+            raise _no_episode(where, episode, "SingleAgentEpisodes of RLlib's", "epibatch's", _BEHIND[1])
+
+
+_BEHIND = ("convert them with from_rllib first", "convert them with to_rllib first")
+
+
+def _are_several(episodes: Any) -> bool:
+    return isinstance(episodes, (list, tuple, VectorEpisodes))
+
+
+def _no_episode(
+    where: str, found: Any, expected: str, other: str, do_then: str = "use it as it is"
+) -> EpisodeError | NotAvailableError:
+    """The error for something that cannot be exchanged."""
+    library = rllib()
+    if isinstance(found, (MultiAgentEpisode, library.MultiAgentEpisode)):
+        return NotAvailableError(
+            explain(
+                where,
+                expected="single-agent episodes",
+                found=f"a multi-agent episode, {getattr(found, 'id_', '')!r}",
+                do="exchange the agents' own episodes: [*episode.agent_episodes.values()]",
+            )
+        )
+    name, do = f"{type(found).__name__} {found!r}", "pass an episode, or a list of episodes"
+    if isinstance(found, type):
+        name, do = f"the class {found.__module__}.{found.__name__}", "pass an episode, an instance of the class"
+    elif isinstance(found, (library.SingleAgentEpisode, SingleAgentEpisode)):
+        name, do = f"{found!r}, which is {other}", do_then
+    return EpisodeError(explain(where, expected=f"{expected}, or a list of such", found=name, do=do))

@@ -1,0 +1,169 @@
+"""One of RLlib's pieces as a piece of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from epibatch.connectors.batch_items import key_for
+from epibatch.connectors.call import running_call
+from epibatch.connectors.chunk_keys import chunk_keys
+from epibatch.connectors.common.batch_individual_items import RowMap
+from epibatch.connectors.connector_v2 import ConnectorV2
+from epibatch.core.errors import PieceOutputError, explain
+
+from .batches import ROW_MAP, Key, key_of_theirs, rekeyed, retag_as_ours, retag_as_theirs, sequences
+from .changes import TheirChanges
+from .episodes import check_ours, episode_like_theirs
+
+__all__ = ["GuestPiece"]
+
+
+class GuestPiece(ConnectorV2):
+    """Runs a piece of RLlib's in a pipeline of ours; `from_rllib_piece` makes it.
+
+    Args:
+        piece: RLlib's.
+        rewrites_observations: Whether it replaces the episodes' newest observations.
+        lookback: How many steps before a chunk's start it reads at least; what it was seen to read counts too.
+        input_observation_space: Space of the observations that come in.
+        input_action_space: Space of the actions that come in.
+
+    Attributes:
+        piece: RLlib's.
+    """
+
+    def __init__(
+        self,
+        piece: Any,
+        rewrites_observations: bool = False,
+        lookback: int = 0,
+        input_observation_space: Any = None,
+        input_action_space: Any = None,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        self.piece = piece
+        self.rewrites_observations = rewrites_observations
+        self.lookback = lookback
+
+    def __call__(
+        self,
+        *,
+        rl_module: Any,
+        batch: dict[str, Any],
+        episodes: Sequence[Any],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Show the piece the episodes and the batch as RLlib's; give back what it made of them."""
+        check_ours(type(self.piece).__name__, episodes)
+        call = running_call()
+        keys = chunk_keys(episodes) if call is None else [key_for(episode) for episode in episodes]
+        shown = _shown(episodes, keys, numpy=call is None or call.training is not False)
+        changes = [TheirChanges(*pair) for pair in zip(episodes, shown)]
+        before = [key_of_theirs(episode) for episode in shown]
+        given = rekeyed(batch, keys, before, retag_as_theirs)
+        shared = {} if shared_data is None else shared_data
+        if isinstance(rows := shared.get(ROW_MAP), RowMap):
+            shared[ROW_MAP] = list(rows)  # RLlib's pieces ask whether it is one
+        if not hasattr(self.piece, "connectors"):  # as RLlib's pipelines hand it on, for the sake of old pieces
+            kwargs["data"] = given
+        out = self.piece(
+            rl_module=rl_module,
+            batch=given,
+            episodes=shown,
+            explore=explore,
+            shared_data=shared,
+            metrics=metrics,
+            **kwargs,
+        )
+        if not isinstance(out, Mapping):
+            raise PieceOutputError(
+                explain(
+                    f"{type(self.piece).__name__}.__call__, of RLlib's",
+                    expected="the batch dict, returned",
+                    found=f"{type(out).__name__}: {out!r}",
+                    do="end __call__ with `return batch`",
+                )
+            )
+        for change in changes:
+            change.carry_back(type(self.piece).__name__)
+        after = [key_of_theirs(episode) for episode in shown]
+        made = _as_ours(dict(out), before, after, keys, [len(episode) for episode in shown])
+        if call is not None and call.rows is None:
+            call.rows = sequences(made, keys, call.shared_data)
+        return made
+
+    # -- spaces and state ----------------------------------------------------------------------
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of observations after the piece."""
+        self._show_spaces(input_observation_space, input_action_space)
+        return self.piece.observation_space
+
+    def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of actions after the piece."""
+        self._show_spaces(input_observation_space, input_action_space)
+        return self.piece.action_space
+
+    def _show_spaces(self, observations: Any, actions: Any) -> None:
+        self.piece.input_action_space = actions
+        self.piece.input_observation_space = observations
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """The piece's state."""
+        state: dict[str, Any] = self.piece.get_state(components, not_components=not_components, **kwargs)
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Give the piece a state."""
+        self.piece.set_state(state)
+
+    def reset_state(self) -> None:
+        """Let the piece forget what it has learned."""
+        self.piece.reset_state()
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """One state from those of several copies."""
+        merged: dict[str, Any] = self.piece.merge_states(states)
+        return merged
+
+    def freeze(self) -> None:
+        """Stop RLlib's filter from updating its statistics; other pieces of RLlib's cannot be told."""
+        if hasattr(self.piece, "_update_stats"):
+            self.piece._update_stats = False
+
+    def __reduce__(self) -> Any:
+        from .pieces import guest
+
+        spaces = (self.input_observation_space, self.input_action_space)
+        return guest, (self.piece, self.rewrites_observations, self.lookback, *spaces)
+
+
+def _shown(episodes: Sequence[Any], keys: Sequence[Key], *, numpy: bool) -> list[Any]:
+    """The episodes as RLlib's, each under the name that this call has for it."""
+    from .watched_buffer import WatchedBuffer
+
+    shown = []
+    for episode, key in zip(episodes, keys):
+        theirs = episode_like_theirs(episode, numpy=numpy, buffer=WatchedBuffer)
+        if len(key) == 1:
+            theirs.id_ = key[0]
+        columns = (theirs.observations, theirs.actions, theirs.rewards, theirs.infos)
+        for buffer in (*columns, *theirs.extra_model_outputs.values()):
+            buffer.t_started = theirs.t_started
+        shown.append(theirs)
+    return shown
+
+
+def _as_ours(
+    batch: dict[str, Any], before: list[Key], after: list[Key], keys: list[Key], lengths: list[int]
+) -> dict[str, Any]:
+    """A batch under our keys, where some columns may have the names that the piece gave the episodes."""
+    renamed = set(after) - set(before)
+    new = {name: column for name, column in batch.items() if isinstance(column, dict) and renamed & column.keys()}
+    old = {name: column for name, column in batch.items() if name not in new}
+    out = {**rekeyed(old, before, keys, retag_as_ours, lengths), **rekeyed(new, after, keys, retag_as_ours, lengths)}
+    return {name: out[name] for name in batch}

@@ -1,0 +1,174 @@
+"""One of our pieces as a piece of RLlib's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ray.rllib.connectors.connector_v2 import ConnectorV2
+
+from epibatch.connectors.call import ADDED_LOSS_MASK, Call, within
+from epibatch.connectors.common.batch_individual_items import RowMap
+from epibatch.connectors.layouts import to_columns, to_plain
+from epibatch.core.errors import PieceOutputError, add_context, explain
+
+from .batches import ROW_MAP, Key, key_of_theirs, rekeyed, retag_as_ours, retag_as_theirs, sequences
+from .changes import OurChanges
+from .episodes import check_theirs, episode_like_ours
+
+__all__ = ["HostedPiece"]
+
+
+class HostedPiece(ConnectorV2):  # type: ignore[misc]
+    """Runs a piece of ours in a pipeline of RLlib's; `to_rllib_piece` makes it.
+
+    Args:
+        piece: Ours.
+        pipeline: The pipeline it stands in: "env_to_module", "module_to_env", "learner"; None: not said.
+        input_observation_space: Space of the observations that come in.
+        input_action_space: Space of the actions that come in.
+
+    Attributes:
+        piece: Ours.
+    """
+
+    def __init__(
+        self,
+        piece: Any,
+        pipeline: str | None = None,
+        input_observation_space: Any = None,
+        input_action_space: Any = None,
+    ) -> None:
+        self.piece = piece
+        self._pipeline = pipeline
+        self._training = None if pipeline is None else pipeline == "learner"
+        super().__init__(input_observation_space, input_action_space)
+
+    def __call__(
+        self,
+        *,
+        rl_module: Any,
+        batch: dict[str, Any],
+        episodes: Sequence[Any],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Show the piece the episodes and the batch as ours; give back what it made of them."""
+        kwargs.pop("data", None)  # the batch once more, as RLlib hands it on for the sake of old pieces
+        check_theirs(type(self.piece).__name__, episodes)
+        shared = {} if shared_data is None else shared_data
+        longer = bool(shared.get(ADDED_LOSS_MASK))  # by the bootstrap step, which RLlib's episodes have as a real one
+        shown = [episode_like_ours(episode) for episode in episodes]
+        changes = [OurChanges(*pair) for pair in zip(episodes, shown)]
+        call = Call(
+            rl_module=rl_module,
+            episodes=[episode_like_ours(one, steps=len(one) - 1) for one in episodes] if longer else shown,
+            explore=explore,
+            shared_data=shared,
+            metrics=metrics,
+            training=self._training,
+            plus_one=longer,
+            kwargs=kwargs,
+        )
+        if longer:
+            call.lengthen(shown)
+        keys = [key_of_theirs(episode) for episode in episodes]
+        given = rekeyed(batch, keys, call.keys, retag_as_ours, [len(episode) for episode in episodes])
+        call.rows = sequences(given, call.keys, shared)
+        try:
+            with within(call):
+                out = self._run(given, call)
+        except Exception as error:
+            add_context(error, f"in {type(self.piece).__name__} of epibatch, in a pipeline of RLlib's:")
+            raise
+        for change in changes:
+            change.carry_back()
+        if self.piece.adds_bootstrap_rows:
+            _lengthen(episodes)
+        keys = [key_of_theirs(episode) for episode in episodes]
+        self._spell_row_map(shared, call, keys)
+        return rekeyed(out, call.keys, keys, retag_as_theirs)
+
+    def _run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        if self.piece.columnar:
+            return to_plain(self.piece.run(to_columns(batch, call), call), call)
+        out = self.piece(
+            rl_module=call.rl_module,
+            batch=batch,
+            episodes=call.plain_episodes(),
+            explore=call.explore,
+            shared_data=call.shared_data,
+            metrics=call.metrics,
+            **call.kwargs,
+        )
+        if not isinstance(out, Mapping):
+            raise PieceOutputError(
+                explain(
+                    f"{type(self.piece).__name__}.__call__",
+                    expected="the batch dict, returned",
+                    found=f"{type(out).__name__}: {out!r}",
+                    do="end __call__ with `return batch`",
+                )
+            )
+        return dict(out)
+
+    @staticmethod
+    def _spell_row_map(shared_data: dict[str, Any], call: Call, keys: list[Key]) -> None:
+        """Name the rows of a batch as RLlib's pieces look them up: by the ids of its episodes, in a list."""
+        rows = shared_data.get(ROW_MAP)
+        if isinstance(rows, RowMap):
+            names = {own[0]: theirs[0] for own, theirs in zip(call.keys, keys)}
+            shared_data[ROW_MAP] = [names[name] for name in rows]
+
+    # -- spaces and state ----------------------------------------------------------------------
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of observations after the piece."""
+        self._show_spaces(input_observation_space, input_action_space)
+        return self.piece.observation_space
+
+    def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of actions after the piece."""
+        self._show_spaces(input_observation_space, input_action_space)
+        return self.piece.action_space
+
+    def _show_spaces(self, observations: Any, actions: Any) -> None:
+        self.piece.input_action_space, self.piece.input_observation_space = actions, observations
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """The piece's state."""
+        state: dict[str, Any] = self.piece.get_state(components, not_components=not_components, **kwargs)
+        return state
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Give the piece a state."""
+        self.piece.set_state(state)
+
+    def reset_state(self) -> None:
+        """Let the piece forget what it has learned."""
+        self.piece.reset_state()
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """One state from those of several copies."""
+        merged: dict[str, Any] = self.piece.merge_states(states)
+        return merged
+
+    def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What makes the piece again."""
+        return (self.piece, self._pipeline, self.input_observation_space, self.input_action_space), {}
+
+    def __reduce__(self) -> Any:
+        from .pieces import hosted
+
+        return hosted, self.get_ctor_args_and_kwargs()[0]
+
+
+def _lengthen(episodes: Sequence[Any]) -> None:
+    """Give RLlib's episodes the bootstrap step and a name of their own each: its pieces count on both from there on."""
+    from ray.rllib.utils.postprocessing.episodes import add_one_ts_to_episodes_and_truncate
+
+    for i, episode in enumerate(episodes):
+        episode.id_ += f"_{i}"
+    add_one_ts_to_episodes_and_truncate(episodes)

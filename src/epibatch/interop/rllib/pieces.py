@@ -1,0 +1,144 @@
+"""Connector pieces of one library as pieces of the other."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from epibatch.connectors.connector_v2 import ConnectorV2
+from epibatch.core.errors import PieceError, explain, nearest
+from epibatch.core.extras import import_extra
+from epibatch.core.piece_declarations import PIPELINE_NAMES
+
+from .guest_piece import GuestPiece
+from .library import rllib
+
+__all__ = ["from_rllib_piece", "guest", "hosted", "to_rllib_piece"]
+
+_REWRITERS = (
+    "FlattenObservations",
+    "MeanStdFilter",
+    "PrevActionsPrevRewards",
+    "SingleAgentObservationPreprocessor",
+    "WriteObservationsToEpisodes",
+)
+
+
+def to_rllib_piece(piece: ConnectorV2, *, pipeline: str | None = None) -> Any:
+    """One of our pieces, or a pipeline of ours, for a pipeline of RLlib's.
+
+    At each call it is shown RLlib's episodes as ours, and the batch with our keys and tags; what it changes in them is
+    written to RLlib's. Numeric columns of RLlib's numpy mode are not copied; those of its list mode, which acting
+    episodes are in, are stacked at every call. The piece's spaces follow RLlib's, its state is in RLlib's state, under
+    its class's name. `AddOneTsToEpisodesAndTruncate` lengthens and renames RLlib's episodes as RLlib's own does: the
+    pieces behind it count on that. A piece that `from_rllib_piece` made is taken out again.
+
+    Args:
+        piece: The piece.
+        pipeline: Which pipeline it is for: "env_to_module", "module_to_env" or "learner". Default: the one it says it
+            is made for, if that is one.
+
+    Returns:
+        A `ray.rllib.connectors.connector_v2.ConnectorV2`; its `piece` is the one given.
+
+    Raises:
+        MissingExtraError: RLlib is not installed.
+        PieceError: something that is no piece of ours, or a pipeline that is none.
+
+    Example:
+        >>> from epibatch.connectors.env_to_module import MeanStdFilter
+        >>> from ray.rllib.connectors.env_to_module import EnvToModulePipeline
+        >>> EnvToModulePipeline(connectors=[to_rllib_piece(MeanStdFilter())])
+        EnvToModulePipeline
+            MeanStdFilter
+    """
+    library = rllib()
+    if not isinstance(piece, ConnectorV2):
+        already = isinstance(piece, library.ConnectorV2)
+        raise _no_piece("to_rllib_piece", piece, "a piece of epibatch's", "RLlib's already" if already else "")
+    if isinstance(piece, GuestPiece):
+        return piece.piece
+    if pipeline is None and len(piece.pipelines) == 1:
+        pipeline = piece.pipelines[0]
+    if pipeline is not None and pipeline not in PIPELINE_NAMES:
+        do = nearest(str(pipeline), PIPELINE_NAMES)
+        expected = "env_to_module, module_to_env or learner"
+        raise PieceError(explain("to_rllib_piece, pipeline", expected=expected, found=repr(pipeline), do=do))
+    return hosted(piece, pipeline)
+
+
+def from_rllib_piece(piece: Any, *, rewrites_observations: bool | None = None, lookback: int = 0) -> ConnectorV2:
+    """One of RLlib's pieces, or a pipeline of RLlib's, for a pipeline of ours.
+
+    At each call it is shown our episodes as RLlib's, in numpy mode when learning and in list mode when acting, as in
+    RLlib, and the batch with RLlib's keys and tags; what it changes in them is written to ours. Numeric columns are
+    not copied. It is an undeclared piece: its place is not checked, and how far back it reads is watched, so that
+    chunks are cut with enough lookback. Its state is saved with the pipeline's.
+
+    Of RLlib's `AddOneTsToEpisodesAndTruncate` ours is made: here bootstrap rows are rows of the batch, and episodes
+    stay as they are. A piece that `to_rllib_piece` made is taken out again.
+
+    Args:
+        piece: The piece.
+        rewrites_observations: Whether it replaces the episodes' newest observations, so that learner pieces find
+            what it wrote. Default: whether it is one of RLlib's that do, or derives from one.
+        lookback: How many steps before a chunk's start it reads at least, for one that may come to read further back
+            than it was seen to when its chunks were cut.
+
+    Returns:
+        A `ConnectorV2`; its `piece` is the one given.
+
+    Raises:
+        MissingExtraError: RLlib is not installed.
+        PieceError: something that is no piece of RLlib's.
+
+    Example:
+        >>> from epibatch.connectors.env_to_module import EnvToModulePipeline
+        >>> from ray.rllib.connectors.env_to_module import MeanStdFilter
+        >>> EnvToModulePipeline(connectors=[from_rllib_piece(MeanStdFilter())]).names
+        ['mean_std_filter']
+    """
+    library = rllib()
+    if not isinstance(piece, library.ConnectorV2):
+        already = isinstance(piece, ConnectorV2)
+        raise _no_piece("from_rllib_piece", piece, "a piece of RLlib's", "epibatch's already" if already else "")
+    if isinstance(piece, _home_of_hosted().HostedPiece):
+        return piece.piece  # type: ignore[no-any-return]
+    names = {cls.__name__ for cls in type(piece).__mro__ if cls.__module__.startswith("ray.rllib.")}
+    if "AddOneTsToEpisodesAndTruncate" in names:
+        from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate
+
+        return AddOneTsToEpisodesAndTruncate()
+    if rewrites_observations is None:
+        rewrites_observations = not names.isdisjoint(_REWRITERS)
+    return guest(piece, rewrites_observations, lookback)
+
+
+def hosted(piece: ConnectorV2, pipeline: str | None, *spaces: Any) -> Any:
+    """`to_rllib_piece` without its checks."""
+    return _named(_home_of_hosted().HostedPiece, type(piece).__name__)(piece, pipeline, *spaces)
+
+
+def _home_of_hosted() -> Any:
+    return import_extra("epibatch.interop.rllib.hosted_piece", "rllib", "a piece for RLlib's pipelines")
+
+
+def guest(piece: Any, rewrites_observations: bool, lookback: int, *spaces: Any) -> ConnectorV2:
+    """`from_rllib_piece` without its checks."""
+    made: ConnectorV2 = _named(GuestPiece, type(piece).__name__)(piece, rewrites_observations, lookback, *spaces)
+    return made
+
+
+@cache
+def _named(cls: type, name: str) -> Any:
+    """A class like `cls` that has the name of the piece inside: both libraries keep states and timers by it."""
+    return type(cls)(name, (cls,), {"__doc__": cls.__doc__, "__module__": cls.__module__})
+
+
+def _no_piece(where: str, found: Any, expected: str, other: str) -> PieceError:
+    name, do = f"{type(found).__name__} {found!r}", "pass an instance of a ConnectorV2"
+    if isinstance(found, type):
+        name, do = f"the class {found.__module__}.{found.__name__}", f"call it: {found.__name__}(...)"
+    elif other:
+        name, do = f"{type(found).__name__}, which is {other}", "use it as it is"
+    return PieceError(explain(where, expected=expected, found=name, do=do))

@@ -1,0 +1,53 @@
+"""Every kind of difference between two batches is one sentence; equal batches have none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from epibatch.interop.rllib import compare_batches
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ({}, {}),
+        ({"a": np.array([1.0, NAN])}, {"a": torch.tensor([1.0, NAN], dtype=torch.float64)}),
+        ({"m": {"a": [1, 2]}}, {"m": {"a": np.array([1, 2])}}),
+        ({"infos": [{"x": 1}, {}]}, {"infos": [{"x": 1}, {}]}),
+        ({"a": (np.zeros(2), {"b": np.ones(1)})}, {"a": (np.zeros(2), {"b": np.ones(1)})}),
+        ({"text": np.array(["a", "b"])}, {"text": np.array(["a", "b"], object)}),
+    ],
+)
+def test_equal_batches(theirs, ours):
+    assert compare_batches(theirs, ours) == []
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "sentences"),
+    [
+        ({"a": 1}, {"b": 1}, ["'a' only in RLlib", "'b' only here"]),
+        ({"m": {"a": 1}}, {"m": {}}, ["m: 'a' only in RLlib"]),
+        ({"a": np.zeros(2)}, {"a": np.zeros((2, 1))}, ["a: shape (2,) in RLlib, (2, 1) here"]),
+        ({"a": np.zeros(2)}, {"a": np.zeros(2, np.float32)}, ["a: float64 in RLlib, float32 here"]),
+        ({"a": np.zeros(2)}, {"a": {"b": np.zeros(2)}}, ["a: nested as ndarray in RLlib, as dict here"]),
+        (
+            {"m": {"a": (np.zeros(3), 0)}},
+            {"m": {"a": (np.array([0.0, 2.0, NAN]), 0)}},
+            ["m/a/0: 2 of 3 values differ, first at (1,): 0.0 in RLlib, 2.0 here"],
+        ),
+        ({"infos": [{}]}, {"infos": [{"x": 1}]}, ["infos: [{}] in RLlib, [{'x': 1}] here"]),
+    ],
+)
+def test_differences(theirs, ours, sentences):
+    assert compare_batches(theirs, ours) == sentences
+
+
+def test_tolerances_are_for_floats():
+    theirs, ours = {"a": np.array([1.0]), "n": np.array([100])}, {"a": np.array([1.001]), "n": np.array([101])}
+    assert len(compare_batches(theirs, ours)) == 2
+    assert compare_batches(theirs, ours, rtol=0.1) == ["n: 1 of 1 values differ, first at (0,): 100 in RLlib, 101 here"]
+    assert len(compare_batches(theirs, ours, atol=1e-4)) == 2
