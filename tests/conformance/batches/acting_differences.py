@@ -147,7 +147,7 @@ def half_bounded_boxes(situation: ActingSituation, mismatch: Mismatch) -> bool:
     for path, own in theirs.items():
         space = bounds[inside(path)]
         half = isinstance(space, gym.spaces.Box) and (np.isinf(space.low) != np.isinf(space.high)).any()
-        start = getattr(space, "start", 0) if isinstance(space, gym.spaces.Discrete) else 0
+        start = int(space.start) if isinstance(space, gym.spaces.Discrete) and call.given.startswith("inputs") else 0
         expected = np.clip(own, space.low, space.high) if half else own + start
         cut = cut or half
         if not np.array_equal(expected, ours[path]):
@@ -157,15 +157,15 @@ def half_bounded_boxes(situation: ActingSituation, mismatch: Mismatch) -> bool:
 
 @difference("discrete-start", ActingSituation)
 def members_of_spaces_with_a_start(situation: ActingSituation, mismatch: Mismatch) -> bool:
-    """With a start RLlib's actions count from 0, also for the environment; epibatch's are members of the space."""
-    space = situation.call.spaces[1]
+    """With a start RLlib's drawn actions count from 0, also for the environment; epibatch's are members."""
+    space, call = situation.call.spaces[1], situation.call
     if not mismatch.path or mismatch.path[1] not in ("actions", "actions_for_env") or not starts(space):
         return False
     theirs, ours = numbers(mismatch.theirs), numbers(mismatch.ours)
+    drawn = call.given.startswith("inputs")  # what the module gives itself is taken as it is by both
     shifts = starts_by_place(space)
     return theirs.keys() == ours.keys() and all(
-        np.array_equal(own, ours[path]) or np.array_equal(own + shifts[inside(path)], ours[path])
-        for path, own in theirs.items()
+        np.array_equal(own + (shifts[inside(path)] if drawn else 0), ours[path]) for path, own in theirs.items()
     )
 
 

@@ -6,6 +6,7 @@ taken out of the call, be it ids that coincide or episodes in lists. What RLlib 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,8 +49,9 @@ class LearnerSituation:
     def without_causes(self) -> LearnerCall:
         """The call without the causes of the listed differences that it has."""
         call = self.call
-        if "O12" in IDS and shared_keys(call):
-            call = replace(call, chunks=tuple(replace(c, id_=f"unique{i}") for i, c in enumerate(call.chunks)))
+        numbered = "batch-keys" in IDS and renumbered(call)
+        if numbered or ("O12" in IDS and shared_keys(call)):
+            call = replace(call, chunks=tuple(replace(c, id_=f"unique_{i}") for i, c in enumerate(call.chunks)))
         if "columns" in IDS:
             call = replace(call, numpy=True)
         if "nested-writes" in IDS and refuses_writes(call):
@@ -59,6 +61,20 @@ class LearnerSituation:
     def is_mended(self, mismatch: Mismatch) -> bool:
         """Whether RLlib gives what epibatch does, in that place, without the causes."""
         return any(_has(record, mismatch) for record in self.mended)
+
+    def is_explained_by_the_mended_run(self, mismatch: Mismatch) -> bool:
+        """Whether RLlib without the causes, where it stopped at an error with them, gives what epibatch does."""
+        call = self.without_causes()
+        if isinstance(mismatch.ours, Exception):
+            run = outcome(lambda: call.record(RLLIB))
+            other = Mismatch((), "error", run.error or run.value, mismatch.ours)
+            same = run.kind == Outcome(error=mismatch.ours).kind
+            return same or explanation_of(replace(self, call=call), other) is not None
+        return bool(self.mended) and all(
+            explanation_of(replace(self, call=call, theirs=self.mended[0]), own)
+            for own in record_mismatches(self.mended[0], mismatch.ours)
+            if "AddOneTs" not in own.path[0]  # that stands in front of the piece that writes
+        )
 
 
 def _has(record: Record, mismatch: Mismatch) -> bool:
@@ -99,6 +115,12 @@ def groups_by_key(call: LearnerCall, early: bool) -> list[list[int]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
+def renumbered(call: LearnerCall) -> bool:
+    """Whether a user's piece takes columns together that were written in front of and behind RLlib's change of ids."""
+    two = "own_rewards_column" in call.front and "two_columns_at_once" in call.columns
+    return two and not call.ppo and any("_" not in chunk.id_ for chunk in call.chunks)
+
+
 def casts_rewards(call: LearnerCall) -> bool:
     """Whether a user's piece writes Python floats into integer or float32 rewards."""
     return call.chunks[0].reward != "float" and bool(FLOAT_WRITERS & set(call.front))
@@ -134,22 +156,28 @@ def one_key_for_several_chunks(situation: LearnerSituation, mismatch: Mismatch) 
     return _same_rows_in_another_order(mismatch, padded=bool(call.layout))
 
 
-def _entries(leaf: Any) -> Any:
-    """All entries of an array as floats; those of strings too, which are numbers or padding."""
-    return np.array([float(entry or 0) for entry in np.ravel(np.asarray(leaf))])
-
-
 def _same_rows_in_another_order(mismatch: Mismatch, padded: bool) -> bool:
-    """Whether both sides hold the same entries; padded rows may be cut elsewhere, so zeros do not count there."""
+    """Whether both sides hold the same entries; padded rows may be cut elsewhere, so the count of one value is free."""
     if list(mismatch.theirs) != list(mismatch.ours):
         return False
     for path, one in mismatch.theirs.items():
-        entries = [np.sort(_entries(side)) for side in (one, mismatch.ours[path])]
-        if padded:
-            entries = [own[own != 0] for own in entries]
-        if not np.array_equal(*entries) and not {"loss_mask", "seq_lens"} & set(mismatch.path[1].split("/")):
+        theirs, ours = (Counter(map(str, np.ravel(np.asarray(side)).tolist())) for side in (one, mismatch.ours[path]))
+        if "notes" in mismatch.path[1]:  # padded with empty strings there, with 0 here
+            theirs["0"] += theirs.pop("", 0)
+        differing = [value for value in {*theirs, *ours} if theirs[value] != ours[value]]
+        if len(differing) > padded and not {"loss_mask", "seq_lens"} & set(mismatch.path[1].split("/")):
             return False
     return True
+
+
+@difference("batch-keys", LearnerSituation)
+def columns_from_before_ids_were_changed(situation: LearnerSituation, mismatch: Mismatch) -> bool:
+    """RLlib changes ids between two columns, which then have no common keys; here ids stay."""
+    call = situation.call
+    changed = [(f"{chunk.id_}_{i}",) for i, chunk in enumerate(call.chunks) if "_" not in chunk.id_]
+    if not renumbered(call) or not isinstance(mismatch.theirs, KeyError) or mismatch.theirs.args[0] not in changed:
+        return False
+    return situation.is_explained_by_the_mended_run(mismatch)
 
 
 @difference("columns", LearnerSituation)
@@ -260,17 +288,7 @@ def nested_observations_are_refused(situation: LearnerSituation, mismatch: Misma
     asserted = mismatch.kind == "error" and isinstance(mismatch.theirs, AssertionError)
     if not asserted or not refuses_writes(situation.call) or not situation.call.numpy:
         return False
-    if isinstance(mismatch.ours, Exception):
-        call = situation.without_causes()
-        run = outcome(lambda: call.record(RLLIB))
-        other = Mismatch((), "error", run.error or run.value, mismatch.ours)
-        same = run.kind == Outcome(error=mismatch.ours).kind
-        return same or explanation_of(replace(situation, call=call), other) is not None
-    return bool(situation.mended) and all(
-        explanation_of(replace(situation, theirs=situation.mended[0]), own)
-        for own in record_mismatches(situation.mended[0], mismatch.ours)
-        if "AddOneTs" not in own.path[0]  # that stands in front of the piece that writes
-    )
+    return situation.is_explained_by_the_mended_run(mismatch)
 
 
 @difference("object-outputs", LearnerSituation)

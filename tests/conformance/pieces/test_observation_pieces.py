@@ -148,9 +148,13 @@ class Flattening:
 
 @difference("O44", Flattening)
 def one_hots_of_choices_with_a_start(situation: Flattening, mismatch: Any) -> bool:
-    """RLlib has no one-hot for a Discrete with a start and raises; here it counts from the start."""
-    started = any(own.start for own in parts(situation.space, gym.spaces.Discrete))
-    return started and mismatch.kind == "error" and not isinstance(mismatch.ours, Exception)
+    """RLlib has no one-hot for a Discrete with a start: it raises or sets a wrong entry; here it counts from there."""
+    if not any(own.start for own in parts(situation.space, gym.spaces.Discrete)):
+        return False
+    if mismatch.kind != "value":
+        return mismatch.kind == "error" and not isinstance(mismatch.ours, Exception)
+    pairs = [(leaf, mismatch.ours[path]) for path, leaf in mismatch.theirs.items()]
+    return all(a.shape == b.shape and a.dtype == b.dtype and np.array_equal(np.sort(a), np.sort(b)) for a, b in pairs)
 
 
 @difference("matrix-choices", Flattening)

@@ -30,6 +30,9 @@ LEARNER = {
     "O12": LearnerCall((chunk(id_="a_b"), chunk(2, id_="a_b"))),
     "O28": LearnerCall((chunk(), chunk(2, id_="f")), ppo=(0.9, 0.8)),
     "O29": LearnerCall((chunk(layout="h"),), layout="h", max_seq_len=2, ppo=(0.9, 0.8)),
+    "batch-keys": LearnerCall(
+        (chunk(), chunk(2, id_="f")), front=("own_rewards_column",), columns=("two_columns_at_once",)
+    ),
     "bootstrap-targets": LearnerCall((chunk(), chunk(2, id_="f")), ppo=(0.9, 0.8)),
     "column-types": LearnerCall((chunk(reward="int"),), front=("rewards_at_indices",)),
     "columns": LearnerCall((chunk(),), numpy=False),
