@@ -20,7 +20,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-latest test-oldest lint format types unit examples learning bench bench-readme bench-memory conformance dist-check clean
+.PHONY: help setup demo test test-latest test-oldest lint format types unit examples learning bench bench-readme bench-memory conformance conformance-page dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,9 +85,12 @@ bench-readme: $(READY) ## put the newest figures of make bench into README.md (R
 bench-memory: $(BENCH_READY) ## memory of a train batch, and of ten million steps of training, some minutes (ARGS="--steps 1000000")
 	$(BIN)/python -m benchmarks.memory $(ARGS)
 
-conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n sets how many random cases of each property)
+conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n: random cases of each property; ARGS=folder: some of it)
 	mkdir -p runs
-	OMP_NUM_THREADS=1 EPIBATCH_REPORT=$(CURDIR)/runs/conformance.json $(if $(CASES),EPIBATCH_CASES=$(CASES)) $(BIN)/python -m pytest -n 2 tests/conformance
+	OMP_NUM_THREADS=1 EPIBATCH_REPORT=$(CURDIR)/runs/conformance.json $(if $(CASES),EPIBATCH_CASES=$(CASES)) $(BIN)/python -m pytest -n 2 $(if $(ARGS),$(ARGS),tests/conformance)
+
+conformance-page: $(CONFORMANCE_READY) ## put the figures of make conformance into docs/conformance.md (RESULTS="a.json b.json": those)
+	PYTHONPATH=tests/conformance $(BIN)/python -m oracle.figures $(if $(RESULTS),$(RESULTS),runs/conformance.json)
 
 dist-check: $(READY) ## build the wheel through the sdist and check what is in it
 	rm -rf build dist

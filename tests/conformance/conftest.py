@@ -54,12 +54,13 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     cases, differences = _total["cases"], _total["differences"]
     if not cases:
         return
-    terminalreporter.section("beside RLlib")
-    terminalreporter.line(
-        f"{sum(cases.values()):,} random cases of {len(cases)} properties, {min(cases.values()):,} or more of each"
-    )
+    least = min(cases.values())
     met = ", ".join(f"{name} {count:,}" for name, count in differences.most_common())
+    terminalreporter.section("beside RLlib")
+    terminalreporter.line(f"{sum(cases.values()):,} random cases of {len(cases)} properties, {least:,} or more of each")
     terminalreporter.line(f"mismatches that are listed differences: {met or 'none'}")
     report = os.environ.get("EPIBATCH_REPORT")
     if report:
-        Path(report).write_text(json.dumps({kind: dict(sorted(c.items())) for kind, c in _total.items()}, indent=1))
+        failed = [found.nodeid for kind in ("failed", "error") for found in terminalreporter.stats.get(kind, [])]
+        figures = {**{kind: dict(sorted(counts.items())) for kind, counts in _total.items()}, "failed": failed}
+        Path(report).write_text(json.dumps(figures, indent=1), encoding="utf-8")
