@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import gymnasium as gym
@@ -17,6 +18,7 @@ from epibatch.core.errors import (
     explain,
     nearest,
 )
+from epibatch.core.foreign import advice_for_episode, is_rllibs
 
 from ..episodes.vector_episodes import VectorEpisodes
 
@@ -72,15 +74,16 @@ def are_episodes(episodes: Any) -> bool:
     return isinstance(episodes, Sequence) and not isinstance(episodes, (str, bytes))
 
 
+@cache
 def _is_episode(kind: type) -> bool:
-    return hasattr(kind, "get_observations") and not hasattr(kind, _SEVERAL_AGENTS)
+    return hasattr(kind, "get_observations") and not hasattr(kind, _SEVERAL_AGENTS) and not is_rllibs(kind)
 
 
 def no_episodes(pipeline: Any, found: Any) -> PipelineError | NotAvailableError:
     """The error for something else than a sequence of single-agent episodes."""
-    items = f"a {type(found).__name__}"
+    items, kind = f"a {type(found).__name__}", type(found)
     given = found if isinstance(found, Sequence) else [found]
-    if any(hasattr(one, _SEVERAL_AGENTS) for one in given):
+    if any(hasattr(one, _SEVERAL_AGENTS) and not is_rllibs(type(one)) for one in given):
         return NotAvailableError(
             explain(
                 f"{type(pipeline).__name__}(episodes=...)",
@@ -90,14 +93,16 @@ def no_episodes(pipeline: Any, found: Any) -> PipelineError | NotAvailableError:
             )
         )
     if isinstance(found, Sequence):
-        strangers = [i for i, one in enumerate(found) if not hasattr(one, "get_observations")]
-        items += f" of {type(found[strangers[0]]).__name__} at position {strangers[0]}" if strangers else ""
+        strangers = [i for i, one in enumerate(found) if not _is_episode(type(one))]
+        kind = type(found[strangers[0]]) if strangers else type(found)
+        name = f"{kind.__module__}.{kind.__name__}" if is_rllibs(kind) else kind.__name__
+        items += f" of {name} at position {strangers[0]}" if strangers else ""
     return PipelineError(
         explain(
             f"{type(pipeline).__name__}(episodes=...)",
             expected="a list of SingleAgentEpisode",
             found=items,
-            do="pass [episode], or list(episodes)",
+            do=advice_for_episode(kind) or "pass [episode], or list(episodes)",
         )
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PieceError, PipelineError, explain
+from epibatch.core.foreign import advice_for_piece
 from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.piece_names import snake_case
 
@@ -91,7 +92,8 @@ def check_connector(pipeline: str, position: int, piece: Any) -> ConnectorV2:
             f"{pipeline}, position {position}",
             expected="an instance of ConnectorV2",
             found=f"the class {piece.__name__}" if is_class else f"{type(piece).__name__}: {piece!r}",
-            do=f"call it: {piece.__name__}(...)" if is_class else "subclass ConnectorV2 and pass an instance",
+            do=advice_for_piece(piece)
+            or (f"call it: {piece.__name__}(...)" if is_class else "subclass ConnectorV2 and pass an instance"),
         )
     )
 

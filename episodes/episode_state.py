@@ -87,7 +87,8 @@ def episode_from_state(cls: type[E], state: dict[str, Any]) -> E:
                 f"{cls.__name__}.from_state",
                 expected="the state of an episode",
                 found=f"no {', '.join(missing)}" if missing else f"{type(state).__name__} {state!r}",
-                do="pass what get_state of an episode gave",
+                do="pass what get_state of an episode gave; RLlib's have another, and are converted as episodes "
+                "(epibatch.interop.rllib.from_rllib)",
             )
         )
     given, observation_space, action_space = (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from epibatch.core.errors import PieceError, PipelineError, explain
+from epibatch.core.foreign import advice_for_piece
 from epibatch.core.registry import build_piece, piece_class, spec_problems
 
 if TYPE_CHECKING:
@@ -137,7 +138,8 @@ def user_pieces(
                     f"{hook.setting}, the function {getattr(value, '__qualname__', type(value).__name__)}",
                     expected="one connector piece or a list of them",
                     found=f"{type(piece).__name__} {piece!r}" + ("" if made is piece else " in a list"),
-                    do="return the pieces; a function without a return statement returns None",
+                    do=advice_for_piece(piece)
+                    or "return the pieces; a function without a return statement returns None",
                 )
             )
     return pieces

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from epibatch.core.errors import PieceError, RegistryError, explain
+from epibatch.core.foreign import advice_for_piece
 from epibatch.core.import_paths import load_object
 from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.version import __version__
@@ -188,6 +189,7 @@ def check_piece_class(target: Any, where: str) -> type:
             where,
             expected="a subclass of epibatch.connectors.ConnectorV2",
             found=found,
-            do="inherit from epibatch's ConnectorV2, and name the class itself, not an instance or a function",
+            do=advice_for_piece(target)
+            or "inherit from epibatch's ConnectorV2, and name the class itself, not an instance or a function",
         )
     )

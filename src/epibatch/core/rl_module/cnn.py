@@ -127,7 +127,8 @@ def with_shape(part: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
                 "observations of a default module",
                 expected=f"shape [batch, ...] + {shape}, as the module's observation_space says",
                 found=f"shape {tuple(part.shape)}",
-                do="build the module with the space that the env-to-module pipeline puts out",
+                do="build the module with the space that the env-to-module pipeline puts out, and give the learner "
+                "pipeline the pieces that change observations too (as_learner_connector=True)",
             )
         )
     return part
