@@ -51,7 +51,7 @@ class WriteObservationsToEpisodes(ColumnarPiece):
         column = self.need(batch, Columns.OBS, "put AddObservationsFromEpisodesToBatch in front")
         self._check(column, call)
         recording = call.recording
-        if recording is not None and isinstance(column, EpisodeColumn):
+        if recording is not None and isinstance(column, EpisodeColumn) and not column.holds_objects:
             recording.set_latest_observations(map_struct(np.array, column.data))
             return batch
         rows = column.data if isinstance(column, EpisodeColumn) else column

@@ -167,6 +167,8 @@ def test_lines_of_what_is_left_before_and_after():
     [
         ("import ray\n", ["ray"]),
         ("import ray\nray.init()", ["ray.init"]),
+        ("import ray; ray.init()", ["ray.init"]),
+        ("import ray\nx = 'ray.rllib.core.Columns'", ["ray", "ray.rllib.core.Columns"]),
         ("from ray import tune\n", ["ray.tune"]),
         ("from ray import tune, air\ntune.run()", ["ray.air", "ray.tune.run"]),
         ("import ray.rllib.core\nray.rllib.core.Columns", ["ray.rllib.core.Columns"]),

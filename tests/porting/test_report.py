@@ -11,9 +11,9 @@ from epibatch.porting.report import show_ported, summary
 TEXT = "from ray.rllib.core import Columns, Nothing\nimport ray\nray.init(a=[Nothing])\n"
 
 
-def shown(*, written=False, **console):
-    out = io.StringIO()
-    show_ported(Console(file=out, width=40, highlight=False, **console), "my.py", port_source(TEXT), written=written)
+def shown(text=TEXT, *, written=False, **console):
+    out = io.StringIO(newline="")
+    show_ported(Console(file=out, width=40, highlight=False, **console), "my.py", port_source(text), written=written)
     return out.getvalue()
 
 
@@ -25,6 +25,12 @@ def test_plain_output_is_the_diff_and_a_line_for_each_name_that_is_left():
         "my.py:1: ray.rllib.core.Nothing: no such name in epibatch.core",
         "my.py:3: ray.init: no cluster here: nothing needs to be started or shut down",
     ]
+
+
+def test_plain_output_keeps_what_a_terminal_would_expand_or_break_at():
+    text = "class A:\r\n\tfrom ray.rllib.core import Columns\r\n\x0c\r\n\tx = '\u2028 [b]'\r\n"
+    assert shown(text) == port_source(text).diff("my.py")
+    assert "\r\n \tx = '\u2028 [b]'\r\n" in shown(text)
 
 
 def test_lines_are_those_of_the_file_as_it_is_then():

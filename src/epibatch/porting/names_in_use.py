@@ -24,11 +24,13 @@ class Use(NamedTuple):
         line: its line.
         name: what is used, in full.
         reason: why it was left, and what to write.
+        in_code: whether it needs the import; a string does not.
     """
 
     line: int
     name: str
     reason: str
+    in_code: bool = True
 
 
 def uses_of_ray(tree: ast.Module) -> Iterator[Use]:
@@ -43,7 +45,7 @@ def uses_of_ray(tree: ast.Module) -> Iterator[Use]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             path = node.value.strip()
             if path.startswith("ray.") and _PATH.fullmatch(path):
-                yield Use(node.lineno, path, _advice(path.replace(":", "."), "in a string"))
+                yield Use(node.lineno, path, _advice(path.replace(":", "."), "in a string"), in_code=False)
 
 
 def _bound_modules(tree: ast.Module) -> dict[str, str]:

@@ -117,9 +117,10 @@ def port_source(text: str, name: str = "module.py") -> PortedSource:
             stars.append((node.lineno, node.module or ""))
         for position in ported.missing:
             left.append((*_missing(node, position, used), ported.rest_line))
-    left += [(*use, None) for use in uses_of_ray(tree)]
+    uses = list(uses_of_ray(tree))
+    left += [(use.line, use.name, use.reason, None) for use in uses]
     left += [(line, name, reason, None) for line, name, reason in _not_in_stars(tree, stars)]
-    left = _without_used_imports(left, tree)
+    left = _without_used_imports(left, {use.name for use in uses if use.in_code}, tree)
     result = text
     for edit in sorted(edits, reverse=True):
         result = result[: edit.start] + edit.text + result[edit.end :]
@@ -155,11 +156,10 @@ def _used_names(tree: ast.Module) -> set[str]:
     return names.union(*(re.findall(r"\w+", string) for string in strings if len(string) < _ANNOTATION))
 
 
-def _without_used_imports(left: list[_Left], tree: ast.Module) -> list[_Left]:
+def _without_used_imports(left: list[_Left], used: set[str], tree: ast.Module) -> list[_Left]:
     """Leave out `import ray` and `from ray import tune` where their uses are listed one by one."""
-    imported = {id(node): node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))}
-    lines = {alias.lineno for node in imported.values() for alias in node.names}
-    used = [name for line, name, _, _ in left if line not in lines]
+    imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    lines = {alias.lineno for node in imports for alias in node.names}
     return [
         one
         for one in left

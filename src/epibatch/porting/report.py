@@ -15,7 +15,9 @@ _STYLES = (("---", "bold"), ("+++", "bold"), ("@@", "cyan"), ("-", "red"), ("+",
 
 
 def show_ported(console: Console, name: str, ported: PortedSource, *, written: bool) -> None:
-    """Print the diff, in colours where the console has them, and a line for each thing that is left.
+    """Print the diff, in colours on a terminal, and a line for each thing that is left.
+
+    What goes elsewhere is the diff as it is, with its tabs and carriage returns, so that `patch` can read it.
 
     Args:
         console: where to.
@@ -23,7 +25,10 @@ def show_ported(console: Console, name: str, ported: PortedSource, *, written: b
         ported: what porting it gave.
         written: whether the file has the ported text by now, so that its lines are meant.
     """
-    for line in ported.diff(name).splitlines():
+    diff = ported.diff(name)
+    if not console.is_terminal:
+        console.file.write(diff)
+    for line in diff.splitlines() if console.is_terminal else ():
         style = next((style for start, style in _STYLES if line.startswith(start)), "")
         console.print(Text(line, style=style), soft_wrap=True)
     for leftover in ported.leftovers:

@@ -50,6 +50,22 @@ def test_a_recorded_block_keeps_what_was_written_and_no_memory_of_the_batch(lab,
         assert episode.get_observations().tolist() == [[2.0], [4.0], [6.0], [8.0]]
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_strings_are_written_to_a_recorded_block_too(lab, nested):
+    def louder(batch, episodes, **_):
+        for items in batch["obs"].values():
+            items[:] = [{"t": item["t"] + "!"} if nested else item + "!" for item in items]
+
+    space = gym.spaces.Dict(t=gym.spaces.Text(8)) if nested else gym.spaces.Text(8)
+    recorder = VectorRecorder(2, space, lab.act_space)
+    pieces = [AddObservationsFromEpisodesToBatch(), lab.user(louder), WriteObservationsToEpisodes()]
+    words = np.array(["yes", "no"], object)
+    recorder.reset({"t": words} if nested else words)
+    EnvToModulePipeline(space, lab.act_space, connectors=pieces)(episodes=recorder.episodes)
+    columns = [episode.get_observations(slice(-1, None)) for episode in recorder.episodes]
+    assert [(column["t"] if nested else column).tolist() for column in columns] == [["yes!"], ["no!"]]
+
+
 def test_the_space_of_the_episodes_is_that_of_the_batch(lab):
     space = gym.spaces.Box(-9, 9, (1,))
     episode = SingleAgentEpisode(observations=[np.zeros(2, np.float32)])
