@@ -233,6 +233,8 @@ def fill_value(dtype: np.dtype[Any], fill: Any) -> Any:
     """
     if dtype == _OBJECT:
         return fill
+    if isinstance(fill, (np.ndarray, np.generic)):
+        fill = fill.tolist()  # NumPy's numbers wrap around where Python's are refused
     try:
         return np.array(fill, dtype)
     except (OverflowError, ValueError, TypeError):
