@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import EpisodeIndexError, SpaceError, explain
+from epibatch.core.fill_values import fill_value
 from epibatch.core.structs import flatten, flatten_like, form_of, map_struct, unflatten
 
 from .buffer_source import NOTHING, BufferSource
@@ -18,7 +19,6 @@ from .indexing import Positions, may_write, position_of, positions_of
 from .leaves import (
     Leaf,
     copied,
-    fill_value,
     filled,
     fits,
     fits_exactly,

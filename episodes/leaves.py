@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.fill_values import fill_value
 from epibatch.core.structs import map_struct
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "as_value",
     "copied",
     "empty_leaf",
-    "fill_value",
     "filled",
     "fits",
     "fits_exactly",
@@ -223,29 +222,6 @@ def filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Leaf:
     out = np.empty(shape, dtype)
     out[...] = fill_value(dtype, fill)
     return out
-
-
-def fill_value(dtype: np.dtype[Any], fill: Any) -> Any:
-    """A fill value as one of `dtype`; a fraction is cut to a whole number where that is what `dtype` holds.
-
-    Raises:
-        ColumnError: `dtype` cannot hold it: a negative number among unsigned ones, NaN among integers.
-    """
-    if dtype == _OBJECT:
-        return fill
-    if isinstance(fill, (np.ndarray, np.generic)):
-        fill = fill.tolist()  # NumPy's numbers wrap around where Python's are refused
-    try:
-        return np.array(fill, dtype)
-    except (OverflowError, ValueError, TypeError):
-        raise ColumnError(
-            explain(
-                "fill rows",
-                expected=f"a fill value that a column of {dtype} can hold",
-                found=repr(fill),
-                do="fill with another value, or convert what the getter gives without fill",
-            )
-        ) from None
 
 
 def with_rows(leaf: Leaf, where: np.ndarray[Any, np.dtype[np.bool_]], value: Any) -> Leaf:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epibatch.core.errors import ColumnError
 from epibatch.episodes import leaves
 
 
@@ -135,21 +134,3 @@ def test_with_rows_filled_grown_and_same_leaf() -> None:
 )
 def test_same_value(a: object, b: object, same: bool) -> None:
     assert leaves.same_value(a, b) is same and leaves.same_value(b, a) is same
-
-
-@pytest.mark.parametrize("number", [np.int64, np.float64, np.array])
-@pytest.mark.parametrize("fill", [-1, 300, -1.0, 300.0, np.nan])
-def test_a_fill_value_that_does_not_fit_is_refused_as_a_number_of_numpy_too(number: Any, fill: Any) -> None:
-    if number is np.int64 and np.isnan(fill):
-        fill = -7
-    for value in (fill, number(fill)):
-        with pytest.raises(ColumnError, match="column of uint8 can hold"):
-            leaves.fill_value(np.dtype(np.uint8), value)
-
-
-@pytest.mark.parametrize("fill", [0.5, np.float32(0.5), np.array([0.5, 2.75])])
-def test_a_fill_value_that_fits_is_of_the_columns_type(fill: Any) -> None:
-    for dtype in (np.uint8, np.float32, np.float64):
-        found = leaves.fill_value(np.dtype(dtype), fill)
-        assert found.dtype == dtype
-        np.testing.assert_array_equal(found, np.trunc(fill) if dtype is np.uint8 else fill)

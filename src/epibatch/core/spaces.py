@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from epibatch.core.action_scaling import clip_action, normalize_action, unsquash_action
 from epibatch.core.errors import SpaceError, explain
+from epibatch.core.fill_values import fill_value
 from epibatch.core.space_checks import check_row, get_base_struct_from_space
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from epibatch.core.struct_batches import (
@@ -51,12 +52,17 @@ def fill_row(space: gym.Space[Any], value: Any) -> Any:
 
     Raises:
         SpaceError: a leaf has no shape or type (Text, Graph, Sequence).
+        ColumnError: a leaf's type cannot hold the value.
 
     Example:
         >>> fill_row(spaces.Box(0, 1, (2,)), 0.0)
         array([0., 0.], dtype=float32)
     """
-    return map_struct(lambda leaf: _full(leaf, (), value)[()], get_base_struct_from_space(space))
+
+    def filled(leaf: gym.Space[Any]) -> Any:
+        return _full(leaf, (), value if leaf.dtype is None else fill_value(np.dtype(leaf.dtype), value))[()]
+
+    return map_struct(filled, get_base_struct_from_space(space))
 
 
 def _full(leaf: gym.Space[Any], lead: tuple[int, ...], value: Any) -> npt.NDArray[Any]:

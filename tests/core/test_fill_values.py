@@ -1,0 +1,37 @@
+"""Fill values: cast where that changes a number by rounding at most, refused where it becomes another."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.core.errors import ColumnError
+from epibatch.core.fill_values import fill_value
+from epibatch.core.spaces import fill_row
+
+
+@pytest.mark.parametrize("number", [np.int64, np.float64, np.array])
+@pytest.mark.parametrize("fill", [-1, 300, -1.0, 300.0, np.nan])
+def test_a_fill_value_that_does_not_fit_is_refused_as_a_number_of_numpy_too(number, fill):
+    if number is np.int64 and np.isnan(fill):
+        fill = -7
+    for value in (fill, number(fill)):
+        with pytest.raises(ColumnError, match="column of uint8 can hold"):
+            fill_value(np.dtype(np.uint8), value)
+
+
+@pytest.mark.parametrize("fill", [0.5, np.float32(0.5), np.array([0.5, 2.75])])
+def test_a_fill_value_that_fits_is_of_the_columns_type(fill):
+    for dtype in (np.uint8, np.float32, np.float64):
+        found = fill_value(np.dtype(dtype), fill)
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, np.trunc(fill) if dtype is np.uint8 else fill)
+
+
+@pytest.mark.parametrize(
+    ("space", "fill"), [(gym.spaces.Discrete(3), np.nan), (gym.spaces.Box(0, 9, (2,), np.uint8), -1)]
+)
+def test_rows_of_a_space_are_filled_with_what_it_can_hold(space, fill):
+    with pytest.raises(ColumnError, match="can hold"):
+        fill_row(space, fill)
