@@ -93,8 +93,8 @@ def no_episodes(pipeline: Any, found: Any) -> PipelineError | NotAvailableError:
             )
         )
     if isinstance(found, Sequence):
-        strangers = [i for i, one in enumerate(found) if not _is_episode(type(one))]
-        kind = type(found[strangers[0]]) if strangers else type(found)
+        strangers = [i for i, one in enumerate(found) if not are_episodes([one])]
+        kind = type(found[strangers[0]]) if strangers else kind
         name = f"{kind.__module__}.{kind.__name__}" if is_rllibs(kind) else kind.__name__
         items += f" of {name} at position {strangers[0]}" if strangers else ""
     return PipelineError(
