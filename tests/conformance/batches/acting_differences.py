@@ -8,11 +8,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from batches.acting_runs import ActingCall
-from batches.snapshots import Flat, rows_of
-from batches.stages import record_mismatches
+from batches.acting_runs import ActingCall, over
+from batches.modules import distribution
+from batches.snapshots import Flat, column_of, rows_of, same_rows
+from batches.stages import Record, record_mismatches
 from batches.user_pieces import HISTORY
 from epibatch.core.errors import LookbackError
+from oracle.columns import each, space_struct
 from oracle.compare import Mismatch
 from oracle.differences import difference, explanation_of
 from oracle.libraries import RLLIB
@@ -24,11 +26,22 @@ class ActingSituation:
 
     call: ActingCall
     way: str
-    memory: list[Any] = field(default_factory=list, repr=False)
+    theirs: tuple[Record, Record] | None = field(default=None, repr=False)
 
 
-BEHIND_NUMPY = ("1: T", "2: U", "3: R", "4: N", "5: L", "the end")
-"""Beginnings of the stages behind `TensorToNumpy`."""
+BACK = "to env: "
+"""What stages of the module-to-env side begin with."""
+
+
+def both_pipelines(theirs: tuple[Record, Record], ours: tuple[Record, Record]) -> list[Mismatch]:
+    """The mismatches of the env-to-module and of the module-to-env side."""
+    there, back = (record_mismatches(a, b) for a, b in zip(theirs, ours))
+    return there + [replace(found, path=(BACK + found.path[0], *found.path[1:])) for found in back]
+
+
+def behind_numpy(stage: str) -> bool:
+    """Whether a stage is behind `TensorToNumpy`, the second piece on the way to the environment."""
+    return stage.startswith(BACK) and not stage.startswith(f"{BACK}0: ")
 
 
 def numbers(flat: Flat) -> dict[Any, Any]:
@@ -58,7 +71,7 @@ def narrowed(mismatch: Mismatch) -> bool:
 @difference("O42", ActingSituation)
 def integers_become_32_bits(situation: ActingSituation, mismatch: Mismatch) -> bool:
     """Behind `TensorToNumpy` RLlib's integers and floats have 32 bits."""
-    if not mismatch.path or not mismatch.path[0].startswith(BEHIND_NUMPY) or mismatch.path[1] == "actions_for_env":
+    if not mismatch.path or not behind_numpy(mismatch.path[0]) or mismatch.path[1] == "actions_for_env":
         return False
     return same_numbers(mismatch) and mismatch.kind == "value" and narrowed(mismatch)
 
@@ -66,13 +79,9 @@ def integers_become_32_bits(situation: ActingSituation, mismatch: Mismatch) -> b
 @difference("columns", ActingSituation)
 def episodes_of_lists(situation: ActingSituation, mismatch: Mismatch) -> bool:
     """Running episodes are lists in RLlib, arrays here, of the same rows."""
-    if not mismatch.path or not mismatch.path[0].startswith("episodes of"):
+    if not mismatch.path or not mismatch.path[0].removeprefix(BACK).startswith("episodes of"):
         return False
-    theirs, ours = rows_of(mismatch.theirs), rows_of(mismatch.ours)
-    return theirs.keys() == ours.keys() and all(
-        len(own) == len(ours[path]) and all(np.array_equal(a, b) for a, b in zip(own, ours[path]))
-        for path, own in theirs.items()
-    )
+    return same_rows(mismatch.theirs, mismatch.ours)
 
 
 @difference("actions-for-env", ActingSituation)
@@ -81,13 +90,17 @@ def actions_that_are_not_scaled(situation: ActingSituation, mismatch: Mismatch) 
     call = situation.call
     if call.normalize or call.clip or mismatch.path[1:] != ("actions_for_env",):
         return False
-    return mismatch.kind == "keys" and not mismatch.theirs and are_the_spaces(mismatch.ours, call.spaces[1])
+    if mismatch.kind != "keys" or mismatch.theirs or not are_the_spaces(mismatch.ours, call.spaces[1]):
+        return False
+    actions = numbers(their_column(situation, mismatch.path[0], "actions"))
+    return as_members(actions, numbers(mismatch.ours), call)
 
 
 @difference("module-to-env-output", ActingSituation)
 def arrays_with_the_environments_first(situation: ActingSituation, mismatch: Mismatch) -> bool:
     """At the end RLlib has lists with an item per environment, epibatch arrays with one row each."""
-    if not mismatch.path or not mismatch.path[0].startswith(("5: L", "the end")) or mismatch.kind != "layout":
+    ends = (f"{BACK}5: L", f"{BACK}the end")
+    if not mismatch.path or not mismatch.path[0].startswith(ends) or mismatch.kind != "layout":
         return False
     listed = all(str(path[0]).startswith("[") for path in mismatch.theirs)
     return listed and same_numbers(mismatch) and narrowed(mismatch)
@@ -105,15 +118,12 @@ def greedy_actions_have_one_logp_each(situation: ActingSituation, mismatch: Mism
         mended = replace(situation, call=replace(call, given="inputs and logp"))
         runs = mended.call.record(RLLIB)
         return isinstance(mismatch.theirs, (ValueError, RuntimeError)) and all(
-            explanation_of(mended, own)
-            for theirs, ours in zip(runs, mismatch.ours)
-            for own in record_mismatches(theirs, ours)
+            explanation_of(replace(mended, theirs=runs), own) for own in both_pipelines(runs, mismatch.ours)
         )
-    if mismatch.path[1] != "action_logp":
+    if mismatch.path[1] != "action_logp" or not mismatch.theirs:
         return False
     zeros = all((np.asarray(leaf) == 0).all() for leaf in mismatch.theirs.values())
-    ours = rows_of(mismatch.ours)
-    return zeros and all(np.asarray(row).size == 1 and np.asarray(row) == 0 for own in ours.values() for row in own)
+    return zeros and one_number_each(mismatch.ours, np.zeros(len(call.chunks)), 0)
 
 
 @difference("O43", ActingSituation)
@@ -122,7 +132,34 @@ def logp_of_given_actions(situation: ActingSituation, mismatch: Mismatch) -> boo
     call = situation.call
     if not mismatch.path or mismatch.path[1] != "action_logp" or call.given != "actions":
         return False
-    return mismatch.kind == "keys" and not mismatch.theirs and bool(mismatch.ours)
+    expected = np.ravel(logp_of_actions(call))
+    return mismatch.kind == "keys" and not mismatch.theirs and one_number_each(mismatch.ours, expected, 1e-5)
+
+
+ACTED = ("action_dist_inputs", "actions")
+
+
+def logp_of_actions(call: ActingCall) -> Any:
+    """RLlib's log-probability of the actions that the module gives; choices count from their start.
+
+    Without the time axis: RLlib's distribution takes that for one of the choices of a MultiDiscrete.
+    """
+    made = call.outputs()
+    given = {key: over(made[key], lambda leaf: leaf[:, 0] if call.layout else leaf) for key in ACTED}
+    strangers = []
+
+    def counted(values: Any, space: Any) -> Any:
+        if not isinstance(space, gym.spaces.Discrete):
+            return values
+        values = values - int(space.start)
+        strangers.append((values < 0) | (values >= int(space.n)))
+        return values.clamp(0, int(space.n) - 1)
+
+    actions = each(counted, given["actions"], space_struct(call.spaces[1]))
+    logp = distribution(RLLIB, call.spaces[1]).from_logits(given["action_dist_inputs"]).logp(actions)
+    for stranger in strangers:
+        logp = logp.masked_fill(stranger, -np.inf)
+    return logp
 
 
 @difference("env-action-types", ActingSituation)
@@ -152,7 +189,7 @@ def half_bounded_boxes(situation: ActingSituation, mismatch: Mismatch) -> bool:
         cut = cut or half
         if not np.array_equal(expected, ours[path]):
             return False
-    return cut
+    return cut and are_the_spaces(mismatch.ours, call.spaces[1])
 
 
 @difference("discrete-start", ActingSituation)
@@ -161,12 +198,8 @@ def members_of_spaces_with_a_start(situation: ActingSituation, mismatch: Mismatc
     space, call = situation.call.spaces[1], situation.call
     if not mismatch.path or mismatch.path[1] not in ("actions", "actions_for_env") or not starts(space):
         return False
-    theirs, ours = numbers(mismatch.theirs), numbers(mismatch.ours)
-    drawn = call.given.startswith("inputs")  # what the module gives itself is taken as it is by both
-    shifts = starts_by_place(space)
-    return theirs.keys() == ours.keys() and all(
-        np.array_equal(own + (shifts[inside(path)] if drawn else 0), ours[path]) for path, own in theirs.items()
-    )
+    typed = narrowed(mismatch) if mismatch.path[1] == "actions" else are_the_spaces(mismatch.ours, space)
+    return typed and as_members(numbers(mismatch.theirs), numbers(mismatch.ours), call)
 
 
 @difference("missing-history", ActingSituation)
@@ -178,6 +211,30 @@ def history_that_is_not_there(situation: ActingSituation, mismatch: Mismatch) ->
         for name in deep
         for chunk in situation.call.chunks
     )
+
+
+def their_column(situation: ActingSituation, stage: str, name: str) -> Flat:
+    """A column of RLlib's at a stage of the module-to-env side."""
+    assert situation.theirs is not None
+    record, stage = situation.theirs[1], stage.removeprefix(BACK)
+    return column_of(record.final if stage == "the end" else record.stages[stage], name)
+
+
+def as_members(theirs: dict[Any, Any], ours: dict[Any, Any], call: ActingCall) -> bool:
+    """Whether ours are RLlib's actions counted from the starts of the space; those the module gave stay."""
+    shifts = starts_by_place(call.spaces[1])
+    drawn = not call.given.startswith("actions")
+    return theirs.keys() == ours.keys() and all(
+        np.array_equal(own + shifts[inside(path)] * drawn, ours[path]) for path, own in theirs.items()
+    )
+
+
+def one_number_each(flat: Flat, expected: Any, tolerance: float) -> bool:
+    """Whether there is one float32 for each environment, and it is the expected one."""
+    rows = [np.asarray(row) for own in rows_of(flat).values() for row in own]
+    if len(rows) != len(expected) or any(row.size != 1 or row.dtype != np.float32 for row in rows):
+        return False
+    return np.allclose(np.ravel(rows), expected, rtol=tolerance, atol=tolerance)
 
 
 def inside(path: tuple[Any, ...]) -> tuple[Any, ...]:

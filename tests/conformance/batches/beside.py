@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from batches import acting_runs, learner_runs
-from batches.acting_differences import ActingSituation
+from batches.acting_differences import ActingSituation, both_pipelines
 from batches.learner_differences import LearnerSituation
 from batches.stages import Record, record_mismatches
-from oracle.compare import Mismatch, outcome, settle
+from oracle.compare import outcome, settle
 from oracle.libraries import EPIBATCH, RLLIB
 
 
@@ -22,16 +22,11 @@ def hold_learner(call: learner_runs.LearnerCall, ways: tuple[str, ...] = learner
     return equal
 
 
-def both_pipelines(theirs: tuple[Record, Record], ours: tuple[Record, Record]) -> list[Mismatch]:
-    """The mismatches of the env-to-module and of the module-to-env side."""
-    return [found for a, b in zip(theirs, ours) for found in record_mismatches(a, b)]
-
-
 def hold_acting(call: acting_runs.ActingCall, ways: tuple[str, ...] = acting_runs.WAYS) -> list[bool]:
     """The same for a vector step."""
     theirs = outcome(lambda: call.record(RLLIB, "alone" if "alone" in ways else "plain"))
     equal = []
     for way in ways:
         ours = outcome(lambda way=way: call.record(EPIBATCH, way))
-        equal.append(settle(theirs, ours, ActingSituation(call, way), both_pipelines))
+        equal.append(settle(theirs, ours, ActingSituation(call, way, theirs.value), both_pipelines))
     return equal

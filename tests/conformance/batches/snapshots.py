@@ -106,6 +106,16 @@ def rows_of(flat: Flat) -> dict[Any, list[Any]]:
     return rows
 
 
+def same_rows(one: Flat, other: Flat) -> bool:
+    """Whether both hold the same rows, of the same types, whether as items of lists or as arrays."""
+    left, right = rows_of(one), rows_of(other)
+    return left.keys() == right.keys() and all(
+        len(own) == len(right[path])
+        and all(np.asarray(a).dtype == np.asarray(b).dtype and np.array_equal(a, b) for a, b in zip(own, right[path]))
+        for path, own in left.items()
+    )
+
+
 def _columns(flat: Flat) -> dict[str, Flat]:
     """A snapshot by column, whether under a module or not."""
     columns: dict[str, Flat] = {}

@@ -59,7 +59,25 @@ def a_cut_of_nested_arrays_fails(operation: Operation, mismatch: Mismatch) -> bo
     kept = min(operation.arguments["k"], steps_of(operation.before))
     columns = operation.before["columns"].items()
     narrow = [key for key, column in columns if is_nested(column["rows"]) and len(column["rows"]) < kept]
-    return not isinstance(mismatch.ours, Exception) and any(operation.arrays[key] for key in narrow)
+    if isinstance(mismatch.ours, Exception) or mismatches(cut_off(operation.before, kept), content(mismatch.ours)):
+        return False
+    return any(operation.arrays[key] for key in narrow)
+
+
+def cut_off(before: dict[str, Any], kept: int) -> dict[str, Any]:
+    """What the chunk after a cut holds: the last rows as lookback, and no steps."""
+    columns = {}
+    for key, column in before["columns"].items():
+        more = int(key == "observations")
+        rows = each(lambda leaf, n=kept + more: leaf[len(leaf) - n :], column["rows"]) if kept + more else None
+        if rows is not None or key in ("observations", "actions", "rewards"):
+            columns[key] = {"rows": rows, "lookback": kept, "length": more}
+    infos = before["infos"]["rows"][-(kept + 1) :]
+    return {
+        **before,
+        **{"t_started": before["t"], "steps": [0] * 3, "return": 0.0, "columns": columns},
+        "infos": {"rows": infos, "lookback": kept, "length": 1},
+    }
 
 
 @difference("argument-errors", Operation)
@@ -98,7 +116,9 @@ def model_outputs_without_rows(operation: Operation, mismatch: Mismatch) -> bool
     """RLlib's state of them is none, and cannot be restored."""
     if operation.name != "round trip" or operation.before["steps"][0] or not operation.arguments["outputs"]:
         return False
-    return Outcome(error=mismatch.theirs).kind == "AssertionError" and not isinstance(mismatch.ours, Exception)
+    if Outcome(error=mismatch.theirs).kind != "AssertionError" or isinstance(mismatch.ours, Exception):
+        return False
+    return not mismatches(operation.before, content(mismatch.ours))
 
 
 # -- growing -----------------------------------------------------------------------------------------
@@ -198,8 +218,9 @@ def arrays_and_lists(operation: Operation, mismatch: Mismatch) -> bool:
     several_axes = any(leaf.ndim > 1 for rows in joined.values() if rows is not None for leaf in leaves(rows))
     if operation.ours_after is None:
         failed = Outcome(error=mismatch.theirs).kind in ("AssertionError", "TypeError", "ValueError")
-        return mismatch.ours is None and failed and (nested or several_axes)
-    if mismatches(joined, {key: column["rows"] for key, column in operation.ours_after["columns"].items()}):
+        refused = operation.arguments["kind"] == "extras" and Outcome(error=mismatch.ours).kind == "AssertionError"
+        return (mismatch.ours is None or refused) and failed and (nested or several_axes)
+    if mismatches(whole_join(operation), operation.ours_after):
         return False
     widened = mismatch.kind == "dtype" and mismatch.theirs.dtype == np.float64
     return nested or several_axes or (widened and np.array_equal(mismatch.theirs, mismatch.ours))
@@ -212,8 +233,7 @@ def model_outputs_of_a_chunk_without_steps(operation: Operation, mismatch: Misma
         return False
     if operation.ours_after is None:
         return mismatch.ours is None and Outcome(error=mismatch.theirs).kind == "AssertionError"
-    joined = joined_columns(operation.before, operation.arguments["other"])
-    return not mismatches(joined, {key: column["rows"] for key, column in operation.ours_after["columns"].items()})
+    return not mismatches(whole_join(operation), operation.ours_after)
 
 
 @difference("refused-calls", Operation)
@@ -224,6 +244,28 @@ def left_half_done(operation: Operation, mismatch: Mismatch) -> bool:
         and operation.ours_after is not None
         and not mismatches(operation.before, operation.ours_after)
     )
+
+
+def whole_join(operation: Operation) -> dict[str, Any]:
+    """What an episode holds after another chunk was joined to it."""
+    first, second = operation.before, operation.arguments["other"]
+    lookback = first["columns"]["rewards"]["lookback"]
+    rows = joined_columns(first, second)
+    steps = first["steps"][0] + second["steps"][0]
+    lengths = {key: steps + (key == "observations") for key in rows}
+    infos = first["infos"]["rows"][:-1] + second["infos"]["rows"][second["infos"]["lookback"] :]
+    return {
+        **first,
+        **{name: second[name] for name in ("t", "is_terminated", "is_done")},
+        "is_truncated": second["is_truncated"] and not second["is_terminated"],
+        "custom_data": {**first["custom_data"], **second["custom_data"]},
+        "steps": [steps] * 3,
+        "return": float(np.sum(rows["rewards"][lookback:])) if steps else 0.0,
+        "infos": {"rows": infos, "lookback": lookback, "length": steps + 1},
+        "columns": {
+            key: {"rows": column, "lookback": lookback, "length": lengths[key]} for key, column in rows.items()
+        },
+    }
 
 
 def joined_columns(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:

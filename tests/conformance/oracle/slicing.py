@@ -10,7 +10,7 @@ from oracle.columns import each, leaves
 from oracle.compare import Mismatch, Outcome, mismatches, outcome
 from oracle.differences import IDS, difference
 from oracle.twins import IDS as NAMES
-from oracle.twins import Operation, is_nested
+from oracle.twins import Operation, content, is_nested
 
 SWITCHES = ("O18", "O60", "slice-bounds")
 
@@ -143,8 +143,8 @@ def _is(claimed: Outcome, mismatch: Mismatch, side: Any) -> bool:
         return claimed.kind == Outcome(error=side).kind
     if claimed.kind:
         return False
-    if mismatch.kind == "error":
-        return True  # the other side raised: there is nothing to compare with
+    if mismatch.kind == "error":  # the other side raised, so that this one is the slice itself
+        return not mismatches(claimed.value, content(side))
     value = _at(claimed, mismatch)
     if mismatch.kind == "keys":
         return sorted(map(str, value)) == side

@@ -119,14 +119,19 @@ def written(operation: Operation) -> Outcome:
 
 
 def ours_is_right(operation: Operation, mismatch: Mismatch) -> bool:
-    """Whether ours did what the rules for lists say, or refused and changed nothing."""
+    """Whether ours did what the rules for lists say and nothing else, or refused and changed nothing."""
     right = written(operation)
     if operation.ours_after is None:
         ours = mismatch.ours
         return Outcome(error=ours).kind == right.kind if isinstance(ours, Exception) else not right.kind
-    column = operation.arguments["column"]
-    expected = operation.before["columns"][column]["rows"] if right.kind else right.value
-    return not mismatches(expected, operation.ours_after["columns"][column]["rows"])
+    before, name = operation.before, operation.arguments["column"]
+    expected = before
+    if not right.kind:
+        columns = {**before["columns"], name: {**before["columns"][name], "rows": right.value}}
+        rewards = columns["rewards"]
+        total = before["return"] if name != "rewards" else float(np.sum(rewards["rows"][rewards["lookback"] :]))
+        expected = {**before, "columns": columns, "return": total}
+    return not mismatches(expected, operation.ours_after)
 
 
 @difference("O20", Operation)
