@@ -26,7 +26,7 @@ def test_a_planted_fault_is_found_and_shrunk_to_a_short_program(monkeypatch):
     )
     failing: list[list[tuple[Any, ...]]] = []
 
-    @settings(SETTINGS, max_examples=100, print_blob=False, report_multiple_bugs=False)
+    @settings(SETTINGS, max_examples=1000, print_blob=False, report_multiple_bugs=False)
     @given(case=cases(length=3), program=programs)
     def find(case: Case, program: list[tuple[Any, ...]]) -> None:
         try:

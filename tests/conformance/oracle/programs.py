@@ -63,7 +63,8 @@ class Machine:
         names = ["observations", "infos", "actions", "rewards", *twins.ours.extra_model_outputs]
         name = names[column % len(names)]
         theirs, ours = (buffer_of(episode, name) for episode in (twins.theirs, twins.ours))
-        held = ours.data if ours.len_incl_lookback() else None
+        typed = ours.len_incl_lookback() or getattr(ours, "_leaves", None) is not None  # rows, or none but their type
+        held = ours.data if typed else None
         listed = theirs.data if isinstance(theirs.data, list) else [None] * theirs.len_incl_lookback()
         columns = None if name == "infos" or held is None else held
         spaces = {"space": theirs.space, "our_space": ours.space, "objects": name == "infos"}
