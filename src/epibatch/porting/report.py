@@ -28,6 +28,7 @@ def show_ported(console: Console, name: str, ported: PortedSource, *, written: b
     diff = ported.diff(name)
     if not console.is_terminal:
         console.file.write(diff)
+        console.file.flush()  # in front of what goes to another stream of the same terminal
     for line in diff.splitlines() if console.is_terminal else ():
         style = next((style for start, style in _STYLES if line.startswith(start)), "")
         console.print(Text(line, style=style), soft_wrap=True)

@@ -52,15 +52,17 @@ def test_named_errors(mistake, cls, words):
 
 
 @pytest.mark.parametrize("library", [RLLIB, EPIBATCH], ids=str)
-def test_episodes_of_the_wrong_library_in_a_pipeline(library):
+def test_episodes_of_the_wrong_library(library):
     class Piece(library.ConnectorV2):
         def __call__(self, *, rl_module, batch, episodes, **kwargs):
             return batch
 
     if library is RLLIB:
         with pytest.raises(EpisodeError, match="which is RLlib's"):
-            EPIBATCH.learner.LearnerConnectorPipeline(connectors=[from_rllib_piece(Piece())])(
-                episodes=[THEIRS(observations=[1, 2], actions=[0], rewards=[0.0], len_lookback_buffer=0)]
+            from_rllib_piece(Piece())(
+                rl_module=None,
+                batch={},
+                episodes=[THEIRS(observations=[1, 2], actions=[0], rewards=[0.0], len_lookback_buffer=0)],
             )
     else:
         with pytest.raises(EpisodeError, match="which is epibatch's"):
