@@ -82,3 +82,12 @@ def test_each_difference(early):
         step(twins, chunk, Step())
     reset(twins, chunk)
     assert ("O23" in differences_met - before) is early
+
+
+def test_the_first_step_of_a_chunk_decides_on_its_model_outputs() -> None:
+    chunk = Chunk(BOX, BOX, 0, extras=("vf_preds",))
+    before = differences_met.copy()
+    twins = Twins(*Case(chunk, False, "own").build(), arrays=False)
+    step(twins, chunk, Step(extras="missing"))
+    assert "extra-keys" in differences_met - before
+    assert twins.ours.extra_model_outputs == {}

@@ -236,6 +236,14 @@ def model_outputs_of_a_chunk_without_steps(operation: Operation, mismatch: Misma
     return not mismatches(whole_join(operation), operation.ours_after)
 
 
+@difference("extra-keys", Operation)
+def model_outputs_that_the_first_step_lacks(operation: Operation, mismatch: Mismatch) -> bool:
+    """RLlib keeps the key of an output that has no row although there is a step now."""
+    if operation.name != "step" or steps_of(operation.before) or operation.ours_after is None:
+        return False
+    return mismatch.path == ("columns",) and mismatch.kind == "keys" and set(mismatch.ours) < set(mismatch.theirs)
+
+
 @difference("refused-calls", Operation)
 def left_half_done(operation: Operation, mismatch: Mismatch) -> bool:
     """Where ours refuses, it is as it was before; what RLlib's is then may be anything."""

@@ -39,7 +39,7 @@ class Operation:
 
 def content(episode: Any) -> dict[str, Any]:
     """Everything an episode holds and says of itself; columns stacked, those without rows as None."""
-    extras = {key: buffer for key, buffer in episode.extra_model_outputs.items() if buffer.len_incl_lookback()}
+    extras = episode.extra_model_outputs if episode.rewards.len_incl_lookback() else {}
     buffers = {name: getattr(episode, name) for name in ("observations", "actions", "rewards")}
     infos = episode.infos
     return {
