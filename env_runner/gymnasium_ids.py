@@ -6,7 +6,8 @@ import difflib
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +16,7 @@ from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
 
 from .sync_envs import SyncEnvs
 
-__all__ = ["class_at", "make_from_id"]
+__all__ = ["class_at", "make_from_id", "make_one_from_id"]
 
 
 def make_from_id(env: str, num_envs: int, mode: str, config: dict[str, Any], **settings: Any) -> Any:
@@ -34,12 +35,34 @@ def make_from_id(env: str, num_envs: int, mode: str, config: dict[str, Any], **s
         ConfigError: keywords that the environment does not take, or no vector entry point.
     """
     wanted = settings.pop("autoreset_mode", None)
-    try:
+    with _explained(env, config):
         if mode == "vector_entry_point":
             config = {**config, **_mode_keyword(_vector_creator(env), wanted)}
         if mode == "sync":
             return _one_after_the_other(env, num_envs, config, **settings)
         return gym.make_vec(env, num_envs=num_envs, vectorization_mode=mode, **settings, **config)
+
+
+def make_one_from_id(env: str, config: dict[str, Any]) -> Any:
+    """One environment of a Gymnasium id, without Gymnasium's own checks, which know one agent.
+
+    Args:
+        env: The id, or `module:Id-v0`.
+        config: Keywords for the environment.
+
+    Raises:
+        UnknownNameError: an id that Gymnasium does not know.
+        ConfigError: keywords that the environment does not take.
+    """
+    with _explained(env, config):
+        return gym.make(env, disable_env_checker=True, **config)
+
+
+@contextmanager
+def _explained(env: str, config: dict[str, Any]) -> Iterator[None]:
+    """Say which id or keyword was meant, where Gymnasium refuses one."""
+    try:
+        yield
     except gym.error.NamespaceNotFound as error:
         raise _unknown_namespace(env) from error
     except TypeError as error:

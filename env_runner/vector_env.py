@@ -11,11 +11,11 @@ from typing import Any
 import gymnasium as gym
 
 from epibatch.core.errors import ConfigError, explain, nearest
-from epibatch.core.registry import env_creator, registered_envs
 
 from .autoreset import gymnasium_mode
+from .env_creators import CONFIG_NAMES, call_creator, check_keywords, creator_of
 from .env_wrappers import WrapperSpec, wrapper_functions
-from .gymnasium_ids import class_at, make_from_id
+from .gymnasium_ids import make_from_id
 from .made_env import FirstCallChecks, TerminalCopies
 from .sync_envs import SyncEnvs
 from .vector_env_checks import check_env, check_vector_env
@@ -24,7 +24,6 @@ from .worker_signals import workers_ignore_ctrl_c
 __all__ = ["make_vector_env"]
 
 _MODES = ("sync", "async", "vector_entry_point")
-_DICTS = ("config", "env_config")
 SAME_STEP = gym.vector.AutoresetMode.SAME_STEP
 
 
@@ -95,7 +94,7 @@ def make_vector_env(
 
 def _made(env: Any, num_envs: int, mode: str, config: dict[str, Any], ways: tuple[Any, Sequence[WrapperSpec]]) -> Any:
     autoreset, wrappers = ways
-    creator = _creator(env)
+    creator = creator_of(env)
     wanted = None if autoreset is None else gymnasium_mode(autoreset)
     if mode == "vector_entry_point":
         _refuse_wrappers(wrappers)
@@ -117,23 +116,10 @@ def _made(env: Any, num_envs: int, mode: str, config: dict[str, Any], ways: tupl
 
 def _single(creator: Callable[..., Any], config: dict[str, Any], around: Sequence[Callable[[Any], Any]]) -> Any:
     """One environment of a class or function, with its wrappers."""
-    env = check_env(_called(creator, config), creator)
+    env = check_env(call_creator(creator, config), creator)
     for wrapper in around:
         env = check_env(wrapper(env), wrapper)
     return env
-
-
-def _called(creator: Callable[..., Any], config: dict[str, Any]) -> Any:
-    parameters = inspect.signature(creator).parameters.values()
-    takes_dict = any(
-        parameter.name in _DICTS
-        or (parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD)
-        for parameter in parameters
-    )
-    if takes_dict:
-        return creator(config)
-    _check_keywords(creator, config)
-    return creator(**config)
 
 
 def _vector(creator: Callable[..., Any], config: dict[str, Any], offered: dict[str, Any]) -> Any:
@@ -143,28 +129,11 @@ def _vector(creator: Callable[..., Any], config: dict[str, Any], offered: dict[s
     keywords = {name: value for name, value in offered.items() if name in parameters and value is not None}
     if takes_any:
         keywords["num_envs"] = offered["num_envs"]
-    whole = next((name for name in _DICTS if name in parameters), None)
+    whole = next((name for name in CONFIG_NAMES if name in parameters), None)
     if whole is not None:
         return creator(**keywords, **{whole: config})
-    _check_keywords(creator, config)
+    check_keywords(creator, config)
     return creator(**{**keywords, **config})
-
-
-def _check_keywords(creator: Callable[..., Any], config: dict[str, Any]) -> None:
-    parameters = inspect.signature(creator).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
-    unknown = next((name for name in config if name not in parameters), None)
-    if unknown is not None:
-        maker = getattr(creator, "__name__", type(creator).__name__)
-        raise ConfigError(
-            explain(
-                "environment.env_config",
-                expected=f"keywords that {maker} takes, or a parameter env_config for all of them",
-                found=repr(unknown),
-                do=nearest(str(unknown), parameters),
-            )
-        )
 
 
 def _refuse_wrappers(wrappers: Sequence[WrapperSpec]) -> None:
@@ -177,18 +146,3 @@ def _refuse_wrappers(wrappers: Sequence[WrapperSpec]) -> None:
                 do="let a function make the vector environment and put wrappers of gymnasium.wrappers.vector around it",
             )
         )
-
-
-def _creator(env: Any) -> Callable[..., Any] | None:
-    if isinstance(env, str):
-        return env_creator(env) if env in registered_envs() else class_at(env)
-    if callable(env):
-        return env  # type: ignore[no-any-return]
-    raise ConfigError(
-        explain(
-            "environment",
-            expected="a Gymnasium id, a registered name, an environment class or a function",
-            found=f"{type(env).__name__}: {env!r}",
-            do="pass the class or id, or a function that returns it; the runner makes what it needs",
-        )
-    )

@@ -1,0 +1,86 @@
+"""What makes an environment: a class, a function, or the name of one; and how it is given the config."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.registry import env_creator, registered_envs
+
+from .gymnasium_ids import class_at
+
+__all__ = ["CONFIG_NAMES", "call_creator", "check_keywords", "creator_of"]
+
+CONFIG_NAMES = ("config", "env_config")
+
+
+def creator_of(env: Any) -> Callable[..., Any] | None:
+    """The class or function that makes an environment; None for an id of Gymnasium.
+
+    Args:
+        env: What the config names.
+
+    Raises:
+        ConfigError: it is neither a name nor a class or function.
+    """
+    if isinstance(env, str):
+        return env_creator(env) if env in registered_envs() else class_at(env)
+    if callable(env):
+        return env  # type: ignore[no-any-return]
+    raise ConfigError(
+        explain(
+            "environment",
+            expected="a Gymnasium id, a registered name, an environment class or a function",
+            found=f"{type(env).__name__}: {env!r}",
+            do="pass the class or id, or a function that returns it; the runner makes what it needs",
+        )
+    )
+
+
+def call_creator(creator: Callable[..., Any], config: dict[str, Any]) -> Any:
+    """What a class or function makes of a config.
+
+    Args:
+        creator: It is called with the config as one dict if it has a parameter that must be given, or one called
+            `config` or `env_config`; else with keywords.
+        config: The environment's.
+
+    Raises:
+        ConfigError: keywords that it does not take.
+
+    Example:
+        >>> call_creator(lambda length=3: length, {"length": 5}), call_creator(lambda config: config, {"length": 5})
+        (5, {'length': 5})
+    """
+    parameters = inspect.signature(creator).parameters
+    if any(each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD for each in parameters.values()):
+        return creator(config)
+    named = next((name for name in CONFIG_NAMES if name in parameters), None)
+    if named is not None:
+        return creator(**{named: config})
+    check_keywords(creator, config)
+    return creator(**config)
+
+
+def check_keywords(creator: Callable[..., Any], config: dict[str, Any]) -> None:
+    """Refuse a config whose keys are no parameters of what makes the environment.
+
+    Raises:
+        ConfigError: there is such a key.
+    """
+    parameters = inspect.signature(creator).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    unknown = next((name for name in config if name not in parameters), None)
+    if unknown is not None:
+        maker = getattr(creator, "__name__", type(creator).__name__)
+        raise ConfigError(
+            explain(
+                "environment.env_config",
+                expected=f"keywords that {maker} takes, or a parameter env_config for all of them",
+                found=repr(unknown),
+                do=nearest(str(unknown), parameters),
+            )
+        )
