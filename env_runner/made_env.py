@@ -12,7 +12,7 @@ from epibatch.core.errors import EnvironmentContractError, explain
 from epibatch.core.space_checks import check_row
 from epibatch.core.structs import map_struct
 
-__all__ = ["FirstCallChecks", "TerminalCopies"]
+__all__ = ["FirstCallChecks", "TerminalCopies", "check_reward", "described"]
 
 
 class FirstCallChecks(gym.Wrapper[Any, Any, Any, Any]):
@@ -39,7 +39,7 @@ class FirstCallChecks(gym.Wrapper[Any, Any, Any, Any]):
         result: Any = self.env.reset(seed=seed, options=options)
         where = f"{self._name}.reset()"
         if not isinstance(result, tuple) or len(result) != 2:
-            raise _unfit(where, "two values: observation, info", _described(result), "return both; info may be {}")
+            raise _unfit(where, "two values: observation, info", described(result), "return both; info may be {}")
         self._check(where, result[0], result[1])
         self.reset = self.env.reset  # type: ignore[method-assign]
         return result[0], result[1]
@@ -52,21 +52,21 @@ class FirstCallChecks(gym.Wrapper[Any, Any, Any, Any]):
             raise _unfit(
                 where,
                 "five values: observation, reward, terminated, truncated, info",
-                _described(result),
+                described(result),
                 "return both flags: terminated (the task is over) and truncated (somebody stopped it)",
             )
         self._check(where, result[0], result[4])
-        _check_reward(where, result[1])
+        check_reward(where, result[1])
         for name, flag in zip(("terminated", "truncated"), result[2:4]):
             if not isinstance(flag, (bool, np.bool_)):
-                raise _unfit(where, f"True or False as {name}", _described(flag), f"return bool(...) as {name}")
+                raise _unfit(where, f"True or False as {name}", described(flag), f"return bool(...) as {name}")
         self.step = self.env.step  # type: ignore[method-assign]
         return result
 
     def _check(self, where: str, observation: Any, info: Any) -> None:
         check_row(self.observation_space, observation, f"observation of {where}")
         if not isinstance(info, dict):
-            raise _unfit(where, "a dict as info", _described(info), "return {} if there is nothing to tell")
+            raise _unfit(where, "a dict as info", described(info), "return {} if there is nothing to tell")
 
 
 class TerminalCopies(gym.Wrapper[Any, Any, Any, Any]):
@@ -88,19 +88,30 @@ def _copied(leaf: Any) -> Any:
     return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
 
 
-def _check_reward(where: str, reward: Any) -> None:
+def check_reward(where: str, reward: Any) -> None:
+    """Refuse what is no finite number.
+
+    Raises:
+        EnvironmentContractError: it is none.
+    """
     number = isinstance(reward, (bool, int, float, np.bool_, np.integer, np.floating))
     if not number and isinstance(reward, np.ndarray) and reward.ndim == 0 and reward.dtype.kind in "fiub":
         number = True
     if not number:
-        raise _unfit(where, "a number as reward", _described(reward), "return float(...) as reward")
+        raise _unfit(where, "a number as reward", described(reward), "return float(...) as reward")
     if not math.isfinite(reward):
-        raise _unfit(where, "a finite reward", _described(reward), "return 0.0 where there is no reward")
+        raise _unfit(where, "a finite reward", described(reward), "return 0.0 where there is no reward")
 
 
-def _described(value: Any) -> str:
+def described(value: Any) -> str:
+    """What a call returned, for messages.
+
+    Example:
+        >>> described((np.zeros(2), None))
+        '2 values: float64 array of shape (2,), None'
+    """
     if isinstance(value, tuple):
-        return f"{len(value)} values: {', '.join(_described(item) for item in value)}"
+        return f"{len(value)} values: {', '.join(described(item) for item in value)}"
     if isinstance(value, np.ndarray):
         return f"{value.dtype} array of shape {value.shape}"
     if value is None or isinstance(value, (bool, int, float, str)):

@@ -12,7 +12,7 @@ from epibatch.core.structs import flatten
 
 from .autoreset import autoreset_mode
 
-__all__ = ["check_env", "check_vector_env"]
+__all__ = ["check_env", "check_space", "check_vector_env"]
 
 _ATTRIBUTES = ("num_envs", "single_observation_space", "single_action_space", "observation_space", "action_space")
 
@@ -105,7 +105,7 @@ def _check_made(env: Any, num_envs: int, wanted: Any) -> None:
                 do="leave gym_env_autoreset_mode out, or let what makes it take autoreset_mode and heed it",
             )
         )
-    _check_space(env.single_observation_space, f"{where}, observation space")
+    check_space(env.single_observation_space, f"{where}, observation space")
     if not flatten(get_base_struct_from_space(env.single_observation_space))[0]:
         raise SpaceError(
             explain(
@@ -117,14 +117,18 @@ def _check_made(env: Any, num_envs: int, wanted: Any) -> None:
         )
 
 
-def _check_space(space: Any, where: str) -> None:
-    """Refuse spaces whose values are no arrays of one shape."""
+def check_space(space: Any, where: str) -> None:
+    """Refuse spaces whose values are no arrays of one shape.
+
+    Raises:
+        SpaceError: it is one, or has such a part.
+    """
     if isinstance(space, gym.spaces.Dict):
         for key, sub in space.spaces.items():
-            _check_space(sub, f"{where}[{key!r}]")
+            check_space(sub, f"{where}[{key!r}]")
     elif isinstance(space, gym.spaces.Tuple):
         for i, sub in enumerate(space.spaces):
-            _check_space(sub, f"{where}[{i}]")
+            check_space(sub, f"{where}[{i}]")
     elif space.shape is None or space.dtype is None:
         raise SpaceError(
             explain(

@@ -37,6 +37,7 @@ __all__ = [
     "StorageError",
     "UnknownNameError",
     "add_context",
+    "add_note",
     "explain",
     "nearest",
 ]
@@ -139,7 +140,7 @@ class RunnerError(EpibatchError, RuntimeError):
 
 
 class EnvironmentContractError(RunnerError, ValueError):
-    """An environment returned something else than Gymnasium's `Env` or `VectorEnv` says."""
+    """An environment broke the contract of Gymnasium's `Env` or `VectorEnv`, or of `MultiAgentEnv`."""
 
 
 class RunnerArgumentError(RunnerError, ValueError, AssertionError):
@@ -181,7 +182,13 @@ def add_context(error: BaseException, context: str) -> None:
     if isinstance(error, EpibatchError) or not error.args or [str(error)] == list(error.args):
         first = str(error)
         error.args = (f"{context}\n{first}" if first else context, *error.args[1:])
-    elif hasattr(error, "add_note"):
-        error.add_note(context)
+    else:
+        add_note(error, context)
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Put `note` behind an error's message, where its traceback is printed."""
+    if hasattr(error, "add_note"):
+        error.add_note(note)
     else:  # Python 3.10 keeps notes, but its tracebacks do not print them
-        error.__notes__ = [*getattr(error, "__notes__", []), context]
+        error.__notes__ = [*getattr(error, "__notes__", []), note]

@@ -1,0 +1,240 @@
+"""A multi-agent environment in this process or in one of its own, behind the same calls."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import pickle
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, Protocol
+
+from gymnasium.vector.utils import CloudpickleWrapper
+
+from epibatch.core.errors import RunnerError, add_note, explain
+
+from .multi_agent_calls import MultiAgentCalls
+from .multi_agent_checks import check_multi_agent_env, spaces_of
+from .worker_signals import workers_ignore_ctrl_c
+
+__all__ = ["EnvFacts", "EnvHandle", "EnvHere", "EnvInProcess"]
+
+_GONE = (EOFError, BrokenPipeError, ConnectionResetError)
+
+
+class EnvFacts(NamedTuple):
+    """What does not change in an environment.
+
+    Args:
+        observation_spaces: By agent, in the order in which the environment names them.
+        action_spaces: The same.
+        render_mode: As it was made.
+        metadata: Its class's.
+    """
+
+    observation_spaces: dict[Any, Any]
+    action_spaces: dict[Any, Any]
+    render_mode: str | None
+    metadata: dict[str, Any]
+
+
+class EnvHandle(Protocol):
+    """An environment that is told what to do, and asked later what came of it.
+
+    Attributes:
+        facts: Spaces and the like.
+        broken: Whether it cannot be called any more.
+    """
+
+    facts: EnvFacts
+    broken: bool
+
+    def send(self, call: str, *args: Any) -> None:
+        """Ask for a call: "reset" with seed and options, "step" with actions, "get" with a name and arguments."""
+
+    def receive(self) -> Any:
+        """What the call returned; what it raised is raised."""
+
+    def close(self) -> None:
+        """Close the environment, whatever state it is in."""
+
+
+def _facts(env: Any) -> EnvFacts:
+    return EnvFacts(*spaces_of(env), env.render_mode, dict(env.metadata))
+
+
+def _answer(calls: MultiAgentCalls, call: str, args: tuple[Any, ...]) -> Any:
+    if call == "reset":
+        return calls.reset(*args)
+    if call == "step":
+        return calls.step(*args)
+    name, positional, keywords = args
+    found = calls.env.get_wrapper_attr(name)
+    return found(*positional, **keywords) if callable(found) else found
+
+
+class EnvHere:
+    """An environment in this process.
+
+    Args:
+        env_fn: Makes it.
+        copy: Whether what it returns is copied.
+    """
+
+    broken = False
+
+    def __init__(self, env_fn: Callable[[], Any], *, copy: bool = True) -> None:
+        self.env = check_multi_agent_env(env_fn(), env_fn)
+        self.facts = _facts(self.env)
+        self._calls = MultiAgentCalls(self.env, copy=copy)
+        self._wanted: tuple[str, tuple[Any, ...]] = ("", ())
+
+    def send(self, call: str, *args: Any) -> None:
+        """Note what is wanted."""
+        self._wanted = call, args
+
+    def receive(self) -> Any:
+        """Do it."""
+        return _answer(self._calls, *self._wanted)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.env.close()
+
+
+class EnvInProcess:
+    """An environment in a process of its own, which ends with this object or with its parent.
+
+    Args:
+        env_fn: Makes it there.
+        context: Start method of `multiprocessing`; None: the platform's.
+
+    Raises:
+        RunnerError: the process ended before it had made the environment. What `env_fn` raises is raised here.
+    """
+
+    def __init__(self, env_fn: Callable[[], Any], *, context: str | None = None) -> None:
+        ways = multiprocessing.get_context(context)
+        self._pipe, theirs = ways.Pipe()
+        # the types of multiprocessing do not say that every context has processes
+        self._process: Any = ways.Process(  # type: ignore[attr-defined]
+            target=_serve, args=(CloudpickleWrapper(env_fn), theirs, self._pipe), daemon=True
+        )
+        with workers_ignore_ctrl_c():
+            self._process.start()
+        theirs.close()
+        self._waiting = True
+        self._gone = False
+
+    @property
+    def broken(self) -> bool:
+        """Whether the process has ended, or still works on a call whose answer nobody took."""
+        return self._gone or self._waiting
+
+    def started(self) -> EnvInProcess:
+        """Wait until the environment is made."""
+        self.facts = self.receive()
+        return self
+
+    def send(self, call: str, *args: Any) -> None:
+        """Let the process begin."""
+        self._waiting = True
+        try:
+            self._pipe.send((call, args))
+        except _GONE:
+            return  # receive() says so
+        except BaseException:
+            self._waiting = False  # nothing was sent: arguments that cannot be pickled
+            raise
+
+    def receive(self) -> Any:
+        """Wait until it is done."""
+        try:
+            good, answer = self._pipe.recv()
+        except _GONE as error:
+            self._gone = True
+            self._process.join(5)
+            raise RunnerError(
+                explain(
+                    "worker process",
+                    expected="an answer",
+                    found=f"{type(error).__name__}: it has ended, with exit code {self._process.exitcode}",
+                    do="see what it printed, and find the cause with gym_env_vectorize_mode='sync'",
+                )
+            ) from error
+        self._waiting = False
+        if not good:
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """Close the environment and end its process; one that does not answer is killed."""
+        if not self.broken:
+            with contextlib.suppress(*_GONE):
+                self.send("close")
+                self._pipe.recv()
+        else:
+            self._process.terminate()
+        self._process.join(5)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._pipe.close()
+
+
+def _serve(env_fn: Callable[[], Any], pipe: Connection, parents: Connection) -> None:
+    """What runs in the process: make the environment, then answer calls until told to close, or left alone."""
+    parents.close()  # or this process would hold its own line open
+    env: Any = None
+    try:
+        made = env_fn()
+        env = check_multi_agent_env(made, getattr(env_fn, "fn", env_fn))
+        calls = MultiAgentCalls(env, copy=False)
+        answer: tuple[bool, Any] = True, _facts(env)
+    except Exception as error:
+        answer = False, _portable(error)
+    try:
+        _send(pipe, answer)
+        while env is not None:
+            call, args = pipe.recv()
+            if call == "close":
+                break
+            try:
+                answer = True, _answer(calls, call, args)
+            except Exception as error:
+                answer = False, _portable(error)
+            _send(pipe, answer)
+    except _GONE:
+        pass  # nobody is there any more
+    finally:
+        if env is not None:
+            env.close()
+    with contextlib.suppress(*_GONE):
+        pipe.send((True, None))
+
+
+def _send(pipe: Connection, answer: tuple[bool, Any]) -> None:
+    try:
+        pipe.send(answer)
+    except _GONE:
+        raise
+    except Exception as error:
+        message = explain(
+            "worker process",
+            expected="values that can be sent to another process",
+            found=f"{type(error).__name__}: {error}",
+            do="leave them out of what the environment returns, or use gym_env_vectorize_mode='sync'",
+        )
+        pipe.send((False, RunnerError(message)))
+
+
+def _portable(error: Exception) -> Exception:
+    """The error as it can be sent, with its traceback as a note; one that cannot is told in a RunnerError."""
+    trace = "".join(traceback.format_exception(error))
+    add_note(error, f"In the worker process:\n{trace}")
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RunnerError(f"{type(error).__name__}: {error}\n{trace}")
+    return error

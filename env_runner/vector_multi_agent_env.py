@@ -1,0 +1,322 @@
+"""Several multi-agent environments that step together, in one process or each in its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, final
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import ConfigError, RunnerError, SpaceError, add_context, explain, nearest
+
+from .env_workers import EnvHandle, EnvHere, EnvInProcess
+from .multi_agent_calls import AgentStep
+
+__all__ = ["VectorAgentStep", "VectorMultiAgentEnv"]
+
+_ALL = "__all__"
+_MODES = ("sync", "async")
+
+
+class VectorAgentStep(NamedTuple):
+    """What a step of several multi-agent environments brought: a dict by agent for each of them.
+
+    Args:
+        observations: Of the agents that act next, or ended; reset observations where `was_reset`.
+        rewards: A number for each agent that got one.
+        terminateds: Flags, `__all__` among them.
+        truncateds: The same.
+        infos: Info dicts.
+        was_reset: bool, [N]: which environments were reset instead of stepped.
+        failures: Environment -> the error that it raised; it has empty dicts, and is reset by the next step.
+    """
+
+    observations: list[dict[Any, Any]]
+    rewards: list[dict[Any, Any]]
+    terminateds: list[dict[Any, bool]]
+    truncateds: list[dict[Any, bool]]
+    infos: list[dict[Any, dict[str, Any]]]
+    was_reset: np.ndarray[Any, np.dtype[np.bool_]]
+    failures: dict[int, Exception]
+
+
+@final
+class VectorMultiAgentEnv:
+    """N multi-agent environments that step together.
+
+    The step after an environment's end resets it (Gymnasium's mode NEXT_STEP): what it is given as actions then goes
+    nowhere, and it returns reset observations. So terminal observations are in the step that ended it, where they
+    belong. Nothing that was returned is written to later.
+
+    Args:
+        env_fns: One function per environment, which makes it.
+        mode: "sync": one after the other in this process; "async": each in a process of its own.
+        copy: Whether observations, rewards and infos are copied ("sync"). Without it, those of environments that
+            write into the same arrays again are right until the next call only.
+        context: How processes are started (`multiprocessing.get_context`); None: the platform's way.
+        name: What error messages call the environments.
+
+    Attributes:
+        num_envs: N.
+        possible_agents: All agents, in the order in which the environments name them.
+        observation_spaces: Space of each agent.
+        action_spaces: The same for actions.
+        single_observation_space: All of them as one Dict space.
+        single_action_space: The same for actions.
+        ended: bool, [N]: which environments the next step resets.
+        envs: The environments themselves ("sync"; else empty).
+
+    Raises:
+        ConfigError: no environment, an unknown mode, or something made that is no `MultiAgentEnv`.
+        SpaceError: an agent has different spaces in different environments.
+
+    Example:
+        >>> from epibatch.env_runner.multi_agent_env import make_multi_agent
+        >>> cart_poles = make_multi_agent("CartPole-v1")
+        >>> envs = VectorMultiAgentEnv([lambda: cart_poles({"num_agents": 2})] * 3)
+        >>> observations, infos = envs.reset(seed=0)
+        >>> envs.step([{agent: 0 for agent in each} for each in observations])[1]
+        [{0: 1.0, 1: 1.0}, {0: 1.0, 1: 1.0}, {0: 1.0, 1: 1.0}]
+        >>> envs.close()
+    """
+
+    def __init__(
+        self,
+        env_fns: Iterable[Callable[[], Any]],
+        *,
+        mode: str = "sync",
+        copy: bool = True,
+        context: str | None = None,
+        name: Any = None,
+    ) -> None:
+        if mode not in _MODES:
+            raise ConfigError(explain("mode", expected=f"one of {_MODES}", found=repr(mode), do=nearest(mode, _MODES)))
+        self.mode = mode
+        self.name = "environment" if name is None else f"environment {name!r}"
+        self.closed = False
+        self._handles: list[Any] = []
+        try:
+            self._make(list(env_fns), copy, context)
+            facts = [handle.facts for handle in self._handles]
+            self.observation_spaces = self._together([each.observation_spaces for each in facts], "observation")
+            self.action_spaces = self._together([each.action_spaces for each in facts], "action")
+        except BaseException:
+            self.close()
+            raise
+        self.num_envs = len(self._handles)
+        self.envs = [handle.env for handle in self._handles] if mode == "sync" else []
+        self.possible_agents = list(self.observation_spaces)
+        self.single_observation_space = gym.spaces.Dict(self.observation_spaces)
+        self.single_action_space = gym.spaces.Dict(self.action_spaces)
+        self.render_mode = facts[0].render_mode
+        self.metadata = {**facts[0].metadata, "autoreset_mode": gym.vector.AutoresetMode.NEXT_STEP}
+        self.ended = np.ones(self.num_envs, np.bool_)
+
+    def _make(self, env_fns: list[Callable[[], Any]], copy: bool, context: str | None) -> None:
+        if not env_fns:
+            do = "pass a list of functions, each of which makes one"
+            raise ConfigError(explain("VectorMultiAgentEnv", expected="environments", found="none", do=do))
+        if self.mode == "sync":
+            for env_fn in env_fns:
+                self._handles.append(EnvHere(env_fn, copy=copy))
+            return
+        for env_fn in env_fns:
+            self._handles.append(EnvInProcess(env_fn, context=context))
+        for index, handle in enumerate(self._handles):
+            try:
+                handle.started()
+            except Exception as error:
+                add_context(error, f"{self.name}, number {index} of {len(env_fns)}:")
+                raise
+
+    def _together(self, spaces: Sequence[dict[Any, Any]], kind: str) -> dict[Any, Any]:
+        """The agents of all environments; each must have the same space everywhere."""
+        every: dict[Any, Any] = {}
+        for index, own in enumerate(spaces):
+            for agent, space in own.items():
+                if every.setdefault(agent, space) != space:
+                    raise SpaceError(
+                        explain(
+                            f"{self.name}, number {index}, agent {agent!r}",
+                            expected=f"the {kind} space that it has in the environments before: {every[agent]}",
+                            found=f"{space}",
+                            do="give an agent the same space in every copy of the environment",
+                        )
+                    )
+        return every
+
+    @property
+    def broken(self) -> bool:
+        """Whether a process has ended or works on something else, so that only new environments can go on."""
+        return any(handle.broken for handle in self._handles)
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+        indices: Sequence[int] | None = None,
+    ) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]]]:
+        """Reset all environments, or some.
+
+        Args:
+            seed: For the environment number 0, number i gets `seed + i`; or one for each of the N.
+            options: Handed to the environments.
+            indices: Which ones; default: all.
+
+        Returns:
+            Observations and infos: a dict by agent for each environment that was reset, in the order of `indices`.
+
+        Raises:
+            RunnerError: closed or broken environments, a seed or index too many or too few.
+        """
+        chosen = list(range(self.num_envs)) if indices is None else self._checked_indices(indices)
+        seeds = self._seeds(seed)
+        calls: dict[int, tuple[Any, ...]] = {index: ("reset", seeds[index], options) for index in chosen}
+        answers, failures = self._ask(calls)
+        for index in chosen:
+            self.ended[index] = index in failures
+        self._raise_first(failures)
+        return [answers[index][0] for index in chosen], [answers[index][1] for index in chosen]
+
+    def step(self, actions: Sequence[dict[Any, Any]]) -> tuple[list[Any], list[Any], list[Any], list[Any], list[Any]]:
+        """Step all environments, and reset those that ended in the step before.
+
+        Args:
+            actions: For each environment a dict of the acting agents' actions.
+
+        Returns:
+            Observations, rewards, terminateds, truncateds and infos: a dict by agent for each environment.
+
+        Raises:
+            RunnerError: closed or broken environments, not one dict per environment. What an environment raises comes
+                with its number in front.
+        """
+        result = self.try_step(actions)
+        self._raise_first(result.failures)
+        return result[:5]
+
+    def try_step(self, actions: Sequence[dict[Any, Any]]) -> VectorAgentStep:
+        """Step as `step` does, but where an environment fails keep what the others returned.
+
+        Args:
+            actions: For each environment a dict of the acting agents' actions.
+
+        Raises:
+            RunnerError: closed or broken environments, not one dict per environment.
+        """
+        self._check_actions(actions)
+        was_reset = self.ended.copy()
+        self.ended[:] = True  # Ctrl-C from here on: what was half done is no step
+        calls = {i: ("reset", None, None) if was_reset[i] else ("step", own) for i, own in enumerate(actions)}
+        answers, failures = self._ask(calls)
+        rows = []
+        for index in range(self.num_envs):
+            answer = answers.get(index, ({}, {}))
+            if was_reset[index] or index in failures:
+                answer = AgentStep(answer[0], {}, {_ALL: False}, {_ALL: False}, answer[1], index in failures)
+            self.ended[index] = answer.ended
+            rows.append(answer)
+        return VectorAgentStep(
+            [row.observations for row in rows],
+            [row.rewards for row in rows],
+            [row.terminateds for row in rows],
+            [row.truncateds for row in rows],
+            [row.infos for row in rows],
+            was_reset,
+            failures,
+        )
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """What a method of every environment returns, or its attribute.
+
+        Args:
+            name: The method's or attribute's.
+            *args: For the method.
+            **kwargs: For the method.
+
+        Raises:
+            RunnerError: closed or broken environments.
+        """
+        answers, failures = self._ask(dict.fromkeys(range(self.num_envs), ("get", name, args, kwargs)))
+        self._raise_first(failures)
+        return tuple(answers[i] for i in range(self.num_envs))
+
+    def render(self) -> tuple[Any, ...]:
+        """What every environment draws."""
+        return self.call("render")
+
+    def close(self) -> None:
+        """Close the environments; processes that do not answer are ended."""
+        self.closed = True
+        while self._handles:
+            self._handles.pop().close()
+
+    # -- the environments, all at once -------------------------------------------------------------
+
+    def _ask(self, calls: dict[int, tuple[Any, ...]]) -> tuple[dict[int, Any], dict[int, Exception]]:
+        """Let environments work, all at the same time where they can: their answers, and errors of those that fail."""
+        self._check_usable()
+        handles: list[EnvHandle] = self._handles
+        for index, call in calls.items():
+            handles[index].send(*call)
+        answers: dict[int, Any] = {}
+        failures: dict[int, Exception] = {}
+        for index, call in calls.items():
+            try:
+                answers[index] = handles[index].receive()
+            except Exception as error:
+                what = f"{call[1] if call[0] == 'get' else call[0]}()"
+                what += f" with actions of {list(call[1])}" if call[0] == "step" else ""
+                add_context(error, f"{self.name}, number {index} of {self.num_envs}, failed in {what}:")
+                failures[index] = error
+        return answers, failures
+
+    def _raise_first(self, failures: dict[int, Exception]) -> None:
+        if failures:
+            raise next(iter(failures.values()))
+
+    def _check_usable(self) -> None:
+        if self.closed or self.broken:
+            found = "closed ones" if self.closed else "a worker process that has ended, or was interrupted at work"
+            raise RunnerError(explain(self.name, expected="environments to call", found=found, do="make new ones"))
+
+    def _check_actions(self, actions: Any) -> None:
+        right = isinstance(actions, (list, tuple)) and len(actions) == self.num_envs
+        if not right or not all(isinstance(each, dict) for each in actions):
+            found = type(actions).__name__
+            if isinstance(actions, (list, tuple)):
+                found = f"{len(actions)}: {', '.join(sorted({type(each).__name__ for each in actions}))}"
+            raise RunnerError(
+                explain(
+                    f"{self.name}, step()",
+                    expected=f"a list of {self.num_envs} dicts, each from agent to action",
+                    found=found,
+                    do="pass {} for an environment in which no agent acts",
+                )
+            )
+
+    def _checked_indices(self, indices: Sequence[int]) -> list[int]:
+        chosen = [int(index) for index in indices]
+        if not chosen or len(set(chosen)) != len(chosen) or not all(0 <= index < self.num_envs for index in chosen):
+            expected = f"numbers of environments, each once, from 0 to {self.num_envs - 1}"
+            raise RunnerError(
+                explain(
+                    f"{self.name}, reset(), indices", expected=expected, found=repr(indices), do="name some of them"
+                )
+            )
+        return chosen
+
+    def _seeds(self, seed: int | Sequence[int | None] | None) -> list[int | None]:
+        if seed is None or isinstance(seed, (int, np.integer)):
+            return [None if seed is None else int(seed) + index for index in range(self.num_envs)]
+        if len(seed) != self.num_envs:
+            expected = f"a number, or one for each of {self.num_envs} environments"
+            raise RunnerError(
+                explain(f"{self.name}, reset(), seed", expected=expected, found=f"{len(seed)} of them", do="give those")
+            )
+        return list(seed)
+
+    def __repr__(self) -> str:
+        return f"VectorMultiAgentEnv({self.name}, num_envs={len(self._handles)}, mode={self.mode!r})"
