@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import gymnasium as gym
 
 from epibatch.core.errors import ConfigError, explain, nearest
 from epibatch.core.registry import env_creator, registered_envs
 
 from .gymnasium_ids import class_at
 
-__all__ = ["CONFIG_NAMES", "call_creator", "check_keywords", "creator_of"]
+__all__ = ["CONFIG_NAMES", "call_creator", "check_keywords", "creator_of", "missing_packages_named"]
 
 CONFIG_NAMES = ("config", "env_config")
+
+
+@contextmanager
+def missing_packages_named() -> Iterator[None]:
+    """Name the packages that an environment or a wrapper misses when it is made.
+
+    Raises:
+        ConfigError: there are such packages.
+    """
+    try:
+        yield
+    except gym.error.DependencyNotInstalled as error:
+        raise ConfigError(
+            explain(
+                "environment",
+                expected="the packages that it and its wrappers need",
+                found=str(error),
+                do="install them; for drawing and for videos: pip install 'epibatch[video]'",
+            )
+        ) from error
 
 
 def creator_of(env: Any) -> Callable[..., Any] | None:

@@ -13,7 +13,7 @@ import gymnasium as gym
 from epibatch.core.errors import ConfigError, explain, nearest
 
 from .autoreset import gymnasium_mode
-from .env_creators import CONFIG_NAMES, call_creator, check_keywords, creator_of
+from .env_creators import CONFIG_NAMES, call_creator, check_keywords, creator_of, missing_packages_named
 from .env_wrappers import WrapperSpec, wrapper_functions
 from .gymnasium_ids import make_from_id
 from .made_env import FirstCallChecks, TerminalCopies
@@ -77,19 +77,8 @@ def make_vector_env(
         raise ConfigError(
             explain("environment", expected="env", found="None", do='call .environment("CartPole-v1"), say')
         )
-    try:
-        with workers_ignore_ctrl_c() if mode == "async" else nullcontext():
-            made = _made(env, num_envs, mode, config, (autoreset, wrappers))
-    except gym.error.DependencyNotInstalled as error:
-        raise ConfigError(
-            explain(
-                "environment",
-                expected="the packages that it and its wrappers need",
-                found=str(error),
-                do="install them; for drawing and for videos: pip install 'epibatch[video]'",
-            )
-        ) from error
-    return made
+    with missing_packages_named(), workers_ignore_ctrl_c() if mode == "async" else nullcontext():
+        return _made(env, num_envs, mode, config, (autoreset, wrappers))
 
 
 def _made(env: Any, num_envs: int, mode: str, config: dict[str, Any], ways: tuple[Any, Sequence[WrapperSpec]]) -> Any:

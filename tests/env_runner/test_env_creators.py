@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import pytest
 
 from epibatch.core.errors import ConfigError
 from epibatch.core.registry import register_env
-from epibatch.env_runner.env_creators import call_creator, check_keywords, creator_of
+from epibatch.env_runner.env_creators import call_creator, check_keywords, creator_of, missing_packages_named
 
 
 def by_position(settings):
@@ -44,3 +45,12 @@ def test_names_classes_and_functions():
     assert creator_of("CartPole-v1") is None
     with pytest.raises(ConfigError, match=r"an environment class or a function[\s\S]*int: 3"):
         creator_of(3)
+
+
+def test_missing_packages_are_named():
+    def needs_more():
+        with missing_packages_named():
+            raise gym.error.DependencyNotInstalled("box2d is not installed")
+
+    with pytest.raises(ConfigError, match=r"box2d is not installed\n.*install them"):
+        needs_more()
