@@ -13,6 +13,7 @@ from epibatch.core.errors import ConfigError, explain, nearest
 from epibatch.core.registry import env_creator, registered_envs
 
 from .gymnasium_ids import class_at
+from .pettingzoo_names import PREFIX, pettingzoo_creator
 
 __all__ = ["CONFIG_NAMES", "call_creator", "check_keywords", "creator_of", "missing_packages_named"]
 
@@ -40,7 +41,7 @@ def missing_packages_named() -> Iterator[None]:
 
 
 def creator_of(env: Any) -> Callable[..., Any] | None:
-    """The class or function that makes an environment; None for an id of Gymnasium.
+    """The class or function that makes an environment, also PettingZoo's ("pettingzoo/..."); None for a Gymnasium id.
 
     Args:
         env: What the config names.
@@ -48,6 +49,8 @@ def creator_of(env: Any) -> Callable[..., Any] | None:
     Raises:
         ConfigError: it is neither a name nor a class or function.
     """
+    if isinstance(env, str) and env.startswith(PREFIX):
+        return pettingzoo_creator(env)
     if isinstance(env, str):
         return env_creator(env) if env in registered_envs() else class_at(env)
     if callable(env):

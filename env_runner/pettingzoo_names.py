@@ -1,0 +1,108 @@
+"""PettingZoo's environments by name, whatever release of PettingZoo is there."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from epibatch.core.errors import ConfigError, MissingExtraError, UnknownNameError, explain, nearest
+from epibatch.core.extras import import_extra
+
+__all__ = ["KINDS", "PREFIX", "make_by_name", "pettingzoo_creator"]
+
+PREFIX = "pettingzoo/"
+KINDS = {"aec": "an AEC", "parallel": "a Parallel"}
+_MAKERS = {"aec": "env", "parallel": "parallel_env"}
+
+
+def pettingzoo_creator(name: str) -> Callable[..., Any]:
+    """What makes the multi-agent environment of a name such as "pettingzoo/classic/tictactoe_v3", given its keywords.
+
+    Args:
+        name: PettingZoo's own behind the prefix. Of an environment of both kinds the parallel one is made.
+
+    Example:
+        >>> make = pettingzoo_creator("pettingzoo/classic/rps_v2")
+        >>> make(max_cycles=3).possible_agents
+        ['player_0', 'player_1']
+    """
+
+    def make(**kwargs: Any) -> Any:
+        from .pettingzoo_env import ParallelPettingZooEnv, PettingZooEnv  # they need this module
+
+        own = name.removeprefix(PREFIX)
+        return (PettingZooEnv if _maker(own, "parallel") is None else ParallelPettingZooEnv)(own, **kwargs)
+
+    make.__name__ = name
+    return make
+
+
+def make_by_name(name: str, kind: str, kwargs: dict[str, Any]) -> Any:
+    """Make a PettingZoo environment.
+
+    Args:
+        name: PettingZoo's, such as "classic/tictactoe_v3".
+        kind: "aec" or "parallel".
+        kwargs: Keywords for the environment.
+
+    Raises:
+        MissingExtraError: PettingZoo, or what this environment needs, is not installed.
+        UnknownNameError: PettingZoo has no such environment.
+        ConfigError: it has it as another kind only, or the environment does not take the keywords.
+
+    Example:
+        >>> make_by_name("classic/tictactoe_v3", "aec", {}).possible_agents
+        ['player_1', 'player_2']
+    """
+    maker = _maker(name, kind)
+    where = f"PettingZoo environment {name!r}"
+    if maker is None:
+        do = f"take {'ParallelPettingZooEnv' if kind == 'aec' else 'PettingZooEnv'}, or the name {PREFIX + name!r}"
+        raise ConfigError(explain(where, expected=f"{KINDS[kind]} environment", found="the other kind only", do=do))
+    try:
+        return maker(**kwargs)
+    except TypeError as error:
+        if "argument" not in str(error):
+            raise
+        expected, do = f"keywords that {name!r} takes", "correct env_config"
+        raise ConfigError(explain("environment.env_config", expected=expected, found=str(error), do=do)) from error
+    except Exception as error:
+        missing = error if isinstance(error, ImportError) else error.__cause__
+        if not isinstance(missing, ImportError):
+            raise
+        raise _missing(name, missing) from error
+
+
+def _maker(name: str, kind: str) -> Callable[..., Any] | None:
+    """What makes the environment of a name; None if PettingZoo has it as another kind only.
+
+    Releases before 1.27 have no registry, but a module for each environment.
+    """
+    pettingzoo = import_extra("pettingzoo", "pettingzoo", f"PettingZoo environment {name!r}")
+    if hasattr(pettingzoo, "make"):
+        id_ = re.sub(r"_v(?=\d+$)", "-v", name)
+        known = {"aec": pettingzoo.aec_registry, "parallel": pettingzoo.parallel_registry}
+        if not any(id_ in names for names in known.values()):
+            raise _unknown(name, {*known["aec"], *known["parallel"]})
+        return (lambda **kwargs: pettingzoo.make(kind, id_, **kwargs)) if id_ in known[kind] else None
+    path = f"pettingzoo.{re.sub('-v(?=[0-9]+$)', '_v', name).replace('/', '.')}"
+    try:
+        return getattr(importlib.import_module(path), _MAKERS[kind], None)
+    except ImportError as error:
+        if str(error.name).startswith("pettingzoo"):
+            raise _unknown(name, ()) from error
+        raise _missing(name, error) from error
+
+
+def _unknown(name: str, known: Iterable[str]) -> UnknownNameError:
+    do = nearest(name, known) if known else "name it as the pages of this release do: classic/tictactoe_v3, say"
+    where = f"PettingZoo environment {name!r}"
+    return UnknownNameError(explain(where, expected="a name of PettingZoo's", found="no such environment", do=do))
+
+
+def _missing(name: str, error: ImportError) -> MissingExtraError:
+    family = name.partition("/")[0]
+    where, do = f"PettingZoo environment {name!r}", f"pip install 'pettingzoo[{family}]'"
+    return MissingExtraError(explain(where, expected="the packages that it needs", found=str(error), do=do))
