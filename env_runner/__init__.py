@@ -8,17 +8,37 @@ from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .episode_metrics import EpisodeMetrics
+    from .multi_agent_env import MultiAgentEnv, make_multi_agent
+    from .multi_agent_makers import make_vector_multi_agent_env
+    from .pettingzoo_env import ParallelPettingZooEnv, PettingZooEnv
     from .single_agent_env_runner import SingleAgentEnvRunner
     from .vector_env import make_vector_env
+    from .vector_multi_agent_env import VectorMultiAgentEnv
 
 
-__all__ = ["EpisodeMetrics", "SingleAgentEnvRunner", "make_vector_env"]
+__all__ = [
+    "EpisodeMetrics",
+    "MultiAgentEnv",
+    "ParallelPettingZooEnv",
+    "PettingZooEnv",
+    "SingleAgentEnvRunner",
+    "VectorMultiAgentEnv",
+    "make_multi_agent",
+    "make_vector_env",
+    "make_vector_multi_agent_env",
+]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "EpisodeMetrics": ".episode_metrics",
+        "MultiAgentEnv": ".multi_agent_env",
+        "ParallelPettingZooEnv": ".pettingzoo_env",
+        "PettingZooEnv": ".pettingzoo_env",
         "SingleAgentEnvRunner": ".single_agent_env_runner",
+        "VectorMultiAgentEnv": ".vector_multi_agent_env",
+        "make_multi_agent": ".multi_agent_env",
         "make_vector_env": ".vector_env",
+        "make_vector_multi_agent_env": ".multi_agent_makers",
     },
 )

@@ -8,9 +8,7 @@ import pytest
 from epibatch.porting.module_table import MOVED_NAMES, RULES, module_here
 
 TO_COME = {
-    "epibatch.env_runner.multi_agent_env",
     "epibatch.env_runner.multi_agent_env_runner",
-    "epibatch.env_runner.pettingzoo_env",
     "epibatch.episodes.replay",
 }
 

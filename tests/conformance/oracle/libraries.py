@@ -25,6 +25,10 @@ HOMES = {
     "ValueFunctionAPI": ("ray.rllib.core.rl_module.apis.value_function_api", "epibatch.core.rl_module"),
     "DefaultModelConfig": ("ray.rllib.core.rl_module.default_model_config", "epibatch.core.rl_module"),
     "SingleAgentEnvRunner": ("ray.rllib.env.single_agent_env_runner", "epibatch.env_runner"),
+    "MultiAgentEnv": ("ray.rllib.env.multi_agent_env", "epibatch.env_runner.multi_agent_env"),
+    "make_multi_agent": ("ray.rllib.env.multi_agent_env", "epibatch.env_runner.multi_agent_env"),
+    "PettingZooEnv": ("ray.rllib.env.wrappers.pettingzoo_env", "epibatch.env_runner.pettingzoo_env"),
+    "ParallelPettingZooEnv": ("ray.rllib.env.wrappers.pettingzoo_env", "epibatch.env_runner.pettingzoo_env"),
     "register_env": ("ray.tune.registry", "epibatch.core.registry"),
     "PPOConfig": ("ray.rllib.algorithms.ppo", "epibatch.algorithms.ppo"),
 }
