@@ -84,6 +84,7 @@ def test_mistakes_of_the_reset(result, message):
         (changed(rewards={"a": None}), r"rewards\['a'\]\n.*a number as reward\n.*None"),
         (changed(rewards={"a": np.zeros(2)}), r"rewards\['a'\]\n.*a number as reward"),
         (changed(rewards={"b": float("nan")}), r"rewards\['b'\]\n.*a finite reward"),
+        (changed(rewards={"a": float("inf")}), r"rewards\['a'\]\n.*a finite reward"),
         (changed(observations={"A": 0}), r"observations\['A'\]\n.*possible_agents[\s\S]*str 'A'"),
         (changed(observations={1: 0}), r"observations\[1\]\n.*possible_agents[\s\S]*int 1"),
         (changed(observations=[0]), r"observations as a dict by agent\n.*list"),
