@@ -217,6 +217,20 @@ def test_step_raises_what_an_environment_raised(mode):
     envs.close()
 
 
+def test_a_failed_reset_is_done_again_by_the_next_step():
+    class Late(Village):
+        def reset(self, *, seed=None, options=None):
+            if options == {"fail": self.number}:
+                raise ConnectionError("not up yet")
+            return super().reset(seed=seed)
+
+    envs = VectorMultiAgentEnv([partial(Late, 0), partial(Late, 1)])
+    with pytest.raises(ConnectionError, match=r"number 1 of 2, failed in reset\(\):\nnot up yet"):
+        envs.reset(seed=0, options={"fail": 1})
+    assert envs.ended.tolist() == [False, True]
+    assert envs.try_step([{}] * 2).was_reset.tolist() == [False, True]
+
+
 def test_a_process_that_ends_is_named():
     envs = VectorMultiAgentEnv([Village] * 2, mode="async", name="village")
     envs.reset(seed=0)
