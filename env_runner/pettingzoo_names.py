@@ -1,8 +1,7 @@
-"""PettingZoo's environments by name, whatever release of PettingZoo is there."""
+"""PettingZoo's environments by name."""
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -14,7 +13,6 @@ __all__ = ["KINDS", "PREFIX", "make_by_name", "pettingzoo_creator"]
 
 PREFIX = "pettingzoo/"
 KINDS = {"aec": "an AEC", "parallel": "a Parallel"}
-_MAKERS = {"aec": "env", "parallel": "parallel_env"}
 
 
 def pettingzoo_creator(name: str) -> Callable[..., Any]:
@@ -48,7 +46,7 @@ def make_by_name(name: str, kind: str, kwargs: dict[str, Any]) -> Any:
         kwargs: Keywords for the environment.
 
     Raises:
-        MissingExtraError: PettingZoo, or what this environment needs, is not installed.
+        MissingExtraError: PettingZoo (1.27 or newer), or what this environment needs, is not installed.
         UnknownNameError: PettingZoo has no such environment.
         ConfigError: it has it as another kind only, or the environment does not take the keywords.
 
@@ -76,29 +74,26 @@ def make_by_name(name: str, kind: str, kwargs: dict[str, Any]) -> Any:
 
 
 def _maker(name: str, kind: str) -> Callable[..., Any] | None:
-    """What makes the environment of a name; None if PettingZoo has it as another kind only.
-
-    Releases before 1.27 have no registry, but a module for each environment.
-    """
+    """What makes the environment of a name; None if PettingZoo has it as another kind only."""
     pettingzoo = import_extra("pettingzoo", "pettingzoo", f"PettingZoo environment {name!r}")
-    if hasattr(pettingzoo, "make"):
-        id_ = re.sub(r"_v(?=\d+$)", "-v", name)
-        known = {"aec": pettingzoo.aec_registry, "parallel": pettingzoo.parallel_registry}
-        if not any(id_ in names for names in known.values()):
-            raise _unknown(name, {*known["aec"], *known["parallel"]})
-        return (lambda **kwargs: pettingzoo.make(kind, id_, **kwargs)) if id_ in known[kind] else None
-    path = f"pettingzoo.{re.sub('-v(?=[0-9]+$)', '_v', name).replace('/', '.')}"
-    try:
-        return getattr(importlib.import_module(path), _MAKERS[kind], None)
-    except ImportError as error:
-        if str(error.name).startswith("pettingzoo"):
-            raise _unknown(name, ()) from error
-        raise _missing(name, error) from error
+    if not hasattr(pettingzoo, "aec_registry"):
+        raise _too_old(name, pettingzoo)
+    id_ = re.sub(r"_v(?=\d+$)", "-v", name)
+    known = {"aec": pettingzoo.aec_registry, "parallel": pettingzoo.parallel_registry}
+    if not any(id_ in names for names in known.values()):
+        raise _unknown(name, {*known["aec"], *known["parallel"]})
+    return (lambda **kwargs: pettingzoo.make(kind, id_, **kwargs)) if id_ in known[kind] else None
+
+
+def _too_old(name: str, pettingzoo: Any) -> MissingExtraError:
+    """PettingZoo has a registry, which names come from, since 1.27."""
+    found, do = f"PettingZoo {getattr(pettingzoo, '__version__', '')}", "pip install 'epibatch[pettingzoo]'"
+    where = f"PettingZoo environment {name!r}"
+    return MissingExtraError(explain(where, expected="PettingZoo 1.27 or newer", found=found, do=do))
 
 
 def _unknown(name: str, known: Iterable[str]) -> UnknownNameError:
-    do = nearest(name, known) if known else "name it as the pages of this release do: classic/tictactoe_v3, say"
-    where = f"PettingZoo environment {name!r}"
+    where, do = f"PettingZoo environment {name!r}", nearest(name, known)
     return UnknownNameError(explain(where, expected="a name of PettingZoo's", found="no such environment", do=do))
 
 

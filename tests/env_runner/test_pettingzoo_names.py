@@ -58,25 +58,12 @@ def test_packages_that_an_environment_needs(monkeypatch):
         make_by_name("classic/chess_v6", "aec", {})
 
 
-class WithoutRegistry(types.ModuleType):
-    """PettingZoo as it was before it had one: a module for each environment."""
-
-
-def test_releases_without_registry(monkeypatch):
-    old = WithoutRegistry("pettingzoo")
-    game = types.ModuleType("pettingzoo.classic.game_v1")
-    game.env = lambda size=1: ("aec", size)
-    needy = types.ModuleType("pettingzoo.classic")
-    needy.__path__ = []
-    old.__path__ = []
+def test_a_release_without_registry(monkeypatch):
+    old = types.ModuleType("pettingzoo")
+    old.__version__ = "1.25.0"
     monkeypatch.setitem(sys.modules, "pettingzoo", old)
-    monkeypatch.setitem(sys.modules, "pettingzoo.classic", needy)
-    monkeypatch.setitem(sys.modules, "pettingzoo.classic.game_v1", game)
-    assert make_by_name("classic/game_v1", "aec", {"size": 3}) == make_by_name("classic/game-v1", "aec", {"size": 3})
-    with pytest.raises(ConfigError, match="take PettingZooEnv"):
-        make_by_name("classic/game_v1", "parallel", {})
-    with pytest.raises(UnknownNameError, match="as the pages of this release do"):
-        make_by_name("classic/game_v2", "aec", {})
+    with pytest.raises(MissingExtraError, match=r"1\.27 or newer\n.*1\.25\.0\n.*epibatch\[pettingzoo\]"):
+        make_by_name("classic/rps_v2", "aec", {})
 
 
 def test_errors_of_an_environment_stay_as_they_are(monkeypatch):
