@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .learner import Learner
     from .loss import Loss, LossFunction
     from .minibatches import Minibatches
+    from .multi_agent_settings import MultiAgentSettings
     from .ppo_loss import PPOLoss, PPOSettings
     from .settings import LearnerSettings
 
@@ -20,6 +21,7 @@ __all__ = [
     "Loss",
     "LossFunction",
     "Minibatches",
+    "MultiAgentSettings",
     "PPOLoss",
     "PPOSettings",
 ]
@@ -32,6 +34,7 @@ __getattr__, __dir__ = lazy_exports(
         "Loss": ".loss",
         "LossFunction": ".loss",
         "Minibatches": ".minibatches",
+        "MultiAgentSettings": ".multi_agent_settings",
         "PPOLoss": ".ppo_loss",
         "PPOSettings": ".ppo_loss",
     },

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
-from epibatch.core import ALL_MODULES
-from epibatch.core.columns import Columns
+from epibatch.core import ALL_MODULES, POLICIES_TO_TRAIN
 from epibatch.core.errors import (
     BatchLayoutError,
-    CheckpointError,
     EpisodeError,
     NonFiniteLossError,
     UnknownNameError,
+    add_context,
     explain,
     nearest,
 )
-from epibatch.core.state_codec import state_parts
-from epibatch.core.structs import map_struct
+from epibatch.core.rl_module import MultiRLModuleSpec, RLModuleSpec
 
-from .loss import Loss, LossFunction, PlainLoss
-from .minibatches import Minibatches
-from .optimizers import ModuleOptimizer
+from .learner_state import check_state, copies, take_over
+from .loss import Loss, LossFunction, as_loss
+from .minibatches import carries_loss
+from .module_overrides import override
+from .module_trainer import ModuleTrainer
+from .multi_agent_settings import MultiAgentSettings, PoliciesToTrain
 from .settings import LearnerSettings
-from .update_metrics import UpdateMetrics
 
 if TYPE_CHECKING:
-    from epibatch.core.rl_module import MultiRLModule
+    from epibatch.core.rl_module import MultiRLModule, RLModule
 
 __all__ = ["Learner"]
 
@@ -39,13 +38,21 @@ __all__ = ["Learner"]
 class Learner:
     """Turns episodes into gradient steps of the modules of a `MultiRLModule`.
 
+    Each module is updated by itself: with its own optimiser, loss, minibatches and order of rows, which other modules
+    do not influence. (Modules that share parameters with each other step them in turn.)
+
     Args:
-        module: the modules to train; each has its own optimiser.
+        module: the modules; each that is trained has its own optimiser.
         connector: the learner pipeline; called as `connector(rl_module=, batch={}, episodes=, shared_data={},
             metrics=)`, it returns `{module_id: {column: tensor}}`.
         settings: optimiser and minibatches.
         loss: a `Loss` (PPOLoss, say), or a function `(batch, outputs, distribution_class) -> (loss, metrics)`.
         device: where the modules live and minibatches are moved to; None leaves both where they are.
+        multi_agent: which modules are trained, and their own settings and losses; None trains all of them alike.
+
+    Raises:
+        UnknownNameError: `multi_agent` names a module that is not there.
+        ConfigError: it has a setting that no module has, or a value out of its range.
     """
 
     def __init__(
@@ -56,27 +63,23 @@ class Learner:
         settings: LearnerSettings,
         loss: Loss | LossFunction,
         device: torch.device | str | None = None,
+        multi_agent: MultiAgentSettings | None = None,
     ) -> None:
         self._module = module
         self._connector = self._learner_connector = connector
         self._settings = settings
-        self._loss = loss if isinstance(loss, Loss) else PlainLoss(loss)
+        self._loss = as_loss(loss)
         self._device = None if device is None else torch.device(device)
-        self._generator = torch.Generator()
-        if settings.seed is None:
-            self._generator.seed()
-        else:
-            self._generator.manual_seed(settings.seed)
-        self._optimizers: dict[str, ModuleOptimizer | None] = {}
-        self._coefficients: dict[str, dict[str, float]] = {}
+        self._multi_agent = multi_agent or MultiAgentSettings()
+        self._multi_agent.check_ids(module.keys())
         self._num_updates = 0
         self._num_gradient_steps = 0
-        for module_id in module.keys():  # noqa: SIM118 - iterating a module is not part of its contract
-            self._prepare(module_id)
+        self._made: dict[str, ModuleTrainer] = {}
+        self._trainers()
 
     @property
     def module(self) -> MultiRLModule:
-        """The modules being trained."""
+        """The modules."""
         return self._module
 
     @property
@@ -86,11 +89,119 @@ class Learner:
 
     @property
     def settings(self) -> LearnerSettings:
-        """The settings."""
+        """The common settings."""
         return self._settings
 
+    def settings_of(self, module_id: str) -> LearnerSettings:
+        """One module's settings, its overrides included."""
+        self._module[module_id]
+        return self._trainers()[module_id].settings
+
+    def loss_of(self, module_id: str) -> Loss:
+        """One module's loss, its overrides included."""
+        self._module[module_id]
+        return self._trainers()[module_id].loss
+
+    # --------------------------------------------------------------------- which modules are trained
+
+    @property
+    def policies_to_train(self) -> PoliciesToTrain:
+        """The ids of the modules to update, a function that says it, or None for all; can be set at any time.
+
+        The optimiser of a module that is no longer trained is kept for when it is again.
+        """
+        return self._multi_agent.policies_to_train
+
+    @policies_to_train.setter
+    def policies_to_train(self, rule: PoliciesToTrain) -> None:
+        multi_agent = replace(self._multi_agent, policies_to_train=rule)
+        multi_agent.check_ids(self._module.keys())
+        self._multi_agent = multi_agent
+
+    def should_module_be_updated(self, module_id: str, batch: Any = None) -> bool:
+        """Whether a module is updated by a batch; as `policies_to_train` says.
+
+        `update` asks it about each module of the train batch. Where `policies_to_train` lists ids, the learner
+        pipeline is told of them beforehand, as the frozenset `shared_data["policies_to_train"]`
+        (`epibatch.core.POLICIES_TO_TRAIN`), so that it can leave the batches of other modules out.
+
+        Args:
+            module_id: the module.
+            batch: the train batch, `{module_id: {column: tensor}}`; None before there is one.
+        """
+        return self._multi_agent.should_be_updated(module_id, batch)
+
+    def add_module(
+        self,
+        module_id: str,
+        module_spec: RLModuleSpec | RLModule,
+        *,
+        config_overrides: Mapping[str, Any] | None = None,
+        new_should_module_be_updated: PoliciesToTrain = None,
+    ) -> MultiRLModuleSpec:
+        """Add a module between two updates; it is in the `MultiRLModule` that the learner was given, too.
+
+        Args:
+            module_id: an id that is free.
+            module_spec: how to build the module, or the module itself.
+            config_overrides: its own settings, as in `MultiAgentSettings.overrides_per_module`.
+            new_should_module_be_updated: from now on `policies_to_train`; None leaves that as it is, so that a list of
+                ids does not include the new module.
+
+        Returns:
+            The spec of all modules.
+
+        Raises:
+            ConfigError: the id is taken, or a setting does not exist or has a wrong value; nothing was added.
+            UnknownNameError: `new_should_module_be_updated` names a module that is not there; nothing was added.
+        """
+        self._trainers()
+        multi_agent = self._multi_agent.with_module(module_id, config_overrides)
+        if new_should_module_be_updated is not None:
+            multi_agent = replace(multi_agent, policies_to_train=new_should_module_be_updated)
+        multi_agent.check_ids([*self._module.keys(), module_id])
+        override(module_id, self._settings, self._loss, config_overrides or {})
+        module = module_spec
+        if isinstance(module_spec, RLModuleSpec):
+            module = replace(module_spec, inference_only=False).build()
+        self._module.add_module(module_id, module)
+        self._multi_agent = multi_agent
+        self._trainers()
+        return MultiRLModuleSpec.from_module(self._module)
+
+    def remove_module(
+        self, module_id: str, *, new_should_module_be_updated: PoliciesToTrain = None
+    ) -> MultiRLModuleSpec:
+        """Remove a module, its optimiser and its overrides.
+
+        Args:
+            module_id: the module.
+            new_should_module_be_updated: from now on `policies_to_train`; None leaves that as it is but for the module.
+
+        Returns:
+            The spec of the modules that are left.
+
+        Raises:
+            UnknownNameError: there is no such module, or `new_should_module_be_updated` names one that is not there.
+        """
+        self._module[module_id]
+        self._trainers()
+        multi_agent = self._multi_agent.without_module(module_id)
+        if new_should_module_be_updated is not None:
+            multi_agent = replace(multi_agent, policies_to_train=new_should_module_be_updated)
+        multi_agent.check_ids(key for key in self._module if key != module_id)
+        self._module.remove_module(module_id)
+        self._multi_agent = multi_agent
+        self._trainers()
+        return MultiRLModuleSpec.from_module(self._module)
+
+    # ---------------------------------------------------------------------------------------- update
+
     def update(self, *, episodes: Sequence[Any], metrics: Any = None) -> dict[str, dict[str, float]]:
-        """Run the pipeline over the episodes, then all epochs of minibatches of every module in the batch.
+        """Run the pipeline over the episodes, then all epochs of minibatches of every module to train in the batch.
+
+        A module that is not trained, or has no episodes, is not in the results. One whose rows all lack loss, of
+        several modules, has `num_rows` 0 there and is left as it is; of a learner's only module that is an error.
 
         Args:
             episodes: chunks as an environment runner returns them.
@@ -100,139 +211,125 @@ class Learner:
             Per module id the means of the loss's metrics over all minibatches, weighted by their valid rows, and
             `grad_norm` (before clipping), `explained_variance` (of the last epoch), `lr`, `num_rows`
             (valid rows of one epoch), `num_minibatches` and the loss's coefficients as used; under
-            `__all_modules__` `connector_s`, `update_s`, `num_updates` and `num_gradient_steps`.
+            `__all_modules__` `connector_s`, `update_s`, `num_updates`, `num_gradient_steps`, and `num_rows` of all
+            modules together.
 
         Raises:
             EpisodeError: there are no episodes.
             BatchLayoutError: the pipeline returned something else than batches per module.
-            NonFiniteLossError: a loss, metric or gradient is not finite; the module was not changed by it.
+            NonFiniteLossError: a loss, metric or gradient of a module is not finite; that step was not taken.
+                All other modules were updated before it was raised.
         """
         if len(episodes) == 0:
             raise EpisodeError(
                 explain("Learner.update", expected="at least one episode", found="none", do="sample episodes first")
             )
         start = time.perf_counter()
+        known = self._multi_agent.known_ids
+        shared_data = {} if known is None else {POLICIES_TO_TRAIN: known}
         batch = self._learner_connector(
-            rl_module=self._module, batch={}, episodes=episodes, shared_data={}, metrics=metrics
+            rl_module=self._module, batch={}, episodes=episodes, shared_data=shared_data, metrics=metrics
         )
         self._check_batch(batch)
         connected = time.perf_counter()
-        results = {module_id: self._update_module(module_id, columns) for module_id, columns in batch.items()}
+        results = self._update_modules(batch)
         self._num_updates += 1
         results[ALL_MODULES] = {
             "connector_s": connected - start,
             "update_s": time.perf_counter() - connected,
             "num_updates": self._num_updates,
             "num_gradient_steps": self._num_gradient_steps,
+            "num_rows": sum(own["num_rows"] for own in results.values()),
         }
         return results
 
+    def _update_modules(self, batch: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+        results: dict[str, dict[str, float]] = {}
+        failures: list[NonFiniteLossError] = []
+        trainers = self._trainers()
+        chosen = [module_id for module_id in batch if self.should_module_be_updated(module_id, batch)]
+        for module_id in chosen:
+            if len(trainers) > 1 and not carries_loss(batch[module_id]):
+                results[module_id] = {"num_rows": 0, "num_minibatches": 0}
+                continue
+            try:
+                results[module_id] = trainers[module_id].update(batch[module_id])
+            except NonFiniteLossError as error:
+                failures.append(error)
+            except Exception as error:
+                add_context(error, f"in the update of module {module_id!r}:")
+                raise
+            finally:
+                self._num_gradient_steps += trainers[module_id].num_gradient_steps
+        if len(failures) > 1:
+            raise NonFiniteLossError("\n".join(map(str, failures))) from failures[0]
+        if failures:
+            raise failures[0]
+        return results
+
+    # ----------------------------------------------------------------------------------------- state
+
     def get_state(self) -> dict[str, Any]:
         """Everything the next update depends on, as dicts of NumPy arrays, numbers and strings (copies)."""
+        trainers = self._trainers()
         state = {
-            "module": _copies(self._module.get_state()),
-            "optimizers": {key: value.get_state() for key, value in self._optimizers.items() if value is not None},
-            "coefficients": {key: dict(value) for key, value in self._coefficients.items()},
-            "generator": self._generator.get_state().numpy().copy(),
+            "module": copies(self._module.get_state()),
+            "optimizers": {key: own.optimizer.get_state() for key, own in trainers.items() if own.optimizer},
+            "coefficients": {key: dict(own.coefficients) for key, own in trainers.items()},
+            "generators": {key: own.get_order() for key, own in trainers.items()},
             "num_updates": self._num_updates,
             "num_gradient_steps": self._num_gradient_steps,
         }
         if hasattr(self._connector, "get_state"):
-            state["connector"] = _copies(self._connector.get_state())
+            state["connector"] = copies(self._connector.get_state())
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Go on where `get_state` was called: the next update is bit-identical.
 
-        The settings (learning rate and so on) are not part of the state; they are those of this learner.
+        The settings (learning rate, which modules are trained and so on) are not part of the state; they are those of
+        this learner.
 
         Raises:
-            CheckpointError: the state lacks a part or does not fit the modules.
+            CheckpointError: the state lacks a part, is of other modules than are here, or does not fit them; the
+                learner is as it was.
         """
-        self._check_state(state)
+        check_state(state, list(self._module))
+        before = self.get_state()
+        try:
+            self._take_over(state)
+        except Exception:
+            self._take_over(before)
+            raise
+
+    def _take_over(self, state: Mapping[str, Any]) -> None:
         self._module.set_state(state["module"])
-        for module_id in self._module.keys():  # noqa: SIM118
-            self._prepare(module_id)
-        for module_id, values in state["optimizers"].items():
-            optimizer = self._optimizers.get(module_id)
-            if optimizer is None:
-                raise _state_error(f"modules {sorted(self._optimizers)}", f"an optimiser of {module_id!r}")
-            optimizer.set_state(values)
-        for module_id, values in state["coefficients"].items():
-            own = self._coefficients.get(module_id, {})
-            if own.keys() != values.keys():
-                raise _state_error(f"coefficients {sorted(own)} of {module_id!r}", f"{sorted(values)}")
-            self._coefficients[module_id] = dict(values)
-        self._generator.set_state(torch.from_numpy(np.array(state["generator"], np.uint8)))
+        for module_id, trainer in self._trainers().items():
+            take_over(module_id, trainer, state)
         self._num_updates = int(state["num_updates"])
         self._num_gradient_steps = int(state["num_gradient_steps"])
         if "connector" in state and hasattr(self._connector, "set_state"):
             self._connector.set_state(state["connector"])
 
-    def _prepare(self, module_id: str) -> None:
-        """Give a module its device, optimiser and coefficients, once."""
-        if module_id in self._coefficients:
-            return
-        module = self._module[module_id]
-        parameters: dict[str, torch.nn.Parameter] = {}
-        if isinstance(module, torch.nn.Module):
-            if self._device is not None:
-                module.to(self._device)
-            parameters = {name: value for name, value in module.named_parameters() if value.requires_grad}
-        self._optimizers[module_id] = ModuleOptimizer(parameters, self._settings) if parameters else None
-        self._coefficients[module_id] = self._loss.initial_coefficients()
-
-    def _update_module(self, module_id: str, columns: Mapping[str, Any]) -> dict[str, float]:
-        self._prepare(module_id)
-        optimizer = self._optimizers[module_id]
-        settings = self._settings
-        minibatches = Minibatches(
-            columns,
-            size=settings.minibatch_size,
-            epochs=settings.num_epochs,
-            shuffle=settings.shuffle,
-            generator=self._generator,
-            remainder=settings.remainder,
-        )
-        if optimizer is None:  # a fixed policy: nothing to train
-            return {"num_rows": minibatches.num_rows, "num_minibatches": 0}
-        means = UpdateMetrics()
-        coefficients = self._coefficients[module_id]
-        for epoch in minibatches.by_epoch():
-            means.begin_epoch()
-            for minibatch in epoch:
-                self._step(module_id, optimizer, minibatch, means)
-        self._coefficients[module_id] = self._loss.adapt(coefficients, means.last_epoch())
-        return {**means.result(), "lr": settings.lr, **coefficients}
-
-    def _step(
-        self, module_id: str, optimizer: ModuleOptimizer, minibatch: dict[str, Any], means: UpdateMetrics
-    ) -> None:
-        module = self._module[module_id]
-        if self._device is not None:
-            minibatch = map_struct(self._to_device, minibatch)
-        outputs = module.forward_train(minibatch)
-        if hasattr(module, "compute_values"):
-            values = module.compute_values(minibatch, embeddings=outputs.get(Columns.EMBEDDINGS))
-            outputs = {**outputs, Columns.VF_PREDS: values}
-        loss, metrics = self._loss(
-            minibatch, outputs, module.get_train_action_dist_cls(), self._coefficients[module_id]
-        )
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        tensors = {"total_loss": loss.detach(), **metrics, "grad_norm": optimizer.clip()}
-        values_now = dict(zip(tensors, torch.stack([value.float() for value in tensors.values()]).tolist()))
-        if not all(map(math.isfinite, values_now.values())):
-            raise _not_finite(module_id, values_now)
-        optimizer.step()
-        self._num_gradient_steps += 1
-        means.add(values_now, minibatch, outputs)
-
-    def _to_device(self, leaf: Any) -> Any:
-        return leaf.to(self._device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
+    def _trainers(self) -> dict[str, ModuleTrainer]:
+        """One trainer for each module that is there now, with an optimiser if it is known to be trained."""
+        made = self._made
+        for module_id in [key for key, own in made.items() if self._module.get(key) is not own.module]:
+            del made[module_id]
+            if module_id not in self._module:
+                self._multi_agent = self._multi_agent.without_module(module_id)
+        for module_id, module in self._module.items():
+            if module_id not in made:
+                changes = self._multi_agent.overrides_per_module.get(module_id, {})
+                settings, loss = override(module_id, self._settings, self._loss, changes)
+                made[module_id] = ModuleTrainer(module_id, module, settings, loss, self._device)
+            if not callable(self.policies_to_train) and self._multi_agent.should_be_updated(module_id):
+                made[module_id].prepare()
+        return made
 
     def _check_batch(self, batch: Any) -> None:
-        if not isinstance(batch, dict) or not batch or not all(isinstance(value, dict) for value in batch.values()):
+        empty = isinstance(batch, dict) and not batch and self._multi_agent.known_ids is None
+        if not isinstance(batch, dict) or empty or not all(isinstance(value, dict) for value in batch.values()):
             found = f"columns {sorted(map(str, batch))}" if isinstance(batch, dict) else type(batch).__name__
             raise BatchLayoutError(
                 explain(
@@ -242,7 +339,7 @@ class Learner:
                     do="keep BatchIndividualItems (or AgentToModuleMapping) in the learner pipeline",
                 )
             )
-        known = list(self._module.keys())
+        known = list(self._module)
         for module_id in batch:
             if module_id not in known:
                 raise UnknownNameError(
@@ -250,43 +347,6 @@ class Learner:
                         "batch of the learner pipeline",
                         expected="ids of modules that this learner holds",
                         found=repr(module_id),
-                        do=nearest(str(module_id), known),
+                        do=nearest(str(module_id), map(str, known)),
                     )
                 )
-
-    def _check_state(self, state: Mapping[str, Any]) -> None:
-        needed = ("module", "optimizers", "coefficients", "generator", "num_updates", "num_gradient_steps")
-        state_parts("Learner.set_state", state)
-        missing = [name for name in needed if name not in state]
-        if missing:
-            raise _state_error(f"parts {', '.join(needed)}", f"no {', '.join(missing)}")
-
-
-def _copies(state: Any) -> Any:
-    """Copies of the arrays of a state, tensors as arrays."""
-    return map_struct(_copy, state)
-
-
-def _copy(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
-        return leaf.detach().cpu().numpy().copy()
-    return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
-
-
-def _not_finite(module_id: str, values: Mapping[str, float]) -> NonFiniteLossError:
-    bad = [name for name, value in values.items() if not math.isfinite(value)]
-    return NonFiniteLossError(
-        explain(
-            f"update of module {module_id!r}, minibatch loss",
-            expected="finite loss, metrics and gradients",
-            found=", ".join(f"{name}={values[name]}" for name in bad),
-            do="look for NaN or huge values in observations, rewards and advantages, or lower the learning rate; "
-            "the step was not applied",
-        )
-    )
-
-
-def _state_error(expected: str, found: str) -> CheckpointError:
-    return CheckpointError(
-        explain("learner state", expected=expected, found=found, do="restore a state that Learner.get_state gave")
-    )

@@ -8,7 +8,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-__all__ = ["Loss", "LossFunction", "PlainLoss"]
+from epibatch.core.errors import ConfigError, NotAvailableError, explain
+
+__all__ = ["Loss", "LossFunction", "PlainLoss", "as_loss"]
 
 LossFunction: TypeAlias = Callable[
     [Mapping[str, Any], Mapping[str, Any], Any], "tuple[torch.Tensor, dict[str, torch.Tensor]]"
@@ -22,6 +24,29 @@ class Loss(ABC):
     A plain function `(batch, outputs, distribution_class) -> (loss, metrics)` works as well; subclass this
     for coefficients that change with the metrics and belong to the saved state.
     """
+
+    def setting_names(self) -> tuple[str, ...]:
+        """What `with_settings` takes."""
+        return ()
+
+    def with_settings(self, **changes: Any) -> Loss:
+        """This loss with some of its settings changed, for a module that has its own.
+
+        Args:
+            **changes: values for some of `setting_names`.
+
+        Raises:
+            ConfigError: a value is out of its range.
+            NotAvailableError: the loss has no settings.
+        """
+        raise NotAvailableError(
+            explain(
+                f"{type(self).__name__}.with_settings",
+                expected="a loss that has settings",
+                found=f"none, and values for {', '.join(changes)}",
+                do="implement setting_names and with_settings, or give the module another loss",
+            )
+        )
 
     def initial_coefficients(self) -> dict[str, float]:
         """The coefficients of a module that was never updated."""
@@ -69,3 +94,23 @@ class PlainLoss(Loss):
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Call the function."""
         return self._function(batch, outputs, distribution_class)
+
+
+def as_loss(loss: Loss | LossFunction) -> Loss:
+    """A loss, or a function as one.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if isinstance(loss, Loss):
+        return loss
+    if not callable(loss) or isinstance(loss, type):
+        raise ConfigError(
+            explain(
+                "loss",
+                expected="a Loss, or a function (batch, outputs, distribution_class) -> (loss, metrics)",
+                found=repr(loss),
+                do="pass PPOLoss(), for example",
+            )
+        )
+    return PlainLoss(loss)

@@ -15,7 +15,7 @@ from epibatch.core.structs import Form, flatten, unflatten
 
 from .minibatch_sizes import REMAINDERS, minibatch_sizes
 
-__all__ = ["REMAINDERS", "SHUFFLES", "Minibatches"]
+__all__ = ["REMAINDERS", "SHUFFLES", "Minibatches", "carries_loss"]
 
 SHUFFLES = ("epoch", "once", None)
 
@@ -129,6 +129,19 @@ class Minibatches:
         return minibatch
 
 
+def carries_loss(batch: Mapping[str, Any]) -> bool:
+    """Whether a batch has a row to learn from: one that its `loss_mask`, if there is one, leaves.
+
+    Example:
+        >>> carries_loss({"obs": torch.zeros(2, 4), "loss_mask": torch.tensor([False, False])})
+        False
+    """
+    mask = batch.get(Columns.LOSS_MASK)
+    if mask is not None:
+        return bool(torch.as_tensor(mask).any())
+    return any(map(_has_rows, flatten(dict(batch))[0]))
+
+
 def check_minibatch_settings(*, size: int | None, epochs: int, shuffle: str | None, remainder: str) -> None:
     """Check the settings of `Minibatches` without a batch.
 
@@ -174,6 +187,12 @@ def _aligned_columns(batch: Mapping[str, Any]) -> tuple[list[Any], Form, int]:
         raise _empty_error("a batch without rows")
     leaves, form = flatten(columns)
     return leaves, form, rows
+
+
+def _has_rows(leaf: Any) -> bool:
+    if isinstance(leaf, (torch.Tensor, np.ndarray)):
+        return leaf.ndim == 0 or len(leaf) > 0
+    return not isinstance(leaf, list) or len(leaf) > 0
 
 
 def _num_rows(leaf: Any, name: str) -> int:

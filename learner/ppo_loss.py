@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -69,6 +69,19 @@ class PPOLoss(Loss):
     """
 
     settings: PPOSettings = field(default_factory=PPOSettings)
+
+    def setting_names(self) -> tuple[str, ...]:
+        """The fields of `PPOSettings`."""
+        return tuple(each.name for each in fields(PPOSettings))
+
+    def with_settings(self, **changes: Any) -> PPOLoss:
+        """This loss with some of its hyperparameters changed.
+
+        Example:
+            >>> PPOLoss().with_settings(clip_param=0.1).settings.clip_param
+            0.1
+        """
+        return replace(self, settings=replace(self.settings, **changes))
 
     def initial_coefficients(self) -> dict[str, float]:
         """The KL coefficient of the settings."""

@@ -181,7 +181,7 @@ def test_the_description_is_plain_data(tmp_path):
     algo.stop()
     assert data["not_data"] == {}
     assert data["lookback"] == 1
-    assert data["module"]["module_class"] is None
+    assert data["module"]["module_class"] == "DefaultLSTMActorCritic"
     assert json.loads(json.dumps(data)) == data
 
 

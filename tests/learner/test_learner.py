@@ -366,8 +366,8 @@ def test_states_that_do_not_fit_are_refused():
     source = learner()
     source.update(episodes=[1])
     state = source.get_state()
-    with pytest.raises(CheckpointError, match="no generator"):
-        learner().set_state({name: value for name, value in state.items() if name != "generator"})
+    with pytest.raises(CheckpointError, match="no generators"):
+        learner().set_state({name: value for name, value in state.items() if name != "generators"})
     with pytest.raises(CheckpointError, match="an optimiser of 'other'"):
         learner().set_state({**state, "optimizers": {"other": {}}})
     with pytest.raises(CheckpointError, match="expected: values for"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import CheckpointError, EpibatchError, add_context, explain
-from epibatch.core.registry import build_piece, piece_to_dict, plain_data
+from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.core.spaces import space_from_dict, space_to_dict
 
 from .checkpoint import read_checkpoint
@@ -41,9 +39,11 @@ def acting_data(spaces: tuple[Any, Any], pipelines: Mapping[str, ConnectorPipeli
         A value for each of `PARTS`, None where it cannot be expressed as data, and `not_data`: why, by part; and
         `lookback`, the earlier steps that the pipelines read.
     """
+    from epibatch.core.rl_module import RLModuleSpec
+
     makers: dict[str, Callable[[], Any]] = {
         "spaces": lambda: [space_to_dict(space) for space in spaces],
-        "module": lambda: _module_data(module.unwrapped()),
+        "module": lambda: RLModuleSpec.from_module(module).to_dict(),
         **{name: partial(_pieces_data, own) for name, own in pipelines.items()},
     }
     data: dict[str, Any] = {"lookback": max(own.lookback_needed for own in pipelines.values()), "not_data": {}}
@@ -57,32 +57,6 @@ def acting_data(spaces: tuple[Any, Any], pipelines: Mapping[str, ConnectorPipeli
 
 def _pieces_data(pipeline: ConnectorPipelineV2) -> list[dict[str, Any]]:
     return [piece_to_dict(piece) for piece in pipeline]
-
-
-def _module_data(module: Any) -> dict[str, Any]:
-    """The arguments that a module was built with, and its class unless it is the default one."""
-    cls, options = type(module), module.model_config
-    if dataclasses.is_dataclass(options) and not isinstance(options, type):
-        options = dataclasses.asdict(options)
-    try:
-        options = plain_data(options)
-    except TypeError as error:
-        raise TypeError(f"model_config of {cls.__name__}: {str(error).removeprefix('a ')} is code, not data") from error
-    spaces = {name: getattr(module, name) for name in ("observation_space", "action_space")}
-    path = None if cls is _default_class(**spaces, model_config=options) else f"{cls.__module__}:{cls.__qualname__}"
-    if path is not None and ("<locals>" in path or cls.__module__ == "__main__"):
-        raise TypeError(f"the module class {cls.__qualname__} is defined in a function or a script")
-    described = {name: None if space is None else space_to_dict(space) for name, space in spaces.items()}
-    return {"module_class": path, "model_config": options, **described}
-
-
-def _default_class(**arguments: Any) -> type | None:
-    from epibatch.core.rl_module import default_module_spec
-
-    try:
-        return default_module_spec(**arguments).module_class
-    except (EpibatchError, TypeError):  # spaces or options that are not the default module's
-        return None
 
 
 # ----------------------------------------------------------------------------------------- reading
@@ -163,23 +137,10 @@ class _Parts:
         """The module, with new weights."""
         from epibatch.core.rl_module import RLModuleSpec
 
-        data = dict(self._acting["module"])
-        for name in ("observation_space", "action_space"):
-            data[name] = None if data[name] is None else space_from_dict(data[name])
-        path = data.pop("module_class")
-        return RLModuleSpec(module_class=None if path is None else self._imported(path), **data).build()
-
-    def _imported(self, path: str) -> Any:
-        if not self._allow_imports:
-            raise self._unfit("a module class that may be imported", f"{path!r}, and importing runs code")
-        name, _, attributes = path.partition(":")
         try:
-            found: Any = importlib.import_module(name)
-            for attribute in attributes.split("."):
-                found = getattr(found, attribute)
-        except (ImportError, AttributeError) as error:
-            raise self._unfit(f"the module class {path!r}", f"{type(error).__name__}: {error}") from error
-        return found
+            return RLModuleSpec.from_dict(self._acting["module"], allow_imports=self._allow_imports).build()
+        except EpibatchError as error:
+            raise self._unfit("a module that can be built here", str(error)) from error
 
     def _unfit(self, expected: str, found: str) -> CheckpointError:
         return CheckpointError(

@@ -9,12 +9,20 @@ from epibatch.core.lazy import lazy_exports
 if TYPE_CHECKING:
     from epibatch.core.columns import Columns
 
-__all__ = ["ALL_MODULES", "Columns", "DEFAULT_AGENT_ID", "DEFAULT_MODULE_ID", "DEFAULT_POLICY_ID"]
+__all__ = [
+    "ALL_MODULES",
+    "Columns",
+    "DEFAULT_AGENT_ID",
+    "DEFAULT_MODULE_ID",
+    "DEFAULT_POLICY_ID",
+    "POLICIES_TO_TRAIN",
+]
 
 DEFAULT_AGENT_ID = "default_agent"
 DEFAULT_MODULE_ID = "default_policy"
 DEFAULT_POLICY_ID = "default_policy"
 ALL_MODULES = "__all_modules__"
+POLICIES_TO_TRAIN = "policies_to_train"  # in shared_data: a frozenset of the ids of the modules to update
 
 __getattr__, __dir__ = lazy_exports(
     __name__,

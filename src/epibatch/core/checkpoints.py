@@ -27,7 +27,7 @@ import numpy as np
 from epibatch.core.errors import CheckpointError, StorageError, add_context, explain
 from epibatch.core.state_codec import decode_state, encode_state
 
-__all__ = ["FORMAT_VERSION", "Checkpointable", "check_state", "load_state", "save_state", "storing"]
+__all__ = ["FORMAT_VERSION", "Checkpointable", "check_state", "is_checkpoint", "load_state", "save_state", "storing"]
 
 _log = logging.getLogger(__name__)
 
@@ -207,6 +207,11 @@ def load_state(path: str | os.PathLike[str]) -> Any:
     except CheckpointError as error:
         add_context(error, f"in {folder}:")
         raise
+
+
+def is_checkpoint(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder is a checkpoint that was written to its end; `check_state` tells whether it still is whole."""
+    return (Path(path) / _MARKER).is_file()
 
 
 def check_state(path: str | os.PathLike[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, ItemsView, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,11 +16,14 @@ from epibatch.core.errors import (
     ConfigError,
     NotAvailableError,
     UnknownNameError,
+    add_context,
     explain,
     nearest,
 )
+from epibatch.core.rl_module.module_checkpoints import load_modules, read_states
 from epibatch.core.rl_module.rl_module import RLModule
 from epibatch.core.rl_module.torch_rl_module import TorchRLModule
+from epibatch.core.state_codec import state_parts
 
 if TYPE_CHECKING:
     from epibatch.core.distributions import Distribution
@@ -76,7 +80,7 @@ class MultiRLModule(TorchRLModule):
     def setup(self) -> None:
         """Build the modules of `rl_module_specs`."""
         self._rl_modules: dict[str, RLModule] = {}
-        for module_id, spec in self.rl_module_specs.items():
+        for module_id, spec in list(self.rl_module_specs.items()):
             if self.inference_only and spec.learner_only:
                 continue
             if self.inference_only and not spec.inference_only:
@@ -84,7 +88,12 @@ class MultiRLModule(TorchRLModule):
             self.add_module(module_id, spec.build())
 
     def add_module(self, module_id: str, module: Any, *, override: bool = False) -> None:
-        """Add a module under an id.
+        """Add a module under an id; `rl_module_specs` gets its spec.
+
+        Args:
+            module_id: the id.
+            module: the module; an RLModule.
+            override: replace the module that has the id.
 
         Raises:
             ConfigError: the id is taken and `override` is False, or `module` is no RLModule.
@@ -93,7 +102,10 @@ class MultiRLModule(TorchRLModule):
             raise _refuse(module_id, "an RLModule", type(module).__name__, "build its RLModuleSpec first")
         if module_id in self._rl_modules and not override:
             raise _refuse(module_id, "an id that is free", repr(module_id), "pass override=True to replace the module")
+        from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
+
         self._rl_modules[module_id] = module
+        self.rl_module_specs[module_id] = RLModuleSpec.from_module(module)
         self._modules.pop(module_id, None)
         if isinstance(module, nn.Module):
             self._modules[module_id] = module  # past nn.Module.add_module: ids may hold dots or equal attributes
@@ -106,7 +118,7 @@ class MultiRLModule(TorchRLModule):
         """
         if raise_err_if_not_found or module_id in self._rl_modules:
             self[module_id]
-            del self._rl_modules[module_id]
+            del self._rl_modules[module_id], self.rl_module_specs[module_id]
             self._modules.pop(module_id, None)
 
     def __contains__(self, module_id: object) -> bool:
@@ -235,9 +247,14 @@ class MultiRLModule(TorchRLModule):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the modules that `state` holds; the others stay as they are.
 
+        Args:
+            state: module id to what that module's `get_state` gave. One module's weights become another's with
+                `multi.set_state({"past": multi["main"].get_state()})`.
+
         Raises:
-            CheckpointError: `state` holds a module that is not here, or one does not fit.
+            CheckpointError: `state` holds a module that is not here, or one does not fit; all are as they were.
         """
+        state_parts("MultiRLModule.set_state", state)
         unknown = [module_id for module_id in state if module_id not in self]
         if unknown:
             raise CheckpointError(
@@ -248,8 +265,34 @@ class MultiRLModule(TorchRLModule):
                     do="add the missing modules first, or leave their states out",
                 )
             )
+        before: dict[str, Any] = {}
         for module_id, module_state in state.items():
-            self[module_id].set_state(module_state)
+            before[module_id] = self[module_id].get_state()
+            try:
+                self[module_id].set_state(module_state)
+            except Exception as error:
+                add_context(error, f"in module {module_id!r}:")
+                for changed, own in before.items():
+                    self[changed].set_state(own)
+                raise
+
+    def restore_from_path(self, path: str | os.PathLike[str], *, component: str | None = None) -> None:
+        """Take over the states of all modules, or of one, from a folder that `save_to_path` wrote.
+
+        Args:
+            path: the folder.
+            component: the id of the one module to restore; None restores all, which have to be those of the folder.
+
+        Raises:
+            CheckpointError: the folder cannot be read, lacks a module or has one that is not here, or a state does not
+                fit; all modules are as they were.
+            UnknownNameError: there is no module `component` here.
+        """
+        if component is None:
+            load_modules(self, path)
+        else:
+            self[component]
+            self.set_state({component: read_states(path, component)})
 
 
 def _names(names: str | Collection[str] | None) -> Collection[str]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
+from epibatch.core.errors import ConfigError, EpibatchError, UnknownNameError, add_context, explain, nearest
+from epibatch.core.rl_module.module_checkpoints import load_modules
 from epibatch.core.rl_module.multi_rl_module import MultiRLModule
 from epibatch.core.rl_module.rl_module import RLModule
 from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
+from epibatch.core.rl_module.spec_data import class_from_name, class_name, fields_from_data, fields_to_data
 
 __all__ = ["MultiRLModuleSpec"]
+
+_FIELDS = ("observation_space", "action_space", "inference_only", "model_config")
+_LOADING = ("load_state_path", "modules_to_load")
 
 
 @dataclass
@@ -27,9 +33,12 @@ class MultiRLModuleSpec:
         inference_only: build all modules for acting only and leave learner-only ones out.
         model_config: handed to the class.
         rl_module_specs: module id to RLModuleSpec.
+        load_state_path: a checkpoint that `save_to_path` of a MultiRLModule wrote, from which newly built modules take
+            their states.
+        modules_to_load: the ids of those that do; None for all, and then these have to be the checkpoint's modules.
 
     Raises:
-        ConfigError: a value of `rl_module_specs` is no RLModuleSpec.
+        ConfigError: a value of `rl_module_specs` is no RLModuleSpec, or there are `modules_to_load` without a path.
 
     Example:
         >>> box, choice = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
@@ -44,10 +53,21 @@ class MultiRLModuleSpec:
     inference_only: bool = False
     model_config: Any = None
     rl_module_specs: dict[str, RLModuleSpec] = field(default_factory=dict)
+    load_state_path: str | os.PathLike[str] | None = None
+    modules_to_load: Collection[str] | None = None
 
     def __post_init__(self) -> None:
         specs, self.rl_module_specs = self.rl_module_specs, {}
         self.add_modules(specs)
+        if self.modules_to_load is not None and self.load_state_path is None:
+            raise ConfigError(
+                explain(
+                    "modules_to_load",
+                    expected="a load_state_path to load them from",
+                    found="none",
+                    do="give load_state_path too",
+                )
+            )
 
     def add_modules(self, module_specs: Mapping[str, RLModuleSpec], override: bool = True) -> None:
         """Add specs under their ids.
@@ -98,16 +118,23 @@ class MultiRLModuleSpec:
         return module_id in self.rl_module_specs
 
     def build(self, module_id: str | None = None) -> RLModule:
-        """Build the MultiRLModule, or only the module under one id."""
+        """Build the MultiRLModule, or only the module under one id, which takes nothing from `load_state_path`.
+
+        Raises:
+            CheckpointError: a state that is to be loaded cannot be read, or does not fit.
+        """
         if module_id is not None:
             return self[module_id].build()
-        return self.multi_rl_module_class(
+        multi = self.multi_rl_module_class(
             observation_space=self.observation_space,
             action_space=self.action_space,
             inference_only=self.inference_only,
             model_config=self.model_config,
             rl_module_specs=self.rl_module_specs,
         )
+        if self.load_state_path is not None:
+            load_modules(multi, self.load_state_path, self.modules_to_load)
+        return multi
 
     @classmethod
     def from_module(cls, module: MultiRLModule) -> MultiRLModuleSpec:
@@ -120,6 +147,55 @@ class MultiRLModuleSpec:
             model_config=module.model_config,
             rl_module_specs={key: RLModuleSpec.from_module(value) for key, value in module.items()},
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The spec as plain data, for JSON and YAML; see `RLModuleSpec.to_dict`.
+
+        Raises:
+            ConfigError: something in it is code; the message names the module.
+            SpaceError: a space that cannot be described.
+        """
+        specs: dict[str, Any] = {}
+        for module_id, spec in self.rl_module_specs.items():
+            try:
+                specs[module_id] = spec.to_dict()
+            except EpibatchError as error:
+                add_context(error, f"in rl_module_specs[{module_id!r}]:")
+                raise
+        name = class_name(self.multi_rl_module_class, "MultiRLModuleSpec.to_dict")
+        loading = [key for key in _LOADING if getattr(self, key) is not None]
+        fields = fields_to_data(self, (*_FIELDS, *loading))
+        return {"multi_rl_module_class": name, **fields, "rl_module_specs": specs}
+
+    @classmethod
+    def from_dict(cls, d: Mapping[str, Any], *, allow_imports: bool = False) -> MultiRLModuleSpec:
+        """The spec that `to_dict` expressed.
+
+        Args:
+            d: what `to_dict` gave.
+            allow_imports: whether classes of yours may be imported by their paths; importing runs code.
+
+        Raises:
+            ConfigError: unknown entries.
+            RegistryError: a class is an import path, and imports are not allowed, or it cannot be imported.
+            SpaceError: a space cannot be read.
+
+        Example:
+            >>> spec = MultiRLModuleSpec(rl_module_specs={"red": RLModuleSpec(model_config={"fcnet_hiddens": [8]})})
+            >>> MultiRLModuleSpec.from_dict(spec.to_dict()) == spec
+            True
+        """
+        fields = fields_from_data(cls, d, ("multi_rl_module_class", *_FIELDS, "rl_module_specs", *_LOADING))
+        where, allowed = f"{cls.__name__}.from_dict", {"allow_imports": allow_imports}
+        name = fields.pop("multi_rl_module_class", "MultiRLModule")
+        specs: dict[str, RLModuleSpec] = {}
+        for module_id, spec in fields.pop("rl_module_specs", {}).items():
+            try:
+                specs[module_id] = RLModuleSpec.from_dict(spec, **allowed)
+            except EpibatchError as error:
+                add_context(error, f"in rl_module_specs[{module_id!r}]:")
+                raise
+        return cls(multi_rl_module_class=class_from_name(name, where, **allowed), rl_module_specs=specs, **fields)
 
     def as_multi_rl_module_spec(self) -> MultiRLModuleSpec:
         """This spec."""

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from abc import ABC
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import gymnasium as gym
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import Checkpointable
-from epibatch.core.errors import ColumnError, ConfigError, NotAvailableError, RunnerError, explain, nearest
+from epibatch.core.errors import (
+    CheckpointError,
+    ColumnError,
+    ConfigError,
+    NotAvailableError,
+    RunnerError,
+    explain,
+    nearest,
+)
+from epibatch.core.rl_module.module_checkpoints import build_module, read_states, write_module
 
 if TYPE_CHECKING:
     from epibatch.core.distributions import Distribution
     from epibatch.core.rl_module.multi_rl_module import MultiRLModule
 
 __all__ = ["RLModule"]
+
+ModuleT = TypeVar("ModuleT", bound="RLModule")
 
 _OPTIONS = ("observation_space", "action_space", "inference_only", "learner_only", "model_config")
 
@@ -228,3 +241,62 @@ class RLModule(Checkpointable, ABC):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over what `get_state` gave."""
+
+    def save_to_path(self, path: str | os.PathLike[str] | None = None, *, state: dict[str, Any] | None = None) -> str:
+        """Write the state to a folder, with what it takes to build the module, and return the path.
+
+        Args:
+            path: the folder; None makes a new one among the system's temporary files.
+            state: what to write instead of `get_state()`.
+
+        Raises:
+            CheckpointError: the state holds something that cannot be saved as data.
+        """
+        if path is None:
+            path = tempfile.mkdtemp(prefix="epibatch-")
+        return write_module(path, self, self.get_state() if state is None else state)
+
+    def restore_from_path(self, path: str | os.PathLike[str], *, component: str | None = None) -> None:
+        """Take over the state in a folder that `save_to_path` wrote.
+
+        Args:
+            path: the folder; `"folder/main"` is the module `main` of the several in it.
+            component: the same id by itself. Of other states than modules' the names that lead to the module's, such as
+                `"state/learner/module/main"` in the checkpoint of an Algorithm.
+
+        Raises:
+            CheckpointError: the folder is missing, incomplete, damaged or of another version, has no such part, or the
+                state does not fit; the module is as it was.
+        """
+        self.set_state(read_states(path, component))
+
+    @classmethod
+    def from_checkpoint(
+        cls: type[ModuleT],
+        path: str | os.PathLike[str],
+        *,
+        component: str | None = None,
+        allow_imports: bool = False,
+    ) -> ModuleT:
+        """Build a module from a folder that `save_to_path` wrote.
+
+        Args:
+            path: the folder; `"folder/main"` is the module `main` of the several in it.
+            component: the same id by itself.
+            allow_imports: whether a class of yours may be imported by its path; importing runs code.
+
+        Raises:
+            CheckpointError: the folder cannot be read, has no such module, or how to build it is no data: a class
+                defined in a script, or functions among the options.
+        """
+        module = build_module(path, component, allow_imports=allow_imports)
+        if not isinstance(module, cls):
+            raise CheckpointError(
+                explain(
+                    f"{cls.__name__}.from_checkpoint({str(path)!r})",
+                    expected=f"a {cls.__name__}",
+                    found=type(module).__name__,
+                    do=f"use {type(module).__name__}.from_checkpoint",
+                )
+            )
+        return module

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +12,14 @@ import gymnasium as gym
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, explain
 from epibatch.core.rl_module.rl_module import RLModule
+from epibatch.core.rl_module.spec_data import class_from_name, class_name, fields_from_data, fields_to_data
 
 if TYPE_CHECKING:
     from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
 
 __all__ = ["RLModuleSpec"]
+
+_FIELDS = ("observation_space", "action_space", "inference_only", "learner_only", "model_config")
 
 
 @dataclass
@@ -28,6 +33,8 @@ class RLModuleSpec:
         inference_only: build it for acting only.
         learner_only: build it on learners only.
         model_config: a dict of options or a `DefaultModelConfig`.
+        load_state_path: a checkpoint that `save_to_path` of such a module wrote, from which a newly built one takes its
+            state; `"folder/main"` for the module `main` of several.
 
     Example:
         >>> box, choice = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
@@ -42,6 +49,7 @@ class RLModuleSpec:
     inference_only: bool = False
     learner_only: bool = False
     model_config: Any = None
+    load_state_path: str | os.PathLike[str] | None = None
 
     def build(self) -> RLModule:
         """Build the module.
@@ -49,6 +57,7 @@ class RLModuleSpec:
         Raises:
             ConfigError: `module_class` is no RLModule class.
             SpaceError: no default module fits the spaces.
+            CheckpointError: the state at `load_state_path` cannot be read, or does not fit.
         """
         module_class = self.module_class
         if module_class is None:
@@ -65,13 +74,16 @@ class RLModuleSpec:
                     do="pass the class itself, not an instance or a name",
                 )
             )
-        return module_class(
+        module = module_class(
             observation_space=self.observation_space,
             action_space=self.action_space,
             inference_only=self.inference_only,
             learner_only=self.learner_only,
             model_config=self.model_config,
         )
+        if self.load_state_path is not None:
+            module.restore_from_path(self.load_state_path)
+        return module
 
     @classmethod
     def from_module(cls, module: RLModule) -> RLModuleSpec:
@@ -84,6 +96,39 @@ class RLModuleSpec:
             inference_only=module.inference_only,
             learner_only=module.learner_only,
             model_config=module.model_config,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The spec as plain data, for JSON and YAML; a `DefaultModelConfig` becomes the dict of its options.
+
+        Raises:
+            ConfigError: something in it is code: a class defined in a script, a function among the options.
+            SpaceError: a space that cannot be described.
+
+        Example:
+            >>> RLModuleSpec(observation_space=gym.spaces.Discrete(3)).to_dict()["observation_space"]["n"]
+            3
+        """
+        data = {"module_class": class_name(self.module_class, "RLModuleSpec.to_dict"), **fields_to_data(self, _FIELDS)}
+        return data if self.load_state_path is None else {**data, **fields_to_data(self, ("load_state_path",))}
+
+    @classmethod
+    def from_dict(cls, d: Mapping[str, Any], *, allow_imports: bool = False) -> RLModuleSpec:
+        """The spec that `to_dict` expressed.
+
+        Args:
+            d: what `to_dict` gave.
+            allow_imports: whether a class of yours may be imported by its path; importing runs code.
+
+        Raises:
+            ConfigError: unknown entries.
+            RegistryError: the class is an import path, and imports are not allowed, or it cannot be imported.
+            SpaceError: a space cannot be read.
+        """
+        fields = fields_from_data(cls, d, ("module_class", *_FIELDS, "load_state_path"))
+        name = fields.pop("module_class", None)
+        return cls(
+            module_class=class_from_name(name, f"{cls.__name__}.from_dict", allow_imports=allow_imports), **fields
         )
 
     def as_multi_rl_module_spec(self) -> MultiRLModuleSpec:

@@ -1,0 +1,53 @@
+"""The settings and the loss of one module, where they differ from the common ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from epibatch.core.errors import ConfigError, add_context, explain, nearest
+
+from .loss import Loss, as_loss
+from .settings import LearnerSettings
+
+__all__ = ["override"]
+
+_SETTINGS = tuple(field.name for field in dataclasses.fields(LearnerSettings))
+
+
+def override(
+    module_id: str, settings: LearnerSettings, loss: Loss, changes: Mapping[str, Any]
+) -> tuple[LearnerSettings, Loss]:
+    """The common settings and loss with one module's changes.
+
+    Args:
+        module_id: of the module, for messages.
+        settings: the common settings.
+        loss: the common loss.
+        changes: fields of `LearnerSettings`; `loss`, a `Loss` or a function; and fields of that loss's settings.
+
+    Raises:
+        ConfigError: a name is none of these, or a value is out of its range.
+
+    Example:
+        >>> from epibatch.learner import PPOLoss
+        >>> settings, loss = override("main", LearnerSettings(), PPOLoss(), {"lr": 0.01, "clip_param": 0.1})
+        >>> settings.lr, loss.settings.clip_param
+        (0.01, 0.1)
+    """
+    where = f"overrides of module {module_id!r}"
+    try:
+        loss = as_loss(changes.get("loss", loss))
+        known = (*_SETTINGS, "loss", *loss.setting_names())
+        for name in changes:
+            if name not in known:
+                raise ConfigError(
+                    explain(name, expected="a setting of a module", found=repr(name), do=nearest(str(name), known))
+                )
+        settings = dataclasses.replace(settings, **{name: changes[name] for name in _SETTINGS if name in changes})
+        of_loss = {name: changes[name] for name in loss.setting_names() if name in changes}
+        return settings, loss.with_settings(**of_loss) if of_loss else loss
+    except ConfigError as error:
+        add_context(error, f"{where}:")
+        raise

@@ -1,0 +1,172 @@
+"""One module's part of a learner: its minibatches, loss, optimiser and the order of its rows."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.columns import Columns
+from epibatch.core.errors import NonFiniteLossError, explain
+from epibatch.core.structs import map_struct
+
+from .loss import Loss
+from .minibatches import Minibatches
+from .optimizers import ModuleOptimizer
+from .settings import LearnerSettings
+from .update_metrics import UpdateMetrics
+
+__all__ = ["ModuleTrainer", "row_order"]
+
+
+class ModuleTrainer:
+    """Updates one module, and holds what that needs from one update to the next.
+
+    Args:
+        module_id: the module's id.
+        module: the module.
+        settings: its optimiser and minibatches.
+        loss: its loss.
+        device: where the module is moved to; None leaves it where it is.
+
+    Attributes:
+        module: the module.
+        settings: as given.
+        loss: as given.
+        coefficients: those of the loss, as it adapted them.
+        optimizer: made by `prepare`; None before, and for a module without trainable parameters.
+        num_gradient_steps: steps taken in the last update.
+    """
+
+    def __init__(
+        self,
+        module_id: str,
+        module: Any,
+        settings: LearnerSettings,
+        loss: Loss,
+        device: torch.device | None,
+    ) -> None:
+        self.module, self.settings, self.loss = module, settings, loss
+        self.coefficients = loss.initial_coefficients()
+        self.optimizer: ModuleOptimizer | None = None
+        self.num_gradient_steps = 0
+        self._module_id = module_id
+        self._device = device
+        self._generator = row_order(settings.seed, module_id)
+        if device is not None and isinstance(module, torch.nn.Module):
+            module.to(device)
+
+    def prepare(self) -> ModuleOptimizer | None:
+        """The module's optimiser, made at the first call; None for a module without trainable parameters."""
+        if self.optimizer is None and isinstance(self.module, torch.nn.Module):
+            parameters = {name: value for name, value in self.module.named_parameters() if value.requires_grad}
+            if parameters:
+                self.optimizer = ModuleOptimizer(parameters, self.settings)
+        return self.optimizer
+
+    def update(self, columns: Mapping[str, Any]) -> dict[str, float]:
+        """Run all epochs of minibatches of the module's batch.
+
+        Args:
+            columns: column -> tensor, as the learner pipeline gave it for this module.
+
+        Returns:
+            The metrics of the loss and those that `Learner.update` names.
+
+        Raises:
+            NonFiniteLossError: a loss, metric or gradient is not finite; that step is not taken.
+        """
+        self.num_gradient_steps = 0
+        settings = self.settings
+        minibatches = Minibatches(
+            columns,
+            size=settings.minibatch_size,
+            epochs=settings.num_epochs,
+            shuffle=settings.shuffle,
+            generator=self._generator,
+            remainder=settings.remainder,
+        )
+        optimizer = self.prepare()
+        if optimizer is None:  # a fixed policy: nothing to train
+            return {"num_rows": minibatches.num_rows, "num_minibatches": 0}
+        means = UpdateMetrics()
+        coefficients = self.coefficients
+        for epoch in minibatches.by_epoch():
+            means.begin_epoch()
+            for minibatch in epoch:
+                self._step(optimizer, minibatch, means)
+        self.coefficients = self.loss.adapt(coefficients, means.last_epoch())
+        return {**means.result(), "lr": settings.lr, **coefficients}
+
+    def get_order(self) -> np.ndarray[Any, Any]:
+        """Where the random order of rows is, as bytes."""
+        return self._generator.get_state().numpy().copy()
+
+    def set_order(self, state: Any) -> None:
+        """Go on with the order of rows where `get_order` was called."""
+        self._generator.set_state(torch.from_numpy(np.array(state, np.uint8)))
+
+    def _step(self, optimizer: ModuleOptimizer, minibatch: dict[str, Any], means: UpdateMetrics) -> None:
+        module = self.module
+        if self._device is not None:
+            minibatch = map_struct(self._to_device, minibatch)
+        outputs = module.forward_train(minibatch)
+        if hasattr(module, "compute_values"):
+            values = module.compute_values(minibatch, embeddings=outputs.get(Columns.EMBEDDINGS))
+            outputs = {**outputs, Columns.VF_PREDS: values}
+        loss, metrics = self.loss(minibatch, outputs, module.get_train_action_dist_cls(), self.coefficients)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        tensors = {"total_loss": loss.detach(), **metrics, "grad_norm": optimizer.clip()}
+        values_now = dict(zip(tensors, torch.stack([value.float() for value in tensors.values()]).tolist()))
+        if not all(map(math.isfinite, values_now.values())):
+            raise _not_finite(self._module_id, values_now)
+        optimizer.step()
+        self.num_gradient_steps += 1
+        means.add(values_now, minibatch, outputs)
+
+    def _to_device(self, leaf: Any) -> Any:
+        return leaf.to(self._device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
+
+
+def row_order(seed: int | None, module_id: str) -> torch.Generator:
+    """The generator that orders one module's rows.
+
+    Each module has a stream of its own, which depends on nothing but the learner's seed and the module's id: other
+    modules, their order, and whether they are trained make no difference to a module's minibatches. The stream of
+    `default_policy`, the only module of a single agent, is that of the seed itself.
+
+    Args:
+        seed: the learner's seed, None for a random one.
+        module_id: the module's id.
+
+    Example:
+        >>> row_order(7, "red").initial_seed() == row_order(7, "blue").initial_seed()
+        False
+    """
+    generator = torch.Generator()
+    if seed is None:
+        generator.seed()
+    elif module_id == DEFAULT_MODULE_ID:
+        generator.manual_seed(seed)
+    else:
+        generator.manual_seed(int.from_bytes(hashlib.sha256(f"{seed}:{module_id}".encode()).digest()[:8], "big"))
+    return generator
+
+
+def _not_finite(module_id: str, values: Mapping[str, float]) -> NonFiniteLossError:
+    bad = [name for name, value in values.items() if not math.isfinite(value)]
+    return NonFiniteLossError(
+        explain(
+            f"update of module {module_id!r}, minibatch loss",
+            expected="finite loss, metrics and gradients",
+            found=", ".join(f"{name}={values[name]}" for name in bad),
+            do="look for NaN or huge values in observations, rewards and advantages, or lower the learning rate; "
+            "the step was not applied",
+        )
+    )

@@ -1,0 +1,126 @@
+"""Which modules a learner updates, and what is different for some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from epibatch.core.errors import ConfigError, UnknownNameError, add_context, explain, nearest
+
+__all__ = ["MultiAgentSettings", "PoliciesToTrain"]
+
+PoliciesToTrain: TypeAlias = Collection[str] | Callable[[str, Any], bool] | None
+"""Ids of modules, or `function(module_id, batch) -> bool`, or None for all."""
+
+
+@dataclass(frozen=True)
+class MultiAgentSettings:
+    """What distinguishes the modules of a learner.
+
+    Args:
+        overrides_per_module: module id -> settings of its own: fields of `LearnerSettings`, `loss`, and
+            fields of the loss's settings, such as `{"lr": 1e-4, "minibatch_size": 64, "entropy_coeff": 0.01}`.
+        policies_to_train: the ids of the modules to update; or a function that is given a module's id and the
+            train batch `{module_id: {column: tensor}}`, and says whether the module is updated by it; None updates
+            all. The others get no optimiser.
+
+    Raises:
+        ConfigError: one of them is of another form.
+
+    Example:
+        >>> settings = MultiAgentSettings(policies_to_train=["main"])
+        >>> settings.should_be_updated("main"), settings.should_be_updated("past")
+        (True, False)
+    """
+
+    overrides_per_module: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    policies_to_train: PoliciesToTrain = None
+
+    def __post_init__(self) -> None:
+        overrides, rule = self.overrides_per_module, self.policies_to_train
+        if not isinstance(overrides, Mapping) or not all(isinstance(own, Mapping) for own in overrides.values()):
+            raise ConfigError(
+                explain(
+                    "overrides_per_module",
+                    expected="a dict of settings for each module's id",
+                    found=repr(overrides),
+                    do='write {"main": {"lr": 1e-4}}, for example',
+                )
+            )
+        if isinstance(rule, str) or not (rule is None or callable(rule) or isinstance(rule, Collection)):
+            raise ConfigError(
+                explain(
+                    "policies_to_train",
+                    expected="module ids, a function (module_id, batch) -> bool, or None for all modules",
+                    found=repr(rule),
+                    do=f"write [{rule!r}]" if isinstance(rule, str) else "list the ids, or leave it out",
+                )
+            )
+
+    @property
+    def known_ids(self) -> frozenset[str] | None:
+        """The ids of the modules to update, where they are known without a batch."""
+        rule = self.policies_to_train
+        return None if rule is None or callable(rule) else frozenset(rule)
+
+    def check_ids(self, known: Iterable[str]) -> None:
+        """Check that every module that is named is there.
+
+        Raises:
+            UnknownNameError: one is not.
+        """
+        names = list(known)
+        for where, named in (
+            ("overrides_per_module", self.overrides_per_module),
+            ("policies_to_train", sorted(self.known_ids or (), key=str)),
+        ):
+            for module_id in named:
+                if module_id not in names:
+                    raise UnknownNameError(
+                        explain(
+                            where,
+                            expected="ids of modules that the learner holds",
+                            found=repr(module_id),
+                            do=nearest(str(module_id), map(str, names)),
+                        )
+                    )
+
+    def should_be_updated(self, module_id: str, batch: Any = None) -> bool:
+        """Whether a module is updated by a batch.
+
+        Raises:
+            ConfigError: the function gave something other than True or False.
+        """
+        rule = self.policies_to_train
+        if rule is None:
+            return True
+        if not callable(rule):
+            return module_id in rule
+        where = f"policies_to_train({module_id!r}, batch)"
+        try:
+            answer = rule(module_id, batch)
+        except Exception as error:
+            add_context(error, f"in {where}:")
+            raise
+        if not isinstance(answer, (bool, np.bool_)):
+            raise ConfigError(
+                explain(where, expected="True or False", found=repr(answer), do="let the function return one of them")
+            )
+        return bool(answer)
+
+    def with_module(self, module_id: str, overrides: Mapping[str, Any] | None) -> MultiAgentSettings:
+        """These settings with overrides for one more module."""
+        if overrides is None:
+            return self
+        return replace(self, overrides_per_module={**self.overrides_per_module, module_id: overrides})
+
+    def without_module(self, module_id: str) -> MultiAgentSettings:
+        """These settings without what they say about a module."""
+        overrides = {key: own for key, own in self.overrides_per_module.items() if key != module_id}
+        rule = self.policies_to_train
+        if rule is not None and not callable(rule):
+            rule = [key for key in rule if key != module_id]
+        return MultiAgentSettings(overrides, rule)
