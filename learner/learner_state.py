@@ -54,11 +54,15 @@ def take_over(module_id: str, trainer: ModuleTrainer, state: Mapping[str, Any]) 
     Raises:
         CheckpointError: the part does not fit.
     """
-    values = state["coefficients"][module_id]
+    values = state_parts(f"coefficients of {module_id!r}", state["coefficients"][module_id])
     if trainer.coefficients.keys() != values.keys():
         raise _error(f"coefficients {sorted(trainer.coefficients)} of {module_id!r}", f"{sorted(values)}")
     trainer.coefficients = dict(values)
-    trainer.set_order(state["generators"][module_id])
+    try:
+        trainer.set_order(state["generators"][module_id])
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        found = f"something else ({type(error).__name__}: {error})"
+        raise _error(f"the state of the generator of {module_id!r}", found) from error
     trainer.optimizer = None
     if module_id in state["optimizers"]:
         optimizer = trainer.prepare()

@@ -21,6 +21,7 @@ HOMES = {
     ),
     "RLModuleSpec": ("ray.rllib.core.rl_module.rl_module", "epibatch.core.rl_module"),
     "MultiRLModule": ("ray.rllib.core.rl_module.multi_rl_module", "epibatch.core.rl_module"),
+    "MultiRLModuleSpec": ("ray.rllib.core.rl_module.multi_rl_module", "epibatch.core.rl_module"),
     "TorchRLModule": ("ray.rllib.core.rl_module.torch.torch_rl_module", "epibatch.core.rl_module"),
     "ValueFunctionAPI": ("ray.rllib.core.rl_module.apis.value_function_api", "epibatch.core.rl_module"),
     "DefaultModelConfig": ("ray.rllib.core.rl_module.default_model_config", "epibatch.core.rl_module"),

@@ -153,6 +153,32 @@ def test_parts_of_a_state(multi):
         other.set_state(multi.get_state())
 
 
+def test_a_state_that_does_not_fit_changes_no_module(multi):
+    other = MultiRLModule(rl_module_specs={"p0": spec(), "p1": spec()})
+    state, before = other.get_state(), multi.get_state()
+    state["p1"]["layer.weight"] = np.zeros((3, 3))
+    with pytest.raises(CheckpointError, match=r"^in module 'p1':[\s\S]*layer.weight has shape"):
+        multi.set_state(state)
+    np.testing.assert_equal(multi.get_state(), before)
+    with pytest.raises(CheckpointError, match="a dict of states"):
+        multi.set_state(None)
+
+
+def test_one_modules_weights_become_anothers(multi):
+    multi.set_state({"p1": multi["p0"].get_state()})
+    np.testing.assert_equal(multi["p1"].get_state(), multi["p0"].get_state())
+    with torch.no_grad():
+        multi["p0"].layer.weight += 1
+    assert not np.array_equal(multi["p1"].get_state()["layer.weight"], multi["p0"].get_state()["layer.weight"])
+
+
+def test_specs_follow_what_is_added_and_removed(multi):
+    multi.add_module("new", spec(model_config={"memory": True}).build())
+    multi.remove_module("p1")
+    assert list(multi.rl_module_specs) == ["p0", "fixed", "new"]
+    assert multi.rl_module_specs["new"] == spec(model_config={"memory": True})
+
+
 def test_building_for_acting_only():
     specs = {"p0": spec(), "critic": spec(learner_only=True)}
     actor, learner = MultiRLModule(rl_module_specs=specs, inference_only=True), MultiRLModule(rl_module_specs=specs)

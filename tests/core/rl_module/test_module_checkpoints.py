@@ -1,0 +1,227 @@
+"""Modules in folders: all of them, one out of several, and one's weights for another."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from epibatch.core.checkpoints import save_state
+from epibatch.core.errors import CheckpointError, ConfigError, UnknownNameError
+from epibatch.core.rl_module import (
+    DefaultActorCritic,
+    DefaultLSTMActorCritic,
+    DefaultModelConfig,
+    MultiRLModule,
+    MultiRLModuleSpec,
+    RLModule,
+    RLModuleSpec,
+    TorchRLModule,
+)
+
+BOX, CHOICE = gym.spaces.Box(-1, 1, (4,)), gym.spaces.Discrete(2)
+PACKAGE = """
+from torch import nn
+from epibatch.core.rl_module import MultiRLModule, TorchRLModule
+
+
+class Net(TorchRLModule):
+    def setup(self):
+        self.layer = nn.Linear(self.model_config["size"], 2)
+
+
+class League(MultiRLModule):
+    pass
+"""
+
+
+def default(hidden=8, **options):
+    return RLModuleSpec(observation_space=BOX, action_space=CHOICE, model_config={"fcnet_hiddens": [hidden], **options})
+
+
+def several():
+    return MultiRLModule(rl_module_specs={"main": default(), "past": default(), "wide/left": default(16)})
+
+
+def same(one, other):
+    np.testing.assert_equal(one.get_state(), other.get_state())
+
+
+def differ(one, other):
+    return any(not np.array_equal(array, other.get_state()[name]) for name, array in one.get_state().items())
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    (tmp_path / "league_modules.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield __import__("league_modules")
+    del sys.modules["league_modules"]
+
+
+def test_all_modules_of_a_checkpoint(tmp_path):
+    multi = several()
+    path = multi.save_to_path(tmp_path / "all")
+    again = MultiRLModule.from_checkpoint(path)
+    assert list(again) == list(multi) == ["main", "past", "wide/left"]
+    assert type(again["main"]) is DefaultActorCritic and again["main"].observation_space == BOX
+    same(again, multi)
+    batch = {name: {"obs": torch.ones(3, 4)} for name in multi}
+    torch.testing.assert_close(again.forward_inference(batch), multi.forward_inference(batch))
+    other = several()
+    other.restore_from_path(path)
+    same(other, multi)
+    assert {file.name for file in (tmp_path / "all").iterdir()} == {"state.json", "arrays.npz", "COMPLETE"}
+
+
+@pytest.mark.parametrize("module_id", ["main", "wide/left"])
+def test_one_module_out_of_several(tmp_path, module_id):
+    multi = several()
+    path = multi.save_to_path(tmp_path / "all")
+    for found in (
+        RLModule.from_checkpoint(path, component=module_id),
+        DefaultActorCritic.from_checkpoint(f"{path}/{module_id}"),
+    ):
+        same(found, multi[module_id])
+    into = several()
+    into.restore_from_path(path, component=module_id)
+    same(into[module_id], multi[module_id])
+    assert all(differ(into[key], multi[key]) for key in multi if key != module_id)
+
+
+def test_one_modules_weights_for_another(tmp_path):
+    """Self-play: the frozen one gets what the trained one was."""
+    multi, league = several(), several()
+    path = multi.save_to_path(tmp_path / "all")
+    league["past"].restore_from_path(path, component="main")
+    same(league["past"], multi["main"])
+    league["main"].restore_from_path(f"{path}/main")
+    same(league["main"], multi["main"])
+    alone = multi["past"].save_to_path(tmp_path / "alone")
+    league["main"].restore_from_path(alone)
+    same(league["main"], multi["past"])
+    with torch.no_grad():
+        next(multi["main"].parameters()).add_(1.0)
+    assert differ(league["past"], multi["main"])  # copies, not views
+
+
+def test_a_recurrent_module_by_itself(tmp_path):
+    module = default(use_lstm=True, max_seq_len=7).build()
+    again = RLModule.from_checkpoint(module.save_to_path(tmp_path / "net"))
+    assert type(again) is DefaultLSTMActorCritic and again.model_config["max_seq_len"] == 7
+    same(again, module)
+
+
+def test_specs_load_states_when_they_build(tmp_path):
+    multi = several()
+    path = multi.save_to_path(tmp_path / "all")
+    spec = default()
+    spec.load_state_path = tmp_path / "all" / "main"
+    same(spec.build(), multi["main"])
+    league = MultiRLModuleSpec(rl_module_specs={"main": default(), "past": spec}).build()
+    same(league["past"], multi["main"])
+    specs = {name: RLModuleSpec.from_module(module) for name, module in multi.items()}
+    same(MultiRLModuleSpec(rl_module_specs=specs, load_state_path=path).build(), multi)
+    some = MultiRLModuleSpec(
+        rl_module_specs={**specs, "new": default(32)}, load_state_path=path, modules_to_load={"past"}
+    ).build()
+    same(some["past"], multi["past"])
+    assert differ(some["main"], multi["main"])
+    again = MultiRLModuleSpec.from_dict(
+        json.loads(json.dumps(MultiRLModuleSpec(rl_module_specs={"a": spec}, load_state_path=path).to_dict()))
+    )
+    assert again.load_state_path == path and again["a"].load_state_path == str(spec.load_state_path)
+
+
+def test_what_a_spec_cannot_load(tmp_path):
+    path = several().save_to_path(tmp_path / "all")
+    specs = {"main": default(), "new": default()}
+    with pytest.raises(CheckpointError, match=r"none of 'new'[\s\S]*Known: main, past, wide/left"):
+        MultiRLModuleSpec(rl_module_specs=specs, load_state_path=path).build()
+    with pytest.raises(CheckpointError, match=r"states of past, wide/left"):
+        MultiRLModuleSpec(rl_module_specs={"main": default()}, load_state_path=path).build()
+    with pytest.raises(UnknownNameError, match="did you mean 'main'"):
+        MultiRLModuleSpec(rl_module_specs=specs, load_state_path=path, modules_to_load=["mai"]).build()
+    with pytest.raises(ConfigError, match="load_state_path"):
+        MultiRLModuleSpec(rl_module_specs=specs, modules_to_load=["main"])
+    with pytest.raises(CheckpointError, match="no such folder"):
+        RLModuleSpec(observation_space=BOX, action_space=CHOICE, load_state_path=tmp_path / "nothing").build()
+
+
+def test_classes_of_ones_own_are_imported_with_leave_only(tmp_path, package):
+    spec = RLModuleSpec(package.Net, BOX, CHOICE, model_config={"size": 3})
+    multi = package.League(rl_module_specs={"main": spec, "past": default()})
+    path = multi.save_to_path(tmp_path / "all")
+    with pytest.raises(CheckpointError, match=r"'league_modules:Net'.*runs code[\s\S]*allow_imports=True"):
+        MultiRLModule.from_checkpoint(path)
+    same(RLModule.from_checkpoint(path, component="past"), multi["past"])
+    again = MultiRLModule.from_checkpoint(path, allow_imports=True)
+    assert type(again) is package.League and type(again["main"]) is package.Net
+    same(again, multi)
+
+
+def test_code_is_no_data_and_the_state_is_saved_all_the_same(tmp_path):
+    class Local(TorchRLModule):
+        def setup(self):
+            self.layer = nn.Linear(4, 2)
+
+    one, other = Local(), Local()
+    path = one.save_to_path(tmp_path / "net")
+    other.restore_from_path(path)
+    same(one, other)
+    with pytest.raises(CheckpointError, match=r"Local, which is defined in a function[\s\S]*restore_from_path"):
+        RLModule.from_checkpoint(path)
+
+
+def test_states_without_a_description(tmp_path):
+    """What `save_state(path, module.get_state())` wrote; and what holds a module's state further down."""
+    multi, other = several(), several()
+    other.restore_from_path(save_state(tmp_path / "bare", multi.get_state()))
+    same(other, multi)
+    nested = save_state(tmp_path / "run", {"state": {"learner": {"module": multi.get_state()}}, "n": 3})
+    into = several()
+    into["past"].restore_from_path(nested, component="state/learner/module/main")
+    same(into["past"], multi["main"])
+    with pytest.raises(CheckpointError, match="without a description"):
+        RLModule.from_checkpoint(tmp_path / "bare")
+    with pytest.raises(CheckpointError, match="did you mean 'learner'"):
+        into["past"].restore_from_path(nested, component="state/lerner/module/main")
+    with pytest.raises(CheckpointError, match=r"the state of a module[\s\S]*int"):
+        into["past"].restore_from_path(nested, component="n")
+
+
+def test_what_cannot_be_read_is_named_and_changes_nothing(tmp_path):
+    path = several().save_to_path(tmp_path / "all")
+    multi = several()
+    before = multi.get_state()
+    for load, error, message in (
+        (lambda: multi.restore_from_path(path, component="mian"), UnknownNameError, "did you mean 'main'"),
+        (lambda: multi["main"].restore_from_path(path, component="mian"), CheckpointError, "did you mean 'main'"),
+        (lambda: multi["main"].restore_from_path(f"{path}/mian"), CheckpointError, "did you mean 'main'"),
+        (lambda: multi["main"].restore_from_path(path, component="wide/left"), CheckpointError, "has shape"),
+        (lambda: multi["main"].restore_from_path(path), CheckpointError, "main is unknown"),
+        (lambda: multi.restore_from_path(tmp_path / "none"), CheckpointError, "no such folder"),
+        (lambda: DefaultLSTMActorCritic.from_checkpoint(path, component="main"), CheckpointError, "DefaultActorCritic"),
+        (lambda: MultiRLModule.from_checkpoint(f"{path}/main"), CheckpointError, "a MultiRLModule"),
+        (lambda: RLModule.from_checkpoint(path, component="mian"), CheckpointError, "did you mean 'main'"),
+    ):
+        with pytest.raises(error, match=message):
+            load()
+    np.testing.assert_equal(multi.get_state(), before)
+
+
+def test_a_folder_of_its_own_is_made():
+    path = default().build().save_to_path()
+    assert type(RLModule.from_checkpoint(path)) is DefaultActorCritic
+
+
+def test_options_of_the_default_networks_survive(tmp_path):
+    config = DefaultModelConfig(fcnet_hiddens=[5], vf_share_layers=True)
+    module = RLModuleSpec(observation_space=BOX, action_space=CHOICE, model_config=config).build()
+    again = RLModule.from_checkpoint(module.save_to_path(tmp_path / "net"))
+    assert DefaultModelConfig.from_dict(again.model_config) == config

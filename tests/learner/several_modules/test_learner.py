@@ -1,0 +1,292 @@
+"""Which modules a learner updates; modules that come and go."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from epibatch.core.errors import BatchLayoutError, ConfigError, NonFiniteLossError, UnknownNameError
+from epibatch.core.rl_module import MultiRLModule, RLModule
+from epibatch.learner import PPOLoss
+from epibatch.learner.loss import PlainLoss
+
+AT = {"red": (1.0, -1.0), "blue": (0.5, 2.0)}
+
+
+class Fixed(RLModule):
+    framework = "torch"
+
+
+def two(points, rows=(8, 8)):
+    return {name: points.batch(name, count) for name, count in zip(AT, rows)}
+
+
+@pytest.mark.parametrize("rule", [["red"], lambda module_id, batch: module_id == "red"])
+def test_a_module_that_is_not_trained_stays_as_it_is(points, rule):
+    module, loss = points.modules(**AT), points.Distances()
+    learner = points.learner(module, two(points), loss, multi_agent={"policies_to_train": rule})
+    results = learner.update(episodes=[1])
+    assert set(results) == {"red", "__all_modules__"}
+    assert points.where(module)["blue"] == [0.5, 2.0] and points.where(module)["red"] != [1.0, -1.0]
+    assert loss.of("blue") == [] and module["blue"].at.grad is None
+    assert set(learner.get_state()["optimizers"]) == {"red"}
+    assert learner.should_module_be_updated("red") and not learner.should_module_be_updated("blue")
+
+
+def test_the_pipeline_is_told_which_modules_are_trained(points):
+    calls = []
+
+    def connector(**kwargs):
+        calls.append(kwargs["shared_data"])
+        return {"red": points.batch("red", 4)}
+
+    learner = points.learner(points.modules(**AT), {})
+    learner._learner_connector = connector
+    for rule in (None, ["red"], lambda module_id, batch: True):
+        learner.policies_to_train = rule
+        learner.update(episodes=[1])
+    assert calls == [{}, {"policies_to_train": frozenset({"red"})}, {}]
+
+
+def test_a_rule_can_change_and_the_optimiser_is_kept(points):
+    always, sometimes = points.modules(**AT), points.modules(**AT)
+    points.learner(always, {"red": points.batch("red", 8)}).update(episodes=[1])
+    learner = points.learner(sometimes, two(points), multi_agent={"policies_to_train": ["red"]})
+    learner.update(episodes=[1])
+    before = learner.get_state()
+    learner.policies_to_train = ["blue"]
+    learner.update(episodes=[1])
+    np.testing.assert_equal(learner.get_state()["optimizers"]["red"], before["optimizers"]["red"])
+    assert points.where(sometimes)["red"] == points.where(always)["red"]
+    assert points.where(sometimes)["blue"] != [0.5, 2.0]
+    with pytest.raises(UnknownNameError, match="did you mean 'blue'"):
+        learner.policies_to_train = ["blu"]
+    assert learner.policies_to_train == ["blue"]
+
+
+def test_nothing_to_train_in_a_sample(points):
+    module = points.modules(**AT)
+    learner = points.learner(module, {"blue": points.batch("blue", 4)}, multi_agent={"policies_to_train": ["red"]})
+    assert set(learner.update(episodes=[1])) == {"__all_modules__"}
+    learner._learner_connector = lambda **kwargs: {}
+    results = learner.update(episodes=[1])["__all_modules__"]
+    assert (results["num_updates"], results["num_gradient_steps"], results["num_rows"]) == (2, 0, 0)
+    assert points.where(module) == {name: list(at) for name, at in AT.items()}
+
+
+def test_a_function_sees_the_whole_batch(points):
+    seen = []
+
+    def rule(module_id, batch):
+        seen.append((module_id, {name: len(columns["x"]) for name, columns in batch.items()}))
+        return len(batch[module_id]["x"]) >= 5
+
+    learner = points.learner(points.modules(**AT), two(points, rows=(8, 4)), multi_agent={"policies_to_train": rule})
+    assert set(learner.update(episodes=[1])) == {"red", "__all_modules__"}
+    assert seen == [("red", {"red": 8, "blue": 4}), ("blue", {"red": 8, "blue": 4})]
+
+
+@pytest.mark.parametrize(
+    "without",
+    [
+        {},
+        {"x": torch.zeros((0, 2))},
+        {"x": torch.zeros((3, 2)), "loss_mask": torch.zeros(3, dtype=torch.bool)},
+        {"x": torch.zeros((2, 3, 2)), "seq_lens": torch.ones(2), "loss_mask": torch.zeros((2, 3), dtype=torch.bool)},
+    ],
+)
+def test_a_module_without_rows_to_learn_from(points, without):
+    module = points.modules(**AT)
+    learner = points.learner(module, {"red": without, "blue": points.batch("blue", 4)})
+    before = learner.get_state()
+    results = learner.update(episodes=[1])
+    assert results["red"] == {"num_rows": 0, "num_minibatches": 0}
+    assert results["blue"]["num_rows"] == results["__all_modules__"]["num_rows"] == 4
+    after = learner.get_state()
+    for part in ("module", "optimizers", "generators"):
+        np.testing.assert_equal(after[part]["red"], before[part]["red"])
+    alone = points.learner(points.modules(red=AT["red"]), {"red": without})
+    with pytest.raises(BatchLayoutError, match=r"module 'red'[\s\S]*at least one row to learn from"):
+        alone.update(episodes=[1])
+
+
+def test_losses_of_their_own_and_their_settings(points):
+    def backwards(batch, outputs, distribution):
+        return -outputs["at"].sum(), {}
+
+    module = points.modules(**AT)
+    own = {"blue": {"loss": backwards, "lr": 0.25, "num_epochs": 1, "minibatch_size": None}}
+    learner = points.learner(module, two(points), multi_agent={"overrides_per_module": own})
+    results = learner.update(episodes=[1])
+    np.testing.assert_allclose(points.where(module)["blue"], [0.75, 2.25])
+    assert "rows" in results["red"] and "rows" not in results["blue"]
+    assert learner.settings_of("blue").lr == 0.25 and learner.settings_of("red") == learner.settings
+    assert isinstance(learner.loss_of("blue"), PlainLoss)
+    with pytest.raises(UnknownNameError, match="did you mean 'blue'"):
+        learner.settings_of("blu")
+
+
+def test_coefficients_are_each_modules_own(points):
+    own = {"blue": {"kl_coeff": 0.5, "kl_target": 1.0}}
+    learner = points.learner(points.modules(**AT), {}, PPOLoss(), multi_agent={"overrides_per_module": own})
+    assert learner.get_state()["coefficients"] == {"red": {"kl_coeff": 0.2}, "blue": {"kl_coeff": 0.5}}
+
+
+def test_wrong_settings_are_found_when_the_learner_is_made(points):
+    for options, error, message in (
+        ({"overrides_per_module": {"bleu": {"lr": 1.0}}}, UnknownNameError, "did you mean 'blue'"),
+        ({"overrides_per_module": {"blue": {"lrate": 1.0}}}, ConfigError, r"module 'blue'[\s\S]*'lrate'"),
+        ({"policies_to_train": ["rot"]}, UnknownNameError, "'rot'"),
+    ):
+        with pytest.raises(error, match=message):
+            points.learner(points.modules(**AT), {}, multi_agent=options)
+
+
+@pytest.mark.parametrize("first", ["red", "blue"])
+def test_a_loss_that_is_not_finite_leaves_the_other_modules_alone(points, first):
+    bad = points.batch("red", 8)
+    bad["x"][5] = float("nan")
+    good = points.batch("blue", 8)
+    batches = {"red": bad, "blue": good} if first == "red" else {"blue": good, "red": bad}
+    module, alone = points.modules(**AT), points.modules(blue=AT["blue"])
+    learner = points.learner(module, batches, shuffle=None)
+    with pytest.raises(NonFiniteLossError, match="module 'red'") as caught:
+        learner.update(episodes=[1])
+    assert "blue" not in str(caught.value)
+    points.learner(alone, {"blue": good}, shuffle=None).update(episodes=[1])
+    assert points.where(module)["blue"] == points.where(alone)["blue"]
+    assert np.isfinite(points.where(module)["red"]).all()
+    assert learner.get_state()["num_gradient_steps"] == 4 + 1  # red's first minibatch was good
+
+
+def test_several_that_are_not_finite_are_all_named(points):
+    batches = two(points)
+    for columns in batches.values():
+        columns["x"][:] = float("inf")
+    with pytest.raises(NonFiniteLossError, match=r"module 'red'[\s\S]*module 'blue'"):
+        points.learner(points.modules(**AT), batches).update(episodes=[1])
+
+
+def test_other_errors_name_the_module(points):
+    batches = {"red": points.batch("red", 4), "blue": {"y": torch.zeros(3)}}
+    with pytest.raises(KeyError) as caught:
+        points.learner(points.modules(**AT), batches).update(episodes=[1])
+    assert "in the update of module 'blue':" in caught.value.__notes__
+
+
+# ------------------------------------------------------------------------------------ add and remove
+
+
+def test_adding_a_module(points):
+    """The new one is trained as if it had been there from the start, and the others do not notice."""
+    batches = {**two(points), "green": points.batch("green", 9)}
+    module, all_along = points.modules(**AT), points.modules(**AT, green=(3.0, 3.0))
+    learner, other = points.learner(module, two(points)), points.learner(all_along, two(points))
+    for each in (learner, other):
+        each.update(episodes=[1])
+    spec = learner.add_module("green", points.spec(3.0, 3.0), config_overrides={"lr": 0.5})
+    other_spec = {"overrides_per_module": {"green": {"lr": 0.5}}}
+    same = points.learner(all_along, batches, multi_agent=other_spec)
+    same.set_state(other.get_state())
+    learner._learner_connector = same._learner_connector
+    assert list(spec.rl_module_specs) == list(module) == ["red", "blue", "green"]
+    assert spec["green"] == points.spec(3.0, 3.0)
+    assert learner.update(episodes=[1])["green"]["lr"] == 0.5
+    same.update(episodes=[1])
+    np.testing.assert_equal(learner.get_state(), same.get_state())
+
+
+def test_a_built_module_can_be_added_and_be_left_untrained(points):
+    module = points.modules(**AT)
+    learner = points.learner(module, {**two(points), "past": points.batch("past", 4)})
+    past = points.spec(*AT["red"]).build()
+    learner.add_module("past", past, new_should_module_be_updated=["red", "blue"])
+    assert module["past"] is past
+    assert set(learner.update(episodes=[1])) == {"red", "blue", "__all_modules__"}
+    module.set_state({"past": module["red"].get_state()})
+    assert points.where(module)["past"] == points.where(module)["red"] != list(AT["red"])
+
+
+def test_a_list_does_not_include_what_is_added_later(points):
+    learner = points.learner(points.modules(**AT), {}, multi_agent={"policies_to_train": ["red", "blue"]})
+    learner.add_module("green", points.spec(3.0, 3.0))
+    assert not learner.should_module_be_updated("green")
+    learner.add_module("white", points.spec(3.0, 3.0), new_should_module_be_updated=["white"])
+    assert learner.policies_to_train == ["white"]
+
+
+def test_a_module_for_acting_only_is_built_for_training(points):
+    module = points.modules(**AT)
+    spec = points.spec(0.0, 0.0)
+    spec.inference_only = True
+    points.learner(module, {}).add_module("green", spec)
+    assert not module["green"].inference_only and spec.inference_only
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"module_id": "red"}, ConfigError, "an id that is free"),
+        ({"module_spec": 3}, ConfigError, "an RLModule"),
+        ({"config_overrides": {"lrr": 1.0}}, ConfigError, r"module 'green'[\s\S]*did you mean 'lr'"),
+        ({"new_should_module_be_updated": ["gren"]}, UnknownNameError, "did you mean 'green'"),
+        ({"new_should_module_be_updated": "green"}, ConfigError, r"\['green'\]"),
+    ],
+)
+def test_what_cannot_be_added_changes_nothing(points, options, error, message):
+    module = points.modules(**AT)
+    learner = points.learner(module, {})
+    before = learner.get_state()
+    with pytest.raises(error, match=message):
+        learner.add_module(**{"module_id": "green", "module_spec": points.spec(0.0, 0.0), **options})
+    np.testing.assert_equal(learner.get_state(), before)
+    assert learner.policies_to_train is None
+    learner.add_module("green", points.spec(0.0, 0.0))
+
+
+def test_removing_a_module(points):
+    module = points.modules(**AT)
+    own = {"overrides_per_module": {"blue": {"lr": 0.5}}, "policies_to_train": ["red", "blue"]}
+    learner = points.learner(module, two(points), multi_agent=own)
+    learner.update(episodes=[1])
+    spec = learner.remove_module("blue")
+    assert list(spec.rl_module_specs) == list(module) == ["red"]
+    assert learner.policies_to_train == ["red"]
+    with pytest.raises(UnknownNameError, match="'blue'"):
+        learner.update(episodes=[1])
+    with pytest.raises(UnknownNameError, match="'blue'"):
+        learner.remove_module("blue")
+    learner.add_module("blue", points.spec(*AT["blue"]), new_should_module_be_updated=["red", "blue"])
+    assert learner.settings_of("blue").lr == 0.1  # the overrides went with the module
+    assert learner.update(episodes=[1])["__all_modules__"]["num_gradient_steps"] == 16
+
+
+def test_removing_with_a_rule_that_does_not_fit_changes_nothing(points):
+    learner = points.learner(points.modules(**AT), two(points))
+    with pytest.raises(UnknownNameError, match="'blue'"):
+        learner.remove_module("blue", new_should_module_be_updated=["blue"])
+    assert set(learner.update(episodes=[1])) == {*AT, "__all_modules__"}
+
+
+def test_a_module_that_was_replaced_behind_the_learners_back_is_trained(points):
+    module = points.modules(**AT)
+    learner = points.learner(module, two(points))
+    learner.update(episodes=[1])
+    module.add_module("red", points.spec(*AT["red"]).build(), override=True)
+    module.remove_module("blue")
+    learner._learner_connector = lambda **kwargs: {"red": points.batch("red", 8)}
+    learner.update(episodes=[1])
+    fresh = points.modules(red=AT["red"])
+    points.learner(fresh, {"red": points.batch("red", 8)}).update(episodes=[1])
+    assert points.where(module) == points.where(fresh)
+    assert set(learner.get_state()["optimizers"]) == {"red"}
+
+
+def test_a_module_without_parameters_needs_no_optimiser(points):
+    module = MultiRLModule()
+    module.add_module("still", Fixed())
+    module.add_module("red", points.spec(*AT["red"]).build())
+    learner = points.learner(module, {"still": points.batch("still", 5), "red": points.batch("red", 5)})
+    assert learner.update(episodes=[1])["still"] == {"num_rows": 5, "num_minibatches": 0}
+    assert set(learner.get_state()["optimizers"]) == {"red"}
