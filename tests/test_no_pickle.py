@@ -79,6 +79,7 @@ from epibatch.algorithms import PPO, PPOConfig
 from epibatch.algorithms.policy import Policy
 from epibatch.cli import app
 from epibatch.core.checkpoints import Checkpointable, load_state, save_state
+from epibatch.core.rl_module import RLModule
 from epibatch.episodes import SingleAgentEpisode
 
 folder = Path(sys.argv[1])
@@ -112,6 +113,10 @@ parts = {
 for name, (one, other) in parts.items():
     other.restore_from_path(one.save_to_path(folder / name))
     loaded.append(name)
+for name in ("module", "modules"):
+    RLModule.from_checkpoint(folder / name)
+RLModule.from_checkpoint(folder / "modules" / "default_policy")
+loaded.append("built modules")
 for name, (one, other) in {"runner": (runner, twin.env_runner), "learner": (algo.learner, twin.learner)}.items():
     save_state(folder / name, one.get_state())
     other.set_state(load_state(folder / name))
@@ -160,7 +165,7 @@ def test_the_watch_sees_every_way_to_unpickle():
 def test_nothing_that_can_be_loaded_unpickles(tmp_path):
     result = in_a_process(LOADS, tmp_path)
     assert result["found"] == []
-    assert len(result["loaded"]) == 13
+    assert len(result["loaded"]) == 14
 
 
 # ------------------------------------------------------------------------------------------------- tampered files
