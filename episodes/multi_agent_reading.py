@@ -121,7 +121,7 @@ def _check_key(episode: MultiAgentGetters, key: str) -> None:
     records = [record for record in episode._agents.values() if record.segments]
     if any(key in record.extras or key in s.episode.extra_model_outputs for record in records for s in record.segments):
         return
-    if any(record.action is not NOTHING or len(record.segments[-1].steps) > 1 for record in records):
+    if any(record.action is not NOTHING or _stepped(record) or _keys(record) for record in records):
         raise UnknownNameError(
             explain(
                 f"episode {episode.id_}",
@@ -130,6 +130,10 @@ def _check_key(episode: MultiAgentGetters, key: str) -> None:
                 do=nearest(key, {name for record in records for name in _keys(record)}),
             )
         )
+
+
+def _stepped(record: AgentRecord) -> bool:
+    return any(len(segment.steps) > 1 for segment in record.segments)
 
 
 # -- which rows ----------------------------------------------------------------------------------
@@ -199,7 +203,9 @@ def _one(record: AgentRecord, request: Request, env_t: int) -> Any:
 
 
 def _many(record: AgentRecord, request: Request, steps: Any) -> Any:
-    """An agent's rows at several env steps, stacked; NOTHING if there are none and no fill."""
+    """An agent's rows at several env steps, stacked; NOTHING if there are none, and no fill or no env step."""
+    if not len(steps):
+        return NOTHING
     column = AgentColumn(record, request.name, request.key)
     if isinstance(steps, range) and steps.step == 1 and request.fill is None:
         return column.between(steps.start, steps.stop, request.one_hot)

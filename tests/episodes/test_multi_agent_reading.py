@@ -52,6 +52,25 @@ def test_an_output_of_a_first_pending_step_is_there() -> None:
         episode.get_extra_model_outputs("vv")
 
 
+def test_a_second_life_without_outputs_hides_no_misspelt_key() -> None:
+    episode = MultiAgentEpisode()
+    episode.add_env_reset(observations={"a": 0.0, "b": 0.0})
+    step = ({"a": 1.0}, {"a": 1}, {"a": 0.0})
+    episode.add_env_step(*step, terminateds={"a": True}, extra_model_outputs={"a": {"v": 1}})
+    episode.add_env_step({"a": 2.0}, {}, {})
+    assert as_lists(episode.get_extra_model_outputs("v")) == {"a": [1]}
+    with pytest.raises(UnknownNameError, match="did you mean 'v'"):
+        episode.get_extra_model_outputs("vv")
+
+
+@pytest.mark.parametrize("name", ["observations", "infos", "actions", "rewards"])
+def test_no_env_steps_are_no_rows_with_fill_and_without(name: str) -> None:
+    getter = getattr(turns(), f"get_{name}")
+    for indices in ([], slice(2, 2), slice(3, 1)):
+        assert getter(indices) == getter(indices, fill=0) == {}
+        assert getter(indices, return_list=True) == getter(indices, return_list=True, fill=0) == []
+
+
 @pytest.mark.parametrize("indices", [4, -5, [0, 4], [-5]])
 def test_env_steps_outside_the_chunk_are_refused(indices: Any) -> None:
     with pytest.raises(EpisodeIndexError, match="within 4 env steps"):
