@@ -151,7 +151,9 @@ def join_episode(episode: MultiAgentEpisode, other: Any) -> None:
         for segment in record.segments:
             live = mine.live
             if live is not None and live.episode.id_ == segment.episode.id_:
-                live.episode.concat_episode(segment.episode)
+                single = live.episode
+                single.concat_episode(segment.episode)
+                single.is_terminated, single.is_truncated = segment.episode.is_terminated, segment.episode.is_truncated
                 live.steps.extend(segment.steps[segment.episode.lookback + 1 :])
                 live.ended_at = segment.ended_at
             else:

@@ -39,6 +39,15 @@ def test_a_cut_keeps_the_lookback_that_is_asked_for_and_there(asked: int, kept: 
     ]
 
 
+def test_concatenating_keeps_both_flags_of_an_agent_that_ended_both_ways() -> None:
+    left = episode_of("a", "b")
+    right = left.cut()
+    right.add_env_step(**step_of("a", "b", terminateds={"a": True}, truncateds={"a": True}))
+    left.concat_episode(right)
+    single = left.agent_episodes["a"]
+    assert (single.is_terminated, single.is_truncated, left.is_done) == (True, True, False)
+
+
 def test_parts_own_their_rows_and_their_custom_data() -> None:
     episode = episode_of("a")
     episode.custom_data["x"] = [1]

@@ -70,6 +70,19 @@ def test_the_episode_ends_with_its_last_agent_cut_or_not() -> None:
         assert (one.is_terminated, one.is_truncated) == (False, True)
 
 
+def test_an_agent_may_end_both_ways_at_once() -> None:
+    """Nothing follows a termination, so that no observation is needed to estimate it from."""
+    episode = episode_of("a", "b")
+    step = step_of("b", terminateds={"a": True}, truncateds={"a": True})
+    step["actions"]["a"], step["rewards"]["a"] = 3, 0.25
+    episode.add_env_step(**step)
+    single = episode.agent_episodes["a"]
+    assert (single.is_terminated, single.is_truncated, episode.is_done) == (True, True, False)
+    assert (single.get_observations().tolist(), single.get_rewards().tolist()) == ([0, 0], [0.25])
+    episode.add_env_step(**step_of("b", truncateds={"b": True}))
+    assert (episode.is_terminated, episode.is_truncated) == (True, False)
+
+
 def test_a_newcomer_keeps_the_episode_going() -> None:
     episode = episode_of("a")
     step = step_of("a", terminateds={"a": True})
