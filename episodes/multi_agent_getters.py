@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from .agent_segment import AgentRecord
@@ -11,7 +12,7 @@ from .multi_agent_reading import Request, read, write
 __all__ = ["MultiAgentGetters"]
 
 
-class MultiAgentGetters:
+class MultiAgentGetters(ABC):
     """Getters and setters of the agents' columns, by env step or by each agent's own steps.
 
     Every getter takes an int (one row), a slice or a list of ints (stacked rows), or None (the whole chunk), and gives
@@ -29,8 +30,9 @@ class MultiAgentGetters:
     lookback: int
     _agents: dict[Any, AgentRecord]
 
+    @abstractmethod
     def __len__(self) -> int:
-        raise NotImplementedError
+        """Number of env steps in this chunk, lookback excluded."""
 
     def get_observations(
         self,
