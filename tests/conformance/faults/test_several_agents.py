@@ -106,6 +106,16 @@ def test_outputs_of_a_first_pending_step(library: Any) -> Any:
     return {agent: list(plain(rows)) for agent, rows in sorted(episode.get_extra_model_outputs("v").items())}
 
 
+@probe("O18", ours=[[{"x": 1}, {"x": 2}], {"kept": 1}], theirs=[[{}, {}], {}])
+def test_infos_and_custom_data_of_a_slice(library: Any) -> Any:
+    episode = library.MultiAgentEpisode(id_="game")
+    episode.add_env_reset(observations={"a": 0.0}, infos={"a": {"x": 1}})
+    episode.custom_data["kept"] = 1
+    episode.add_env_step(**step_of("a", infos={"a": {"x": 2}}))
+    part = episode[:1]
+    return [list(part.agent_episodes["a"].get_infos()), part.custom_data]
+
+
 @probe("O47", ours=[7.0, True], theirs=[1.0, False])
 def test_what_setters_index(library: Any) -> Any:
     """Agent b observes at env steps 1 and 2; its row at env step 1 is its own row 0."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from hypothesis import strategies as st
 
@@ -36,11 +37,58 @@ class Schedule:
         return float(sum(sum(step["rewards"].values()) for step in self.steps))
 
 
+VECTOR = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+SPACES: dict[str, dict[str, gym.Space[Any]]] = {
+    "vector": {"observations": VECTOR, "actions": gym.spaces.Discrete(4)},
+    "nested": {
+        "observations": gym.spaces.Dict({"v": VECTOR, "n": gym.spaces.Discrete(3)}),
+        "actions": gym.spaces.Discrete(4),
+    },
+    "none": {},
+}
+"""By kind of observations: the space of every agent's column."""
+
+
+def of_kind(schedule: Schedule, kind: str) -> Schedule:
+    """The schedule with another kind of observations: a key of `SPACES`."""
+    if kind != "nested":
+        return schedule
+
+    def nested(observations: dict[str, Any]) -> dict[str, Any]:
+        return {agent: {"v": row, "n": int(row[0]) % 3} for agent, row in observations.items()}
+
+    reset = {**schedule.reset, "observations": nested(schedule.reset["observations"])}
+    return Schedule(reset, [{**step, "observations": nested(step["observations"])} for step in schedule.steps])
+
+
+def by_agent(kind: str) -> dict[str, Any]:
+    """The spaces as keywords of an episode."""
+    return {f"{name[:-1]}_space": dict.fromkeys(AGENTS, space) for name, space in SPACES[kind].items()}
+
+
 _MOVES = {
     # state of the agent -> what it may be given: o(bservation), a(ction), r(eward), i(nfo), t(erminated), x (truncated)
     "unborn": ["", "o", "or", "r", "ot", "oi"],
-    "ready": ["", "oar", "oari", "a", "ar", "r", "oart", "oarx", "at", "art", "t", "x", "rt", "i"],
-    "pending": ["", "o", "or", "r", "ort", "ox", "t", "rt", "oi", "ri"],
+    "ready": [
+        "",
+        "oar",
+        "oari",
+        "a",
+        "ar",
+        "r",
+        "oart",
+        "oarx",
+        "oartx",
+        "at",
+        "art",
+        "artx",
+        "t",
+        "x",
+        "tx",
+        "rt",
+        "i",
+    ],
+    "pending": ["", "o", "or", "r", "ort", "ox", "otx", "t", "tx", "rt", "oi", "ri"],
     "dead": ["", "o", "or", "t"],
 }
 
@@ -131,16 +179,31 @@ def schedules(
         if born and all(state[agent] == "dead" for agent in born):
             return Schedule(reset, steps)
     if steps and draw(st.booleans()):
-        _end_all(draw(st.sampled_from(["terminateds", "truncateds"])), values, steps, state)
+        _end_all(draw(st.sampled_from(_ENDS)), values, steps, state)
     return Schedule(reset, steps)
 
 
-def _end_all(flags: str, values: _Values, steps: list[dict[str, Any]], state: dict[str, str]) -> None:
+def scripted(*moves: dict[str, str], reset: str = "ab") -> Schedule:
+    """A schedule by hand: each env step's moves by agent, in the letters of `_MOVES`."""
+    values, steps = _Values(0), []
+    observations = {agent: values.observation() for agent in reset}
+    for by_agent_ in moves:
+        steps.append(empty_step())
+        for agent, move in by_agent_.items():
+            _entry(values, agent, move, steps[-1])
+    return Schedule({"observations": observations, "infos": {agent: {"reset": 1} for agent in reset}}, steps)
+
+
+_ENDS = (("terminateds",), ("truncateds",), ("terminateds", "truncateds"))
+
+
+def _end_all(flags: tuple[str, ...], values: _Values, steps: list[dict[str, Any]], state: dict[str, str]) -> None:
     """One more env step, which ends all; what is truncated needs an observation."""
     step = empty_step()
-    step[flags]["__all__"] = True
+    for name in flags:
+        step[name]["__all__"] = True
     for agent, its in state.items():
-        if its == "pending" and flags == "truncateds":
+        if its == "pending" and flags == ("truncateds",):
             _entry(values, agent, "or", step)
         elif its == "pending":
             _entry(values, agent, "r", step)

@@ -124,6 +124,8 @@ class FaultyAgents(SlowAgents):
             self.infos[agent] = {**self.infos.get(agent, {}), **step["infos"].get(agent, {})}
             self.observe(agent, step["observations"][agent])
         elif ends and agent in self.open:
+            if flags[1] and listed("ended-both-ways"):
+                raise Refused
             self.infos[agent] = life["infos"][-1]
             self.observe(agent, life["obs"][-1])
             if listed("O52"):
