@@ -58,7 +58,7 @@ class ActingCall:
     """One vector step, as data.
 
     Attributes:
-        chunks: the running episodes.
+        chunks: the episodes, one per environment; those that just ended are among them, as in RLlib's runner.
         layout: of the module's recurrent state, a name in `STATES`.
         users: names of users' pieces in front of the env-to-module pipeline.
         explore: as in the pipelines' calls.
@@ -167,7 +167,7 @@ def counted_from_zero(space: Any) -> Any:
 def acting_calls(draw: st.DrawFn, **fixed: Any) -> ActingCall:
     """Vector steps of 1 to 6 environments."""
     layout = draw(st.sampled_from(["", "", *STATES]))
-    chunks = draw(chunk_lists((draw(spaces), draw(action_spaces)), layout, ongoing=True, unique=True))
+    chunks = draw(chunk_lists((draw(spaces), draw(action_spaces)), layout, unique=True))
     drawn = {
         "users": tuple(draw(st.lists(st.sampled_from(sorted(ACTING)), max_size=2, unique=True))),
         "explore": draw(st.sampled_from([False, False, True, None])),

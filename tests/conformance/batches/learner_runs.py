@@ -135,9 +135,9 @@ def learner_calls(draw: st.DrawFn, ppo: bool, *, alone: bool = False, **fixed: A
         **fixed: fields that are not drawn.
     """
     layout = draw(st.sampled_from(["", "", *STATES]))
-    fewest = 1 if alone else draw(st.sampled_from([1, 1, 1, 0]))
+    fewest = draw(st.sampled_from([1, 1, 1, 0]))
     own_spaces = draw(spaces), draw(spaces)
-    chunks = draw(chunk_lists(own_spaces, layout, fewest=fewest, unique=alone, objects=not alone))
+    chunks = draw(chunk_lists(own_spaces, layout, fewest=fewest))
     front = draw(st.lists(st.sampled_from(sorted(LEARNER)), max_size=2, unique=True))
     places = ("BatchIndividualItems", "NumpyToTensor")
     drawn = {

@@ -56,6 +56,8 @@ OTHERS = {
     "Dict": (gym.spaces.Dict({"x": BOX}), [{"x": np.array([1], np.float32)}, {"x": np.array([2], np.float32)}]),
     "Tuple": (gym.spaces.Tuple([BOX]), [(np.array([1], np.float32),), (np.array([2], np.float32),)]),
     "uint8": (gym.spaces.Box(0, 255, (1,), np.uint8), [np.array([1], np.uint8), np.array([2], np.uint8)]),
+    "int8": (gym.spaces.Box(-9, 9, (1,), np.int8), [np.array([1], np.int8), np.array([2], np.int8)]),
+    "MultiBinary": (gym.spaces.MultiBinary(1), [np.array([0], np.int8), np.array([1], np.int8)]),
 }
 
 
@@ -66,12 +68,16 @@ OTHERS = {
         "Dict": [{"x": [0.0]}, {"x": [0.7071]}],
         "Tuple": [([0.0],), ([0.7071],)],
         "uint8": [[0.0], [0.7071]],
+        "int8": [[0.0], [0.7071]],
+        "MultiBinary": [[0], [1]],
     },
     theirs={
         "Discrete": Raises(TypeError, "Use \\(\\) not None as shape arguments"),
         "Dict": Raises(TypeError, "expected a sequence of integers or a single integer"),
         "Tuple": Raises(TypeError, "only integer scalar arrays can be converted"),
         "uint8": Raises(ValueError, "Box low is out of bounds of the dtype range, low=-10.0"),
+        "int8": [[0], [0]],
+        "MultiBinary": [[0], [0]],
     },
 )
 def test_filters_take_every_space(library: Any) -> Any:
@@ -87,6 +93,12 @@ def test_filters_take_every_space(library: Any) -> Any:
 def test_a_filter_without_statistics(library: Any) -> Any:
     piece = wired(library.env_to_module.MeanStdFilter(update_stats=False), BOX)
     return plain(filtered(library, piece, [np.array([3.0], np.float32), np.array([-0.5], np.float32)]))
+
+
+@probe("O50", ours=[[3.0]], theirs=[[10.0]])
+def test_a_filter_that_only_divides(library: Any) -> Any:
+    piece = wired(library.env_to_module.MeanStdFilter(de_mean_to_zero=False), BOX)
+    return plain(filtered(library, piece, [np.array([3.0], np.float32)]))
 
 
 @probe("O50", ours=None, theirs=Raises(ValueError, "only be changed when `update_stats` was set to False"))
@@ -108,6 +120,13 @@ def with_history(library: Any, actions: gym.Space[Any], taken: list[Any], **sett
 def test_previous_actions_of_a_box(library: Any) -> Any:
     _, observation = with_history(library, gym.spaces.Box(-1, 1, (2,)), [np.array([0.5, -0.5], np.float32)])
     return plain(observation["prev_n_actions"])
+
+
+@probe("O26", ours=["_orig_obs", "prev_n_rewards"], theirs=["_orig_obs", "prev_n_actions", "prev_n_rewards"])
+def test_the_space_of_no_previous_actions(library: Any) -> Any:
+    piece, observation = with_history(library, DISCRETE, [1], n_prev_actions=0)
+    assert sorted(observation) == ["_orig_obs", "prev_n_rewards"]
+    return sorted(piece.observation_space)
 
 
 @probe(

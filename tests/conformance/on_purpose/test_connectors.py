@@ -93,6 +93,12 @@ def test_an_observation_that_is_no_number(library: Any) -> Any:
     return [[str(float(x)) for x in row] for row in shown]
 
 
+@probe("filter-no-limit", ours=[[0.0], [0.7071]], theirs=Raises(TypeError, "bad operand type for unary -"))
+def test_a_filter_without_a_limit(library: Any) -> Any:
+    piece = wired(library.env_to_module.MeanStdFilter(clip_by_value=None), BOX)
+    return rounded(filtered(library, piece, [np.array([x], np.float32) for x in (1.0, 2.0)]))
+
+
 @probe("acting-rewards", ours=Raises(EpisodeStateError, "overwriting rewards while acting"), theirs=[4.0, 2.0])
 def test_shaping_rewards_while_acting(library: Any) -> Any:
     def double(piece: Any, batch: Any, episodes: Any) -> None:

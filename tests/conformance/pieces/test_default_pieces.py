@@ -8,7 +8,7 @@ from batches.learner_runs import learner_calls
 from oracle.cases import random_cases
 
 
-@random_cases(call=learner_calls(False, alone=True, numpy=True, front=(), columns=(), batched=()))
+@random_cases(call=learner_calls(False, front=(), columns=(), batched=()))
 def test_pieces_of_a_learner_pipeline(call):
     hold_learner(call, ("alone",))
 

@@ -36,5 +36,7 @@ def test_every_piece_with_a_counterpart_is_held_beside_it() -> None:
 
 
 def test_those_by_themselves_have_their_property() -> None:
-    text = Path(__file__).with_name("test_observation_pieces.py").read_text(encoding="utf-8")
-    assert all(f'"{name}' in text or f".{name}" in text for name in BY_THEMSELVES)
+    here = Path(__file__)
+    others = [path for path in here.parent.glob("test_*.py") if path != here]
+    text = "".join(path.read_text(encoding="utf-8") for path in others)
+    assert all(f', "{name}"' in text or f".{name}" in text for name in BY_THEMSELVES)

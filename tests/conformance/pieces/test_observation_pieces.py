@@ -7,10 +7,11 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import pytest
 from hypothesis import strategies as st
 
 from batches.chunks import BatchChunk, build_all, chunk_lists, in_a_block
+from batches.flat import flat, parts
+from batches.playing import CHOICE, Playing
 from batches.snapshots import column_of, flat_mismatches, snapshot
 from batches.stages import snapshot_keys
 from epibatch.core.errors import LookbackError
@@ -18,20 +19,13 @@ from oracle.cases import random_cases
 from oracle.compare import outcome, settle
 from oracle.differences import difference
 from oracle.libraries import BOTH, EPIBATCH, RLLIB, Library
-from oracle.spaces import rows, spaces
+from oracle.spaces import spaces
 
-CHOICE = gym.spaces.Discrete(3)
 IMAGES = st.builds(
     lambda shape, dtype: gym.spaces.Box(0, 200, (*shape, 1), dtype),
     st.tuples(st.integers(1, 3), st.integers(1, 3)),
     st.sampled_from([np.uint8, np.float32]),
 )
-
-
-def piece(library: Library, name: str, spaces_: Any, **settings: Any) -> Any:
-    made = getattr(library.env_to_module, name)(**settings)
-    made.input_action_space, made.input_observation_space = spaces_[1], spaces_[0]
-    return made
 
 
 # ------------------------------------------------------------------------------------- frame stacks
@@ -79,65 +73,6 @@ def test_frame_stacking(data, frames, learner):
         settle(theirs, ours, Stacking(chunks, frames, learner), flat_mismatches)
 
 
-# ---------------------------------------------------------------------------- filters and histories
-@dataclass(frozen=True)
-class Playing:
-    """One environment that plays a few episodes, the piece called behind every step."""
-
-    space: Any
-    lengths: tuple[int, ...]
-    seed: int
-
-    def shown(self, library: Library, made: Any) -> list[Any]:
-        """The newest observation behind each call."""
-        rng, out = np.random.default_rng(self.seed), []
-        for length in self.lengths:
-            observations, actions = rows(self.space, rng, length + 1), rows(CHOICE, rng, length)
-            episode = library.SingleAgentEpisode(observation_space=self.space, action_space=CHOICE)
-            for step, observation in enumerate(observations):
-                if step:
-                    episode.add_env_step(observation, actions[step - 1], float(rng.integers(-9, 9)) / 4)
-                else:
-                    episode.add_env_reset(observation)
-                made(rl_module=None, batch={}, episodes=[episode])
-                out.append(episode.get_observations(-1))
-        return out
-
-
-plays = st.builds(
-    Playing,
-    st.builds(lambda size: gym.spaces.Box(-np.inf, np.inf, (size,), np.float32), st.integers(1, 3)),
-    st.lists(st.integers(0, 8), min_size=1, max_size=4).map(tuple),
-    st.integers(0, 1000),
-)
-
-
-@random_cases(
-    play=plays,
-    settings=st.sampled_from([{}, {"clip_by_value": 0.7}, {"de_std_to_one": False}]),
-    halfway=st.booleans(),
-)
-def test_mean_std_filter(play, settings, halfway):
-    shown, pieces = [], []
-    for library in BOTH:
-        made = piece(library, "MeanStdFilter", (play.space, CHOICE), **settings)
-        out = play.shown(library, made)
-        if halfway:  # a twin that takes over the state, frozen, goes on from there
-            twin = piece(library, "MeanStdFilter", (play.space, CHOICE), update_stats=False, **settings)
-            twin.set_state(made.get_state())
-            if sum(play.lengths) + len(play.lengths) > 1:
-                out += Playing(play.space, (2,), play.seed + 1).shown(library, twin)
-        shown.append(out)
-        pieces.append(made)
-    assert [row.dtype for row in shown[0]] == [row.dtype for row in shown[1]]
-    np.testing.assert_allclose(np.array(shown[1]), np.array(shown[0]), rtol=1e-4, atol=1e-4)
-    assert pieces[0].observation_space == pieces[1].observation_space
-    stats, state = pieces[0]._filters[None].running_stats, pieces[1].get_state()["since"]
-    assert state["count"] == stats.num_pushes
-    np.testing.assert_allclose(state["mean"], stats.mean_array, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(state["squares"], stats.sum_sq_diff_array, rtol=1e-9, atol=1e-12)
-
-
 # -------------------------------------------------------------------------------- flat observations
 @dataclass(frozen=True)
 class Flattening:
@@ -155,21 +90,6 @@ class Flattening:
             own.dtype == np.float32 and np.array_equal(own, row.astype(np.float32))
             for own, row in zip(newest, expected)
         )
-
-
-def flat(space: Any, value: Any, removed: Any = ()) -> Any:
-    """A member of a space as one vector."""
-    if isinstance(space, gym.spaces.Dict):
-        kept = [key for key in sorted(space.spaces) if key not in removed]
-        return np.concatenate([flat(space[key], value[key]) for key in kept])
-    if isinstance(space, gym.spaces.Tuple):
-        return np.concatenate([flat(own, part) for own, part in zip(space.spaces, value)])
-    if isinstance(space, gym.spaces.Discrete):
-        return np.arange(space.start, space.start + space.n) == value
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        counts, numbers = np.ravel(space.nvec), np.ravel(value)
-        return np.concatenate([np.arange(n) == number for n, number in zip(counts, numbers)])
-    return np.ravel(value)
 
 
 @difference("O44", Flattening)
@@ -197,15 +117,6 @@ def one_hots_of_matrices(situation: Flattening, mismatch: Any) -> bool:
     )
 
 
-def parts(space: Any, kind: type) -> list[Any]:
-    """The parts of a space that are of one kind."""
-    if isinstance(space, gym.spaces.Dict):
-        return [own for part in space.spaces.values() for own in parts(part, kind)]
-    if isinstance(space, gym.spaces.Tuple):
-        return [own for part in space.spaces for own in parts(part, kind)]
-    return [space] if isinstance(space, kind) else []
-
-
 @random_cases(space=spaces, lengths=st.lists(st.integers(0, 3), min_size=1, max_size=2), seed=st.integers(0, 99))
 def test_flatten_observations(space, lengths, seed):
     removed = None
@@ -220,50 +131,3 @@ def test_flatten_observations(space, lengths, seed):
 
     theirs, ours = (outcome(lambda library=library: run(library)) for library in BOTH)
     settle(theirs, ours, Flattening(space, Playing(space, tuple(lengths), seed), removed), flat_mismatches)
-
-
-def test_the_first_merge_of_filters() -> None:
-    """RLlib's first merge is exact; its later ones are not (O1)."""
-    space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
-
-    def shown(library: Library, made: Any, row: float) -> Any:
-        episode = library.SingleAgentEpisode(observation_space=space)
-        episode.add_env_reset(np.array([row]))
-        made(rl_module=None, batch={}, episodes=[episode])
-        return episode.get_observations(-1)[0]
-
-    for library in BOTH:
-        runners = [piece(library, "MeanStdFilter", (space, CHOICE)) for _ in range(2)]
-        for made, values in zip(runners, [[1.0, 2.0, 3.0], [10.0, 20.0]]):
-            for value in values:
-                shown(library, made, value)
-        merger = piece(library, "MeanStdFilter", (space, CHOICE))
-        merger.set_state(merger.merge_states([made.get_state() for made in runners]))
-        frozen = piece(library, "MeanStdFilter", (space, CHOICE), update_stats=False)
-        frozen.set_state(merger.get_state())
-        expected = (9.0 - 7.2) / np.std([1, 2, 3, 10, 20], ddof=1)
-        assert shown(library, frozen, 9.0) == pytest.approx(expected, rel=1e-5)
-
-
-@difference("O26", Playing)
-def actions_and_rewards_as_declared(situation: Playing, mismatch: Any) -> bool:
-    """RLlib's actions have an axis too many and its rewards 64 bits; epibatch's fit the declared space."""
-    theirs, ours = np.asarray(mismatch.theirs), np.asarray(mismatch.ours)
-    return (
-        mismatch.path[-1] in ("prev_n_actions", "prev_n_rewards")
-        and ours.dtype == np.float32
-        and ours.ndim == 1
-        and np.array_equal(np.ravel(theirs).astype(np.float32), ours)
-    )
-
-
-@random_cases(play=plays, actions=st.integers(1, 4), rewards=st.integers(1, 4))
-def test_prev_actions_prev_rewards(play, actions, rewards):
-    made = [
-        piece(library, "PrevActionsPrevRewards", (play.space, CHOICE), n_prev_actions=actions, n_prev_rewards=rewards)
-        for library in BOTH
-    ]
-    theirs, ours = (outcome(lambda i=i, own=own: play.shown(BOTH[i], own)) for i, own in enumerate(made))
-    settle(theirs, ours, play)
-    if not theirs.kind:
-        assert made[0].observation_space == made[1].observation_space

@@ -1,0 +1,232 @@
+"""`MeanStdFilter` beside RLlib's for random spaces, and beside statistics that are worked out anew for every row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from batches.playing import CHOICE, Playing, piece, played_lengths
+from batches.snapshots import Flat, column_of, flat_mismatches, snapshot
+from oracle.cases import random_cases
+from oracle.columns import each, space_struct, stack, unstack
+from oracle.compare import Mismatch, outcome, settle
+from oracle.differences import difference
+from oracle.libraries import BOTH, EPIBATCH, RLLIB, Library
+from oracle.spaces import boxes, spaces
+
+SETTINGS = ({}, {}, {"clip_by_value": 0.7}, {"de_std_to_one": False}, {"de_mean_to_zero": False},
+            {"clip_by_value": None}, {"update_stats": False})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Filtering:
+    """Episodes that a filter is shown, and those that a frozen twin is shown with the state it leaves.
+
+    Attributes:
+        ours: what epibatch gave, as a snapshot.
+    """
+
+    play: Playing
+    settings: dict[str, Any]
+    twin: Playing | None
+    ours: Any = field(default=None, repr=False)
+
+    @property
+    def floats(self) -> bool:
+        """Whether an observation is a Box of floats, the one kind that RLlib filters as it says."""
+        return isinstance(self.play.space, gym.spaces.Box) and self.play.space.dtype.kind == "f"
+
+    def run(self, library: Library, recorded: bool = False) -> Any:
+        """What both give, their space, and the statistics of the first."""
+
+        def shown(play: Playing, made: Any) -> list[Any]:
+            return play.recorded(made) if recorded else play.shown(library, made)
+
+        spaces_ = self.play.space, CHOICE
+        made = piece(library, "MeanStdFilter", spaces_, **self.settings)
+        out: dict[str, Any] = {"shown": shown(self.play, made), "space": repr(made.observation_space)}
+        if self.floats:
+            out |= statistics(library, made)
+        if self.twin:
+            twin = piece(library, "MeanStdFilter", spaces_, **{**self.settings, "update_stats": False})
+            twin.set_state(made.get_state())
+            out["twin"] = shown(self.twin, twin)
+        return snapshot(out)
+
+    def expected(self, column: str, *, theirs: bool = False) -> Flat:
+        """What either library should show, from the observations themselves.
+
+        Args:
+            column: `shown`, or `twin` for the frozen one.
+            theirs: divide by next to nothing where nothing has varied, filter flags too, keep integers' types.
+        """
+        untouched: list[Any] = self.play.shown(EPIBATCH, lambda **call: None)
+        known = [*range(1, len(untouched) + 1)] if self.settings.get("update_stats", True) else [0] * len(untouched)
+        if column == "twin":
+            assert self.twin is not None
+            later = self.twin.shown(EPIBATCH, lambda **call: None)
+            untouched, known = untouched + later, known + [known[-1]] * len(later)
+
+        def filtered(space: Any, values: Any) -> Any:
+            if not isinstance(space, (gym.spaces.Box, gym.spaces.MultiBinary) if theirs else gym.spaces.Box):
+                return values
+            all_ = values.astype(np.float64)
+            made = [self._row(own, all_[:count], theirs) for own, count in zip(all_, known)]
+            return np.array(made).astype(space.dtype if space.dtype.kind == "f" else np.float32)
+
+        made = unstack(each(filtered, space_struct(self.play.space), stack(untouched)))
+        return column_of(snapshot({column: made[-len(later) :] if column == "twin" else made}), column)
+
+    def _row(self, row: Any, seen: Any, theirs: bool) -> Any:
+        """One row, by the mean and deviation of all that was counted."""
+        limit = self.settings.get("clip_by_value", 10.0)
+        if not len(seen) and not theirs:
+            return row
+        mean = seen.mean(0) if len(seen) else np.zeros_like(row)
+        deviation = seen.std(0, ddof=1) if len(seen) > 1 else np.zeros_like(row)
+        varied = theirs or (seen.max(0) > seen.min(0))
+        if self.settings.get("de_mean_to_zero", True):
+            row = row - mean
+        if self.settings.get("de_std_to_one", True):
+            row = row / np.where(varied, deviation + 1e-6, 1.0)
+        return row if limit is None else np.clip(row, -limit, limit)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether ours shows what it should, in spaces that say so."""
+        limit = self.settings.get("clip_by_value", 10.0)
+        limit = np.inf if limit is None else limit
+
+        def filtered(space: Any) -> Any:
+            if isinstance(space, gym.spaces.Dict):
+                return gym.spaces.Dict({key: filtered(own) for key, own in space.spaces.items()})
+            if isinstance(space, gym.spaces.Tuple):
+                return gym.spaces.Tuple([filtered(own) for own in space.spaces])
+            if not isinstance(space, gym.spaces.Box):
+                return space
+            return gym.spaces.Box(-limit, limit, space.shape, space.dtype.type if space.dtype.kind == "f" else "f4")
+
+        columns = ["shown", "twin"] if self.twin else ["shown"]
+        space = column_of(self.ours, "space")
+        return space == {(): repr(filtered(self.play.space))} and all(
+            close(column_of(self.ours, name), self.expected(name)) for name in columns
+        )
+
+
+def statistics(library: Library, made: Any) -> dict[str, Any]:
+    """What a filter of one Box knows."""
+    if library is RLLIB:
+        known = made._filters[None].running_stats
+        return {"count": known.num_pushes, "mean": known.mean_array.ravel(), "squares": known.sum_sq_diff_array.ravel()}
+    known = made.get_state()["since"]
+    return {name: known[name] for name in ("count", "mean", "squares")}
+
+
+def close(one: Flat, other: Flat) -> bool:
+    """Whether rows are alike up to the rounding that both libraries do.
+
+    RLlib rounds the variance, its root and the root plus 1e-6 to float32, which moves what is divided by them by up to
+    2.5 * 2**-24 of itself; either side may round the result down or up. What should be 0 is 0 up to float64's rounding,
+    divided by 1e-6.
+    """
+
+    def near(a: Any, b: Any) -> bool:
+        a, b = np.asarray(a), np.asarray(b)
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return False
+        tolerance = {2: (2.0**-10, 2.0**-24), 4: (5 * 2.0**-24, 1e-9), 8: (3 * 2.0**-24, 1e-9)}
+        rtol, atol = tolerance[a.dtype.itemsize] if a.dtype.kind == "f" else (0, 0)
+        return np.allclose(a.astype(np.float64), b.astype(np.float64), rtol=rtol, atol=atol)
+
+    return list(one) == list(other) and all(near(own, other[path]) for path, own in one.items())
+
+
+def compared(theirs: Flat, ours: Flat) -> list[Mismatch]:
+    """The columns that differ by more than rounding; statistics are sums of up to 21 numbers in float64."""
+    found = []
+    for mismatch in flat_mismatches(theirs, ours):
+        name, value = mismatch.path[-1], mismatch.kind == "value"
+        if value and name in ("shown", "twin") and close(mismatch.theirs, mismatch.ours):
+            continue
+        if value and name in ("mean", "squares") and np.allclose(mismatch.theirs[()], mismatch.ours[()], 1e-14, 1e-14):
+            continue
+        found.append(mismatch)
+    return found
+
+
+@difference("O61", Filtering)
+def other_than_boxes_of_floats(situation: Filtering, mismatch: Mismatch) -> bool:
+    """RLlib fails on all but single Boxes and flags, and cuts what it makes of integers to whole numbers."""
+    if situation.floats or not situation.is_right:
+        return False
+    if mismatch.kind == "error":
+        return isinstance(mismatch.theirs, (TypeError, ValueError, AssertionError))
+    if mismatch.path[-1] == "space":
+        return mismatch.kind == "value"
+    theirs, expected = mismatch.theirs, situation.expected(mismatch.path[-1], theirs=True)
+    return list(theirs) == list(expected) and all(
+        np.asarray(own).dtype == situation.play.space.dtype and is_cut(np.asarray(own, np.float64), expected[path])
+        for path, own in theirs.items()
+    )
+
+
+def is_cut(whole: Any, number: Any) -> bool:
+    """Whether whole numbers are what is left of others without their fractions."""
+    number = np.asarray(number, np.float64)
+    return bool((np.abs(number - whole) < 1 + 1e-5).all() and (np.abs(whole) <= np.abs(number) + 1e-5).all())
+
+
+@difference("O50", Filtering)
+def entries_that_have_not_varied(situation: Filtering, mismatch: Mismatch) -> bool:
+    """RLlib divides by 1e-6 what has not varied yet, or was not counted; here it is shifted only, or stays."""
+    if not situation.floats or mismatch.kind != "value" or mismatch.path[-1] not in ("shown", "twin"):
+        return False
+    return situation.is_right and close(mismatch.theirs, situation.expected(mismatch.path[-1], theirs=True))
+
+
+@difference("filter-no-limit", Filtering)
+def no_limit(situation: Filtering, mismatch: Mismatch) -> bool:
+    """With `clip_by_value=None` RLlib has no space; here the space has no bounds."""
+    unlimited = situation.settings.get("clip_by_value", 10.0) is None
+    return unlimited and mismatch.kind == "error" and isinstance(mismatch.theirs, TypeError) and situation.is_right
+
+
+plays = st.builds(Playing, st.one_of(boxes(), boxes(), spaces), played_lengths, st.integers(0, 1000))
+
+
+@random_cases(play=plays, settings=st.sampled_from(SETTINGS), later=st.sampled_from([None, (0,), (2,)]))
+def test_mean_std_filter(play, settings, later):
+    twin = later and Playing(play.space, later, play.seed + 1)
+    situation = Filtering(play, settings, twin)
+    theirs = outcome(lambda: situation.run(RLLIB))
+    for recorded in (False, True):
+        ours = outcome(lambda recorded=recorded: situation.run(EPIBATCH, recorded))
+        settle(theirs, ours, Filtering(play, settings, twin, ours.value or {}), compared)
+
+
+def test_the_first_merge_of_filters() -> None:
+    """RLlib's first merge is exact; its later ones are not (O1)."""
+    space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+
+    def shown(library: Library, made: Any, row: float) -> Any:
+        episode = library.SingleAgentEpisode(observation_space=space)
+        episode.add_env_reset(np.array([row]))
+        made(rl_module=None, batch={}, episodes=[episode])
+        return episode.get_observations(-1)[0]
+
+    for library in BOTH:
+        runners = [piece(library, "MeanStdFilter", (space, CHOICE)) for _ in range(2)]
+        for made, values in zip(runners, [[1.0, 2.0, 3.0], [10.0, 20.0]]):
+            for value in values:
+                shown(library, made, value)
+        merger = piece(library, "MeanStdFilter", (space, CHOICE))
+        merger.set_state(merger.merge_states([made.get_state() for made in runners]))
+        frozen = piece(library, "MeanStdFilter", (space, CHOICE), update_stats=False)
+        frozen.set_state(merger.get_state())
+        expected = (9.0 - 7.2) / np.std([1, 2, 3, 10, 20], ddof=1)
+        assert shown(library, frozen, 9.0) == pytest.approx(expected, rel=1e-5)
