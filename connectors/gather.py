@@ -129,6 +129,8 @@ def _from_list(call: Call, name: str, plus_one: bool) -> Any:
     more = int(plus_one and not repeat)
     form, parts, shape, regular = None, [], None, True
     for buffer, length in zip(_buffers(call.lengthened or call.episodes, name), call.lengths.tolist()):
+        if not length + more:
+            continue  # a column without rows need not know its form
         rows = buffer.rows(0, length + more)
         own = [leaf.shape[1:] for leaf in rows]
         if shape is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from batches import acting_runs, learner_runs
+from batches import alone_differences as _  # noqa: F401  # its explanations are registered
 from batches.acting_differences import ActingSituation, both_pipelines
 from batches.learner_differences import LearnerSituation
 from batches.stages import Record, record_mismatches

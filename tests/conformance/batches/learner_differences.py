@@ -33,6 +33,7 @@ class LearnerSituation:
     ours: Record | None = field(default=None, repr=False)
     theirs: Record | None = field(default=None, repr=False)
     memory: list[Record] = field(default_factory=list, repr=False)
+    verdicts: list[bool] = field(default_factory=list, repr=False)
 
     @property
     def mended(self) -> list[Record]:

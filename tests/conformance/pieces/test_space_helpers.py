@@ -14,10 +14,8 @@ from batches.snapshots import flat_mismatches, snapshot
 from oracle.cases import random_cases
 from oracle.compare import outcome, settle
 from oracle.libraries import BOTH, RLLIB, Library
-from oracle.spaces import boxes, discretes, multi_binaries, nested, rows, spaces
+from oracle.spaces import boxes, discretes, multi_binaries, multi_discretes, nested, rows, spaces
 
-vectors = st.lists(st.integers(1, 4), min_size=1, max_size=3).map(gym.spaces.MultiDiscrete)
-plain_spaces = nested(st.one_of(boxes(), discretes, vectors, multi_binaries))
 seeds = st.integers(0, 1000)
 
 
@@ -57,7 +55,7 @@ def test_flatten_to_single_ndarray(space, seed):
 
 
 @random_cases(
-    space=plain_spaces,
+    space=spaces,
     size=st.integers(0, 4),
     time=st.sampled_from([None, 1, 3]),
     major=st.booleans(),
@@ -90,12 +88,12 @@ def test_one_hot(shape, depth, values, seed):
 
 bounded = st.builds(
     lambda bounds, size: gym.spaces.Box(*bounds, (size,), np.float32),
-    st.sampled_from([(-2.0, 4.0), (0.0, 1.0), (-1.0, 1.0)]),
+    st.sampled_from([(-2.0, 4.0), (0.0, 1.0), (-1.0, 1.0), (-np.inf, np.inf), (0.0, np.inf), (-np.inf, 1.0)]),
     st.integers(1, 3),
 )
 
 
-@random_cases(space=nested(st.one_of(bounded, discretes, vectors)), seed=seeds)
+@random_cases(space=nested(st.one_of(bounded, boxes(), discretes, multi_discretes, multi_binaries)), seed=seeds)
 def test_scaling_actions(space, seed):
     rng = np.random.default_rng(seed)
 

@@ -8,6 +8,7 @@ import pytest
 
 from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, AddObservationsFromEpisodesToBatch
 from epibatch.core.errors import EpibatchError
+from epibatch.episodes import SingleAgentEpisode
 
 
 def pieces():
@@ -119,3 +120,21 @@ def test_outputs_that_are_no_numbers_stay_objects(lab):
 def test_by_itself_it_says_that_no_episode_has_a_step(lab):
     with pytest.raises(EpibatchError, match=r"column 'actions'[\s\S]*leave out episodes without steps"):
         AddColumnsFromEpisodesToTrainBatch()(batch={}, episodes=[lab.episode("a", 0)])
+
+
+def test_an_episode_without_steps_needs_no_outputs_where_the_piece_is_called_by_itself():
+    """A learner pipeline refuses it; by itself the piece goes by the others."""
+    begun = SingleAgentEpisode(id_="b", observations=[0], extra_model_outputs={"x": []})
+    rows = [np.array([t, 1.0], np.float32) for t in range(2)]
+    played = SingleAgentEpisode(
+        id_="a",
+        observations=[0, 1, 2],
+        actions=[0, 1],
+        rewards=[0.5, 1.5],
+        extra_model_outputs={"x": rows},
+        len_lookback_buffer=0,
+    )
+    for episodes in ([played, begun], [begun, played]):
+        batch = AddColumnsFromEpisodesToTrainBatch()(rl_module=None, batch={}, episodes=episodes)
+        assert np.concatenate(batch["x"]["a",]).tolist() == [[0.0, 1.0], [1.0, 1.0]]
+        assert batch["x"]["b",] == []
