@@ -96,6 +96,12 @@ def test_half_bounded_boxes_are_clipped(library: Any) -> Any:
     return plain(acted(library, default_pieces(library), {"actions": actions}, space)["actions_for_env"])
 
 
+@probe("O44", ours=[0.5, 2.0], theirs=[-1.0, -1.0])
+def test_half_bounded_boxes_are_not_normalised(library: Any) -> Any:
+    helpers = library.module("utils.spaces.space_utils" if library.name == "RLlib" else "core.spaces")
+    return plain(helpers.normalize_action(np.array([0.5, 2.0], np.float32), gym.spaces.Box(0, np.inf, (2,))))
+
+
 @probe("O44", ours=[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], theirs=Raises(AssertionError, r"max. index of `x` \(5\)"))
 def test_one_hot_of_a_discrete_space_with_a_start(library: Any) -> Any:
     buffer = library.InfiniteLookbackBuffer(data=[5, 6], space=gym.spaces.Discrete(3, start=5))
