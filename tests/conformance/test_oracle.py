@@ -35,6 +35,8 @@ ARRAY = np.array([1.0, np.nan], np.float32)
         (torch.zeros(2), np.zeros(2, np.float32), "type", ()),
         ("a", "b", "value", ()),
         (None, 0, "value", ()),
+        (0.0, -0.0, "value", ()),
+        (np.array([1.0, 0.0]), np.array([1.0, -0.0]), "value", ()),
     ],
 )
 def test_mismatches(theirs, ours, kind, path):

@@ -44,6 +44,7 @@ EXAMPLES = {
     "more rows than indices": ("set-arrays", FLAT, Write(1, [0, 1], more=1, stacked=True)),
     "a NumPy integer": ("O20", FLAT, Write(1, np.int64(0))),
     "integers in the place of all fractions": ("column-types", FLAT, Write(1, None, dtype="int64")),
+    "an output that is not there": ("argument-errors", FLAT, Write(3, None)),
     "no rows": ("O59", FLAT, Write(1, slice(2, 2), stacked=True)),
 }
 

@@ -1,9 +1,11 @@
 """Default pipelines with one stage of the other library give the batches of their own library.
 
-What the stages themselves give differently is listed here by column; there the batch is that of the stage's library.
+Where a stage differs on purpose the batch has what the pipeline of the stage's library has there, by a row of the page.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 import gymnasium as gym
 import numpy as np
@@ -13,9 +15,10 @@ from hypothesis import strategies as st
 from epibatch.core.structs import map_struct, stack_rows
 from epibatch.interop.rllib import from_rllib_piece, to_rllib_piece
 from oracle.cases import random_cases
-from oracle.compare import mismatches
+from oracle.compare import Mismatch, Outcome, mismatches, outcome, settle
+from oracle.differences import difference
 from oracle.episodes import chunks, seeds
-from oracle.libraries import EPIBATCH, RLLIB
+from oracle.libraries import EPIBATCH, RLLIB, Library
 from oracle.modules import build_module
 
 LEARNER = (
@@ -44,14 +47,6 @@ TO_ENV = (
     "ListifyDataForVectorEnv",
 )
 BOTH_SIDES = {"AddObservationsFromEpisodesToBatch", "AddTimeDimToBatchAndZeroPad", "AddStatesFromEpisodesToBatch"}
-THE_STAGES_OWN = {
-    "AddTimeDimToBatchAndZeroPad": {"seq_lens"},  # O29
-    "GeneralAdvantageEstimation": {"advantages", "value_targets"},  # O28, and the order of float operations
-}
-INTEGERS = {
-    RLLIB: lambda rows: rows.astype(np.int64) if rows.dtype == np.int32 else rows,
-    EPIBATCH: lambda rows: rows.astype(np.int32) if rows.dtype == np.int64 else rows,
-}
 ACTIONS = st.sampled_from(
     [
         gym.spaces.Discrete(3),
@@ -59,6 +54,77 @@ ACTIONS = st.sampled_from(
         gym.spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([4.0, 1.0], np.float32)),
     ]
 )
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """One run of a pipeline with a stage of the other library; RLlib's side of a mismatch is the run without it.
+
+    Attributes:
+        library: whose pipeline it is.
+        stage: the piece that is the other library's.
+        other: what the other library's own pipeline gave.
+        steps: of each chunk.
+    """
+
+    library: Library
+    stage: str
+    other: Outcome = field(repr=False)
+    steps: tuple[int, ...]
+
+    def is_the_others(self, mismatch: Mismatch) -> bool:
+        """Whether what differs is what the other library's pipeline has in that place."""
+        found = self.other.value
+        if mismatch.kind == "error" or found is None:
+            return False
+        for part in mismatch.path:
+            found = found[part]
+        return not mismatches(found, mismatch.ours)
+
+
+@difference("O29", Swapped)
+def bootstrap_steps_in_seq_lens(situation: Swapped, mismatch: Mismatch) -> bool:
+    """Padding is what counts the steps of sequences."""
+    padding = situation.stage == "AddTimeDimToBatchAndZeroPad" and mismatch.path[-1:] == ("seq_lens",)
+    return padding and situation.is_the_others(mismatch)
+
+
+@difference("O28", Swapped)
+def advantages_of_the_other_library(situation: Swapped, mismatch: Mismatch) -> bool:
+    """The estimation standardises, over other rows."""
+    gae = situation.stage == "GeneralAdvantageEstimation" and mismatch.path == ("advantages",)
+    return gae and situation.is_the_others(mismatch)
+
+
+@difference("bootstrap-targets", Swapped)
+def targets_of_the_other_library(situation: Swapped, mismatch: Mismatch) -> bool:
+    """So are the targets its own, in bootstrap rows and in the order of float operations."""
+    gae = situation.stage == "GeneralAdvantageEstimation" and mismatch.path == ("value_targets",)
+    return gae and situation.is_the_others(mismatch)
+
+
+@difference("O42", Swapped)
+def integers_on_the_way_to_the_environment(situation: Swapped, mismatch: Mismatch) -> bool:
+    """RLlib's `TensorToNumpy` makes 64-bit integers 32-bit ones."""
+    if situation.stage != "TensorToNumpy" or mismatch.kind != "dtype" or mismatch.path[0] != "outputs":
+        return False
+    pair = mismatch.theirs, mismatch.ours
+    narrow, wide = reversed(pair) if situation.library is EPIBATCH else pair
+    typed = narrow.dtype == np.int32 and wide.dtype == np.int64
+    return typed and np.array_equal(narrow, wide)
+
+
+@difference("env-action-types", Swapped)
+def actions_of_the_spaces_type(situation: Swapped, mismatch: Mismatch) -> bool:
+    """Our scaling gives the environment's actions the type of their space."""
+    scaling = situation.stage == "NormalizeAndClipActions" and mismatch.path == ("outputs", "actions_for_env")
+    return scaling and situation.library is RLLIB and situation.is_the_others(mismatch)
+
+
+@difference("no-steps", Swapped)
+def chunks_without_steps(situation: Swapped, mismatch: Mismatch) -> bool:
+    """A stage of ours has no rows of a chunk without steps, RLlib's has some: one of the runs ends in an error."""
+    return mismatch.kind == "error" and situation.library is RLLIB and not all(situation.steps)
 
 
 def stage(library, package, name):
@@ -98,11 +164,6 @@ def _fields(chunk):
     return {name: getattr(chunk, name) for name in names}
 
 
-def with_history(chunk, state):
-    """A chunk in mid-episode has lookback where the module is recurrent: both libraries need it."""
-    return not (state and chunk.t_started and not chunk.lookback)
-
-
 def train_batch(library, case, names, swapped=None, steps=3):
     space = (case[0].observation_space, case[0].action_space)
     module = build_module(library, *space, state=case[0].state, max_seq_len=steps, multi=True)
@@ -111,33 +172,28 @@ def train_batch(library, case, names, swapped=None, steps=3):
     return pipeline(rl_module=module, batch={}, episodes=episodes, shared_data={})["default_policy"]
 
 
-def check(pure, other, mixed, swapped, library=None):
-    own = THE_STAGES_OWN.get(swapped, set())
-    if swapped == "NormalizeAndClipActions" and library is RLLIB:
-        own = {"actions_for_env"}  # O42: ours makes them of the action space's type
-    assert mixed.keys() == pure.keys(), swapped
-    for name in pure:
-        expected = (other if name in own else pure)[name]
-        if swapped == "TensorToNumpy" and (name != "actions_for_env" or library is RLLIB):
-            # O42: RLlib's makes integers int32, ours leaves them as they are; ours for the environment have its type
-            expected = map_struct(INTEGERS[library], expected)
-        assert mismatches(expected, mixed[name]) == [], (swapped, name)
+def hold(case, swapped, run):
+    """Run the pipelines of both libraries with a stage of the other, and hold each beside the same without it.
+
+    Args:
+        case: the chunks.
+        swapped: name of the stage.
+        run: runs a library's pipelines, with the stage of that name swapped.
+    """
+    pure = {library: outcome(lambda library=library: run(library, None)) for library in (RLLIB, EPIBATCH)}
+    for library, other in ((RLLIB, EPIBATCH), (EPIBATCH, RLLIB)):
+        mixed = outcome(lambda library=library: run(library, swapped))
+        steps = tuple(chunk.length for chunk in case)
+        settle(pure[library], mixed, Swapped(library, swapped, pure[other], steps))
 
 
-many = st.lists(chunks(action_spaces=ACTIONS).filter(lambda chunk: chunk.length), min_size=1, max_size=4)
+many = st.lists(chunks(action_spaces=ACTIONS), min_size=1, max_size=4)
 
 
 @random_cases(drawn=many, steps=st.integers(1, 7), bootstraps=st.booleans(), at=st.integers(0, 7))
 def test_train_batches(drawn, steps, bootstraps, at):
-    case = [chunk for chunk in case_of(drawn) if with_history(chunk, drawn[0].state)]
-    names = LEARNER if bootstraps else LEARNER[1:-1]
-    swapped = names[at % len(names)]
-    if not case:
-        return
-    pure = {library: train_batch(library, case, names, None, steps) for library in (RLLIB, EPIBATCH)}
-    for library, other in ((RLLIB, EPIBATCH), (EPIBATCH, RLLIB)):
-        mixed = train_batch(library, case, names, swapped, steps)
-        check(pure[library], pure[other], mixed, swapped)
+    case, names = case_of(drawn), LEARNER if bootstraps else LEARNER[1:-1]
+    hold(case, names[at % len(names)], lambda library, swapped: train_batch(library, case, names, swapped, steps))
 
 
 def outputs_of(case, seed):
@@ -154,18 +210,19 @@ def outputs_of(case, seed):
     return map_struct(torch.from_numpy, outputs)
 
 
-def acted(library, case, seed, swapped_in=None, swapped_out=None):
+def acted(library, case, seed, swapped=None):
     """The module's batch, and what the environment and the episodes get of the module's outputs."""
     space = (case[0].observation_space, case[0].action_space)
     module = build_module(library, *space, state=case[0].state)
-    to_module = pipeline_of(library, "env_to_module", TO_MODULE, space, swapped_in)
-    to_env = pipeline_of(library, "module_to_env", TO_ENV, space, swapped_out)
+    there, back = swapped or ("", "")
+    to_module = pipeline_of(library, "env_to_module", TO_MODULE, space, there)
+    to_env = pipeline_of(library, "module_to_env", TO_ENV, space, back)
     episodes, shared = [chunk.build(library, numpy=False) for chunk in case], {}
     batch = to_module(rl_module=module, batch={}, episodes=episodes, explore=False, shared_data=shared)
     outputs = to_env(
         rl_module=module, batch=outputs_of(case, seed), episodes=episodes, explore=False, shared_data=shared
     )
-    return batch, {name: stacked(column) for name, column in outputs.items()}
+    return {"batch": batch, "outputs": {name: stacked(column) for name, column in outputs.items()}}
 
 
 def stacked(column):
@@ -173,18 +230,15 @@ def stacked(column):
     return stack_rows(column) if isinstance(column, list) else column
 
 
-running = st.lists(chunks(action_spaces=ACTIONS, end="running"), min_size=1, max_size=4)
-
-
-@random_cases(drawn=running, seed=seeds, at=st.integers(0, len(TO_MODULE + TO_ENV) - 1))
+@random_cases(
+    drawn=st.lists(chunks(action_spaces=ACTIONS), min_size=1, max_size=4),
+    seed=seeds,
+    at=st.integers(0, len(TO_MODULE + TO_ENV) - 1),
+)
 def test_acting(drawn, seed, at):
-    case = [chunk for chunk in case_of(drawn) if with_history(chunk, drawn[0].state)]
-    if not case:
-        return
-    swapped = [None, None]
-    swapped[at >= len(TO_MODULE)] = (TO_MODULE + TO_ENV)[at]
-    pure = {library: acted(library, case, seed) for library in (RLLIB, EPIBATCH)}
-    for library, other in ((RLLIB, EPIBATCH), (EPIBATCH, RLLIB)):
-        mixed = acted(library, case, seed, *swapped)
-        check(pure[library][0], pure[other][0], mixed[0], swapped[0])
-        check(pure[library][1], pure[other][1], mixed[1], swapped[1], library)
+    case, name, there = case_of(drawn), (TO_MODULE + TO_ENV)[at], at < len(TO_MODULE)
+
+    def run(library, swapped):
+        return acted(library, case, seed, swapped and ((name, "") if there else ("", name)))
+
+    hold(case, name, run)

@@ -63,7 +63,7 @@ def _short(value: Any) -> str:
 
 
 def mismatches(theirs: Any, ours: Any, path: tuple[Any, ...] = ()) -> list[Mismatch]:
-    """Every place where two structures differ; values must be equal bit by bit, NaN equals NaN."""
+    """Every place where two structures differ; values must be equal, zeros have their signs, NaN equals NaN."""
     if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
         if set(theirs) != set(ours):
             return [Mismatch(path, "keys", sorted(map(str, theirs)), sorted(map(str, ours)))]
@@ -89,7 +89,11 @@ def _leaf_mismatch(theirs: Any, ours: Any, path: tuple[Any, ...]) -> list[Mismat
     for kind, x, y in (("shape", a.shape, b.shape), ("dtype", a.dtype, b.dtype)):
         if x != y:
             return [Mismatch(path, kind, theirs, ours)]
-    same = np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+    floats = a.dtype.kind == "f"
+    same = np.array_equal(a, b, equal_nan=floats)
+    if same and floats:
+        zeros = a == 0
+        same = np.array_equal(np.signbit(a[zeros]), np.signbit(b[zeros]))
     return [] if same else [Mismatch(path, "value", theirs, ours)]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from epibatch.core.errors import UnknownNameError
 from oracle.columns import each, leaves, position, stack, unstack
 from oracle.compare import Mismatch, Outcome, mismatches, outcome
 from oracle.differences import difference
@@ -33,10 +34,27 @@ class Write:
     seed: int = 0
 
 
+UNKNOWN = "no output"
+"""Key of a model output that no chunk has."""
+
+
+@difference("argument-errors", Operation)
+def an_output_that_is_not_there(operation: Operation, mismatch: Mismatch) -> bool:
+    """RLlib asserts that the key of the output exists; ours is named with the keys there are."""
+    named = isinstance(mismatch.theirs, AssertionError) and isinstance(mismatch.ours, UnknownNameError)
+    return operation.name == "set unknown" and mismatch.kind == "error" and named
+
+
 def write(twins: Twins, what: Write) -> None:
-    """Write to a column of both."""
-    names = ["observations", "actions", "rewards", *twins.ours.extra_model_outputs]
+    """Write to a column of both, or to a model output that neither has."""
+    names = ["observations", "actions", "rewards", *twins.ours.extra_model_outputs, UNKNOWN]
     name = names[what.column % len(names)]
+    if name == UNKNOWN:
+        twins.do(
+            "set unknown",
+            lambda e: e.set_extra_model_outputs(key=UNKNOWN, new_data=[], at_indices=what.indices),
+        )
+        return
     buffer = getattr(twins.ours, name, None) or twins.ours.extra_model_outputs.get(name)
     if buffer is None or not buffer.len_incl_lookback():
         return
