@@ -25,6 +25,9 @@ def test_runs_are_put_together():
     assert list(whole["cases"].values()) == [7, 1200]
     assert whole["differences"] == {"O19": 5, "arrays": 2500}
     assert whole["failed"] == ["y"]
+    mended = {"cases": {"y": 1000}, "differences": {}, "failed": []}
+    assert together([FIGURES, again, mended])["failed"] == [], "a property that ran again without a mismatch"
+    assert together([mended, again])["failed"] == ["y"]
 
 
 def test_only_what_is_between_the_marks_changes():

@@ -47,11 +47,13 @@ def together(runs: list[dict[str, Any]]) -> dict[str, Any]:
     """The figures of several runs as those of one; of a property that ran in several the last one counts."""
     cases: dict[str, int] = {}
     differences: defaultdict[str, int] = defaultdict(int)
+    failed: dict[str, None] = {}
     for run in runs:
         cases.update(run["cases"])
+        failed = {node: None for node in [*failed, *run["failed"]] if node not in run["cases"] or node in run["failed"]}
         for name, count in run["differences"].items():
             differences[name] += count
-    return {"cases": cases, "differences": differences, "failed": [node for run in runs for node in run["failed"]]}
+    return {"cases": cases, "differences": differences, "failed": list(failed)}
 
 
 def put_into(page: str, figures: dict[str, Any]) -> str:

@@ -126,9 +126,10 @@ def written(operation: Operation) -> Outcome:
     if not at.value:
         return Outcome(before)
     new = stack([given] if arguments["single"] else unstack(given) if arguments["what"].stacked else given)
+    newest = arguments["column"] == "observations"  # it is held as it came until the next one
 
     def put(leaf: Any, rows: Any) -> Any:
-        out = leaf.astype(np.result_type(leaf, rows))
+        out = leaf.astype(rows.dtype if newest and len(leaf) == 1 else np.result_type(leaf, rows))
         for i, row in zip(at.value, rows):
             out[i] = row
         return out
