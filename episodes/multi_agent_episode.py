@@ -217,12 +217,14 @@ class MultiAgentEpisode(MultiAgentFacts):
         """
         join_episode(self, other)
 
-    def cut(self, len_lookback_buffer: int = 0) -> MultiAgentEpisode:
+    def cut(self, len_lookback_buffer: int = 0, *, agent_steps: int = 0) -> MultiAgentEpisode:
         """Start the next chunk of this running episode.
 
         Args:
             len_lookback_buffer: How many earlier env steps the new chunk keeps: no more than there are, and at least
                 as many as lead back to the newest observation of each agent that has not ended.
+            agent_steps: How many earlier steps of its own each of these agents keeps at least, as far as there are: an
+                agent that acts every third env step needs three times the env steps for a stack of its frames.
 
         Returns:
             A chunk of length 0 with the newest observation of each agent that has not ended, and with what is pending.
@@ -231,7 +233,7 @@ class MultiAgentEpisode(MultiAgentFacts):
             EpisodeStateError: the episode is done or was never reset.
             EpisodeError: a negative lookback.
         """
-        return cut_episode(self, len_lookback_buffer)
+        return cut_episode(self, len_lookback_buffer, agent_steps)
 
     def __getitem__(self, item: slice) -> MultiAgentEpisode:
         if not isinstance(item, slice):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["cut_episode", "join_episode", "slice_episode"]
 
 
-def cut_episode(episode: MultiAgentEpisode, len_lookback_buffer: int) -> MultiAgentEpisode:
+def cut_episode(episode: MultiAgentEpisode, len_lookback_buffer: int, agent_steps: int = 0) -> MultiAgentEpisode:
     """The chunk that goes on where `episode` stops (see `MultiAgentEpisode.cut`)."""
     if episode.is_done or not episode.is_reset:
         raise EpisodeStateError(
@@ -29,8 +29,9 @@ def cut_episode(episode: MultiAgentEpisode, len_lookback_buffer: int) -> MultiAg
             )
         )
     wanted = check_steps(len_lookback_buffer, "len_lookback_buffer", episode.id_)
+    own = check_steps(agent_steps, "agent_steps", episode.id_)
     living = [record.live for record in episode._agents.values() if record.live is not None]
-    chunk = _part(episode, episode.env_t, _reach(episode, episode.env_t, wanted, living))
+    chunk = _part(episode, episode.env_t, _reach(episode, episode.env_t, wanted, living, own))
     low = chunk.env_t_started - chunk.lookback
     for agent, record in episode._agents.items():
         successor = record.successor()
@@ -43,9 +44,17 @@ def cut_episode(episode: MultiAgentEpisode, len_lookback_buffer: int) -> MultiAg
     return chunk
 
 
-def _reach(episode: MultiAgentEpisode, at: int, wanted: int, living: list[AgentSegment]) -> int:
-    """The lookback at env step `at`: no more than there is, and back to the newest observation of each living agent."""
-    newest = [at - segment.steps[segment.row_at(at)] for segment in living]
+def _reach(episode: MultiAgentEpisode, at: int, wanted: int, living: list[AgentSegment], own: int = 0) -> int:
+    """The lookback at env step `at`: no more than there is, and back to the newest observation of each living agent.
+
+    Args:
+        episode: what is cut.
+        at: env step of the cut.
+        wanted: env steps to keep.
+        living: the agents that go on.
+        own: steps of its own that each of them keeps, as far as there are.
+    """
+    newest = [at - segment.steps[max(segment.row_at(at) - own, 0)] for segment in living]
     return max([min(wanted, episode.lookback + at - episode.env_t_started), *newest])
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from epibatch.core.errors import EpisodeError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 
@@ -159,3 +160,19 @@ def test_nothing_follows_an_episode_that_is_done() -> None:
         episode.concat_episode(chunk)
     with pytest.raises(AssertionError, match="ended at env step 5"):
         episode.cut()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "own", "slow", "fast"), [(0, 0, 0, 1), (1, 0, 0, 1), (0, 2, 2, 7), (3, 1, 1, 4), (9, 9, 2, 7)]
+)
+def test_a_cut_keeps_steps_of_each_agents_own(wanted, own, slow, fast):
+    episode = MultiAgentEpisode()
+    episode.add_env_reset(observations={"slow": 0, "fast": 0})
+    for t in range(1, 8):  # slow observes at 0, 3 and 6, and acts one step later
+        seen = {"fast": t, **({"slow": t} if t % 3 == 0 else {})}
+        acting = ["fast", *(["slow"] if t % 3 == 1 else [])]
+        episode.add_env_step(seen, dict.fromkeys(acting, 0), dict.fromkeys(acting, 0.0))
+    chunk = episode.cut(wanted, agent_steps=own)
+    assert {agent: one.lookback for agent, one in chunk.agent_episodes.items()} == {"slow": slow, "fast": fast}
+    with pytest.raises(EpisodeError, match="agent_steps"):
+        episode.cut(agent_steps=-1)
