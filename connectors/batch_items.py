@@ -11,6 +11,7 @@ from epibatch.core.errors import BatchLayoutError, ColumnError, explain, nearest
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten, map_struct
 
+from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .call import running_call
 
 __all__ = [
@@ -171,6 +172,14 @@ def switch_batch_from_column_to_module_ids(batch: dict[str, Any]) -> dict[str, A
     return out
 
 
+def _single_agent_episodes(episodes: Sequence[Any], stepped_only: bool) -> Sequence[Any]:
+    if not len(episodes) or not isinstance(episodes[0], MultiAgentEpisode):
+        return episodes
+    if stepped_only:
+        return [one.agent_episodes[agent_id] for one in episodes for agent_id in one.get_agents_that_stepped()]
+    return [segment.episode for one in episodes for segment in one.segments]
+
+
 def single_agent_episode_iterator(
     episodes: Sequence[Any], agents_that_stepped_only: bool = True, zip_with_batch_column: Any = None
 ) -> Iterator[Any]:
@@ -184,6 +193,7 @@ def single_agent_episode_iterator(
     Raises:
         BatchLayoutError: the column does not hold exactly one item per episode.
     """
+    episodes = _single_agent_episodes(episodes, agents_that_stepped_only)
     if zip_with_batch_column is None:
         yield from episodes
         return

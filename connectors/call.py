@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar, Token
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ..episodes.whole_block import whole_block
 from .acting_module import is_stateful
 from .chunk_keys import chunk_keys
 from .lengthened import lengthened
+
+if TYPE_CHECKING:
+    from .agent_call import AgentCall
 
 __all__ = ["ADDED_LOSS_MASK", "Call", "running_call", "within"]
 
@@ -33,11 +36,15 @@ class Call:
             episode); None where a piece runs by itself.
         plus_one: Whether every chunk has one virtual bootstrap row at its end.
         kwargs: Whatever else the caller passed.
+        keys: One key per episode; default: made of their ids.
+        module_id: Whose rows these are, if the call is one module's part of one about several agents.
 
     Attributes:
         halves_floats: Whether arrays are made right in front of the piece that makes them float32.
         handed_out: Columns that plain pieces are shown, each with the items that they were given.
     """
+
+    grouped: Literal[False] = False
 
     __slots__ = (
         "_keys",
@@ -54,6 +61,7 @@ class Call:
         "handed_out",
         "kwargs",
         "metrics",
+        "module_id",
         "plus_one",
         "rl_module",
         "rows",
@@ -72,6 +80,8 @@ class Call:
         training: bool | None = None,
         plus_one: bool = False,
         kwargs: dict[str, Any] | None = None,
+        keys: list[tuple[Any, ...]] | None = None,
+        module_id: Any = None,
     ) -> None:
         self.rl_module = rl_module
         self.episodes = episodes
@@ -82,7 +92,8 @@ class Call:
         self.kwargs = kwargs or {}
         self.training = training
         self.rows: np.ndarray[Any, np.dtype[np.int64]] | None = None
-        self._keys: list[tuple[Any, ...]] | None = None
+        self._keys = keys
+        self.module_id = module_id
         self._lengths: np.ndarray[Any, np.dtype[np.int64]] | None = None
         self._plain: list[Any] | None = None
         self._lengthened: list[Any] | None = None
@@ -217,13 +228,16 @@ class Call:
 
     def describe(self, chunk: int) -> str:
         """Name a chunk for an error message."""
+        if self.module_id is not None:
+            episode_key, agent_id, _ = self.keys[chunk]
+            return f"episode {episode_key!r}, agent {agent_id!r}"
         return f"episode {self.keys[chunk][0]!r} (chunk {chunk} of {len(self.episodes)})"
 
 
-_RUNNING: ContextVar[Call | None] = ContextVar("epibatch_call", default=None)
+_RUNNING: ContextVar[Call | AgentCall | None] = ContextVar("epibatch_call", default=None)
 
 
-def running_call() -> Call | None:
+def running_call() -> Call | AgentCall | None:
     """The call that is running in this context, if any."""
     return _RUNNING.get()
 
@@ -233,12 +247,12 @@ class within:  # a class: a generator's context manager takes four times as long
 
     __slots__ = ("_call", "_token")
 
-    _token: Token[Call | None]
+    _token: Token[Call | AgentCall | None]
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call | AgentCall) -> None:
         self._call = call
 
-    def __enter__(self) -> Call:
+    def __enter__(self) -> Call | AgentCall:
         self._token = _RUNNING.set(self._call)
         return self._call
 

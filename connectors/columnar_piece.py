@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 
-from epibatch.core.errors import ColumnError, explain, nearest
+from epibatch.core.errors import ColumnError, add_context, explain, nearest
 
+from .agent_call import call_about
+from .agent_parts import AgentParts
 from .call import ADDED_LOSS_MASK, Call, within
 from .connector_v2 import ConnectorV2
 from .layouts import is_plain, to_columns, to_plain
+
+if TYPE_CHECKING:
+    from .agent_batch import AgentBatch
+    from .agent_call import AgentCall
 
 __all__ = ["ColumnarPiece"]
 
@@ -29,6 +35,9 @@ class ColumnarPiece(ConnectorV2):
     """
 
     columnar: ClassVar[bool] = True
+    space_by_space: ClassVar[bool] = True
+    uses_spaces: ClassVar[bool] = False
+    """Whether what the piece does to rows depends on its spaces, so that each agent needs a copy with its own."""
 
     def __init__(
         self,
@@ -36,6 +45,15 @@ class ColumnarPiece(ConnectorV2):
         input_action_space: gym.Space[Any] | None = None,
     ) -> None:
         super().__init__(input_observation_space, input_action_space)  # and no other keywords
+        self.spaces_by_agent = self.get_ctor_args_and_kwargs()[1].get("multi_agent") is True
+
+    @property
+    def parts(self) -> AgentParts:
+        """Copies of this piece for agents with spaces or a state of their own."""
+        parts: AgentParts | None = self.__dict__.get("_parts")
+        if parts is None or parts.whole is not self:  # a copy of a piece has copies of its own
+            parts = self._parts = AgentParts(self)
+        return parts
 
     @abstractmethod
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
@@ -45,6 +63,35 @@ class ColumnarPiece(ConnectorV2):
             batch: Columns; per-episode ones are `EpisodeColumn`s.
             call: The episodes and everything else the call is about.
         """
+
+    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+        """Change the batch of a call about several agents; by default each module's part by itself.
+
+        Args:
+            batch: Columns by module.
+            call: The episodes of several agents, and each module's own call.
+        """
+        for group, own in call.groups.items():
+            columns = batch.groups.get(group)
+            if columns is None:
+                continue
+            try:
+                piece = self.parts.of(call.entry(own)) if self.uses_spaces else self
+                batch.groups[group] = piece.run(columns, own)
+            except Exception as error:
+                add_context(error, f"for module {own.module_id!r}:")
+                raise
+        return batch
+
+    def run_agents(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+        """Run each agent's copy of the piece about that agent's chunks; for pieces that write to episodes only."""
+        for agent_id, own in call.by_agent().items():
+            try:
+                self.parts.of(agent_id).run({}, own)
+            except Exception as error:
+                add_context(error, f"for agent {agent_id!r}:")
+                raise
+        return batch
 
     def __call__(
         self,
@@ -58,19 +105,21 @@ class ColumnarPiece(ConnectorV2):
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Run the piece by itself, on plain layouts."""
-        call = Call(
+        call = call_about(
+            episodes,
+            from_module="tensors" in (self.takes or ()) or self.pipelines == ("module_to_env",),
             rl_module=rl_module,
-            episodes=episodes,
             explore=explore,
             shared_data=shared_data,
             metrics=metrics,
             plus_one=bool(shared_data and shared_data.get(ADDED_LOSS_MASK)),
             kwargs=kwargs,
         )
-        if not len(episodes):
+        if not call.grouped and not len(episodes):
             call.take_keys(filter(is_plain, batch.values()))
         with within(call):
-            return to_plain(self.run(to_columns(batch, call), call), call)
+            columns = to_columns(batch, call)
+            return to_plain(self.run_modules(columns, call) if call.grouped else self.run(columns, call), call)
 
     def need(self, batch: dict[str, Any], name: str, do: str) -> Any:
         """The column `name` of the batch.

@@ -16,6 +16,7 @@ from epibatch.core.errors import (
 from epibatch.core.piece_names import snake_case
 
 from ..episodes.indexing import HistoryWatch, watch_history
+from .agent_call import AgentCall, call_about
 from .call import Call, within
 from .connector_v2 import ConnectorV2
 from .layouts import to_plain
@@ -193,7 +194,9 @@ class ConnectorPipelineV2(ConnectorV2):
 
     def _wire_spaces(self) -> None:
         observations, actions = self.input_observation_space, self.input_action_space
+        several = self.spaces_by_agent or any(piece.maps_agents for piece in self.pieces())
         for piece in self.connectors:
+            piece.spaces_by_agent = several or piece.get_ctor_args_and_kwargs()[1].get("multi_agent") is True
             piece.input_action_space, piece.input_observation_space = actions, observations
             observations, actions = piece.observation_space, piece.action_space
         self._output_spaces = (observations, actions)
@@ -253,9 +256,10 @@ class ConnectorPipelineV2(ConnectorV2):
         plan = self.plan()
         if not are_episodes(episodes):
             raise no_episodes(self, episodes)
-        call = Call(
+        call = call_about(
+            episodes,
+            from_module=self.start_layout == "tensors",
             rl_module=rl_module,
-            episodes=episodes,
             explore=explore,
             shared_data=shared_data,
             metrics=metrics,
@@ -278,7 +282,7 @@ class ConnectorPipelineV2(ConnectorV2):
         self.history.calls += 1
         return to_plain(batch, call)
 
-    def _watches(self, call: Call, timed: bool) -> Sequence[StepWatch]:
+    def _watches(self, call: Call | AgentCall, timed: bool) -> Sequence[StepWatch]:
         """Who is told about this run's steps."""
         watches = watches_of(self)
         if timed:
@@ -297,7 +301,7 @@ class ConnectorPipelineV2(ConnectorV2):
 
         return profile_pipelines({snake_case(type(self).__name__): self})
 
-    def check_episodes(self, call: Call) -> None:
+    def check_episodes(self, call: Call | AgentCall) -> None:
         """Refuse episodes that this pipeline cannot work on."""
 
     # -- state ---------------------------------------------------------------------------------

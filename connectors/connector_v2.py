@@ -14,6 +14,7 @@ from epibatch.core.errors import ConfigError, PieceError, explain, nearest
 from epibatch.core.piece_arguments import wrong_values
 
 from . import batch_items
+from .agent_parts import output_spaces
 
 __all__ = ["ConnectorV2"]
 
@@ -67,6 +68,14 @@ class ConnectorV2(Checkpointable, ABC):
     """Whether the piece, given a module, turns all float64 arrays into float32."""
     lookback: int = 0
     """How many steps before a chunk's start the piece reads."""
+    maps_agents: ClassVar[bool] = False
+    """Whether the piece is where agents' columns become modules' or the other way round; spaces are Dicts around it."""
+    space_by_space: ClassVar[bool] = False
+    """Whether a Dict of agents' spaces is recomputed entry by entry; others get the Dict."""
+    spaces_by_agent: bool = False
+    """Whether the spaces are Dicts of the agents' spaces, or of the modules'; set by the pipeline."""
+    part_of: Any = None
+    """The agent (or module) that this copy of a piece of several agents is for."""
 
     _ctor: tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -147,7 +156,9 @@ class ConnectorV2(Checkpointable, ABC):
 
     def _outputs(self) -> tuple[Any, Any]:
         # Computed on demand: a subclass may set the attributes it needs after calling super().__init__.
-        if self._output_spaces is None:
+        if self._output_spaces is None and self.spaces_by_agent and self.space_by_space:
+            self._output_spaces = output_spaces(self)
+        elif self._output_spaces is None:
             observations, actions = self._input_spaces
             self._output_spaces = (
                 None if observations is None else self.recompute_output_observation_space(observations, actions),

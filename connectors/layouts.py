@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,10 @@ from epibatch.core.structs import flatten, form_of, is_leaf, map_struct, unflatt
 from .call import Call
 from .episode_column import EpisodeColumn
 
-__all__ = ["collect", "hand_out", "is_plain", "join_rows", "to_columns", "to_plain"]
+if TYPE_CHECKING:
+    from .agent_call import AgentCall
+
+__all__ = ["collect", "hand_out", "is_plain", "join_items", "join_rows", "plain_column", "to_columns", "to_plain"]
 
 
 def is_plain(value: Any) -> bool:
@@ -24,22 +27,26 @@ def is_plain(value: Any) -> bool:
     return all(isinstance(key, tuple) for key in value)
 
 
-def to_plain(batch: dict[str, Any], call: Call) -> dict[str, Any]:
+def to_plain(batch: Any, call: Call | AgentCall) -> dict[str, Any]:
     """Turn every EpisodeColumn into `{key: [items]}`; other values stay."""
+    if call.grouped:
+        return call.to_plain(batch)
+    return _to_plain(batch, call)
+
+
+def _to_plain(batch: dict[str, Any], call: Call) -> dict[str, Any]:
     for value in batch.values():
         if type(value) is EpisodeColumn:
             break
     else:
         return batch
-    return {
-        name: _plain_column(value, call) if type(value) is EpisodeColumn else value for name, value in batch.items()
-    }
+    return {name: plain_column(value, call) if type(value) is EpisodeColumn else value for name, value in batch.items()}
 
 
-def hand_out(batch: dict[str, Any], call: Call) -> dict[str, Any]:
+def hand_out(batch: Any, call: Call | AgentCall) -> dict[str, Any]:
     """The plain batch for a piece; columns that it leaves alone need not be put together again by `to_columns`."""
     plain = to_plain(batch, call)
-    if plain is not batch:
+    if not call.grouped and plain is not batch:
         call.handed_out = {
             name: (value, {key: list(items) for key, items in plain[name].items()})
             for name, value in batch.items()
@@ -48,7 +55,8 @@ def hand_out(batch: dict[str, Any], call: Call) -> dict[str, Any]:
     return plain
 
 
-def _plain_column(column: EpisodeColumn, call: Call) -> dict[tuple[Any, ...], list[Any]]:
+def plain_column(column: EpisodeColumn, call: Call) -> dict[tuple[Any, ...], list[Any]]:
+    """A column as `{key: [items]}`."""
     keys, data = call.keys, column.data
     if column.counts is None:
         return {key: [_row(data, i)] for i, key in enumerate(keys)}
@@ -74,8 +82,10 @@ def _row(data: Any, i: int) -> Any:
     return data[i] if isinstance(data, list) else map_struct(lambda leaf: leaf[i], data)
 
 
-def to_columns(batch: dict[str, Any], call: Call) -> dict[str, Any]:
+def to_columns(batch: dict[str, Any], call: Call | AgentCall) -> Any:
     """Turn every plain per-episode column into an EpisodeColumn; other values stay."""
+    if call.grouped:
+        return call.to_columns(batch)
     handed_out, call.handed_out = call.handed_out, {}
     for value in batch.values():
         if is_plain(value):
@@ -126,7 +136,41 @@ def collect(name: str, column: dict[tuple[Any, ...], list[Any]], call: Call) -> 
                 do="add items with add_batch_item(..., single_agent_episode=episode), which finds the key",
             )
         )
-    items = [column.get(key, []) for key in keys]
+    return _joined(name, [column.get(key, []) for key in keys], call)
+
+
+def join_items(name: str, items: list[Any], call: Call) -> EpisodeColumn:
+    """Gather items of all chunks, one chunk after the other, where nothing says which item is whose.
+
+    Args:
+        name: The column.
+        items: Single rows, or arrays of many rows that were added as such.
+        call: The running call, whose chunks have as many rows as it expects.
+
+    Raises:
+        ColumnError: another number of rows than the chunks have.
+    """
+    expected = call.expected_rows
+    rows = np.array([1 if name == Columns.INFOS else _rows_in(item) for item in items], np.int64)
+    ends = np.cumsum(expected)
+    chunk = np.searchsorted(ends, np.cumsum(rows))
+    if rows.sum() != expected.sum() or not np.array_equal(np.bincount(chunk, rows, len(ends)), expected):
+        raise ColumnError(
+            explain(
+                f"column {name!r} of module {call.module_id!r}",
+                expected=f"{int(expected.sum())} rows, {expected.tolist()} of its chunks",
+                found=f"{int(rows.sum())} rows",
+                do="keep one item per row of the other columns",
+            )
+        )
+    by_chunk: list[list[Any]] = [[] for _ in expected]
+    for item, own in zip(items, chunk.tolist()):
+        by_chunk[own].append(item)
+    return _joined(name, by_chunk, call)
+
+
+def _joined(name: str, items: list[list[Any]], call: Call) -> EpisodeColumn:
+    """One column from the items of each chunk."""
     tagged = _join_tagged(name, items)
     if tagged is not None:
         return tagged

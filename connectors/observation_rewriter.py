@@ -6,14 +6,14 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import NotAvailableError, PipelineError, explain
+from epibatch.core.errors import PipelineError, explain
 from epibatch.core.structs import flatten, unflatten
 
 from .call import Call
 from .columnar_piece import ColumnarPiece
 from .gather import latest_observations
 
-__all__ = ["ObservationRewriter", "refuse_several_agents"]
+__all__ = ["ObservationRewriter"]
 
 
 class ObservationRewriter(ColumnarPiece):
@@ -32,6 +32,7 @@ class ObservationRewriter(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     rewrites_observations = True
+    uses_spaces: ClassVar[bool] = True
 
     @abstractmethod
     def rewrite(self, observations: Any, call: Call) -> Any:
@@ -49,15 +50,7 @@ class ObservationRewriter(ColumnarPiece):
         """Rewrite the newest observations; the batch stays as it is."""
         if not len(call.episodes):
             return batch
-        if Columns.OBS in batch:
-            raise PipelineError(
-                explain(
-                    type(self).__name__,
-                    expected="a batch without observations, which are to be taken after they are rewritten",
-                    found=f"a column {Columns.OBS!r}, written by a piece in front",
-                    do=f"move {type(self).__name__} in front of that piece",
-                )
-            )
+        self._refuse_taken(batch)
         recording = call.recording
         if recording is not None:
             recording.set_latest_observations(self.rewrite(recording.latest_observations(), call))
@@ -69,19 +62,13 @@ class ObservationRewriter(ColumnarPiece):
                 episode.observation_space = self.observation_space
         return batch
 
-
-def refuse_several_agents(piece: ColumnarPiece, multi_agent: bool) -> None:
-    """Check the argument `multi_agent`, which RLlib's pieces have.
-
-    Raises:
-        NotAvailableError: it is not False.
-    """
-    if multi_agent is not False:
-        raise NotAvailableError(
-            explain(
-                f"{type(piece).__name__}.multi_agent",
-                expected="observations of one agent",
-                found=f"multi_agent={multi_agent!r}",
-                do="leave it out; several agents are not available yet",
+    def _refuse_taken(self, batch: dict[str, Any]) -> None:
+        if Columns.OBS in batch:
+            raise PipelineError(
+                explain(
+                    type(self).__name__,
+                    expected="a batch without observations, which are to be taken after they are rewritten",
+                    found=f"a column {Columns.OBS!r}, written by a piece in front",
+                    do=f"move {type(self).__name__} in front of that piece",
+                )
             )
-        )

@@ -9,6 +9,7 @@ from epibatch.core.errors import PipelineError, explain
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten
 
+from .agent_batch import AgentBatch
 from .episode_column import EpisodeColumn
 from .layouts import is_plain
 from .plan import Step
@@ -199,6 +200,9 @@ def rows_and_bytes(batch: dict[str, Any]) -> tuple[int, int]:
         (5, 104)
     """
     rows = bytes_ = 0
+    if isinstance(batch, AgentBatch):
+        parts = [rows_and_bytes(columns) for columns in batch.values()]
+        return sum(rows for rows, _ in parts), sum(size for _, size in parts)
     for column in batch.values():
         own, size = _of_items(column) if is_plain(column) else _of_column(column)
         rows, bytes_ = max(rows, own), bytes_ + size

@@ -11,7 +11,6 @@ import gymnasium as gym
 from epibatch.core.errors import (
     BatchLayoutError,
     CheckpointError,
-    NotAvailableError,
     PieceError,
     PipelineError,
     SpaceError,
@@ -23,8 +22,6 @@ from epibatch.core.foreign import advice_for_episode, is_rllibs
 from ..episodes.vector_episodes import VectorEpisodes
 
 __all__ = ["are_episodes", "check_batch", "check_pipeline_arguments", "check_state", "no_episodes"]
-
-_SEVERAL_AGENTS = "agent_episodes"  # what only multi-agent episodes have, RLlib's too
 
 
 def check_pipeline_arguments(
@@ -76,22 +73,12 @@ def are_episodes(episodes: Any) -> bool:
 
 @cache
 def _is_episode(kind: type) -> bool:
-    return hasattr(kind, "get_observations") and not hasattr(kind, _SEVERAL_AGENTS) and not is_rllibs(kind)
+    return hasattr(kind, "get_observations") and not is_rllibs(kind)
 
 
-def no_episodes(pipeline: Any, found: Any) -> PipelineError | NotAvailableError:
-    """The error for something else than a sequence of single-agent episodes."""
+def no_episodes(pipeline: Any, found: Any) -> PipelineError:
+    """The error for something else than a sequence of episodes."""
     items, kind = f"a {type(found).__name__}", type(found)
-    given = found if isinstance(found, Sequence) else [found]
-    if any(hasattr(one, _SEVERAL_AGENTS) and not is_rllibs(type(one)) for one in given):
-        return NotAvailableError(
-            explain(
-                f"{type(pipeline).__name__}(episodes=...)",
-                expected="a list of SingleAgentEpisode: pipelines for several agents are not available yet",
-                found="a multi-agent episode",
-                do="pass [segment.episode for segment in episode.segments]",
-            )
-        )
     if isinstance(found, Sequence):
         strangers = [i for i, one in enumerate(found) if not are_episodes([one])]
         kind = type(found[strangers[0]]) if strangers else kind
@@ -100,7 +87,7 @@ def no_episodes(pipeline: Any, found: Any) -> PipelineError | NotAvailableError:
     return PipelineError(
         explain(
             f"{type(pipeline).__name__}(episodes=...)",
-            expected="a list of SingleAgentEpisode",
+            expected="a list of SingleAgentEpisode, or of MultiAgentEpisode",
             found=items,
             do=advice_for_episode(kind) or "pass [episode], or list(episodes)",
         )

@@ -11,6 +11,7 @@ import numpy as np
 from epibatch.core.errors import PieceOutputError, add_context, explain
 
 from ..episodes.indexing import HistoryWatch
+from .agent_call import AgentCall
 from .call import Call
 from .episode_column import EpisodeColumn
 from .layouts import hand_out, is_plain, to_columns
@@ -21,8 +22,8 @@ __all__ = ["run_plan"]
 
 
 def run_plan(
-    plan: Plan, batch: dict[str, Any], call: Call, history: HistoryWatch, watches: Sequence[StepWatch] = ()
-) -> dict[str, Any]:
+    plan: Plan, batch: Any, call: Call | AgentCall, history: HistoryWatch, watches: Sequence[StepWatch] = ()
+) -> Any:
     """Run all steps.
 
     Args:
@@ -36,15 +37,16 @@ def run_plan(
         PieceOutputError: a piece returned no dict.
         EpibatchError: whatever a piece raises, with pipeline and piece put in front.
     """
-    plain, before = bool(batch), "in the batch that the pipeline was given:"
-    watching = bool(watches)
+    plain, before = bool(batch) or call.grouped, "in the batch that the pipeline was given:"
+    watching, grouped = bool(watches), call.grouped
     spent, started = 0.0, perf_counter() if watching else 0.0
     for step in plan.steps:
         if step.columnar and plain:  # an error in it is one of the piece that left it, not of this one
             batch, plain = _columns(batch, call, before), False
         try:
             if step.columnar and not step.writes_episodes:
-                batch = step.piece.run(batch, call)  # type: ignore[attr-defined]
+                run = step.piece.run_modules if grouped else step.piece.run  # type: ignore[attr-defined]
+                batch = run(batch, call)
             elif step.columnar:
                 batch = _writing_run(step, batch, call)
             else:
@@ -64,7 +66,7 @@ def run_plan(
     return batch
 
 
-def _columns(batch: dict[str, Any], call: Call, before: str) -> dict[str, Any]:
+def _columns(batch: dict[str, Any], call: Call | AgentCall, before: str) -> Any:
     try:
         return to_columns(batch, call)
     except Exception as error:
@@ -72,17 +74,19 @@ def _columns(batch: dict[str, Any], call: Call, before: str) -> dict[str, Any]:
         raise
 
 
-def _writing_run(step: Step, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+def _writing_run(step: Step, batch: Any, call: Call | AgentCall) -> Any:
     """Run a columnar piece that may write to episodes: columns that were taken before do not show it, later ones do."""
-    for column in batch.values():
-        if type(column) is EpisodeColumn:
-            column.settle()
-    out: dict[str, Any] = step.piece.run(batch, call)  # type: ignore[attr-defined]
+    for columns in batch.groups.values() if call.grouped else (batch,):
+        for column in columns.values():
+            if type(column) is EpisodeColumn:
+                column.settle()
+    run = step.piece.run_modules if call.grouped else step.piece.run  # type: ignore[attr-defined]
+    out = run(batch, call)
     call.look_again()
     return out
 
 
-def _plain_run(step: Step, batch: dict[str, Any], call: Call, history: HistoryWatch) -> dict[str, Any]:
+def _plain_run(step: Step, batch: Any, call: Call | AgentCall, history: HistoryWatch) -> dict[str, Any]:
     if step.sees_bootstraps:
         call.lengthen()
     history.writable, history.acting = step.writes_episodes or not call.training, call.training is False

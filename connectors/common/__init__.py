@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
     from .add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
     from .add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
+    from .agent_to_module_mapping import AgentToModuleMapping
     from .batch_individual_items import BatchIndividualItems
     from .flatten_observations import FlattenObservations
     from .frame_stacking import FrameStacking
@@ -21,6 +22,7 @@ __all__ = [
     "AddObservationsFromEpisodesToBatch",
     "AddStatesFromEpisodesToBatch",
     "AddTimeDimToBatchAndZeroPad",
+    "AgentToModuleMapping",
     "BatchIndividualItems",
     "FlattenObservations",
     "FrameStacking",
@@ -34,6 +36,7 @@ __getattr__, __dir__ = lazy_exports(
         "AddObservationsFromEpisodesToBatch": ".add_observations_from_episodes_to_batch",
         "AddStatesFromEpisodesToBatch": ".add_states_from_episodes_to_batch",
         "AddTimeDimToBatchAndZeroPad": ".add_time_dim_to_batch_and_zero_pad",
+        "AgentToModuleMapping": ".agent_to_module_mapping",
         "BatchIndividualItems": ".batch_individual_items",
         "FlattenObservations": ".flatten_observations",
         "FrameStacking": ".frame_stacking",

@@ -68,7 +68,8 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
             if isinstance(column, EpisodeColumn) and not column.holds_objects:
                 self._check_rows(name, column, call)
                 batch[name] = EpisodeColumn(column.padded(layout), per_chunk, single=True)
-        call.shared_data[f"_zero_padded_for_mid={DEFAULT_MODULE_ID}"] = True
+        module_id = DEFAULT_MODULE_ID if call.module_id is None else call.module_id
+        call.shared_data[f"_zero_padded_for_mid={module_id}"] = True
         call.rows = per_chunk
         seq_lens = self._real_steps(layout, call)
         batch[Columns.SEQ_LENS] = EpisodeColumn(seq_lens, per_chunk, single=True)

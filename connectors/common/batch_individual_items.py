@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError, PipelineError, explain
 from epibatch.core.structs import flatten, stack_rows
 
 from ..acting_module import is_multi
@@ -18,7 +18,10 @@ from ..call import Call
 from ..chunk_keys import chunk_keys
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
-from ..observation_rewriter import refuse_several_agents
+
+if TYPE_CHECKING:
+    from ..agent_batch import AgentBatch
+    from ..agent_call import AgentCall
 
 __all__ = ["BatchIndividualItems", "RowMap"]
 
@@ -61,10 +64,9 @@ class BatchIndividualItems(ColumnarPiece):
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
-        multi_agent: Whether observations are those of several agents; not available yet.
+        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
 
     Raises:
-        NotAvailableError: `multi_agent=True`.
         ColumnError: a column with another number of rows than the others have for an episode.
     """
 
@@ -81,13 +83,26 @@ class BatchIndividualItems(ColumnarPiece):
         multi_agent: bool = False,
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
-        refuse_several_agents(self, multi_agent)
+        del multi_agent  # seen from the episodes
+
+    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+        """Batch all columns of each module."""
+        if not call.mapped:
+            raise PipelineError(
+                explain(
+                    "episodes of several agents",
+                    expected="their columns by module",
+                    found="columns by agent",
+                    do="put AgentToModuleMapping in front of BatchIndividualItems",
+                )
+            )
+        return super().run_modules(batch, call)
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Batch all columns."""
         self._check_rows(batch, call)
         obs = batch.get(Columns.OBS)
-        if isinstance(obs, EpisodeColumn):
+        if isinstance(obs, EpisodeColumn) and call.module_id is None:
             keys = () if len(call.episodes) else call.keys
             call.shared_data["memorized_map_structure"] = RowMap(call.episodes, obs.counts, keys)
         halved = call.halves_floats and call.rl_module is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -14,8 +14,12 @@ from epibatch.core.errors import ConfigError, SpaceError, UnknownNameError, expl
 from ..call import Call
 from ..episode_column import EpisodeColumn
 from ..gather import gather
-from ..observation_rewriter import ObservationRewriter, refuse_several_agents
+from ..observation_rewriter import ObservationRewriter
 from .flat_rows import FlatRows
+
+if TYPE_CHECKING:
+    from ..agent_batch import AgentBatch
+    from ..agent_call import AgentCall
 
 __all__ = ["FlattenObservations"]
 
@@ -31,13 +35,13 @@ class FlattenObservations(ObservationRewriter):
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
-        multi_agent: Whether observations are those of several agents; not available yet.
+        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         as_learner_connector: Whether the batch is for training.
         keys_to_remove: Entries of a Dict observation that are left out.
+        agent_ids: Of several agents those whose observations are flattened; default: all.
 
     Raises:
-        ConfigError: `keys_to_remove` is no list of keys.
-        NotAvailableError: `multi_agent=True`.
+        ConfigError: `keys_to_remove` is no list of keys, or `agent_ids` on the learner side.
         SpaceError: no observation space, a part that has no fixed number of entries, observations that do not
             match the space, or keys to remove from something other than a Dict.
         UnknownNameError: a key that the Dict does not have.
@@ -61,9 +65,9 @@ class FlattenObservations(ObservationRewriter):
         multi_agent: bool = False,
         as_learner_connector: bool = False,
         keys_to_remove: Sequence[Any] | None = None,
+        agent_ids: Sequence[Any] | None = None,
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
-        refuse_several_agents(self, multi_agent)
         if keys_to_remove is not None and not isinstance(keys_to_remove, (list, tuple)):
             raise ConfigError(
                 explain(
@@ -73,7 +77,17 @@ class FlattenObservations(ObservationRewriter):
                     do=f"pass [{keys_to_remove!r}]",
                 )
             )
+        if agent_ids is not None and as_learner_connector:
+            raise ConfigError(
+                explain(
+                    "FlattenObservations.agent_ids",
+                    expected="the acting side, which writes vectors into the episodes",
+                    found="as_learner_connector=True",
+                    do="leave the learner's piece out: it finds the vectors there",
+                )
+            )
         self._keys_to_remove = list(keys_to_remove or ())
+        self._agent_ids = None if agent_ids is None else list(agent_ids)
         self._as_learner_connector = as_learner_connector
         if as_learner_connector:
             self.rewrites_observations = False
@@ -82,7 +96,14 @@ class FlattenObservations(ObservationRewriter):
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """A Box without bounds, with one entry per number of the vector."""
+        if self._left_alone:
+            return input_observation_space
         return gym.spaces.Box(-np.inf, np.inf, (FlatRows(self._kept(input_observation_space)).size,), np.float32)
+
+    @property
+    def _left_alone(self) -> bool:
+        """Whether this is the copy for an agent that is not among those to flatten."""
+        return self._agent_ids is not None and self.part_of is not None and self.part_of not in self._agent_ids
 
     def _kept(self, space: Any) -> Any:
         """The space without the keys to remove."""
@@ -109,10 +130,18 @@ class FlattenObservations(ObservationRewriter):
                 )
         return gym.spaces.Dict([(key, own) for key, own in space.spaces.items() if key not in self._keys_to_remove])
 
+    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+        """Rewrite the newest observations of the agents, group by group, or agent by agent if only some are meant."""
+        if self._agent_ids is None:
+            return super().run_modules(batch, call)
+        for columns in batch.groups.values():
+            self._refuse_taken(columns)
+        return self.run_agents(batch, call)
+
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Rewrite the newest observations, or in training add the column."""
         if not self._as_learner_connector:
-            return super().run(batch, call)
+            return batch if self._left_alone else super().run(batch, call)
         if len(call.episodes):
             data = gather(call, Columns.OBS, plus_one=call.plus_one)
             batch[Columns.OBS] = EpisodeColumn(self.rewrite(data, call), call.counts)

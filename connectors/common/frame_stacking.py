@@ -15,7 +15,6 @@ from ...episodes.indexing import note_history
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
-from ..observation_rewriter import refuse_several_agents
 from .stacked_frames import stack_frames
 
 __all__ = ["FrameStacking"]
@@ -36,12 +35,11 @@ class FrameStacking(ColumnarPiece):
         input_observation_space: A Box whose last axis has length 1, such as (84, 84, 1).
         input_action_space: Space of one action.
         num_frames: How many observations make a stack.
-        multi_agent: Whether observations are those of several agents; not available yet.
+        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         as_learner_connector: Whether the batch is for training.
 
     Raises:
         ConfigError: `num_frames` is no positive int.
-        NotAvailableError: `multi_agent=True`.
         SpaceError: observations of another kind.
         LookbackError: a chunk kept too little of the episode before it.
     """
@@ -61,7 +59,6 @@ class FrameStacking(ColumnarPiece):
         as_learner_connector: bool = False,
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
-        refuse_several_agents(self, multi_agent)
         if not isinstance(num_frames, int) or num_frames < 1:
             raise ConfigError(
                 explain(

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         AddObservationsFromEpisodesToBatch,
         AddStatesFromEpisodesToBatch,
         AddTimeDimToBatchAndZeroPad,
+        AgentToModuleMapping,
         BatchIndividualItems,
         NumpyToTensor,
     )
@@ -27,6 +28,7 @@ __all__ = [
     "AddObservationsFromEpisodesToBatch",
     "AddStatesFromEpisodesToBatch",
     "AddTimeDimToBatchAndZeroPad",
+    "AgentToModuleMapping",
     "BatchIndividualItems",
     "NumpyToTensor",
     "EnvToModulePipeline",
@@ -45,6 +47,7 @@ __getattr__, __dir__ = lazy_exports(
         "AddObservationsFromEpisodesToBatch": "..common",
         "AddStatesFromEpisodesToBatch": "..common",
         "AddTimeDimToBatchAndZeroPad": "..common",
+        "AgentToModuleMapping": "..common",
         "BatchIndividualItems": "..common",
         "EnvToModulePipeline": ".env_to_module_pipeline",
         "FlattenObservations": ".flatten_observations",

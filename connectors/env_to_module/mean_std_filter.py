@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ColumnError, ConfigError, SpaceError, explain
+from epibatch.core.errors import ColumnError, ConfigError, SpaceError, StateError, explain
 from epibatch.core.running_moments import Floats, RunningMoments
 from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
 from epibatch.core.structs import flatten_like
 
 from ..call import Call
-from ..observation_rewriter import ObservationRewriter, refuse_several_agents
+from ..observation_rewriter import ObservationRewriter
 from .box_leaves import BoxLeaves, filtered_dtype
+
+if TYPE_CHECKING:
+    from ..agent_batch import AgentBatch
+    from ..agent_call import AgentCall
 
 __all__ = ["MeanStdFilter"]
 
@@ -42,10 +47,12 @@ class MeanStdFilter(ObservationRewriter):
     of all. A state says what was known at the last synchronisation and what this copy has seen
     since, so the merge is that of all observations, however often it happens, up to rounding.
 
+    Each agent has statistics of its own.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
-        multi_agent: Whether observations are those of several agents; not available yet.
+        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         de_mean_to_zero: Whether to subtract the mean.
         de_std_to_one: Whether to divide by the deviation (plus 1e-6).
         clip_by_value: Limit of the absolute values that come out; None for no limit.
@@ -53,7 +60,6 @@ class MeanStdFilter(ObservationRewriter):
 
     Raises:
         ConfigError: an argument of another kind.
-        NotAvailableError: `multi_agent=True`.
         SpaceError: no observation space, or observations that do not match it.
         ColumnError: observations that are NaN or infinite; the statistics stay as they were.
 
@@ -78,7 +84,6 @@ class MeanStdFilter(ObservationRewriter):
         update_stats: bool = True,
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
-        refuse_several_agents(self, multi_agent)
         _check_settings(
             clip_by_value, de_mean_to_zero=de_mean_to_zero, de_std_to_one=de_std_to_one, update_stats=update_stats
         )
@@ -104,6 +109,12 @@ class MeanStdFilter(ObservationRewriter):
             return space
 
         return filtered(input_observation_space)
+
+    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+        """Rewrite each agent's newest observations by that agent's statistics."""
+        for columns in batch.groups.values():
+            self._refuse_taken(columns)
+        return self.run_agents(batch, call)
 
     # -- filtering -------------------------------------------------------------------------------
 
@@ -162,14 +173,20 @@ class MeanStdFilter(ObservationRewriter):
     def freeze(self) -> None:
         """Count no more observations; what is known stays, and is still applied."""
         self._update_stats = False
+        for _, part in self.parts.items():
+            part.freeze()
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """What was known at the last synchronisation and what was seen since; {} before there is a space.
 
         Returns:
             `synchronised` and `since`, each with `count` (int), `mean` and `squares` (float64,
-            [entries of all filtered leaves]), and `leaves`: the shape of each by its path.
+            [entries of all filtered leaves]), and `leaves`: the shape of each by its path. For several agents
+            `agents`: such a state for each agent seen.
         """
+        agents = {agent_id: part.get_state() for agent_id, part in self.parts.items()}
+        if agents or self.spaces_by_agent:
+            return {"agents": agents} if agents else {}
         if self._seen is None and self.input_observation_space is not None:
             self._moments(self._leaves())
         return {} if self._seen is None else self._seen.to_state()
@@ -180,6 +197,20 @@ class MeanStdFilter(ObservationRewriter):
         Raises:
             StateError: a state of another kind, or of other observations.
         """
+        if isinstance(state, Mapping) and "agents" in state:
+            self.reset_state()
+            for agent_id, own in state["agents"].items():
+                self.parts.of(agent_id).set_state(own)
+            return
+        if self.spaces_by_agent:
+            raise StateError(
+                explain(
+                    "MeanStdFilter.set_state",
+                    expected="{'agents': {agent: statistics}}, those of each agent",
+                    found=f"{type(state).__name__} with {sorted(map(str, state))}",
+                    do="restore the state of a filter of several agents",
+                )
+            )
         seen = SharedMoments.from_state(state, "MeanStdFilter.set_state")
         if self.input_observation_space is not None:
             seen.check(self._leaves().shapes, "MeanStdFilter.set_state")
@@ -188,6 +219,7 @@ class MeanStdFilter(ObservationRewriter):
     def reset_state(self) -> None:
         """Forget all observations."""
         self._seen = self._scaling = None
+        self.parts.clear()
 
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
         """One state that knows what any copy has seen; to be given to each before it goes on.
@@ -196,6 +228,10 @@ class MeanStdFilter(ObservationRewriter):
             StateError: states of other observations, or of copies that were last synchronised
                 with different states. A copy that was never synchronised may be among them.
         """
+        if any("agents" in state for state in states):
+            agents = dict.fromkeys(agent_id for state in states for agent_id in state.get("agents", ()))
+            own = {a: [state["agents"][a] for state in states if a in state.get("agents", ())] for a in agents}
+            return {"agents": {a: merge_shared_moments(s, "MeanStdFilter.merge_states") for a, s in own.items()}}
         return merge_shared_moments(states, "MeanStdFilter.merge_states") if states else {}
 
 

@@ -12,6 +12,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PipelineError, SpaceError, explain
 from epibatch.core.space_checks import check_row
 
+from ..agent_parts import entry_of
 from ..connector_v2 import ConnectorV2
 
 __all__ = ["ObservationPreprocessor", "SingleAgentObservationPreprocessor"]
@@ -41,6 +42,7 @@ class SingleAgentObservationPreprocessor(ConnectorV2):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
     rewrites_observations = True
+    space_by_space: ClassVar[bool] = True
 
     @abstractmethod
     def preprocess(self, observation: Any, episode: Any) -> Any:
@@ -74,8 +76,11 @@ class SingleAgentObservationPreprocessor(ConnectorV2):
         """
         if Columns.OBS in batch:
             raise self._too_late()
-        space = self.observation_space
+        spaces = self.observation_space
         for episode in self.single_agent_episode_iterator(episodes):
+            space = (
+                spaces if episode.agent_id is None else entry_of(self, "observation space", spaces, episode.agent_id)
+            )
             row = self.preprocess(observation=episode.get_observations(-1), episode=episode)
             self._check(row, space)
             episode.set_observations(new_data=row, at_indices=-1)

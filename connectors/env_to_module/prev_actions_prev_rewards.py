@@ -10,7 +10,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, explain
 
 from ..call import Call
-from ..observation_rewriter import ObservationRewriter, refuse_several_agents
+from ..observation_rewriter import ObservationRewriter
 from ..step_history import StepHistory
 
 __all__ = ["PrevActionsPrevRewards", "StepsBefore"]
@@ -32,7 +32,7 @@ class StepsBefore:
     def __init__(self, piece: str, n_prev_actions: int, n_prev_rewards: int) -> None:
         self._piece = piece
         self._counts = {Columns.ACTIONS: n_prev_actions, Columns.REWARDS: n_prev_rewards}
-        self._known: tuple[Any, dict[str, StepHistory]] | None = None
+        self._known: list[tuple[Any, dict[str, StepHistory]]] = []
         for name, count in (("n_prev_actions", n_prev_actions), ("n_prev_rewards", n_prev_rewards)):
             if type(count) is not int or count < 0:
                 raise ConfigError(
@@ -47,15 +47,17 @@ class StepsBefore:
 
     def parts(self, action_space: gym.Space[Any] | None) -> dict[str, StepHistory]:
         """What is shown beside the observation, by key."""
-        if self._known is None or self._known[0] is not action_space:
-            keys = {Columns.ACTIONS: self.PREV_ACTIONS_KEY, Columns.REWARDS: self.PREV_REWARDS_KEY}
-            parts = {
-                keys[name]: StepHistory(name, count, action_space, self._piece)
-                for name, count in self._counts.items()
-                if count
-            }
-            self._known = action_space, parts
-        return self._known[1]
+        for space, known in self._known:
+            if space is action_space:
+                return known
+        keys = {Columns.ACTIONS: self.PREV_ACTIONS_KEY, Columns.REWARDS: self.PREV_REWARDS_KEY}
+        parts = {
+            keys[name]: StepHistory(name, count, action_space, self._piece)
+            for name, count in self._counts.items()
+            if count
+        }
+        self._known.append((action_space, parts))
+        return parts
 
     def space(self, observation_space: Any, action_space: Any) -> gym.spaces.Dict:
         """The Dict of the observation and what is shown beside it."""
@@ -78,13 +80,12 @@ class PrevActionsPrevRewards(ObservationRewriter):
         input_observation_space: Space of one observation, of any kind.
         input_action_space: Space of one action: Box, Discrete, MultiDiscrete, MultiBinary, or a
             Dict or Tuple of these.
-        multi_agent: Whether observations are those of several agents; not available yet.
+        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         n_prev_actions: How many actions to show; 0 leaves the key out.
         n_prev_rewards: How many rewards to show; 0 leaves the key out.
 
     Raises:
         ConfigError: a number that is no int of at least 0.
-        NotAvailableError: `multi_agent=True`.
         SpaceError: no action space, or one with parts of another kind.
         LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
 
@@ -113,7 +114,6 @@ class PrevActionsPrevRewards(ObservationRewriter):
         n_prev_rewards: int = 1,
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
-        refuse_several_agents(self, multi_agent)
         self.n_prev_actions = n_prev_actions
         self.n_prev_rewards = n_prev_rewards
         self._steps = StepsBefore(type(self).__name__, n_prev_actions, n_prev_rewards)

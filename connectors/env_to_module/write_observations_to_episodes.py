@@ -43,6 +43,7 @@ class WriteObservationsToEpisodes(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     rewrites_observations = True
+    uses_spaces: ClassVar[bool] = True
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Write the column to the episodes."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         AddObservationsFromEpisodesToBatch,
         AddStatesFromEpisodesToBatch,
         AddTimeDimToBatchAndZeroPad,
+        AgentToModuleMapping,
         BatchIndividualItems,
         NumpyToTensor,
     )
@@ -32,6 +33,7 @@ __all__ = [
     "AddObservationsFromEpisodesToBatch",
     "AddStatesFromEpisodesToBatch",
     "AddTimeDimToBatchAndZeroPad",
+    "AgentToModuleMapping",
     "BatchIndividualItems",
     "NumpyToTensor",
     "AddColumnsFromEpisodesToBatch",
@@ -57,6 +59,7 @@ __getattr__, __dir__ = lazy_exports(
         "AddOneTsToEpisodesAndTruncate": ".add_one_ts_to_episodes_and_truncate",
         "AddStatesFromEpisodesToBatch": "..common",
         "AddTimeDimToBatchAndZeroPad": "..common",
+        "AgentToModuleMapping": "..common",
         "BatchIndividualItems": "..common",
         "ComputeReturnsToGo": ".compute_returns_to_go",
         "FrameStackingLearner": ".frame_stacking",

@@ -67,6 +67,8 @@ class GeneralAdvantageEstimation(ColumnarPiece):
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the columns to every module's batch that has a value function."""
         if not is_multi(call.rl_module):
+            if call.module_id is not None and not hasattr(call.rl_module, "compute_values"):
+                return batch
             self._add(batch, call.rl_module, call)
             return batch
         for module_id, own in batch.items():

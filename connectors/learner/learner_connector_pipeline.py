@@ -8,6 +8,7 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeError, explain
 
+from ..agent_call import AgentCall
 from ..call import Call
 from ..connector_pipeline_v2 import ConnectorPipelineV2
 
@@ -23,12 +24,23 @@ class LearnerConnectorPipeline(ConnectorPipelineV2):
 
     training: ClassVar[bool | None] = True
 
-    def check_episodes(self, call: Call) -> None:
+    def check_episodes(self, call: Call | AgentCall) -> None:
         """Refuse a call without episodes, and chunks without steps."""
         if not len(call.episodes):
             raise EpisodeError(
                 explain(type(self).__name__, expected="at least one episode", found="none", do="sample first")
             )
+        if call.grouped:
+            if not call.groups:
+                raise EpisodeError(
+                    explain(
+                        type(self).__name__,
+                        expected="an episode in which an agent has made a step",
+                        found=f"{len(call.episodes)} episodes without any",
+                        do="leave them out, or sample more steps",
+                    )
+                )
+            return
         empty = np.flatnonzero(call.lengths == 0)
         if len(empty):
             raise EpisodeError(

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ..common import TensorToNumpy
     from .get_actions import GetActions
     from .listify_data_for_vector_env import ListifyDataForVectorEnv
+    from .module_to_agent_unmapping import ModuleToAgentUnmapping
     from .module_to_env_pipeline import ModuleToEnvPipeline
     from .normalize_and_clip_actions import NormalizeAndClipActions
     from .remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
@@ -20,6 +21,7 @@ __all__ = [
     "TensorToNumpy",
     "GetActions",
     "ListifyDataForVectorEnv",
+    "ModuleToAgentUnmapping",
     "ModuleToEnvPipeline",
     "NormalizeAndClipActions",
     "RemoveSingleTsTimeRankFromBatch",
@@ -31,6 +33,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "GetActions": ".get_actions",
         "ListifyDataForVectorEnv": ".listify_data_for_vector_env",
+        "ModuleToAgentUnmapping": ".module_to_agent_unmapping",
         "ModuleToEnvPipeline": ".module_to_env_pipeline",
         "NormalizeAndClipActions": ".normalize_and_clip_actions",
         "RemoveSingleTsTimeRankFromBatch": ".remove_single_ts_time_rank_from_batch",

@@ -45,7 +45,7 @@ class GetActions(ColumnarPiece):
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
         self._generator: torch.Generator | None = None
-        self._width = -1
+        self._widths: dict[Any, int] = {}
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:
         """Draw from a random stream of this piece's own from now on."""
@@ -74,7 +74,7 @@ class GetActions(ColumnarPiece):
             batch.update({name: map_struct(torch.Tensor.cpu, batch[name]) for name in _DRAWN & batch.keys()})
             inputs = batch[Columns.ACTION_DIST_INPUTS]
         module = acting_module(call.rl_module)
-        self._check_width(module, inputs)
+        self._check_width(module, inputs, call.module_id)
         if not call.explore:
             distribution = module.get_inference_action_dist_cls().from_logits(inputs)
         else:
@@ -90,22 +90,25 @@ class GetActions(ColumnarPiece):
                 raise self._not_a_number(module, checked)
         return batch
 
-    def _check_width(self, module: Any, inputs: Any) -> None:
+    def _check_width(self, module: Any, inputs: Any, module_id: Any) -> None:
         """Refuse distribution inputs of another number than the action space takes."""
         width = inputs.shape[-1] if inputs.ndim else 0
-        if self.input_action_space is None or width == self._width:
+        if width == self._widths.get(module_id):
             return
-        expected = _inputs_of(module.get_exploration_action_dist_cls(), self.input_action_space)
+        space = self.input_action_space if module_id is None else getattr(module, "action_space", None)
+        if space is None:
+            return
+        expected = _inputs_of(module.get_exploration_action_dist_cls(), space)
         if expected is not None and width != expected:
             raise ColumnError(
                 explain(
                     f"column {Columns.ACTION_DIST_INPUTS!r} of {type(module).__name__}",
-                    expected=f"{expected} inputs per row for {self.input_action_space}",
+                    expected=f"{expected} inputs per row for {space}",
                     found=f"shape {list(inputs.shape)}",
                     do="give the module's last layer as many outputs as the action distribution takes",
                 )
             )
-        self._width = width
+        self._widths[module_id] = width
 
     def _not_a_number(self, module: Any, found: torch.Tensor) -> ColumnError:
         rows = torch.isnan(found).flatten(1).any(1) if found.ndim > 1 else torch.isnan(found)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import gymnasium as gym
+import numpy as np
 
 from epibatch.core.action_scaling import EnvActions
 from epibatch.core.columns import Columns
+from epibatch.core.errors import SpaceError, explain
+from epibatch.core.structs import map_struct
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
@@ -50,19 +53,59 @@ class NormalizeAndClipActions(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         self.normalize_actions = normalize_actions
         self.clip_actions = clip_actions
-        self._encode: EnvActions | None = None
+        self._encoders: list[EnvActions] = []
+        self._by_agent: dict[Any, EnvActions] = {}
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column."""
         if Columns.ACTIONS_FOR_ENV in batch or not batch:
             return batch
         actions = self.need(batch, Columns.ACTIONS, "put GetActions in front")
-        space = self.input_action_space
-        if not isinstance(actions, EpisodeColumn) or isinstance(actions.data, list) or space is None:
+        if not isinstance(actions, EpisodeColumn) or isinstance(actions.data, list) or self.input_action_space is None:
             batch[Columns.ACTIONS_FOR_ENV] = actions
             return batch
-        if self._encode is None or self._encode.space is not space:
-            self._encode = EnvActions(space, normalize=self.normalize_actions, clip=self.clip_actions)
-        data = self._encode(actions.data)
+        data = self._encoded(actions.data, call)
         batch[Columns.ACTIONS_FOR_ENV] = actions if data is actions.data else EpisodeColumn(data, actions.counts)
         return batch
+
+    def _encoded(self, actions: Any, call: Call) -> Any:
+        space = self.input_action_space
+        if call.module_id is None or not isinstance(space, gym.spaces.Dict):
+            return self._encoder(space)(actions)
+        own = [self._of_agent(space, agent_id) for _, agent_id, _ in call.keys]
+        if len(set(map(id, own))) == 1:
+            return own[0](actions)
+        parts, order = [], []  # agents of one module whose bounds differ
+        for encoder in dict.fromkeys(own):
+            rows = np.flatnonzero([one is encoder for one in own])
+            parts.append(encoder(map_struct(lambda leaf, rows=rows: leaf[rows], actions)))
+            order.append(rows)
+        back = np.argsort(np.concatenate(order))
+        return map_struct(lambda *leaves: np.concatenate(leaves)[back], *parts)
+
+    def _of_agent(self, space: gym.spaces.Dict, agent_id: Any) -> EnvActions:
+        encoder = self._by_agent.get(agent_id)
+        if encoder is None or encoder.space != space.spaces.get(agent_id):
+            if agent_id not in space.spaces:
+                raise SpaceError(
+                    explain(
+                        f"NormalizeAndClipActions, agent {agent_id!r}",
+                        expected=f"an action space among those of agents {list(space.spaces)}",
+                        found="none",
+                        do="give the environment's action_spaces an entry for every possible agent",
+                    )
+                )
+            encoder = self._by_agent[agent_id] = self._encoder(space.spaces[agent_id])
+        return encoder
+
+    def _encoder(self, space: Any) -> EnvActions:
+        """What encodes actions of a space; one for all spaces that are equal."""
+        for encoder in self._encoders:
+            if encoder.space is space:
+                return encoder
+        for encoder in self._encoders:
+            if encoder.space == space:
+                return encoder
+        encoder = EnvActions(space, normalize=self.normalize_actions, clip=self.clip_actions)
+        self._encoders.append(encoder)
+        return encoder

@@ -78,6 +78,8 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
 
     def _has_time_axis(self, batch: dict[str, Any], call: Call) -> bool:
         """Whether the outputs have a time axis: the env-to-module side says so, or they look like it."""
+        if call.module_id is not None and not call.stateful:
+            return False  # another module of the batch may have one
         added = call.shared_data.get("_added_single_ts_time_rank")
         if added is not None or not call.stateful:
             return bool(added)

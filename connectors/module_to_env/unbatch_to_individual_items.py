@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from epibatch.core.errors import ColumnError, explain
-from epibatch.core.structs import flatten
+from epibatch.core.structs import flatten, map_struct
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
+
+if TYPE_CHECKING:
+    from ..agent_batch import AgentBatch
+    from ..agent_call import AgentCall
 
 __all__ = ["UnBatchToIndividualItems"]
 
@@ -32,22 +36,43 @@ class UnBatchToIndividualItems(ColumnarPiece):
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "episodes"
 
+    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+        """Unbatch each module's columns, rows of agents that ended since they observed left out."""
+        for module_id, acted in call.acted.items():
+            if module_id in batch.groups and not acted.all():
+                columns = batch.groups[module_id]
+                batch.groups[module_id] = {name: _kept(name, column, acted) for name, column in columns.items()}
+        return super().run_modules(batch, call)
+
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Unbatch all columns."""
         expected = len(call.episodes)
         for name, column in batch.items():
             found = len(column) if type(column) is np.ndarray and column.ndim else _rows(column)
             if found != expected:
-                raise ColumnError(
-                    explain(
-                        f"column {name!r}",
-                        expected=f"{expected} rows, one per episode",
-                        found=f"{found}" if found >= 0 else "a single value, or parts of different lengths",
-                        do="let the module return one row per observation it was given",
-                    )
-                )
+                raise _wrong_rows(name, column, expected)
             batch[name] = EpisodeColumn(column)
         return batch
+
+
+def _kept(name: str, column: Any, acted: Any) -> Any:
+    if _rows(column) != len(acted):
+        raise _wrong_rows(name, column, len(acted))
+    if isinstance(column, list):
+        return [item for item, kept in zip(column, acted) if kept]
+    return map_struct(lambda leaf: leaf[acted], column)
+
+
+def _wrong_rows(name: str, column: Any, expected: int) -> ColumnError:
+    found = _rows(column)
+    return ColumnError(
+        explain(
+            f"column {name!r}",
+            expected=f"{expected} rows, one per episode",
+            found=f"{found}" if found >= 0 else "a single value, or parts of different lengths",
+            do="let the module return one row per observation it was given",
+        )
+    )
 
 
 def _rows(column: Any) -> int:

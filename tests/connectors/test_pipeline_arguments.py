@@ -10,7 +10,6 @@ from epibatch.connectors.learner import AddObservationsFromEpisodesToBatch, Lear
 from epibatch.core.errors import (
     BatchLayoutError,
     CheckpointError,
-    NotAvailableError,
     PieceError,
     PipelineError,
     SpaceError,
@@ -75,7 +74,9 @@ def test_a_subclass_of_somebody_elses_may_pass_keywords_on():
     ],
 )
 def test_what_is_no_list_of_episodes(episodes, found):
-    with pytest.raises(PipelineError, match=f"expected: a list of SingleAgentEpisode\n  found:    {found}\n"):
+    with pytest.raises(
+        PipelineError, match=f"expected: a list of SingleAgentEpisode, or of MultiAgentEpisode\n  found:    {found}\n"
+    ):
         pipeline()(episodes=episodes)
 
 
@@ -93,12 +94,13 @@ def test_what_is_no_state(state):
         pipeline().set_state(state)
 
 
-def test_episodes_of_several_agents_are_refused_and_their_single_agent_ones_are_not():
-    several = MultiAgentEpisode()
+def test_episodes_of_several_agents_are_episodes_too():
+    several = MultiAgentEpisode(id_="e")
     several.add_env_reset(observations={"a": np.zeros(2), "b": np.ones(2)})
     several.add_env_step({"a": np.zeros(2), "b": np.ones(2)}, {"a": 0, "b": 1}, {"a": 0.0, "b": 1.0})
-    for given in ([several], several, [episode(), several]):
-        with pytest.raises(NotAvailableError, match="several agents are not available yet"):
-            pipeline()(rl_module=None, batch={}, episodes=given)
+    with pytest.raises(PipelineError, match="found:    a MultiAgentEpisode"):
+        pipeline()(rl_module=None, batch={}, episodes=several)
+    with pytest.raises(PipelineError, match="AgentToModuleMapping"):
+        pipeline()(rl_module=None, batch={}, episodes=[several])
     batch = pipeline()(rl_module=None, batch={}, episodes=[segment.episode for segment in several.segments])
     assert batch["obs"].tolist() == [[0, 0], [1, 1]]

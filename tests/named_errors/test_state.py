@@ -19,7 +19,6 @@ from epibatch.core.errors import (
     ColumnError,
     ConfigError,
     LookbackError,
-    NotAvailableError,
     PipelineError,
     SpaceError,
     StateError,
@@ -82,8 +81,9 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     # filters
     "limit of nothing": (ConfigError, lambda: MeanStdFilter(clip_by_value=0.0), ["MeanStdFilter.clip_by_value", "0.0"]),
     "switch that is a word": (ConfigError, lambda: MeanStdFilter(update_stats="no"), ["update_stats", "'no'"]),
-    "filter of several agents": (NotAvailableError, lambda: MeanStdFilter(multi_agent=True), [
-        "MeanStdFilter.multi_agent", "several agents are not available yet"]),
+    "state of one agent's filter for several": (
+        StateError, lambda: MeanStdFilter(OBS, multi_agent=True).set_state(state()), [
+            "MeanStdFilter.set_state", "those of each agent"]),
     "filter without a space": (SpaceError, lambda: sees(MeanStdFilter(), ROW), ["MeanStdFilter", "pass it to the"]),
     "observation of another shape": (SpaceError, lambda: sees(MeanStdFilter(OBS), np.zeros(3)), [
         "observation", "shape (2,)", "shape (3,)"]),
@@ -99,7 +99,7 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "PrevActionsPrevRewards.n_prev_actions", "at least 0", "-1"]),
     "negative number of rewards in training": (
         ConfigError, lambda: PrevActionsPrevRewardsLearner(n_prev_rewards=-1), ["Learner.n_prev_rewards", "-1"]),
-    "history of several agents": (NotAvailableError, lambda: history(multi_agent=True), ["several agents"]),
+    "word for several agents": (ConfigError, lambda: history(multi_agent="yes"), ["multi_agent", "'yes'"]),
     "history without an action space": (SpaceError, lambda: sees(PrevActionsPrevRewards(OBS), ROW), [
         "PrevActionsPrevRewards", "no action space", "pass the action space"]),
     "history of actions that are text": (

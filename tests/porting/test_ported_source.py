@@ -174,7 +174,7 @@ def test_lines_of_what_is_left_before_and_after():
         ("from ray import tune\n", ["ray.tune"]),
         ("from ray import tune, air\ntune.run()", ["ray.air", "ray.tune.run"]),
         ("import ray.rllib.core\nray.rllib.core.Columns", ["ray.rllib.core.Columns"]),
-        ("from ray.rllib.connectors.common import *\nAgentToModuleMapping, NumpyToTensor", ["AgentToModuleMapping"]),
+        ("from ray.rllib.connectors.common import *\nAgentToModuleMapping, NumpyToTensor", []),
         ("from .ray import core\nfrom . import ray\n", []),
         ("from __future__ import annotations\nx: 'int' = 1", []),
         ("", []),

@@ -8,8 +8,6 @@ from epibatch.porting.reasons import reason_for
 @pytest.mark.parametrize(
     ("module", "name", "said"),
     [
-        ("ray.rllib.connectors.common", "AgentToModuleMapping", "several agents"),
-        ("ray.rllib.connectors.module_to_env", "ModuleToAgentUnmapping", "several agents"),
         ("ray.rllib.env.multi_agent_env_runner", "MultiAgentEnvRunner", "several agents"),
         ("ray.rllib.env.wrappers.pettingzoo_env", "PettingZooEnv", "several agents"),
         ("ray.rllib.policy.sample_batch", "SampleBatch", "old API stack"),

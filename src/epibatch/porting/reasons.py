@@ -23,8 +23,8 @@ ALGORITHM = "this algorithm: not there yet; PPO is"
 
 _REASONS: tuple[tuple[str, str], ...] = (
     (r"ray\.rllib\.examples\b.*", EXAMPLES),
-    (r".*\b(multi_agent|pettingzoo|agent_to_module|module_to_agent)\w*(\..*)?", SEVERAL_AGENTS),
-    (r".*\.(MultiAgent|PettingZoo|ParallelPettingZoo|AgentToModule|ModuleToAgent|make_multi_agent)\w*", SEVERAL_AGENTS),
+    (r".*\b(multi_agent|pettingzoo)\w*(\..*)?", SEVERAL_AGENTS),
+    (r".*\.(MultiAgent|PettingZoo|ParallelPettingZoo|make_multi_agent)\w*", SEVERAL_AGENTS),
     (r"ray\.rllib\.utils\.metrics\.(\w+\.)*\w*AGENT_STEPS\w*", SEVERAL_AGENTS),
     (r"ray\.rllib\.utils\.replay_buffers\b.*", REPLAY),
     (r"ray\.rllib\.offline\b.*", OFFLINE),
@@ -52,8 +52,8 @@ def reason_for(module: str, name: str) -> str:
     """Why `name` of RLlib's `module` is not here, and the nearest name that is.
 
     Example:
-        >>> reason_for("ray.rllib.connectors.common", "AgentToModuleMapping")
-        'several agents: not there yet'
+        >>> reason_for("ray.rllib.offline", "JsonReader")
+        'offline data: not there yet'
         >>> reason_for("ray.rllib.core", "Colums")
         'no such name in epibatch.core; the nearest is Columns'
     """

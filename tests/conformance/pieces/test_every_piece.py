@@ -14,7 +14,9 @@ BY_THEMSELVES = {"FlattenObservations", "FrameStacking", "MeanStdFilter", "PrevA
 ELSEWHERE = {  # held beside RLlib's item by item, or probe by probe, not by a property
     "AddInfosFromEpisodesToTrainBatch",
     "AddNextObservationsFromEpisodesToTrainBatch",
+    "AgentToModuleMapping",  # and the way back: multi_agent/test_pipelines_of_agents.py
     "ComputeReturnsToGo",
+    "ModuleToAgentUnmapping",
     "SingleAgentObservationPreprocessor",
     "WriteObservationsToEpisodes",
 }

@@ -26,13 +26,11 @@ FILES = [
     "utils/spaces/*.py",
 ]
 
-SEVERAL_AGENTS = "several agents: not there yet"
 OLD_STACK = "old API stack"
 CATALOGS = "catalogs and encoders"
 LEARNER = r"no such name in epibatch\.learner"
 
 NOT_HERE: dict[str, str] = {
-    "connectors.common.agent_to_module_mapping.AgentToModuleMapping": SEVERAL_AGENTS,
     "connectors.connector.ActionConnector": OLD_STACK,
     "connectors.connector.AgentConnector#2": OLD_STACK,
     "core.distribution.distribution.Distribution": CATALOGS,
@@ -47,7 +45,6 @@ NOT_HERE: dict[str, str] = {
 """Example -> what `epibatch port` says about a name that it needs."""
 
 STOPS: dict[str, tuple[type[Exception], str]] = {
-    "connectors.common.flatten_observations.FlattenObservations": (TypeError, "agent_ids"),
     # It gives rewards for one env step more than actions.
     "env.multi_agent_episode.MultiAgentEpisode.slice": (ValueError, "4 of actions, 5 of rewards"),
     # These two were never complete: they name a type that they do not import.

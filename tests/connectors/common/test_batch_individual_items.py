@@ -8,7 +8,7 @@ import pytest
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch
-from epibatch.core.errors import EpibatchError, NotAvailableError
+from epibatch.core.errors import EpibatchError
 from epibatch.core.spaces import BatchedNdArray
 
 
@@ -156,10 +156,9 @@ def test_by_itself_it_batches_columns_without_their_episodes():
         BatchIndividualItems()(batch={"obs": {("x",): [3]}, "actions": {("x",): [3, 4]}}, episodes=[])
 
 
-def test_several_agents_are_refused():
-    assert BatchIndividualItems(multi_agent=False)(batch={}, episodes=[]) == {}
-    with pytest.raises(NotAvailableError, match="several agents"):
-        BatchIndividualItems(multi_agent=True)
+def test_it_sees_from_the_episodes_how_many_agents_there_are():
+    for multi_agent in (False, True):
+        assert BatchIndividualItems(multi_agent=multi_agent)(batch={}, episodes=[]) == {}
 
 
 def test_the_row_map_has_one_entry_per_row_of_nested_observations_too(lab):

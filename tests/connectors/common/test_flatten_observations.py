@@ -19,7 +19,7 @@ from epibatch.connectors.learner import (
     BatchIndividualItems,
     LearnerConnectorPipeline,
 )
-from epibatch.core.errors import ConfigError, NotAvailableError, PieceError, PipelineError, SpaceError, UnknownNameError
+from epibatch.core.errors import ConfigError, PieceError, PipelineError, SpaceError, UnknownNameError
 from epibatch.core.piece_specs import build_piece
 from epibatch.core.spaces import batch, flatten_inputs_to_1d_tensor, get_base_struct_from_space
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
@@ -205,8 +205,6 @@ def test_wrong_uses_are_named():
         FlattenObservations(Box(-1, 1, (2,)), keys_to_remove=["a"]).observation_space  # noqa: B018
     with pytest.raises(SpaceError, match="TransformObservation"):
         FlattenObservations(Text(5)).observation_space  # noqa: B018
-    with pytest.raises(NotAvailableError, match="several agents"):
-        FlattenObservations(multi_agent=True)
     with pytest.raises(PieceError, match="keys_to_remove"):
         FlattenObservations(key_to_remove=["a"])
 

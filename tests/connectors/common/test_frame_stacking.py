@@ -12,8 +12,8 @@ from epibatch.connectors.call import Call
 from epibatch.connectors.common.frame_stacking import FrameStacking
 from epibatch.connectors.env_to_module.frame_stacking import FrameStackingEnvToModule
 from epibatch.connectors.learner.frame_stacking import FrameStackingLearner
-from epibatch.core.errors import ColumnError, EpibatchError, LookbackError, NotAvailableError
-from epibatch.episodes import SingleAgentEpisode, VectorRecorder
+from epibatch.core.errors import ColumnError, EpibatchError, LookbackError
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
 
 SPACE = gym.spaces.Box(-999, 999, (4, 4, 1), np.float32)
 
@@ -219,7 +219,26 @@ def test_recorded_episodes_give_the_stacks_of_copies_and_nobody_needs_to_look_at
             assert found.counts.tolist() == [len(own) for own in steps]
 
 
-def test_several_agents_are_refused():
-    assert FrameStacking(num_frames=2, multi_agent=False).num_frames == 2
-    with pytest.raises(NotAvailableError, match="several agents"):
-        FrameStacking(num_frames=2, multi_agent=True)
+def test_slow_agents_keep_the_frames_that_a_cut_is_told_to_keep():
+    def episode_of_two():
+        episode = MultiAgentEpisode(id_="e")
+        episode.add_env_reset(observations={"fast": np.full((1, 1), 0), "slow": np.full((1, 1), 100)})
+        for t in range(1, 8):
+            agents = {"fast": t, **({"slow": 100 + t} if t % 3 == 0 else {})}
+            acting = [a for a in ("fast", "slow") if a == "fast" or (t - 1) % 3 == 0]
+            observations = {agent: np.full((1, 1), value) for agent, value in agents.items()}
+            episode.add_env_step(observations, dict.fromkeys(acting, 0), dict.fromkeys(acting, 0.0))
+        return episode
+
+    whole, piece = episode_of_two(), FrameStacking(num_frames=3)
+    with pytest.raises(LookbackError, match="agent 'slow'"):
+        piece(batch={}, episodes=[_and_on(whole.cut(2))])
+    found = piece(batch={}, episodes=[_and_on(whole.cut(2, agent_steps=2))])["obs"]
+    stacks = {key[1]: items[0][0].tolist() for key, items in found.items()}
+    assert stacks == {"fast": [6, 7, 8], "slow": [103, 106, 108]}
+
+
+def _and_on(chunk):
+    last = {agent: np.full((1, 1), value) for agent, value in (("fast", 8), ("slow", 108))}
+    chunk.add_env_step(last, {"fast": 0}, {"fast": 0.0})
+    return chunk

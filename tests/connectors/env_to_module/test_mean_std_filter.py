@@ -10,7 +10,7 @@ from gymnasium.vector.utils import batch_space
 
 from epibatch.connectors.env_to_module import AddObservationsFromEpisodesToBatch, EnvToModulePipeline, MeanStdFilter
 from epibatch.core.checkpoints import load_state, save_state
-from epibatch.core.errors import ColumnError, ConfigError, NotAvailableError, PipelineError, SpaceError, StateError
+from epibatch.core.errors import ColumnError, ConfigError, PipelineError, SpaceError, StateError
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
@@ -268,7 +268,6 @@ def test_a_new_space_is_noticed():
         ({"clip_by_value": True}, ConfigError, "clip_by_value"),
         ({"update_stats": "no"}, ConfigError, "update_stats"),
         ({"de_mean_to_zero": 1}, ConfigError, "de_mean_to_zero"),
-        ({"multi_agent": True}, NotAvailableError, "several agents"),
     ],
 )
 def test_wrong_settings_are_named(settings, error, words):

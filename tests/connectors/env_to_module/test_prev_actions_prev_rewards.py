@@ -13,7 +13,7 @@ from epibatch.connectors.env_to_module import (
     PrevActionsPrevRewards,
 )
 from epibatch.connectors.learner import LearnerConnectorPipeline
-from epibatch.core.errors import ConfigError, NotAvailableError, PipelineError, SpaceError
+from epibatch.core.errors import ConfigError, PipelineError, SpaceError
 from epibatch.episodes import SingleAgentEpisode
 
 
@@ -100,7 +100,6 @@ def test_its_place_is_the_env_to_module_pipeline():
         ({"n_prev_actions": -1}, ConfigError, "PrevActionsPrevRewards.n_prev_actions"),
         ({"n_prev_rewards": 1.0}, ConfigError, "n_prev_rewards"),
         ({"n_prev_rewards": True}, ConfigError, "True"),
-        ({"multi_agent": True}, NotAvailableError, "several agents"),
     ],
 )
 def test_wrong_settings_are_named(settings, error, words):

@@ -92,7 +92,7 @@ class GuestPiece(ConnectorV2):
             change.carry_back(type(self.piece).__name__)
         after = [key_of_theirs(episode) for episode in shown]
         made = _as_ours(dict(out), before, after, keys, [len(episode) for episode in shown])
-        if call is not None and call.rows is None:
+        if call is not None and not call.grouped and call.rows is None:
             call.rows = sequences(made, keys, call.shared_data)
         return made
 

@@ -1,0 +1,161 @@
+"""Maps agents to the modules that decide for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import gymnasium as gym
+
+from epibatch.core.errors import BatchLayoutError, SpaceError, explain
+
+from ..agent_chunks import rows_by_module
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+from ..layouts import plain_column
+
+if TYPE_CHECKING:
+    from ..agent_batch import AgentBatch
+    from ..agent_call import AgentCall
+
+__all__ = ["AgentToModuleMapping"]
+
+
+class AgentToModuleMapping(ColumnarPiece):
+    """Turns columns by agent into columns by module, each module's rows in the order of episodes and agents.
+
+    Which module an agent has is kept by its episode, whose mapping function was asked once. For acting,
+    agents that ended with their newest observation are left out: they have been seen by the pieces in front,
+    and do not act.
+
+    Args:
+        input_observation_space: Dict of the agents' observation spaces.
+        input_action_space: Dict of the agents' action spaces.
+        rl_module_specs: Module id -> its RLModuleSpec, whose spaces are the output's; others follow from the agents'.
+            A set of ids names modules without specs.
+        agent_to_module_mapping_fn: The mapping, for the spaces of modules without spec; called as `fn(agent_id, None)`.
+        as_learner_connector: Whether the batch is for training.
+
+    Raises:
+        BatchLayoutError: episodes of one agent each.
+        SpaceError: agents of one module whose spaces differ.
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    maps_agents: ClassVar[bool] = True
+    space_by_space: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        rl_module_specs: Mapping[Any, Any] | Collection[Any] | None = None,
+        agent_to_module_mapping_fn: Callable[..., Any] | None = None,
+        as_learner_connector: bool = False,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        specs = rl_module_specs or {}
+        self._specs = dict(specs) if isinstance(specs, Mapping) else dict.fromkeys(specs)
+        self._mapping = agent_to_module_mapping_fn
+        self._as_learner_connector = as_learner_connector
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Refuse episodes of one agent; without episodes go by the keys of the batch."""
+        if not len(call.episodes) and all(len(key) == 3 for key in call.keys):
+            return _by_key(batch, call)
+        raise BatchLayoutError(
+            explain(
+                "AgentToModuleMapping",
+                expected="multi-agent episodes",
+                found=f"{len(call.episodes)} episodes of one agent each",
+                do="leave this piece out: they are all for the default module",
+            )
+        )
+
+    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+        """From now on show the batch by module."""
+        call.map_to_modules(batch)
+        if not (self._as_learner_connector or call.training):
+            batch.keep(call.keep_acting())
+        call.shared_data["memorized_map_structure"] = rows_by_module(call.chunks)
+        return batch
+
+    # -- spaces --------------------------------------------------------------------------------
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """Dict of the modules' observation spaces."""
+        return self._by_module(input_observation_space, "observation_space")
+
+    def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """Dict of the modules' action spaces."""
+        return self._by_module(input_action_space, "action_space")
+
+    def _by_module(self, agents: Any, kind: str) -> Any:
+        if not isinstance(agents, gym.spaces.Dict):
+            return agents
+        spaces: dict[Any, Any] = {module_id: getattr(spec, kind, None) for module_id, spec in self._specs.items()}
+        missing = [module_id for module_id, space in spaces.items() if space is None]
+        if missing or not spaces:
+            found = self._of_agents(agents, kind)
+            unknown = [module_id for module_id in missing if module_id not in found]
+            if unknown:
+                raise SpaceError(
+                    explain(
+                        f"AgentToModuleMapping, {kind} of module {unknown[0]!r}",
+                        expected="one that its RLModuleSpec gives, or an agent that is mapped to it",
+                        found=f"agents {list(agents.spaces)} mapped to {sorted(map(repr, found))}",
+                        do=f"give the module's RLModuleSpec its {kind}",
+                    )
+                )
+            spaces.update({module_id: found[module_id] for module_id in missing or found})
+        return gym.spaces.Dict(spaces)
+
+    def _of_agents(self, agents: gym.spaces.Dict, kind: str) -> dict[Any, Any]:
+        """Module id -> the space of its agents."""
+        all_spaces = list(agents.spaces.values())
+        if all_spaces and all(space == all_spaces[0] for space in all_spaces):
+            modules = set(self._specs) or set(self._modules(list(agents.spaces)).values())
+            return dict.fromkeys(modules, all_spaces[0])
+        spaces: dict[Any, Any] = {}
+        for agent_id, module_id in self._modules(list(agents.spaces)).items():
+            own = agents.spaces[agent_id]
+            if spaces.setdefault(module_id, own) != own:
+                raise SpaceError(
+                    explain(
+                        f"AgentToModuleMapping, {kind} of module {module_id!r}",
+                        expected=f"one space for all its agents, such as {spaces[module_id]}",
+                        found=f"{own} of agent {agent_id!r}",
+                        do=f"give the module's RLModuleSpec its {kind}; bring the agents' to it with a piece in front",
+                    )
+                )
+        return spaces
+
+    def _modules(self, agent_ids: Sequence[Any]) -> dict[Any, Any]:
+        """Agent -> module, as the mapping function says without an episode; nothing if it cannot say."""
+        if self._mapping is None:
+            return {}
+        try:
+            return {agent_id: self._mapping(agent_id, None) for agent_id in agent_ids}
+        except Exception as error:
+            raise SpaceError(
+                explain(
+                    "AgentToModuleMapping",
+                    expected="a mapping function that answers without an episode, to know the modules' spaces",
+                    found=f"{type(error).__name__}: {error}",
+                    do="give each RLModuleSpec its observation_space and action_space",
+                )
+            ) from error
+
+
+def _by_key(batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    """Items by module, as the keys of the batch say."""
+    out: dict[Any, dict[str, list[Any]]] = {}
+    for name, column in batch.items():
+        for key, items in plain_column(column, call).items() if isinstance(column, EpisodeColumn) else ():
+            if items:
+                out.setdefault(key[2], {}).setdefault(name, []).extend(items)
+    return {**out, **{name: column for name, column in batch.items() if not isinstance(column, EpisodeColumn)}}

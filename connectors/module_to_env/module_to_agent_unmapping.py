@@ -1,0 +1,50 @@
+"""Gives each agent its row of its module's outputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from epibatch.core.errors import BatchLayoutError, explain
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+
+if TYPE_CHECKING:
+    from ..agent_batch import AgentBatch
+    from ..agent_call import AgentCall
+
+__all__ = ["ModuleToAgentUnmapping"]
+
+
+class ModuleToAgentUnmapping(ColumnarPiece):
+    """Turns columns by module into columns by agent: the way back of `AgentToModuleMapping`.
+
+    Args:
+        input_observation_space: Dict of the modules' observation spaces.
+        input_action_space: Dict of the agents' action spaces.
+
+    Raises:
+        BatchLayoutError: episodes of one agent each.
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    maps_agents: ClassVar[bool] = True
+    space_by_space: ClassVar[bool] = False
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Refuse episodes of one agent."""
+        raise BatchLayoutError(
+            explain(
+                "ModuleToAgentUnmapping",
+                expected="multi-agent episodes",
+                found=f"{len(call.episodes)} episodes of one agent each",
+                do="leave this piece out: their columns are by episode already",
+            )
+        )
+
+    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+        """From now on show the batch by agent."""
+        call.mapped = False
+        return batch

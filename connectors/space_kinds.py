@@ -1,0 +1,39 @@
+"""Which episodes have observations and actions of the same spaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["SpaceKinds"]
+
+
+class SpaceKinds:
+    """Numbers pairs of observation and action space, equal ones alike; agents without spaces each have a number.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> kinds = SpaceKinds()
+        >>> [kinds.of(SingleAgentEpisode(observation_space=gym.spaces.Discrete(n))) for n in (2, 3, 2)]
+        [0, 1, 0]
+    """
+
+    def __init__(self) -> None:
+        self._by_identity: dict[tuple[int, int], int] = {}
+        self._kinds: list[tuple[Any, Any]] = []
+        self._seen: list[tuple[Any, Any]] = []  # keeps spaces alive, whose identities are kept
+
+    def of(self, episode: Any) -> int:
+        """The number of a single-agent episode's spaces."""
+        spaces = episode.observation_space, episode.action_space
+        if spaces[0] is None:  # nothing says that two agents see the same
+            spaces = episode.agent_id, spaces[1]
+        identity = id(spaces[0]), id(spaces[1])
+        kind = self._by_identity.get(identity)
+        if kind is None:
+            self._seen.append(spaces)
+            kind = next((i for i, known in enumerate(self._kinds) if known == spaces), len(self._kinds))
+            if kind == len(self._kinds):
+                self._kinds.append(spaces)
+            self._by_identity[identity] = kind
+        return kind
