@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from oracle.probes import Raises, plain, probe, tried
@@ -194,3 +195,38 @@ def test_an_episode_without_agents(library: Any) -> Any:
     episode = episode_of(library)
     episode.add_env_step({}, {}, {})
     return episode.is_done
+
+
+def mapped(library: Any, agents: Any, **settings: Any) -> Any:
+    """What an env-to-module pipeline makes of one episode's reset observations."""
+    home = library.env_to_module
+    episode = library.MultiAgentEpisode(id_="game", agent_to_module_mapping_fn=lambda *_, **__: "m")
+    episode.add_env_reset(observations=agents)
+    pieces = [home.AddObservationsFromEpisodesToBatch(), home.AgentToModuleMapping(**settings)]
+    spaces = [gym.spaces.Dict({agent: gym.spaces.Box(0, 9, (), np.float32) for agent in agents}) for _ in range(2)]
+    pipeline = home.EnvToModulePipeline(*spaces, connectors=pieces)
+    return pipeline(rl_module=None, batch={}, episodes=[episode], explore=False, shared_data={})
+
+
+@probe("O48", ours=[2.0, 1.0], theirs=[1.0, 2.0])
+def test_the_order_of_agents(library: Any) -> Any:
+    spec = library.RLModuleSpec(observation_space=gym.spaces.Box(0, 9, ()), action_space=gym.spaces.Discrete(2))
+    settings = {"rl_module_specs": {"m": spec}, "agent_to_module_mapping_fn": lambda *_, **__: "m"}
+    return [float(row) for row in mapped(library, {2: 2.0, 1: 1.0}, **settings)["m"]["obs"]]
+
+
+@probe("O45", ours=["NoneType"], theirs=["MultiAgentEpisode"])
+def test_what_the_mapping_is_asked_about_when_spaces_are_derived(library: Any) -> Any:
+    asked = set()
+
+    def mapping(agent_id: Any, episode: Any, **_: Any) -> Any:
+        asked.add(type(episode).__name__)
+        return f"m{agent_id}"
+
+    piece = library.env_to_module.AgentToModuleMapping(
+        rl_module_specs={name: library.RLModuleSpec() for name in ("mx", "my")}, agent_to_module_mapping_fn=mapping
+    )
+    spaces = gym.spaces.Dict({agent: gym.spaces.Box(0, 1, (size,)) for agent, size in (("x", 3), ("y", 2))})
+    piece.input_action_space = piece.input_observation_space = spaces
+    assert piece.observation_space["mx"].shape == (3,)
+    return sorted(asked)

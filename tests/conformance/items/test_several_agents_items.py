@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gymnasium as gym
+import numpy as np
 import pytest
 
 from items.behaviours import behaviour, listed, plain
+from oracle.modules import module_class
 
 
 def episode_of(library, *agents, **settings):
@@ -189,3 +191,65 @@ def test_steps_are_counted_and_slices_have_no_step(library):
         episode[::2]
     with pytest.raises(NotImplementedError):
         episode[0]
+
+
+def recurrent_chunk(library):
+    """Agents `r` (recurrent) and `f`, of which one env step is the chunk and one its lookback."""
+    episode = episode_of(library, "r", "f", agent_to_module_mapping_fn=lambda agent_id, *_, **__: agent_id)
+    for t in (1.0, 2.0):
+        episode.add_env_step(
+            {"r": t, "f": t},
+            {"r": 0, "f": 1},
+            {"r": t, "f": t},
+            extra_model_outputs={"r": {"state_out": {"h": np.float32([t, -t]), "c": np.float32([t, -t])}}},
+        )
+        if t == 1.0:
+            episode = episode.cut(len_lookback_buffer=1)
+    return episode.to_numpy()
+
+
+def train_batch(library):
+    """What default learner pieces make of that chunk."""
+    space = gym.spaces.Box(-9, 9, ())
+    specs = {
+        name: library.RLModuleSpec(
+            module_class=module_class(library),
+            observation_space=space,
+            action_space=gym.spaces.Discrete(2),
+            model_config={"state": size, "max_seq_len": 3},
+        )
+        for name, size in (("r", 2), ("f", 0))
+    }
+    home = library.learner
+    pieces = [
+        home.AddObservationsFromEpisodesToBatch(as_learner_connector=True),
+        home.AddColumnsFromEpisodesToTrainBatch(),
+        home.AddTimeDimToBatchAndZeroPad(as_learner_connector=True),
+        home.AddStatesFromEpisodesToBatch(as_learner_connector=True),
+        home.AgentToModuleMapping(
+            rl_module_specs=specs, agent_to_module_mapping_fn=lambda agent_id, *_, **__: agent_id
+        ),
+        home.BatchIndividualItems(multi_agent=True),
+    ]
+    spaces = gym.spaces.Dict(r=space, f=space), gym.spaces.Dict(r=gym.spaces.Discrete(2), f=gym.spaces.Discrete(2))
+    pipeline = home.LearnerConnectorPipeline(*spaces, connectors=pieces)
+    whole = library.MultiRLModule(rl_module_specs=specs)
+    return pipeline(rl_module=whole, batch={}, episodes=[recurrent_chunk(library)], shared_data={}, explore=False)
+
+
+@behaviour("C45")
+def test_a_later_chunk_of_an_agent_begins_with_the_state_of_its_lookback(library):
+    found = train_batch(library)
+    assert {key: plain(rows) for key, rows in found["r"]["state_in"].items()} == {"h": [[1, -1]], "c": [[1, -1]]}
+    assert "state_in" not in found["f"]
+
+
+@behaviour("C47")
+def test_modules_with_and_without_memory_side_by_side(library):
+    found = train_batch(library)
+    assert plain(found["r"]["obs"]) == [[1, 0, 0]]
+    assert plain(found["r"]["loss_mask"]) == [[True, False, False]]
+    assert plain(found["r"]["rewards"]) == [[2, 0, 0]]
+    assert plain(found["f"]["obs"]) == [1]
+    assert plain(found["f"]["rewards"]) == [2]
+    assert "loss_mask" not in found["f"]

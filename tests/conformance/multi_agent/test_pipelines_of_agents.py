@@ -1,0 +1,251 @@
+"""Default pipelines about several agents beside RLlib's: the same rows for each agent, in every module's batch.
+
+Each library gets episodes that it made of the same schedule itself. Where RLlib's differ from ours, which has rows of
+the page of differences and tests of its own, there is nothing to compare. Advantages are left to one agent's tests:
+each module's are what its agents' episodes alone give (tests/connectors/test_agent_call.py).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume
+
+from oracle.cases import random_cases
+from oracle.compare import mismatches
+from oracle.libraries import BOTH, EPIBATCH, Library
+from oracle.modules import module_class
+from oracle.rllib_agents import FaultyAgents, Refused, listed
+from oracle.teams import ACTIONS, SPACES, STATE, Team, keywords, module_of, teams
+
+SINGLE = ("e0", "e1", "e2")
+
+
+@cache
+def _class(library: Library) -> Any:
+    class Module(module_class(library)):  # type: ignore[misc]
+        def get_initial_state(self) -> Any:
+            size = self.model_config["state"]
+            return {"h": np.full(size, -1, np.float32)} if size else {}
+
+    return Module
+
+
+@cache
+def modules(library: Library) -> Any:
+    agent_of = {module_of(agent): agent for agent in SPACES}
+    return library.MultiRLModule(
+        rl_module_specs={
+            name: library.RLModuleSpec(
+                module_class=_class(library),
+                observation_space=SPACES[agent_of[name]],
+                action_space=ACTIONS,
+                model_config={"state": state, "max_seq_len": 3},
+            )
+            for name, state in STATE.items()
+        }
+    )
+
+
+def spy(library: Library) -> Any:
+    """A user's piece that notes which rows each agent has."""
+
+    class Spy(library.ConnectorV2):  # type: ignore[misc, name-defined]
+        def __call__(self, *, batch: Any, **kwargs: Any) -> Any:
+            self.seen = {key: list(items) for key, items in batch.get("obs", {}).items()}
+            return batch
+
+    return Spy()
+
+
+@cache
+def learner(library: Library, ppo: bool) -> Any:
+    home = library.learner
+    pieces = [
+        *([home.AddOneTsToEpisodesAndTruncate()] if ppo else []),
+        home.AddObservationsFromEpisodesToBatch(as_learner_connector=True),
+        home.AddColumnsFromEpisodesToTrainBatch(),
+        home.AddTimeDimToBatchAndZeroPad(as_learner_connector=True),
+        home.AddStatesFromEpisodesToBatch(as_learner_connector=True),
+        spy(library),
+        _mapping(library, as_learner_connector=True),
+        home.BatchIndividualItems(multi_agent=True),
+        home.NumpyToTensor(as_learner_connector=True),
+    ]
+    spaces = keywords()
+    return home.LearnerConnectorPipeline(spaces["observation_space"], spaces["action_space"], connectors=pieces)
+
+
+def _mapping(library: Library, **settings: Any) -> Any:
+    agent_of = {module_of(agent): agent for agent in SPACES}
+    specs = {
+        name: library.RLModuleSpec(observation_space=SPACES[agent], action_space=ACTIONS)
+        for name, agent in agent_of.items()
+    }
+    return library.learner.AgentToModuleMapping(rl_module_specs=specs, agent_to_module_mapping_fn=module_of, **settings)
+
+
+def unlike(team: Team) -> bool:
+    """Whether RLlib makes other episodes of the schedules, by rows of the page of differences, or none at all."""
+    for schedule in team.schedules:
+        try:
+            model = FaultyAgents(schedule)
+        except Refused:
+            return True
+        if model.wrong:
+            return True
+    return False
+
+
+def seen_by(pipeline: Any) -> dict[Any, Any]:
+    """Items of each agent in front of the mapping."""
+    return next(piece.seen for piece in pipeline.connectors if type(piece).__name__ == "Spy")
+
+
+def rows_by_agent(final: Any, seen: dict[Any, Any]) -> dict[Any, Any]:
+    """Each agent's rows of the batch of its module: `{(episode, agent, module): {column: rows}}`."""
+    out: dict[Any, Any] = {}
+    for module_id, columns in final.items():
+        keys = [key for key in seen if key[2] == module_id]
+        counts = [sum(_rows(item) for item in seen[key]) for key in keys]
+        for name, column in columns.items():
+            at = 0
+            for key, count in zip(keys, counts):
+                out.setdefault(key, {})[name] = _part(column, at, at + count)
+                at += count
+    return out
+
+
+def _rows(item: Any) -> int:
+    return len(item) if type(item).__name__ == "BatchedNdArray" else 1
+
+
+def _part(column: Any, start: int, stop: int) -> Any:
+    if isinstance(column, dict):
+        return {key: _part(own, start, stop) for key, own in column.items()}
+    return np.asarray(column[start:stop]) if isinstance(column, torch.Tensor) else column[start:stop]
+
+
+def equal(theirs: dict[Any, Any], ours: dict[Any, Any], ppo: bool) -> None:
+    if ppo and listed("batch-keys"):  # e0_0 for e0
+        theirs = {(key[0].partition("_")[0], *key[1:]): rows for key, rows in theirs.items()}
+    assert theirs.keys() == ours.keys()
+    for key, columns in ours.items():
+        assert theirs[key].keys() == columns.keys(), key
+        for name, rows in columns.items():
+            expected = theirs[key][name]
+            if name == "seq_lens" and ppo and listed("O29"):
+                assert int(expected.sum()) == int(rows.sum()) + 1, "one bootstrap step per agent"
+            else:
+                assert not mismatches(expected, rows), (key, name, expected, rows)
+
+
+@pytest.mark.parametrize("ppo", [False, True])
+@random_cases(team=teams(mild=True))
+def test_train_batches_of_several_modules(team: Team, ppo: bool) -> None:
+    team = Team(team.schedules, [None] * len(team.schedules), 1, list(SINGLE[: len(team.schedules)]))
+    assume(not unlike(team))
+    found = []
+    for library in BOTH:
+        episodes = [episode.to_numpy() for episode in team.chunks(library.MultiAgentEpisode)]
+        if not any(len(part) for episode in episodes for part in episode.agent_episodes.values()):
+            return  # nothing to learn from: an error here, an empty batch there
+        idle = any(not len(part) for episode in episodes for part in episode.agent_episodes.values())
+        pipeline = learner(library, ppo)
+        try:
+            final = pipeline(rl_module=modules(library), batch={}, episodes=episodes, shared_data={}, explore=False)
+        except IndexError:
+            assert library.name == "RLlib"
+            assert idle
+            assert listed("idle-agents")
+            return
+        rows = rows_by_agent(final, seen_by(pipeline))
+        if library.name == "RLlib" and idle and listed("idle-agents"):
+            rows = {key: own for key, own in rows.items() if len(own["obs"])}
+        found.append(rows)
+    equal(*found, ppo)
+
+
+@cache
+def acting(library: Library) -> tuple[Any, Any]:
+    home, spaces = library.env_to_module, keywords()
+    both = spaces["observation_space"], spaces["action_space"]
+    to_module = home.EnvToModulePipeline(
+        *both,
+        connectors=[
+            home.AddObservationsFromEpisodesToBatch(),
+            home.AddTimeDimToBatchAndZeroPad(),
+            home.AddStatesFromEpisodesToBatch(),
+            spy(library),
+            _mapping(library),
+            home.BatchIndividualItems(multi_agent=True),
+            home.NumpyToTensor(),
+        ],
+    )
+    home = library.module_to_env
+    to_env = home.ModuleToEnvPipeline(
+        *both,
+        connectors=[
+            home.GetActions(),
+            home.TensorToNumpy(),
+            home.UnBatchToIndividualItems(),
+            home.ModuleToAgentUnmapping(),
+            home.RemoveSingleTsTimeRankFromBatch(),
+            home.NormalizeAndClipActions(normalize_actions=True, clip_actions=False),
+            home.ListifyDataForVectorEnv(),
+        ],
+    )
+    return to_module, to_env
+
+
+@random_cases(team=teams(mild=True))
+def test_a_step_of_several_agents(team: Team) -> None:
+    team = Team(team.schedules, [None] * len(team.schedules), 1, list(SINGLE[: len(team.schedules)]))
+    assume(not unlike(team))
+    batches, actions = [], []
+    for library in BOTH:
+        episodes = team.chunks(library.MultiAgentEpisode)
+        if not any(episode.get_agents_to_act() for episode in episodes):
+            return
+        shared: dict[str, Any] = {}
+        call = {"rl_module": modules(library), "episodes": episodes, "explore": False, "shared_data": shared}
+        to_module, to_env = acting(library)
+        final = to_module(batch={}, **call)
+        seen = {key: items for key, items in seen_by(to_module).items() if _acts(episodes, key)}
+        batches.append(rows_by_agent(final, seen))
+        outputs = {}
+        for name, columns in final.items():
+            first = columns["obs"][..., :1]
+            outputs[name] = {"action_dist_inputs": torch.cat([first, -first, 2 * first, first * 0], -1)}
+            if STATE[name]:
+                outputs[name]["state_out"] = {"h": columns["obs"][:, 0]}
+        given = to_env(batch=outputs, **call)
+        actions.append(
+            {name: given[name] for name in ("actions", "actions_for_env", "action_logp", "state_out") if name in given}
+        )
+    equal(*batches, False)
+    theirs, ours = actions
+    assert theirs.keys() == ours.keys()
+    for name, lists in ours.items():
+        assert len(theirs[name]) == len(lists)
+        for expected, own in zip(theirs[name], lists):
+            assert expected.keys() == own.keys()
+            for agent_id, value in own.items():
+                if name == "action_logp" and listed("greedy-logp"):
+                    continue
+                found = mismatches(expected[agent_id], value)
+                if found and all(one.kind == "dtype" for one in found) and listed("env-action-types"):
+                    found = mismatches(expected[agent_id].astype(value.dtype), value)
+                assert not found, (name, agent_id)
+
+
+def _acts(episodes: list[Any], key: Any) -> bool:
+    return any(episode.id_ == key[0] and key[1] in episode.get_agents_to_act() for episode in episodes)
+
+
+def test_ours_is_the_library_under_test() -> None:
+    assert EPIBATCH in BOTH
