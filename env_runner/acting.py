@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, add_context, explain
 from epibatch.core.structs import flatten, map_struct, paths_of
 
-__all__ = ["act", "check_actions", "forward"]
+__all__ = ["act", "blame_observations", "check_actions", "forward"]
 
 
 def act(
@@ -44,44 +44,58 @@ def act(
     try:
         columns = module_to_env(rl_module=module, batch=outputs, episodes=episodes, explore=explore, **call)
     except ColumnError as error:
-        _blame_observations(error, batch, episodes)
+        newest = ((f"environment {env}", episode.get_observations(-1)) for env, episode in enumerate(episodes))
+        blame_observations(error, newest, [("environment", batch.get(Columns.OBS))])
         raise
     check_actions(columns, len(episodes))
     return columns
 
 
-def _blame_observations(error: ColumnError, batch: dict[str, Any], episodes: Sequence[Any]) -> None:
+def blame_observations(
+    error: ColumnError, newest: Iterable[tuple[str, Any]], batches: Iterable[tuple[str, Any]]
+) -> None:
     """Raise an error about an observation that is NaN if the one about the module's outputs comes of it.
 
-    Observations are looked for as the environment gave them, or, where pieces made others of them that are NaN
-    only now, as the module got them.
+    Args:
+        error: About the module's outputs.
+        newest: Pairs of whose an observation is, and the observation as the environment gave it.
+        batches: Pairs of what one row is of, and the observations as a module got them: pieces may have made others
+            that are NaN only now.
+
+    Raises:
+        ColumnError: there is such an observation.
     """
     if "NaN" not in str(error):
         return
-    given = [episode.get_observations(-1) for episode in episodes]
-    for env, row in [*enumerate(given), (None, batch.get(Columns.OBS))]:
-        place = _first_nan(row, env)
-        if place is not None:
-            name = f"column {Columns.OBS!r}, part" if env is None else "observation"
-            whose = "env-to-module piece that makes it of the observations" if env is None else "environment"
-            raise ColumnError(
-                explain(
-                    f"{name}{place}, of which the module made its outputs",
-                    expected="numbers",
-                    found="NaN",
-                    do=f"correct the {whose}, or let a piece replace NaN",
-                )
-            ) from error
+    for whose, row in newest:
+        found = _first_nan(row)
+        if found is not None:
+            raise _nan(f"observation{found[0]} of {whose}", "environment") from error
+    for whose, column in batches:
+        found = _first_nan(column)
+        if found is not None:
+            name = f"column {Columns.OBS!r}, part{found[0]} of {whose} {found[1]}"
+            raise _nan(name, "env-to-module piece that makes it of the observations") from error
 
 
-def _first_nan(struct: Any, env: int | None) -> str | None:
-    """Where in observations there is NaN: the path of the part, and the environment."""
+def _nan(name: str, source: str) -> ColumnError:
+    return ColumnError(
+        explain(
+            f"{name}, of which the module made its outputs",
+            expected="numbers",
+            found="NaN",
+            do=f"correct the {source}, or let a piece replace NaN",
+        )
+    )
+
+
+def _first_nan(struct: Any) -> tuple[str, int] | None:
+    """Where in observations there is NaN: the path of the part, and the row."""
     leaves, form = flatten(struct)
     for path, leaf in zip(paths_of(form), leaves):
         array = np.asarray(leaf.detach().cpu() if hasattr(leaf, "detach") else leaf)
         if array.dtype.kind == "f" and np.isnan(array).any():
-            row = env if env is not None else int(np.argwhere(np.isnan(array))[0][0])
-            return f"{path and f' {path}'} of environment {row}"
+            return f"{path and f' {path}'}", int(np.argwhere(np.isnan(array)).flat[0]) if array.ndim else 0
     return None
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..episodes import SingleAgentEpisode, VectorEpisodes, VectorRecorder
-from ..episodes.chunk import Chunk
 from .callbacks import RUNNER_EVENTS
 from .listeners import Listeners
 
@@ -22,20 +20,20 @@ class EpisodeCallbacks:
     vector step it goes from environment to environment. Episodes are shown only where somebody listens.
 
     Args:
-        runner: The runner; what is told of an episode goes through its `_make_on_episode_callback`.
+        runner: The runner; what is told of an episode goes through its `_make_on_episode_callback`. Its recorder
+            has the running episodes, and shows those that ended.
     """
 
     def __init__(self, runner: Any) -> None:
         self._runner = runner
         self._listeners = Listeners(runner.config, RUNNER_EVENTS)
-        self._earlier: dict[int, list[SingleAgentEpisode]] = defaultdict(list)
+        self._earlier: dict[int, list[Any]] = defaultdict(list)
         self._listening = frozenset(event for event in RUNNER_EVENTS if event in self._listeners)
         self._watching = any(event.startswith("on_episode") for event in self._listening)
 
     @property
-    def _recorder(self) -> VectorRecorder:
-        recorder: VectorRecorder = self._runner._recorder
-        return recorder
+    def _recorder(self) -> Any:
+        return self._runner._recorder
 
     def environment_created(self) -> None:
         """The runner has new environments; if a callback raises, they are closed, and the next reset makes others."""
@@ -61,19 +59,24 @@ class EpisodeCallbacks:
             for env in range(self._runner.num_envs):
                 self._tell("on_episode_start", env, self._recorder.episodes)
 
-    def stepped(self, ended: Sequence[Chunk], skipped: Collection[int], *, begun: bool) -> None:
+    def stepped(
+        self, ended: Sequence[Any], skipped: Collection[int], *, begun: bool, failed: Collection[int] = ()
+    ) -> None:
         """A vector step was taken.
 
         Args:
-            ended: The chunks that ended with it.
+            ended: The chunks that ended with it; `env` says whose.
             skipped: Environments whose step only brought a reset observation.
             begun: Whether the episodes behind those that ended have their reset observation already.
+            failed: Environments whose episodes go on no more.
         """
         if not self._watching:
             return
         over = {chunk.env: chunk for chunk in ended}
         everyone = "on_episode_step" in self._listening
         for env in range(self._runner.num_envs) if everyone else sorted({*over, *skipped}):
+            if env in failed:
+                continue
             shown: Any = {env: self._recorder.view(over[env])} if env in over else self._recorder.episodes
             self._tell("on_episode_start" if env in skipped else "on_episode_step", env, shown)
             if env in over:
@@ -83,15 +86,13 @@ class EpisodeCallbacks:
                 if begun:
                     self._tell("on_episode_start", env, self._recorder.episodes)
 
-    def keep_running(self, samples: VectorEpisodes) -> VectorEpisodes:
-        """Remember the chunks of running episodes, for whoever is told of their ends; returns all."""
+    def keep_running(self, chunks: Iterable[tuple[int, Any]]) -> None:
+        """Remember the chunks of running episodes, with their environments, for whoever is told of their ends."""
         if "on_episode_end" in self._listening:
-            for position, chunk in enumerate(samples.chunks):
-                if not (chunk.terminated or chunk.truncated):
-                    self._earlier[chunk.env].append(samples[position])
-        return samples
+            for env, chunk in chunks:
+                self._earlier[env].append(chunk)
 
-    def sample_end(self, samples: Sequence[SingleAgentEpisode]) -> None:
+    def sample_end(self, samples: Sequence[Any]) -> None:
         """`sample()` is about to return these."""
         if "on_sample_end" in self._listening:
             self._call("on_sample_end", samples=samples)
@@ -121,14 +122,9 @@ class EpisodeCallbacks:
         """Announce the next episode of an environment, whose observations come later unless it is `begun`."""
         if "on_episode_created" not in self._listening:
             return
-        observation_space, action_space = self._runner.spaces["__env_single__"]
-        id_ = self._recorder.episodes.chunks[env].id_ if begun else None
-        coming = SingleAgentEpisode(id_=id_, observation_space=observation_space, action_space=action_space)
+        coming = self._runner._announced(env, begun=begun)
         self._tell("on_episode_created", env, {env: coming})
-        if begun:
-            self._recorder.episodes[env].custom_data.update(coming.custom_data)
-        else:
-            self._recorder.announce(env, coming)
+        self._runner._announce(env, coming, begun=begun)
 
     def _tell(self, event: str, env: int, episodes: Any) -> None:
         if event in self._listening:

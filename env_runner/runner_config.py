@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-__all__ = ["RunnerConfig"]
+__all__ = ["MultiAgentRunnerConfig", "RunnerConfig"]
 
 
-class RunnerConfig(Protocol):
-    """The attributes and builders that a runner uses; `AlgorithmConfig` has them."""
+class _AnyRunnerConfig(Protocol):
+    """The attributes and builders that every runner uses."""
 
     env: Any
     env_config: dict[str, Any]
@@ -36,8 +36,25 @@ class RunnerConfig(Protocol):
     def build_module_to_env_connector(self, env: Any = None, spaces: Any = None) -> Any:
         """The pipeline from the module to actions."""
 
+    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
+        """Steps that each environment takes per `sample()` without arguments."""
+
+
+class RunnerConfig(_AnyRunnerConfig, Protocol):
+    """The attributes and builders that a runner uses; `AlgorithmConfig` has them."""
+
     def get_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
         """What the module is built from."""
 
-    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
-        """Steps that each environment takes per `sample()` without arguments."""
+
+class MultiAgentRunnerConfig(_AnyRunnerConfig, Protocol):
+    """The attributes and builders that a runner of several agents uses.
+
+    Its env-to-module pipeline maps agents to modules, its module-to-env pipeline maps them back.
+    """
+
+    count_steps_by: str
+    policy_mapping_fn: Any
+
+    def get_multi_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
+        """What the modules are built from: a `MultiRLModuleSpec`."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from epibatch.core.metrics import MetricsLogger, with_logged
 
+from .agent_metrics import AgentMetrics
 from .episode_metrics import EpisodeMetrics
 
 __all__ = ["SamplingMetrics"]
@@ -17,8 +18,10 @@ class SamplingMetrics:
     Args:
         num_envs: How many environments step together.
         window: Over how many ended episodes means, minima and maxima are taken.
+        agents: What counts the steps and returns of several agents, if there are several.
 
     Attributes:
+        agents: The same.
         episodes: Returns and lengths.
         steps: Environment steps over the lifetime.
         seconds: Spent sampling since the last report.
@@ -32,7 +35,8 @@ class SamplingMetrics:
         2
     """
 
-    def __init__(self, num_envs: int, window: int = 100) -> None:
+    def __init__(self, num_envs: int, window: int = 100, agents: AgentMetrics | None = None) -> None:
+        self.agents = agents
         self.episodes = EpisodeMetrics(num_envs, window)
         self.steps = 0
         self.seconds = 0.0
@@ -50,6 +54,12 @@ class SamplingMetrics:
         self.episodes.add(rewards, skipped)
         self.steps += self._num_envs - len(skipped)
 
+    def forget(self) -> None:
+        """All environments are reset: episodes that were running count no more."""
+        self.episodes.forget()
+        if self.agents is not None:
+            self.agents.forget()
+
     def report(self) -> dict[str, Any]:
         """Counts since the last report and over the lifetime, returns, seconds, and what pieces logged.
 
@@ -58,6 +68,7 @@ class SamplingMetrics:
         """
         metrics = {
             **self.episodes.report(),
+            **(self.agents.report() if self.agents is not None else {}),
             "num_env_steps_sampled": self.steps - self._reported,
             "num_env_steps_sampled_lifetime": self.steps,
             "sample": self.seconds,
@@ -66,12 +77,15 @@ class SamplingMetrics:
         return with_logged(metrics, self.logged, "environment runner")
 
     def get_state(self) -> dict[str, Any]:
-        """The lifetime count, the remembered episodes, and what pieces logged."""
-        return {
+        """The lifetime counts, the remembered episodes, and what pieces logged."""
+        state = {
             "num_env_steps_sampled_lifetime": self.steps,
             "episode_metrics": self.episodes.get_state(),
             "logged_metrics": self.logged.get_state(),
         }
+        if self.agents is not None:
+            state["agent_metrics"] = self.agents.get_state()
+        return state
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over what `get_state` gave, or a part of it."""
@@ -79,5 +93,7 @@ class SamplingMetrics:
             self.steps = self._reported = int(state["num_env_steps_sampled_lifetime"])
         if "episode_metrics" in state:
             self.episodes.set_state(state["episode_metrics"])
+        if "agent_metrics" in state and self.agents is not None:
+            self.agents.set_state(state["agent_metrics"])
         if "logged_metrics" in state:
             self.logged.set_state(state["logged_metrics"])

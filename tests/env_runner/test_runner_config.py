@@ -7,11 +7,15 @@ import pytest
 from epibatch.algorithms import AlgorithmConfig, PPOConfig
 from epibatch.env_runner.runner_config import RunnerConfig
 
-METHODS = [name for name, value in vars(RunnerConfig).items() if inspect.isfunction(value) and name[0] != "_"]
+PROTOCOLS = [cls for cls in RunnerConfig.__mro__ if cls.__module__ == RunnerConfig.__module__]
+ATTRIBUTES = {name for cls in PROTOCOLS for name in cls.__annotations__}
+METHODS = [
+    name for cls in PROTOCOLS for name, value in vars(cls).items() if inspect.isfunction(value) and name[0] != "_"
+]
 
 
 @pytest.mark.parametrize("config", [AlgorithmConfig, PPOConfig])
-@pytest.mark.parametrize("name", sorted(set(RunnerConfig.__annotations__) | set(METHODS)))
+@pytest.mark.parametrize("name", sorted(ATTRIBUTES | set(METHODS)))
 def test_algorithm_configs_have_what_a_runner_uses(config, name):
     assert hasattr(config(), name)
 
@@ -25,5 +29,5 @@ def test_builders_take_the_arguments_that_a_runner_passes(name):
 
 
 def test_there_is_something_to_check():
-    assert {"env", "seed", "explore"} <= RunnerConfig.__annotations__.keys()
+    assert {"env", "seed", "explore"} <= ATTRIBUTES
     assert {"build_env_to_module_connector", "get_rl_module_spec"} <= set(METHODS)

@@ -1,0 +1,353 @@
+"""What runners have in common: how much `sample()` takes, resets and seeds, faults, metrics, state."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from epibatch.core.errors import RunnerError, explain
+from epibatch.core.metrics import MetricsLogger
+from epibatch.core.state_codec import state_parts
+
+from .chosen_parts import chosen_parts
+from .episode_callbacks import EpisodeCallbacks
+from .reset_seeds import ResetSeeds
+from .sample_amounts import explores, sample_amounts
+from .sampling_metrics import SamplingMetrics
+
+__all__ = ["WEIGHTS_SEQ_NO", "EnvRunner"]
+
+WEIGHTS_SEQ_NO = "weights_seq_no"
+
+EpisodeT = TypeVar("EpisodeT")
+
+
+class EnvRunner(ABC, Generic[EpisodeT]):
+    """Steps N environments with a module between two connector pipelines, and records episodes.
+
+    A subclass makes the parts and takes a step with them. Its recorder and stepper have the methods of
+    `VectorRecorder` and `EnvStepper` that are called here.
+
+    Args:
+        config: Environment, pipelines and module.
+        worker_index: Distinguishes the runners of one algorithm; added to the seed.
+    """
+
+    def __init__(self, *, config: Any, worker_index: int = 0, **kwargs: Any) -> None:
+        self.config = config
+        self.worker_index = worker_index
+        self.env = self.make_env()
+        self.num_envs: int = self.env.num_envs
+        self.spaces: dict[str, Any] = self._env_spaces()
+        self._env_to_module = config.build_env_to_module_connector(env=self.env, spaces=self.spaces)
+        self.spaces.update(self._module_spaces())
+        self._module_to_env = config.build_module_to_env_connector(env=self.env, spaces=self.spaces)
+        self.pipelines: dict[str, Any] = {"env_to_module": self._env_to_module, "module_to_env": self._module_to_env}
+        self.module = self.make_module()
+        self._stepper = self._make_stepper()
+        self._recorder = self._make_recorder()
+        self._metrics = self._make_metrics()
+        seed = None if config.seed is None else config.seed + worker_index
+        self._reset_seeds = ResetSeeds(seed)
+        if seed is not None:
+            for pipeline, stream in zip(self.pipelines.values(), np.random.SeedSequence(seed).spawn(2)):
+                pipeline.seed(stream)
+        self._reset_wanted = True
+        self._acted_randomly = False
+        self._required_lookback: int | None = 0
+        self._rescued: Sequence[EpisodeT] = []
+        self._to_module: dict[str, Any] = {}
+        self._shared: dict[str, Any] = {}
+        self._weights_seq_no = 0
+        self._callbacks = EpisodeCallbacks(self)
+        self._callbacks.environment_created()
+
+    # -- the parts -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def make_env(self) -> Any:
+        """Make the vector environment."""
+
+    @abstractmethod
+    def make_module(self) -> Any:
+        """Make the module."""
+
+    @abstractmethod
+    def _env_spaces(self) -> dict[str, Any]:
+        """The environment's pairs of observation and action space, by name."""
+
+    @abstractmethod
+    def _module_spaces(self) -> dict[str, Any]:
+        """Those of episodes and modules, when the env-to-module pipeline is there."""
+
+    @abstractmethod
+    def _make_stepper(self, seconds: float = 0.0) -> Any:
+        """What steps `self.env`, having taken `seconds` so far."""
+
+    @abstractmethod
+    def _make_recorder(self) -> Any:
+        """What records episodes."""
+
+    def _make_metrics(self) -> SamplingMetrics:
+        """What counts."""
+        return SamplingMetrics(self.num_envs, self.config.metrics_num_episodes_for_smoothing)
+
+    def get_spaces(self) -> dict[str, Any]:
+        """Observation and action space by name.
+
+        Returns:
+            `__env__` (vector), `__env_single__`, `__episodes__` (as pieces write observations back), and each module's.
+        """
+        return self.spaces
+
+    @property
+    def metrics(self) -> MetricsLogger:
+        """What is logged here, by pieces and callbacks, stands in `get_metrics()`."""
+        return self._metrics.logged
+
+    @property
+    def num_env_steps_sampled_lifetime(self) -> int:
+        """Environment steps taken so far, those before a restore included."""
+        return self._metrics.steps
+
+    # -- sampling ------------------------------------------------------------------------------
+
+    def sample(
+        self,
+        *,
+        num_timesteps: int | None = None,
+        num_episodes: int | None = None,
+        explore: bool | None = None,
+        random_actions: bool = False,
+        force_reset: bool = False,
+    ) -> Sequence[EpisodeT]:
+        """Step the environments and hand over what was recorded.
+
+        Args:
+            num_timesteps: Take at least so many steps over all environments, in whole vector
+                steps. Running episodes are cut and go on at the next call.
+            num_episodes: Reset, then return exactly so many whole episodes; the next call resets
+                again. Without either number the config's `batch_mode` decides.
+            explore: Whether actions explore; default: the config's.
+            random_actions: Act at random instead of through the module. Such steps have no model outputs, so
+                changing between the two resets the environments; their actions are the environment's.
+            force_reset: Drop running episodes and reset first.
+
+        Returns:
+            Ended episodes in the order of their ends, then the chunks of running ones.
+
+        Raises:
+            RunnerArgumentError: both numbers, or a negative one.
+            RunnerError: the runner was stopped, or its environment cannot reset single environments.
+        """
+        started = time.perf_counter()
+        self.assert_healthy()
+        num_timesteps, num_episodes = sample_amounts(
+            self.config, self.num_envs, self.worker_index, num_timesteps, num_episodes
+        )
+        explore = explores(explore, self.config.explore)
+        if num_timesteps == 0 or num_episodes == 0:
+            return []
+        if num_episodes is not None or force_reset or random_actions != self._acted_randomly:
+            self._reset_wanted = True
+        self._acted_randomly = random_actions
+        if self._reset_wanted:
+            self._reset(explore)
+        if num_episodes is None:
+            episodes = self._sample_steps(num_timesteps or 0, explore, random_actions)
+        else:
+            episodes = self._sample_episodes(num_episodes, explore, random_actions)
+        self._metrics.seconds += time.perf_counter() - started
+        if self._rescued:
+            episodes = [*self._rescued, *episodes]
+        self._rescued = episodes  # until callbacks have had them
+        self._callbacks.sample_end(episodes)
+        self._rescued = []
+        return episodes
+
+    def _sample_steps(self, num_timesteps: int, explore: bool, random_actions: bool) -> Sequence[EpisodeT]:
+        goal = self._counted() + num_timesteps
+        self._recorder.expect(-(-num_timesteps // self.num_envs) + 8)
+        while self._counted() < goal:
+            self._step(explore, random_actions)
+        return self._harvest()
+
+    def _sample_episodes(self, num_episodes: int, explore: bool, random_actions: bool) -> Sequence[EpisodeT]:
+        ended = 0
+        while ended < num_episodes:
+            ended += self._step(explore, random_actions)
+        self._reset_wanted = True
+        return self._harvest_ended(num_episodes)
+
+    def _counted(self) -> int:
+        """The steps so far, of those that `num_timesteps` counts."""
+        return self._metrics.steps
+
+    @abstractmethod
+    def _harvest(self) -> Sequence[EpisodeT]:
+        """Ended episodes and chunks of running ones, which go on."""
+
+    @abstractmethod
+    def _harvest_ended(self, count: int) -> Sequence[EpisodeT]:
+        """The first `count` ended episodes; the others and running ones are dropped."""
+
+    def _lookback(self) -> int:
+        """Steps that chunks keep from before their start."""
+        if self._required_lookback is None:
+            history: int = self._recorder.history
+            return history
+        read = (pipeline.lookback_needed for pipeline in self.pipelines.values())
+        return int(max(self.config.episode_lookback_horizon, self._required_lookback, *read))
+
+    def require_lookback(self, steps: int | None) -> None:
+        """Keep at least so many earlier steps in chunks from now on.
+
+        Args:
+            steps: What the learner pipeline reads; None: not known yet, so keep all there is.
+        """
+        self._required_lookback = steps
+
+    def _reset(self, explore: bool) -> None:
+        if self._stepper.broken:
+            self._remake_env()
+        self._callbacks.before_reset()
+        self._recorder.reset(*self._stepper.reset(self._reset_seeds.next))
+        self._reset_seeds.used()
+        self._metrics.forget()
+        self._run_env_to_module(explore)
+        self._callbacks.after_reset()
+        self._reset_wanted = False
+
+    def _remake_env(self) -> None:
+        """Replace worker processes that stopped half way; those of a seeded runner are seeded again."""
+        self._stepper.close()
+        self.env = self.make_env()
+        self._stepper = self._make_stepper(self._stepper.seconds)
+        self._reset_seeds.draw_if_seeded()
+        self._callbacks.environment_created()
+
+    @abstractmethod
+    def _run_env_to_module(self, explore: bool) -> None:
+        """Show the newest observations to the env-to-module pipeline."""
+
+    def _show(self, episodes: Sequence[EpisodeT], explore: bool, shared: dict[str, Any]) -> dict[str, Any]:
+        """What the env-to-module pipeline makes of the episodes' newest observations."""
+        batch: dict[str, Any] = self._env_to_module(
+            rl_module=self.module,
+            batch={},
+            episodes=episodes,
+            explore=explore,
+            shared_data=shared,
+            metrics=self._metrics.logged,
+        )
+        return batch
+
+    def _step(self, explore: bool, random_actions: bool) -> int:
+        """Take one vector step; returns how many episodes ended."""
+        try:
+            return self._take_step(explore, random_actions)
+        except BaseException:  # Ctrl-C too: what was half done must not become a step
+            self._rescue()
+            raise
+
+    @abstractmethod
+    def _take_step(self, explore: bool, random_actions: bool) -> int:
+        """Act, step the environments, record, and show what was observed; returns how many episodes ended."""
+
+    def _make_on_episode_callback(self, which: str, idx: int, episodes: Any) -> None:
+        """Call what listens to an event of the episode that stands at `idx`; RLlib's name."""
+        self._callbacks.make(which, idx, episodes)
+
+    @abstractmethod
+    def _announced(self, env: int, *, begun: bool) -> Any:
+        """The coming episode of an environment, for `on_episode_created`; or, if it is `begun`, a stand-in for it."""
+
+    @abstractmethod
+    def _announce(self, env: int, episode: Any, *, begun: bool) -> None:
+        """Let what callbacks did to the stand-in hold for the episode."""
+
+    def _rescue(self) -> None:
+        """Keep ended episodes for the next call, which will reset."""
+        self._reset_wanted = True
+        self._stepper.interrupted()
+        self._rescued = [*self._rescued, *self._recorder.give_up()]
+
+    # -- metrics and state ---------------------------------------------------------------------
+
+    def get_metrics(self) -> dict[str, Any]:
+        """What was sampled: counts since the last call and over the lifetime, returns, seconds."""
+        seconds, self._stepper.seconds = self._stepper.seconds, 0.0
+        return {**self._metrics.report(), WEIGHTS_SEQ_NO: self._weights_seq_no, "env_step_timer": seconds}
+
+    def checkpoint_reset(self) -> None:
+        """Start fresh episodes at the next call, from a seed of this runner's own stream.
+
+        An environment's inner state cannot be saved in general. A run that calls this when it
+        saves therefore goes on exactly like one that is restored from what was saved.
+        """
+        self._reset_seeds.draw()
+        self._reset_wanted = True
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """Module weights, pipeline states, counters and random streams; not the environments' inner state.
+
+        Args:
+            components: Names of the parts to give; default: all.
+            not_components: Names of parts to leave out.
+        """
+        parts: dict[str, Callable[[], Any]] = {
+            "rl_module": self.module.get_state,
+            **{f"{name}_connector": pipeline.get_state for name, pipeline in self.pipelines.items()},
+            WEIGHTS_SEQ_NO: lambda: self._weights_seq_no,
+            "required_lookback": lambda: self._required_lookback,
+        }
+        for counts in (self._metrics.get_state(), self._reset_seeds.get_state()):
+            parts.update({name: partial(counts.get, name) for name in counts})
+        return chosen_parts(parts, components, not_components)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over what `get_state` gave, or a part of it; the next call resets the environments.
+
+        Of a part, weights are taken unless their sequence number says that these here are newer.
+        """
+        whole = "reset_seeds" in state_parts(f"{type(self).__name__}.set_state", state)
+        sequence = int(state.get(WEIGHTS_SEQ_NO, 0))
+        if "rl_module" in state and (whole or sequence == 0 or sequence >= self._weights_seq_no):
+            self.module.set_state(state["rl_module"])
+            self._weights_seq_no = sequence or self._weights_seq_no
+        if whole:
+            self._weights_seq_no = int(state.get(WEIGHTS_SEQ_NO, self._weights_seq_no))
+            self._reset_seeds.set_state(state)
+            self._reset_wanted = True
+        for name, pipeline in self.pipelines.items():
+            if f"{name}_connector" in state:
+                pipeline.set_state(state[f"{name}_connector"])
+        self._metrics.set_state(state)
+        if "required_lookback" in state:
+            self._required_lookback = state["required_lookback"]
+
+    def weights_updated(self) -> None:
+        """Count that the module's weights changed."""
+        self._weights_seq_no += 1
+
+    def assert_healthy(self) -> None:
+        """Check that the runner has an environment.
+
+        Raises:
+            RunnerError: it was stopped.
+        """
+        if self.env is None:
+            raise RunnerError(
+                explain(type(self).__name__, expected="an environment", found="none", do="make a new runner")
+            )
+
+    def stop(self) -> None:
+        """Close the environments."""
+        if self.env is not None:
+            self._stepper.close()
+            self.env = None
