@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from .env_runner import EnvRunner
     from .episode_metrics import EpisodeMetrics
     from .multi_agent_env import MultiAgentEnv, make_multi_agent
+    from .multi_agent_env_runner import MultiAgentEnvRunner
     from .multi_agent_makers import make_vector_multi_agent_env
     from .pettingzoo_env import ParallelPettingZooEnv, PettingZooEnv
     from .single_agent_env_runner import SingleAgentEnvRunner
@@ -17,8 +19,10 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "EnvRunner",
     "EpisodeMetrics",
     "MultiAgentEnv",
+    "MultiAgentEnvRunner",
     "ParallelPettingZooEnv",
     "PettingZooEnv",
     "SingleAgentEnvRunner",
@@ -31,8 +35,10 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "EnvRunner": ".env_runner",
         "EpisodeMetrics": ".episode_metrics",
         "MultiAgentEnv": ".multi_agent_env",
+        "MultiAgentEnvRunner": ".multi_agent_env_runner",
         "ParallelPettingZooEnv": ".pettingzoo_env",
         "PettingZooEnv": ".pettingzoo_env",
         "SingleAgentEnvRunner": ".single_agent_env_runner",

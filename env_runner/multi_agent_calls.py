@@ -24,6 +24,7 @@ _USUAL: dict[str, frozenset[type]] = {  # types that need no further look
     "terminateds": frozenset({bool, np.bool_}),
     "truncateds": frozenset({bool, np.bool_}),
 }
+_PLAIN = frozenset({float, int, bool, np.float64, np.float32, np.int64})
 _INSTEAD = {
     "observations": "return {agent: observation} for the agents that act next",
     "rewards": "return {agent: reward}, {} if nobody gets any",
@@ -62,8 +63,8 @@ class MultiAgentCalls:
 
     Args:
         env: A `MultiAgentEnv`, which may have wrappers.
-        copy: Whether observations, rewards and infos are copied, as some environments write into the same arrays
-            again.
+        copy: Whether observations are copied, as some environments write into the same arrays again. Rewards and
+            infos always are.
 
     Attributes:
         env: The environment.
@@ -102,7 +103,7 @@ class MultiAgentCalls:
         )
         self._living = set(observations)
         self._ended = False
-        return self._owned(observations), self._owned(infos)
+        return self._observed(observations), _owned(infos)
 
     def step(self, actions: dict[Any, Any]) -> AgentStep:
         """Step the environment.
@@ -128,7 +129,7 @@ class MultiAgentCalls:
             truncateds[_ALL] = False
         self._ended = self._ends(observations, terminateds, truncateds)
         return AgentStep(
-            self._owned(observations), self._owned(rewards), terminateds, truncateds, self._owned(infos), self._ended
+            self._observed(observations), _owned(rewards), terminateds, truncateds, _owned(infos), self._ended
         )
 
     def _ends(self, observations: dict[Any, Any], terminateds: dict[Any, Any], truncateds: dict[Any, Any]) -> bool:
@@ -181,10 +182,8 @@ class MultiAgentCalls:
             raise EnvironmentContractError(explain(where, expected="True or False", found=described(value), do=do))
         self._checked[name].add(key)
 
-    def _owned(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        if not self._copy:
-            return values
-        return {a: v.copy() if type(v) is np.ndarray else map_struct(_copied, v) for a, v in values.items()}
+    def _observed(self, observations: dict[Any, Any]) -> dict[Any, Any]:
+        return _owned(observations) if self._copy else observations
 
     def _unfit(self, call: str, expected: str, found: Any, do: str, *, keys: bool = False) -> EnvironmentContractError:
         shown = f"the keys {list(found)}" if keys else described(found)
@@ -199,6 +198,19 @@ class MultiAgentCalls:
                 do="reset it first",
             )
         )
+
+
+def _owned(values: dict[Any, Any]) -> dict[Any, Any]:
+    """The same in arrays of their own."""
+    if _PLAIN.issuperset(map(type, values.values())):
+        return values
+    return {a: _own(v) for a, v in values.items()}
+
+
+def _own(value: Any) -> Any:
+    if type(value) is np.ndarray:
+        return value.copy()
+    return value if type(value) is dict and not value else map_struct(_copied, value)
 
 
 def _copied(leaf: Any) -> Any:

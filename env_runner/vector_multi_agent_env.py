@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, final
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector.utils import batch_space
 
 from epibatch.core.errors import ConfigError, RunnerError, SpaceError, add_context, explain, nearest
 
@@ -52,8 +53,8 @@ class VectorMultiAgentEnv:
     Args:
         env_fns: One function per environment, which makes it.
         mode: "sync": one after the other in this process; "async": each in a process of its own.
-        copy: Whether observations, rewards and infos are copied ("sync"). Without it, those of environments that
-            write into the same arrays again are right until the next call only.
+        copy: Whether observations are copied ("sync"). Without it, those of environments that write into the same
+            arrays again are right until the next call only.
         context: How processes are started (`multiprocessing.get_context`); None: the platform's way.
         name: What error messages call the environments.
 
@@ -145,6 +146,21 @@ class VectorMultiAgentEnv:
                         )
                     )
         return every
+
+    @property
+    def unwrapped(self) -> VectorMultiAgentEnv:
+        """The environments themselves: nothing is wrapped around all of them."""
+        return self
+
+    @property
+    def observation_space(self) -> gym.Space[Any]:
+        """Space of one observation of each agent in each environment."""
+        return batch_space(self.single_observation_space, self.num_envs)
+
+    @property
+    def action_space(self) -> gym.Space[Any]:
+        """The same for actions."""
+        return batch_space(self.single_action_space, self.num_envs)
 
     @property
     def broken(self) -> bool:

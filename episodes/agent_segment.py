@@ -26,14 +26,16 @@ class AgentSegment:
 
     Attributes:
         ended_at: The env step at which the agent ended; None while it lives.
+        repeats: Whether its newest observation is the one before again, as it ended without one.
     """
 
-    __slots__ = ("ended_at", "episode", "steps")
+    __slots__ = ("ended_at", "episode", "repeats", "steps")
 
     def __init__(self, episode: SingleAgentEpisode, steps: array[int], ended_at: int | None = None) -> None:
         self.episode = episode
         self.steps = steps
         self.ended_at = ended_at
+        self.repeats = False
 
     @property
     def agent_id(self) -> Any:
@@ -178,7 +180,7 @@ class AgentRecord:
             if len(self.live.steps) > rows:
                 self.live.steps.pop()
                 take_back_step(self.live.episode)
-            self.live.ended_at = None
+            self.live.ended_at, self.live.repeats = None, False
             self.live.episode.is_terminated = self.live.episode.is_truncated = False
         self.settle()
 

@@ -144,6 +144,11 @@ class MultiAgentFacts(MultiAgentGetters):
         stepped = (a for a, record in agents if record.segments and record.segments[-1].steps[-1] == self.env_t)
         return dict.fromkeys(stepped).keys()
 
+    def get_agents_that_observed(self) -> KeysView[Any]:
+        """The agents that were given an observation at the newest env step; one may have ended without any."""
+        stepped = self.get_agents_that_stepped()
+        return dict.fromkeys(agent for agent in stepped if not self._agents[agent].segments[-1].repeats).keys()
+
     def get_agents_to_act(self) -> KeysView[Any]:
         """The agents with an observation at the newest env step that have not ended."""
         live = ((agent, record.live) for agent, record in self._agents.items())

@@ -300,6 +300,7 @@ def _end(episode: MultiAgentEpisode, agent: Any, record: AgentRecord, end: tuple
         if info is None and segment.episode.infos._data[-1] is not EMPTY:
             info = segment.episode.infos.get(-1)
         _observe(episode, agent, record, last, info)
+        segment.repeats = True
     record.finish(*end, env_t)
 
 

@@ -7,10 +7,7 @@ import pytest
 
 from epibatch.porting.module_table import MOVED_NAMES, RULES, module_here
 
-TO_COME = {
-    "epibatch.env_runner.multi_agent_env_runner",
-    "epibatch.episodes.replay",
-}
+TO_COME = {"epibatch.episodes.replay"}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.theirs)

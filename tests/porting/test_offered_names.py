@@ -38,7 +38,12 @@ def test_modules_that_are_not_there():
         ("ray.rllib.connectors", "agent", None),
         ("ray.tune", "register_env", Home("epibatch.core.registry", "register_env")),
         ("ray.rllib.algorithms.callbacks", "DefaultCallbacks", Home("epibatch.env_runner.callbacks", "RLlibCallback")),
-        ("ray.rllib.env.multi_agent_env_runner", "MultiAgentEnvRunner", None),
+        (
+            "ray.rllib.env.multi_agent_env_runner",
+            "MultiAgentEnvRunner",
+            Home("epibatch.env_runner.multi_agent_env_runner", "MultiAgentEnvRunner"),
+        ),
+        ("ray.rllib.utils.replay_buffers", "MultiAgentEpisodeReplayBuffer", None),
         ("ray", "tune", None),
     ],
 )

@@ -8,8 +8,7 @@ from epibatch.porting.reasons import reason_for
 @pytest.mark.parametrize(
     ("module", "name", "said"),
     [
-        ("ray.rllib.env.multi_agent_env_runner", "MultiAgentEnvRunner", "several agents"),
-        ("ray.rllib.env.wrappers.pettingzoo_env", "PettingZooEnv", "several agents"),
+        ("ray.rllib.utils.replay_buffers", "MultiAgentEpisodeReplayBuffer", "several agents"),
         ("ray.rllib.policy.sample_batch", "SampleBatch", "old API stack"),
         ("ray.rllib.policy.policy", "Policy", "old API stack"),
         ("ray.rllib.models", "ModelCatalog", "old API stack"),

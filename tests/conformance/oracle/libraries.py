@@ -30,6 +30,7 @@ HOMES = {
     "make_multi_agent": ("ray.rllib.env.multi_agent_env", "epibatch.env_runner.multi_agent_env"),
     "PettingZooEnv": ("ray.rllib.env.wrappers.pettingzoo_env", "epibatch.env_runner.pettingzoo_env"),
     "ParallelPettingZooEnv": ("ray.rllib.env.wrappers.pettingzoo_env", "epibatch.env_runner.pettingzoo_env"),
+    "MultiAgentEnvRunner": ("ray.rllib.env.multi_agent_env_runner", "epibatch.env_runner"),
     "register_env": ("ray.tune.registry", "epibatch.core.registry"),
     "PPOConfig": ("ray.rllib.algorithms.ppo", "epibatch.algorithms.ppo"),
 }

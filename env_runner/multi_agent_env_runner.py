@@ -1,0 +1,204 @@
+"""Steps N environments of several agents with their modules between two connector pipelines, and records episodes."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import numpy as np
+
+from epibatch.core.errors import ConfigError, explain, nearest
+
+from ..episodes import MultiAgentEpisode
+from .agent_acting import AgentActions, ToAct, act_for_agents, own_actions, spread
+from .agent_metrics import AgentMetrics
+from .autoreset import gymnasium_mode
+from .env_runner import WEIGHTS_SEQ_NO, EnvRunner
+from .multi_agent_makers import make_vector_multi_agent_env
+from .multi_agent_recorder import EndedEpisode, MultiAgentRecorder
+from .multi_agent_stepper import MultiAgentStepper
+from .runner_config import MultiAgentRunnerConfig
+from .sampling_metrics import SamplingMetrics
+from .vector_multi_agent_env import VectorMultiAgentEnv
+
+__all__ = ["MultiAgentEnvRunner"]
+
+_COUNTS = ("env_steps", "agent_steps")
+
+
+class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
+    """Makes episodes of several agents.
+
+    Each observation goes through the env-to-module pipeline exactly once, terminal ones included: a vector step shows
+    it the episodes in which an agent observed, once each. Which module acts for an agent is asked of
+    `config.policy_mapping_fn(agent_id, episode)` when the agent first appears in an episode. What is stored as action
+    is the module's; the environment gets `actions_for_env`. All other outputs of the module-to-env pipeline are kept
+    as the step's extra model outputs.
+
+    With `config.count_steps_by="agent_steps"`, `num_timesteps` of `sample()` counts agents' steps, else those of the
+    environments. Chunks of running episodes keep as many earlier steps of each agent as the pieces read.
+
+    Args:
+        config: Environment, pipelines and modules; see `MultiAgentRunnerConfig`.
+        worker_index: Distinguishes the runners of one algorithm; added to the seed.
+
+    Raises:
+        ConfigError: an environment that cannot be made, or settings that environments of several agents do not have.
+    """
+
+    env: VectorMultiAgentEnv
+    _recorder: MultiAgentRecorder
+    _stepper: MultiAgentStepper
+
+    def __init__(self, *, config: MultiAgentRunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
+        _check(config)
+        self._agents = AgentMetrics(config.num_envs_per_env_runner, config.metrics_num_episodes_for_smoothing)
+        self._to_act = ToAct([], [], [])
+        super().__init__(config=config, worker_index=worker_index, **kwargs)
+
+    # -- the parts -----------------------------------------------------------------------------
+
+    def make_env(self) -> VectorMultiAgentEnv:
+        """Make the environments."""
+        config = self.config
+        return make_vector_multi_agent_env(
+            config.env,
+            config.num_envs_per_env_runner,
+            config.gym_env_vectorize_mode,
+            config.env_config,
+            config.wrappers,
+            copy=False,  # episodes copy
+        )
+
+    def make_module(self) -> Any:
+        """Make the modules."""
+        return self.config.get_multi_rl_module_spec(env=self.env, spaces=self.get_spaces()).build()
+
+    def _env_spaces(self) -> dict[str, Any]:
+        env = self.env
+        return {
+            "__env__": (env.observation_space, env.action_space),
+            "__env_single__": (env.single_observation_space, env.single_action_space),
+        }
+
+    def _module_spaces(self) -> dict[str, Any]:
+        pipeline = self._env_to_module
+        actions = pipeline.action_space
+        modules = {module_id: (own, actions[module_id]) for module_id, own in pipeline.observation_space.items()}
+        return {"__episodes__": (pipeline.episode_observation_space, self.env.single_action_space), **modules}
+
+    def _make_stepper(self, seconds: float = 0.0) -> MultiAgentStepper:
+        return MultiAgentStepper(self.env, seconds=seconds)
+
+    def _make_recorder(self) -> MultiAgentRecorder:
+        return MultiAgentRecorder(self.num_envs, self._new_episode)
+
+    def _new_episode(self) -> MultiAgentEpisode:
+        return MultiAgentEpisode(
+            observation_space=self.env.observation_spaces,
+            action_space=self.env.action_spaces,
+            agent_to_module_mapping_fn=self.config.policy_mapping_fn,
+        )
+
+    def _make_metrics(self) -> SamplingMetrics:
+        return SamplingMetrics(self.num_envs, self.config.metrics_num_episodes_for_smoothing, self._agents)
+
+    # -- sampling ------------------------------------------------------------------------------
+
+    def _counted(self) -> int:
+        return self._agents.steps if self.config.count_steps_by == "agent_steps" else self._metrics.steps
+
+    def _harvest(self) -> list[MultiAgentEpisode]:
+        ended, running = self._recorder.harvest(self._lookback())
+        for env, chunk in running:
+            self._agents.cut(env, chunk)
+        self._callbacks.keep_running(running)
+        return [*ended, *(each.episode for each in running)]
+
+    def _harvest_ended(self, count: int) -> list[MultiAgentEpisode]:
+        return self._recorder.give_up()[:count]
+
+    def _run_env_to_module(self, explore: bool) -> None:
+        """Show the pipeline the episodes in which somebody observed; those without an agent are none of them."""
+        envs = self._recorder.observed
+        episodes = [self._recorder.episodes[env] for env in envs]
+        self._shared = {}
+        self._to_module = self._show(episodes, explore, self._shared) if envs else {}
+        self._to_act = ToAct(envs, episodes, [episode.get_agents_to_act() for episode in episodes])
+
+    def _take_step(self, explore: bool, random_actions: bool) -> int:
+        acts = self._random_actions() if random_actions else self._actions(explore)
+        step = self._stepper.step(acts.for_env)
+        ended, failures = self._recorder.step(acts.stored, acts.outputs, step)
+        reset = np.flatnonzero(step.was_reset).tolist()
+        self._count(step, [*reset, *failures], ended)
+        if failures:
+            self._fail(failures, ended, explore)
+        self._run_env_to_module(explore)
+        self._callbacks.stepped(ended, reset, begun=False)
+        return len(ended)
+
+    def _fail(self, failures: dict[int, Exception], ended: list[EndedEpisode], explore: bool) -> NoReturn:
+        """Let what ended in a step be shown and told of, then raise what an environment raised in it."""
+        others = {*range(self.num_envs)}.difference(each.env for each in ended)  # the next call resets them
+        try:
+            if ended:
+                self._show([each.episode for each in ended], explore, {})
+            self._callbacks.stepped(ended, (), begun=False, failed=others)
+        finally:
+            raise next(iter(failures.values()))
+
+    def _count(self, step: Any, skipped: list[int], ended: list[EndedEpisode]) -> None:
+        self._metrics.add(np.array([sum(own.values()) for own in step.rewards], np.float64), sorted({*skipped}))
+        for env in {*range(self.num_envs)}.difference(skipped):
+            self._agents.add(self._recorder.episodes[env], step.observations[env])
+        for env, episode in ended:
+            self._metrics.episodes.end(env)
+            self._agents.end(env, episode)
+
+    def _random_actions(self) -> AgentActions:
+        """An action from its space for each agent that is to act, without outputs."""
+        agents = dict(zip(self._to_act.envs, self._to_act.agents))
+        actions = self._stepper.random_actions([agents.get(env, ()) for env in range(self.num_envs)])
+        return AgentActions(actions, [own_actions(each) for each in actions], [{}] * self.num_envs)
+
+    def _actions(self, explore: bool) -> AgentActions:
+        """The modules' actions, those for the environments, and the other columns of the step."""
+        columns: dict[str, Any] = {}
+        # the newest chunks: running episodes may have been cut since they were shown
+        to_act = self._to_act._replace(episodes=[self._recorder.episodes[env] for env in self._to_act.envs])
+        if any(to_act.agents):
+            columns = act_for_agents(
+                self.module,
+                self._module_to_env,
+                self._to_module,
+                to_act,
+                explore=explore,
+                t=self._metrics.steps,
+                shared_data=self._shared,
+                metrics=self._metrics.logged,
+            )
+        return spread(columns, to_act, self.num_envs, {WEIGHTS_SEQ_NO: self._weights_seq_no})
+
+    # -- callbacks -----------------------------------------------------------------------------
+
+    def _announced(self, env: int, *, begun: bool) -> MultiAgentEpisode:
+        return self._recorder.announced(env)
+
+    def _announce(self, env: int, episode: MultiAgentEpisode, *, begun: bool) -> None:
+        pass  # it is the one that will begin
+
+
+def _check(config: MultiAgentRunnerConfig) -> None:
+    if config.count_steps_by not in _COUNTS:
+        found, do = repr(config.count_steps_by), nearest(str(config.count_steps_by), _COUNTS)
+        raise ConfigError(explain("count_steps_by", expected=f"one of {_COUNTS}", found=found, do=do))
+    mode = config.gym_env_autoreset_mode
+    if mode is not None and gymnasium_mode(mode).name != "NEXT_STEP":
+        raise ConfigError(
+            explain(
+                "gym_env_autoreset_mode",
+                expected="'next_step', the one mode of environments of several agents",
+                found=repr(mode),
+                do="leave it out",
+            )
+        )

@@ -1,0 +1,674 @@
+"""Episodes of several agents: everything that an environment returned is in them once, however they are cut."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+
+from epibatch.algorithms import PPOConfig
+from epibatch.connectors import ConnectorV2
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ConfigError, RunnerError, UnknownNameError
+from epibatch.core.rl_module import RLModuleSpec
+from epibatch.env_runner import MultiAgentEnvRunner
+from oracle.agent_games import AGENTS, OBSERVATIONS, TeamConfig, action_for, game_class, module_of, specs_of
+from oracle.libraries import EPIBATCH
+
+KINDS = ("random", "turns", "steady")
+
+
+def remember_numbers(episode, env_runner, env_index, **kwargs):
+    episode.custom_data["place"] = env_index, env_runner.env.call("episode")[env_index]
+
+
+class Teams:
+    """Makes runners on games, and closes them."""
+
+    def __init__(self):
+        self.runners = []
+
+    def runner(self, kind="random", num_envs=2, *, game=None, mapping=module_of, specs=None, counts=None, **settings):
+        pieces = {name: settings.pop(name, ()) for name in ("env_to_module", "module_to_env")}
+        options = {name: settings.pop(name) for name in ("length", "fail_at", "reused", "scripted") if name in settings}
+        seed, worker_index = settings.pop("seed", 3), settings.pop("worker_index", 0)
+        if settings.get("gym_env_vectorize_mode") == "async":
+            options["first_seed"] = seed
+        self.game = game or game_class(EPIBATCH, kind=kind, **options)
+        config = PPOConfig().environment(self.game).debugging(seed=seed)
+        config.callbacks(on_episode_start=remember_numbers, **settings.pop("callbacks", {}))
+        config.env_runners(num_envs_per_env_runner=num_envs, **settings)
+        team = TeamConfig(config, specs or specs_of(EPIBATCH), mapping, **pieces)
+        team.count_steps_by = counts or "env_steps"
+        self.runners.append(MultiAgentEnvRunner(config=team, worker_index=worker_index))
+        return self.runners[-1]
+
+    def recorded(self, place):
+        return self.game.games[place[0]].record[place[1]]
+
+
+@pytest.fixture
+def teams():
+    made = Teams()
+    yield made
+    for runner in made.runners:
+        runner.stop()
+
+
+def joined(chunks):
+    """Episodes by (environment, number), chunks put together."""
+    out = {}
+    for chunk in chunks:
+        place = chunk.custom_data["place"]
+        if place in out:
+            out[place].concat_episode(chunk)
+        else:
+            out[place] = chunk.slice(slice(None))
+    return out
+
+
+def assert_same(found, expected):
+    """Two episodes hold the same, but for names and outputs of modules."""
+    for name in ("env_t_started", "env_t", "is_terminated", "is_truncated", "pending_actions", "pending_rewards"):
+        assert getattr(found, name) == getattr(expected, name), name
+    assert len(found.segments) == len(expected.segments)
+    for mine, right in zip(found.segments, expected.segments):
+        assert (mine.agent_id, mine.ended_at) == (right.agent_id, right.ended_at)
+        assert mine.env_steps.tolist() == right.env_steps.tolist()
+        one, other = mine.episode, right.episode
+        assert one.is_terminated == other.is_terminated
+        if not one.is_terminated:  # terminated wins where chunks are put together
+            assert one.is_truncated == other.is_truncated
+        assert list(one.get_infos()) == list(other.get_infos())
+        for column in ("observations", "actions", "rewards"):
+            np.testing.assert_array_equal(getattr(one, f"get_{column}")(), getattr(other, f"get_{column}")(), column)
+
+
+def check_outputs(episode):
+    """Outputs are of the observation that was acted on; the recurrent state counts the agent's steps in its life."""
+    for segment in episode.segments:
+        single = segment.episode
+        if not len(single):
+            continue
+        acted_on = single.get_observations(slice(0, len(single)))
+        np.testing.assert_array_equal(single.get_extra_model_outputs("seen"), acted_on[:, 4])
+        assert single.get_actions().tolist() == [action_for(row) for row in acted_on]
+        assert ("state_out" in single.extra_model_outputs) == (single.module_id == "thinker")
+        if single.module_id == "thinker":
+            found = single.get_extra_model_outputs("state_out")["steps"][:, 0]
+            assert found.tolist() == list(range(1, len(single) + 1))
+
+
+# ---------------------------------------------------------------------------------- nothing lost, nothing doubled
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("num_envs", "steps", "calls"), [(1, 1, 40), (3, 1, 30), (3, 7, 20), (2, 100, 2)])
+def test_whatever_is_cut_chunks_put_together_are_what_the_games_played(teams, kind, num_envs, steps, calls):
+    runner = teams.runner(kind, num_envs)
+    chunks = [chunk for _ in range(calls) for chunk in runner.sample(num_timesteps=steps)]
+    episodes = joined(chunks)
+    assert len(episodes) >= num_envs * 2
+    for place, episode in episodes.items():
+        assert_same(episode, teams.recorded(place).played())
+        check_outputs(episode)
+    played = sum(len(record.steps) for game in teams.game.games for record in game.record)
+    assert played == sum(len(chunk) for chunk in chunks) == runner.num_env_steps_sampled_lifetime
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_rewards_are_in_the_chunks_or_pending_in_the_last_one(teams, kind):
+    runner = teams.runner(kind, 3)
+    chunks = [chunk for _ in range(30) for chunk in runner.sample(num_timesteps=4)]
+    last = {chunk.id_: chunk for chunk in chunks}
+    found = sum(chunk.get_return() for chunk in chunks)
+    found += sum(sum(chunk.pending_rewards.values()) for chunk in last.values())
+    assert found == sum(record.rewards for game in teams.game.games for record in game.record)
+
+
+class Seen(ConnectorV2):
+    """Notes the newest observations that it is shown, and refuses episodes without any."""
+
+    def __init__(self, *args, seen=None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.seen = seen
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in episodes:
+            assert episode.is_reset and episode.get_agents_that_stepped()
+        for episode in self.single_agent_episode_iterator(episodes):
+            self.seen.append(tuple(episode.get_observations(-1).tolist()))
+        return batch
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_observation_passes_the_env_to_module_pipeline_once(teams, kind):
+    seen = []
+    runner = teams.runner(kind, 3, env_to_module=[Seen(seen=seen)])
+    for _ in range(25):
+        runner.sample(num_timesteps=5)
+    records = [record for game in teams.game.games for record in game.record]
+    given = [own for record in records for own in (record.reset[0], *(step[1] for step in record.steps))]
+    assert Counter(seen) == Counter(tuple(row.tolist()) for own in given for row in own.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_environments_in_processes_play_the_same(teams, kind):
+    found = {}
+    for mode in ("sync", "async"):
+        runner = teams.runner(kind, 3, gym_env_vectorize_mode=mode)
+        found[mode] = joined([chunk for _ in range(12) for chunk in runner.sample(num_timesteps=5)])
+    assert found["sync"].keys() == found["async"].keys()
+    for place, episode in found["sync"].items():
+        assert_same(found["async"][place], episode)
+
+
+def test_arrays_that_an_environment_uses_again(teams):
+    runner = teams.runner("random", 2, reused=True, length=20)
+    for place, episode in joined([c for _ in range(20) for c in runner.sample(num_timesteps=3)]).items():
+        assert_same(episode, teams.recorded(place).played())
+
+
+# ------------------------------------------------------------------------------------------------------ how much
+
+
+@pytest.mark.parametrize(("wanted", "found"), [(1, 3), (3, 3), (4, 6)])
+def test_env_steps_are_rounded_up_to_whole_vector_steps(teams, wanted, found):
+    assert sum(len(chunk) for chunk in teams.runner("steady", 3).sample(num_timesteps=wanted)) == found
+
+
+@pytest.mark.parametrize(("wanted", "steps"), [(1, 1), (8, 1), (9, 2), (17, 3)])
+def test_agent_steps_are_counted_by_the_observations_that_end_them(teams, wanted, steps):
+    runner = teams.runner("steady", 2, counts="agent_steps")  # 8 in a vector step
+    chunks = runner.sample(num_timesteps=wanted)
+    assert [len(chunk) for chunk in chunks] == [steps, steps]
+    assert sum(chunk.agent_steps() for chunk in chunks) == 8 * steps
+
+
+def test_steps_that_only_bring_a_reset_are_not_counted(teams):
+    runner = teams.runner("steady", 1, length=3)
+    assert [[len(c) for c in runner.sample(num_timesteps=2)] for _ in range(4)] == [[2], [1, 1], [1, 1], [2]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_exactly_so_many_whole_episodes(teams, count):
+    runner = teams.runner("random", 3)
+    for _ in range(2):
+        before = [len(game.record) for game in teams.game.games]
+        episodes = runner.sample(num_episodes=count)
+        assert len(episodes) == count and all(episode.is_done and episode.env_t_started == 0 for episode in episodes)
+        begun = {game.number: game.record[before[game.number]] for game in teams.game.games}  # each game was reset
+        for episode in episodes:
+            assert episode.custom_data["place"][1] >= before[episode.custom_data["place"][0]]
+        assert len(begun) == 3
+
+
+def test_ended_episodes_come_first_in_the_order_of_their_ends(teams):
+    runner = teams.runner("steady", 3)  # their first episodes are of 9, 8 and 7 steps
+    chunks = runner.sample(num_timesteps=27)
+    assert [chunk.custom_data["place"] for chunk in chunks] == [(2, 0), (1, 0), (0, 0), (1, 1), (2, 1)]
+    assert [chunk.is_done for chunk in chunks] == [True, True, True, False, False]
+
+
+def test_defaults_of_the_config(teams):
+    fragments = teams.runner("steady", 2, rollout_fragment_length=5)
+    assert sum(len(chunk) for chunk in fragments.sample()) == 10
+    whole = teams.runner("random", 2, batch_mode="complete_episodes")
+    assert [episode.is_done for episode in whole.sample()] == [True, True]
+
+
+def test_nothing_asked_for_touches_nothing(teams):
+    runner = teams.runner()
+    assert runner.sample(num_timesteps=0) == runner.sample(num_episodes=0) == []
+    assert all(game.episode == -1 for game in teams.game.games)
+
+
+def test_force_reset_drops_what_was_running(teams):
+    runner = teams.runner("steady", 2, length=20)
+    runner.sample(num_timesteps=4)
+    chunks = runner.sample(num_timesteps=4, force_reset=True)
+    assert [(chunk.env_t_started, chunk.custom_data["place"]) for chunk in chunks] == [(0, (0, 1)), (0, (1, 1))]
+
+
+# ------------------------------------------------------------------------------------------------------- acting
+
+
+def test_random_actions_are_of_those_who_are_to_act_and_have_no_outputs(teams):
+    runner = teams.runner("random", 3, scripted=False)
+    episodes = joined([c for _ in range(20) for c in runner.sample(num_timesteps=6, random_actions=True)])
+    taken = Counter()
+    for place, episode in episodes.items():
+        assert_same(episode, teams.recorded(place).played())
+        for segment in episode.segments:
+            assert segment.episode.extra_model_outputs == {}
+            taken.update(segment.episode.get_actions().tolist() if len(segment.episode) else ())
+    assert taken.keys() == {0, 1, 2} and min(taken.values()) > 30
+    again = teams.runner("random", 3, scripted=False)
+    for place, episode in joined(again.sample(num_timesteps=40, random_actions=True)).items():
+        right = episodes[place][: len(episode)]
+        assert [s.episode.get_actions().tolist() for s in episode.segments if len(s.episode)] == [
+            s.episode.get_actions().tolist() for s in right.segments if len(s.episode)
+        ]
+
+
+def test_changing_between_random_and_policy_resets(teams):
+    runner = teams.runner("steady", 1, length=30, scripted=False)
+    started = [runner.sample(num_timesteps=2, random_actions=own)[0].env_t_started for own in (0, 0, 1, 1, 0)]
+    assert started == [0, 2, 0, 2, 0]
+
+
+class Doubled(ConnectorV2):
+    """Lets modules' actions be twice those that the game gets."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        batch[Columns.ACTIONS_FOR_ENV] = dict(batch[Columns.ACTIONS])
+        batch[Columns.ACTIONS] = {
+            key: [2 * action for action in items] for key, items in batch[Columns.ACTIONS].items()
+        }
+        return batch
+
+
+def test_the_modules_action_is_stored_and_the_environments_acted_on(teams):
+    runner = teams.runner("random", 2, module_to_env=[Doubled()])
+    for place, episode in joined([c for _ in range(10) for c in runner.sample(num_timesteps=4)]).items():
+        played = teams.recorded(place).played()  # which checks what it gets
+        for mine, right in zip(episode.segments, played.segments):
+            if len(right.episode):
+                assert mine.episode.get_actions().tolist() == [2 * a for a in right.episode.get_actions()]
+        assert episode.pending_actions == {a: 2 * action for a, action in played.pending_actions.items()}
+
+
+def test_explore_follows_the_config_unless_given(teams):
+    runner = teams.runner("steady", 1, explore=False)
+    told = []
+    runner.module.forward_exploration = lambda batch, t: told.append(t) or runner.module._forward_exploration(batch)
+    runner.sample(num_timesteps=2)
+    assert told == []
+    runner.sample(num_timesteps=2, explore=True)
+    assert told == [2, 3]
+
+
+def test_weights_seq_no_is_kept_with_every_step(teams):
+    runner = teams.runner("steady", 1, length=30)
+    runner.sample(num_timesteps=2)
+    runner.weights_updated()
+    chunk = runner.sample(num_timesteps=3)[0]
+    found = {segment.agent_id: segment.episode.get_extra_model_outputs("weights_seq_no") for segment in chunk.segments}
+    assert {agent: rows.tolist() for agent, rows in found.items()} == {agent: [1, 1, 1] for agent in AGENTS}
+    assert runner.get_metrics()["weights_seq_no"] == 1
+
+
+def test_a_game_in_which_nobody_acts_for_a_while(teams):
+    class Late(game_class(EPIBATCH, kind="steady", length=6)):
+        def reset(self, **kwargs):
+            self.held, _ = super().reset(**kwargs)
+            return {}, {}
+
+        def step(self, action_dict):
+            if self.held:
+                assert action_dict == {}
+                held, self.held = self.held, {}
+                return held, {}, {"__all__": False}, {}, {}
+            return super().step(action_dict)
+
+    seen = []
+    runner = teams.runner(game=Late, num_envs=2, env_to_module=[Seen(seen=seen)])
+    episodes = joined([chunk for _ in range(8) for chunk in runner.sample(num_timesteps=4)])
+    assert {row[2] for row in seen} == set(range(7)) and len(seen) == len(set(seen))
+    for episode in episodes.values():
+        assert [segment.env_steps[0] for segment in episode.segments] == [1] * 4
+
+
+# ------------------------------------------------------------------------------------------------------ modules
+
+
+def test_the_mapping_is_asked_once_for_each_agent_of_an_episode_and_kept(teams):
+    rng, asked = np.random.default_rng(0), defaultdict(list)
+
+    def mapping(agent_id, episode, **kwargs):
+        asked[episode.id_, agent_id].append(str(rng.choice(["walker", "thinker"])))
+        return asked[episode.id_, agent_id][-1]
+
+    runner = teams.runner("random", 3, mapping=mapping)
+    chunks = [chunk for _ in range(25) for chunk in runner.sample(num_timesteps=3)]
+    modules = defaultdict(set)
+    for chunk in chunks:
+        for segment in chunk.segments:
+            modules[chunk.id_, segment.agent_id].add(segment.episode.module_id)
+    assert all(len(answers) == 1 for answers in asked.values())
+    assert {key: {answers[0]} for key, answers in asked.items() if key in modules} == modules
+    assert len({module for own in modules.values() for module in own}) == 2
+    for episode in joined(chunks).values():
+        check_outputs(episode)
+
+
+def test_a_module_that_is_not_there_is_named(teams):
+    runner = teams.runner("steady", 1, mapping=lambda agent_id, episode: "wanderer")
+    with pytest.raises(UnknownNameError, match=r"agent 'ann'[\s\S]*'wanderer'"):
+        runner.sample(num_timesteps=1)
+
+
+def test_spaces(teams):
+    runner = teams.runner("steady", 2)
+    spaces = runner.get_spaces()
+    assert list(spaces["__env_single__"][0].spaces) == sorted(AGENTS)
+    assert spaces["__env__"][0]["ann"].shape == (2, *OBSERVATIONS.shape)
+    assert {name: pair[0] for name, pair in spaces.items() if name[0] != "_"} == {
+        "walker": OBSERVATIONS,
+        "thinker": OBSERVATIONS,
+    }
+
+
+# ----------------------------------------------------------------------------------------------------- lookback
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_pieces_of_a_cut_run_see_what_they_see_in_an_uncut_one(teams, kind):
+    found = []
+    for steps in (1, 500):
+        look = Look()
+        runner = teams.runner(kind, 2, env_to_module=[look])
+        for _ in range(40 // steps + 1):
+            runner.sample(num_timesteps=steps)
+        found.append(look.seen)
+    assert len(found[0]) > 100 and found[0] == found[1][: len(found[0])]
+
+
+class Look(ConnectorV2):
+    """Notes the three newest observations of each agent, without saying that it reads them."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.seen = []
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes):
+            rows = np.array(episode.get_observations([-3, -2, -1], fill=-1.0))
+            self.seen.append((rows[-1].tolist(), rows[:, 4].tolist()))
+        return batch
+
+
+def test_chunks_keep_as_many_steps_of_each_agent_as_pieces_declare(teams):
+    class Declared(ConnectorV2):
+        reads, lookback = (), 2
+
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            return batch
+
+    runner, kept = teams.runner("turns", 1, length=60, env_to_module=[Declared()]), []
+    for _ in range(25):
+        (chunk,) = runner.sample(num_timesteps=1)
+        kept += [(segment.episode.t_started, segment.episode.lookback) for segment in chunk.segments]
+    assert max(kept)[0] > 5 and all(lookback >= min(t_started, 2) for t_started, lookback in kept)
+    for wanted, found in ((4, {4}), (None, {7, 8})):  # None: whatever there is, 4 and those since
+        runner.require_lookback(wanted)
+        for _ in range(11):
+            (chunk,) = runner.sample(num_timesteps=1)
+        assert {segment.episode.lookback for segment in chunk.segments} == found
+
+
+# ------------------------------------------------------------------------------------------------------- faults
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_what_ended_before_a_fault_comes_with_the_next_call(teams, mode):
+    # environment 2 ends its first episode after 7 steps, environment 0 fails in the ninth
+    runner = teams.runner("steady", 3, fail_at=(0, 0, 8), gym_env_vectorize_mode=mode)
+    with pytest.raises(ConnectionError, match=r"number 0 of 3, failed in step\(\)[\s\S]*no answer"):
+        runner.sample(num_timesteps=60)
+    chunks = runner.sample(num_timesteps=6)
+    assert [(chunk.custom_data["place"], chunk.is_done) for chunk in chunks[:2]] == [((2, 0), True), ((1, 0), True)]
+    assert [chunk.env_t_started for chunk in chunks[2:]] == [0, 0, 0] and [len(c) for c in chunks[2:]] == [2, 2, 2]
+
+
+def test_what_ends_in_the_step_of_a_fault_is_kept_and_was_shown(teams):
+    seen = []
+    runner = teams.runner("steady", 2, fail_at=(0, 0, 7), env_to_module=[Seen(seen=seen)])
+    with pytest.raises(ConnectionError):
+        runner.sample(num_timesteps=60)  # environment 1 ends its first episode in this step, the eighth
+    (ended, *_) = runner.sample(num_timesteps=2)
+    assert ended.custom_data["place"] == (1, 0) and ended.is_done
+    assert Counter(seen)[1.0, 0.0, 8.0, 0.0, 8.0] == 1
+
+
+def test_a_step_that_an_episode_refuses_names_the_environment(teams):
+    class Silent(game_class(EPIBATCH, kind="steady")):
+        def step(self, action_dict):
+            observations, rewards, *rest = super().step(action_dict)
+            return (observations, {} if self.number == 1 and self.t == 3 else rewards, *rest)
+
+    runner = teams.runner(game=Silent, num_envs=3)
+    with pytest.raises(ValueError, match=r"environment 1:[\s\S]*agent 'ann' at env step 3[\s\S]*a reward"):
+        runner.sample(num_timesteps=30)
+    assert [len(chunk) for chunk in runner.sample(num_timesteps=3)] == [1, 1, 1]
+
+
+def test_broken_processes_are_replaced_and_seeded_anew(teams):
+    class Fatal(game_class(EPIBATCH, kind="steady", first_seed=3)):
+        def step(self, action_dict):
+            if self.number == 0 and self.t == 8:
+                raise SystemExit(7)
+            return super().step(action_dict)
+
+    runner = teams.runner(game=Fatal, num_envs=3, gym_env_vectorize_mode="async")
+    with pytest.raises(RunnerError, match="exit code 7"):
+        runner.sample(num_timesteps=60)
+    before, seeds = runner.env, []
+    runner._make_stepper = lambda seconds: noting_seeds(runner, seconds, seeds)
+    chunks = runner.sample(num_timesteps=3)
+    assert runner.env is not before and before.closed
+    assert [(chunk.is_done, len(chunk)) for chunk in chunks] == [(True, 7), (True, 8)] + [(False, 1)] * 3
+    assert len(seeds) == 1 and seeds[0] not in (None, 3)
+
+
+def noting_seeds(runner, seconds, seeds):
+    stepper = type(runner)._make_stepper(runner, seconds)
+    reset = stepper.reset
+    stepper.reset = lambda seed: seeds.append(seed) or reset(seed)
+    return stepper
+
+
+def test_interrupted_in_a_piece_nothing_that_ended_is_lost(teams):
+    class Interrupted(ConnectorV2):
+        calls = 0
+
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            type(self).calls += 1
+            if self.calls == 9:  # after the eighth step, which ended the episode of environment 1
+                raise KeyboardInterrupt
+            return batch
+
+    runner = teams.runner("steady", 2, env_to_module=[Interrupted()])
+    with pytest.raises(KeyboardInterrupt):
+        runner.sample(num_timesteps=60)
+    assert [c.custom_data["place"] for c in runner.sample(num_timesteps=2)] == [(1, 0), (0, 1), (1, 1)]
+
+
+@pytest.mark.parametrize(("seed", "worker", "found"), [(5, 0, [5, 6]), (5, 3, [8, 9]), (None, 0, [None, None])])
+def test_seeds_are_given_at_the_first_reset_only(teams, seed, worker, found):
+    runner = teams.runner("steady", 2, seed=seed, worker_index=worker, length=4)
+    runner.sample(num_timesteps=20)
+    runner.sample(num_timesteps=2, force_reset=True)
+    assert [game.seeds[0] for game in teams.game.games] == found
+    assert {own for game in teams.game.games for own in game.seeds[1:]} == {None}
+
+
+def test_a_stopped_runner_says_so(teams):
+    runner = teams.runner()
+    runner.stop()
+    runner.stop()
+    with pytest.raises(RunnerError, match="MultiAgentEnvRunner"):
+        runner.sample(num_timesteps=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"counts": "agents"}, r"count_steps_by[\s\S]*agent_steps"),
+        ({"gym_env_autoreset_mode": "same_step"}, "next_step"),
+        ({"gym_env_vectorize_mode": "vector_entry_point"}, "sync"),
+    ],
+)
+def test_settings_that_such_environments_do_not_have(teams, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        teams.runner(**settings)
+
+
+# --------------------------------------------------------------------------------------------- metrics and state
+
+
+def test_metrics_are_what_the_games_gave(teams):
+    runner = teams.runner("random", 3)
+    for _ in range(30):
+        runner.sample(num_timesteps=5)
+    found = runner.get_metrics()
+    ended = [record for game in teams.game.games for record in game.record if record.played().is_done]
+    assert found["num_episodes"] == len(ended)
+    assert found["episode_return_mean"] == pytest.approx(np.mean([record.rewards for record in ended]))
+    assert found["episode_len_max"] == max(len(record.steps) for record in ended)
+    returns, modules, steps = defaultdict(list), defaultdict(list), Counter()
+    for record in ended:
+        by_module = Counter()
+        for agent in AGENTS:
+            own = [step[2][agent] for step in record.steps if agent in step[2]]
+            episode = record.played().agent_episodes
+            if own or agent in episode:
+                returns[agent].append(sum(own))
+            if agent in episode:
+                by_module[module_of(agent)] += sum(own)
+        for module_id, value in by_module.items():
+            modules[module_id].append(value)
+    for record in (record for game in teams.game.games for record in game.record):
+        steps.update(agent for step in record.steps for agent in step[1])
+    assert found["agent_episode_returns_mean"] == pytest.approx({a: np.mean(own) for a, own in returns.items()})
+    assert found["module_episode_returns_mean"] == pytest.approx({m: np.mean(own) for m, own in modules.items()})
+    assert found["num_agent_steps_sampled"] == steps == found["num_agent_steps_sampled_lifetime"]
+    assert sum(found["num_module_steps_sampled"].values()) == steps.total()
+    assert runner.get_metrics()["num_agent_steps_sampled"] == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_going_on_from_a_state_is_the_same(teams, kind):
+    one = teams.runner(kind, 2)
+    one.sample(num_timesteps=20)
+    one.get_metrics()
+    one.checkpoint_reset()
+    state = one.get_state()
+    game = teams.game
+    other = teams.runner(kind, 2, seed=99)
+    other.set_state(state)
+    for mine, right in zip(teams.game.games, game.games):
+        mine.episode = right.episode  # what a game draws from
+    for _ in range(3):
+        found, expected = other.sample(num_timesteps=15), one.sample(num_timesteps=15)
+        assert len(found) == len(expected)
+        for chunk, right in zip(found, expected):
+            assert_same(chunk, right)
+    assert [game.seeds[-1] for game in teams.game.games] == [own.seeds[-1] for own in game.games]
+    counts = [{k: v for k, v in r.get_metrics().items() if k not in ("sample", "env_step_timer")} for r in (one, other)]
+    assert counts[0] == counts[1]
+
+
+def test_parts_of_a_state(teams):
+    runner = teams.runner()
+    assert set(runner.get_state("rl_module")["rl_module"]) == {"walker", "thinker"}
+    assert {"agent_metrics", "env_to_module_connector", "reset_seeds"} <= runner.get_state().keys()
+    weights = runner.get_state(["rl_module", "weights_seq_no"])
+    weights["rl_module"]["walker"]["weight"] = weights["rl_module"]["walker"]["weight"] * 0 + 7
+    runner.set_state(weights)
+    assert runner.module["walker"].weight.item() == 7 and runner.module["thinker"].weight.item() == 1
+
+
+def test_specs_are_those_of_the_config(teams):
+    runner = teams.runner("steady", 1)
+    assert all(type(spec) is RLModuleSpec for spec in runner.config.specs.values())
+    assert list(runner.module.keys()) == ["walker", "thinker"]
+
+
+# ---------------------------------------------------------------------------------------------------- callbacks
+
+
+class Log:
+    """Notes what it is told, episodes by the order in which they are first seen."""
+
+    def __init__(self):
+        self.rows, self.ids, self.keywords = [], {}, {}
+
+    def listener(self, event):
+        def listen(**keywords):
+            self.keywords[event] = set(keywords)
+            row = [event.removeprefix("on_episode_")]
+            if "episode" in keywords:
+                episode = keywords["episode"]
+                row += [self.ids.setdefault(episode.id_, len(self.ids)), keywords["env_index"], episode.env_t]
+            if "prev_episode_chunks" in keywords:
+                row.append([chunk.env_t for chunk in keywords["prev_episode_chunks"]])
+            self.rows.append(tuple(row) if "prev_episode_chunks" not in keywords else (*row[:-1], tuple(row[-1])))
+
+        return listen
+
+
+EPISODE_EVENTS = ("on_episode_created", "on_episode_step", "on_episode_end")
+
+
+def test_callbacks_are_told_in_order(teams):
+    log = Log()
+    events = (*EPISODE_EVENTS, "on_sample_end", "on_environment_created")
+    callbacks = {event: log.listener(event) for event in events}
+    runner = teams.runner("steady", 1, length=3, callbacks=callbacks)
+    runner.sample(num_timesteps=2)
+    runner.sample(num_timesteps=2)
+    assert log.rows == [
+        ("on_environment_created",),
+        ("created", 0, 0, 0),
+        ("step", 0, 0, 1),
+        ("step", 0, 0, 2),
+        ("on_sample_end",),
+        ("step", 0, 0, 3),
+        ("end", 0, 0, 3, (2,)),
+        ("created", 1, 0, 0),
+        ("step", 1, 0, 1),
+        ("on_sample_end",),
+    ]
+    common = {"episode", "env_runner", "metrics_logger", "env", "rl_module", "env_index"}
+    assert log.keywords["on_episode_step"] == log.keywords["on_episode_created"] == common
+    assert log.keywords["on_episode_end"] == common | {"prev_episode_chunks"}
+
+
+def test_a_created_episode_is_the_one_that_begins(teams):
+    created, started = [], []
+    callbacks = {"on_episode_created": lambda episode, **kwargs: created.append(episode)}
+    runner = teams.runner("steady", 2, length=3, callbacks=callbacks)
+    runner.config.on_episode_start = None
+    runner._callbacks._listeners._functions["on_episode_start"] = [lambda episode, **kwargs: started.append(episode)]
+    runner.sample(num_episodes=4)
+    runner.sample(num_episodes=1)
+    assert len(started) >= 6 and all(any(one is other for other in created) for one in started)
+
+
+def test_an_episode_starts_when_its_first_observation_passed_the_pipeline(teams):
+    class Mark(ConnectorV2):
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            for episode in episodes:
+                episode.custom_data.setdefault("shown", episode.env_t)
+            return batch
+
+    shown = []
+    callbacks = {"on_episode_step": lambda episode, **kwargs: shown.append(episode.custom_data["shown"])}
+    runner = teams.runner("steady", 2, env_to_module=[Mark()], callbacks=callbacks)
+    runner._callbacks._listeners._functions["on_episode_start"] = [
+        lambda episode, **kwargs: shown.append(episode.custom_data["shown"])
+    ]
+    runner.sample(num_timesteps=40)
+    assert set(shown) == {0}
+
+
+def test_a_callback_that_fails_beside_an_environment_does_not_hide_it(teams):
+    def fail(**kwargs):
+        raise ZeroDivisionError("in a callback")
+
+    runner = teams.runner("steady", 2, fail_at=(0, 0, 7), callbacks={"on_episode_end": fail})
+    with pytest.raises(ConnectionError) as raised:
+        runner.sample(num_timesteps=60)
+    assert isinstance(raised.value.__context__, ZeroDivisionError)
