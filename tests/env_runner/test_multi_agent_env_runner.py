@@ -77,9 +77,7 @@ def assert_same(found, expected):
         assert (mine.agent_id, mine.ended_at) == (right.agent_id, right.ended_at)
         assert mine.env_steps.tolist() == right.env_steps.tolist()
         one, other = mine.episode, right.episode
-        assert one.is_terminated == other.is_terminated
-        if not one.is_terminated:  # terminated wins where chunks are put together
-            assert one.is_truncated == other.is_truncated
+        assert (one.is_terminated, one.is_truncated) == (other.is_terminated, other.is_truncated)
         assert list(one.get_infos()) == list(other.get_infos())
         for column in ("observations", "actions", "rewards"):
             np.testing.assert_array_equal(getattr(one, f"get_{column}")(), getattr(other, f"get_{column}")(), column)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from epibatch.core.errors import ColumnError
 from oracle.agent_games import AGENTS, OBSERVATIONS, game_class, team_runner
 from oracle.libraries import RLLIB
-from oracle.probes import probe
+from oracle.probes import Raises, probe, tried
 
 
 def small_game(library: Any) -> Any:
@@ -80,3 +81,50 @@ def test_on_episode_start_comes_behind_the_env_to_module_pipeline(library: Any) 
     told = {"configure": lambda config: config.callbacks(on_episode_start=listen)}
     team_runner(library, game, env_to_module=lambda: [Seen()], **told).sample(num_timesteps=3)
     return found
+
+
+@probe("hanging-returns", ours=3.0, theirs=2.0)
+def test_rewards_of_an_agent_that_never_appears_in_returns(library: Any) -> Any:
+    """Two steps: ann acts and gets 1.0 each time, bob gets 0.5 and is told nothing."""
+    base = small_game(library)
+
+    class Generous(base):  # type: ignore[misc, valid-type]
+        def reset(self, **keywords: Any) -> Any:
+            observations, infos = super().reset(**keywords)
+            del observations["bob"]
+            return observations, infos
+
+        def step(self, action_dict: Any) -> Any:
+            self.t += 1
+            return {"ann": self._row("ann")}, {"ann": 1.0, "bob": 0.5}, {"__all__": self.t == 2}, {"__all__": False}, {}
+
+    runner = team_runner(library, Generous)
+    runner.sample(num_episodes=1)
+    found = runner.get_metrics()["episode_return_mean"]
+    return float(found.peek() if library is RLLIB else found)
+
+
+@probe(
+    "missing-actions",
+    ours=[Raises(ColumnError, "agent 'bob'"), []],
+    theirs=[Raises(AssertionError, r"^$"), [["ann"]]],
+)
+def test_an_action_that_a_piece_left_out(library: Any) -> Any:
+    """Episodes that sample() returns, and whose actions the environment got."""
+    got: list[Any] = []
+    base = small_game(library)
+
+    class Noting(base):  # type: ignore[misc, valid-type]
+        def step(self, action_dict: Any) -> Any:
+            got.append(sorted(action_dict))
+            return super().step(action_dict)
+
+    class LeavesOut(library.ConnectorV2):  # type: ignore[misc]
+        def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **kwargs: Any) -> Any:
+            batch["actions"] = {key: items for key, items in batch["actions"].items() if key[1] != "bob"}
+            return batch
+
+    both = {"mapping": lambda agent_id, episode, **kwargs: "walker"}
+    runner = team_runner(library, Noting, module_to_env=lambda: [LeavesOut()], **both)
+    found = tried(lambda: len(runner.sample(num_timesteps=1)))
+    return [found, got]
