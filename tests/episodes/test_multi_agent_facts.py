@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from epibatch.core.errors import EpisodeStateError
 from epibatch.episodes import MultiAgentEpisode
 
 
@@ -71,3 +72,24 @@ def test_duration_counts_from_the_reset() -> None:
     episode.add_env_step({"a": 1.0}, {"a": 0}, {"a": 0.0})
     assert episode.get_duration_s() >= 0.01
     assert episode.cut().get_duration_s() == episode.get_duration_s()
+
+
+def test_an_agent_that_ends_without_an_observation_steps_and_does_not_observe() -> None:
+    episode = MultiAgentEpisode()
+    episode.add_env_reset(observations={"a": 0.0, "b": 0.0, "c": 0.0})
+    assert list(episode.get_agents_that_observed()) == ["a", "b", "c"]
+    rewards = {"a": 0.0, "b": 0.0, "c": 0.0}
+    episode.add_env_step({"a": 1.0, "c": 1.0}, {"a": 0, "b": 0, "c": 0}, rewards, terminateds={"b": True, "c": True})
+    assert list(episode.get_agents_that_stepped()) == ["a", "b", "c"]
+    assert list(episode.get_agents_that_observed()) == ["a", "c"]
+    episode.add_env_step({"b": 5.0}, {"a": 0}, {})
+    assert list(episode.get_agents_that_observed()) == ["b"]
+
+
+def test_a_refused_end_without_an_observation_leaves_no_mark() -> None:
+    episode = MultiAgentEpisode()
+    episode.add_env_reset(observations={"a": 0.0, "b": 0.0})
+    ends = {"terminateds": {"a": True}, "truncateds": {"b": True}}
+    with pytest.raises(EpisodeStateError):
+        episode.add_env_step({}, {"a": 0, "b": 0}, {"a": 1.0, "b": 1.0}, **ends)
+    assert list(episode.get_agents_that_observed()) == ["a", "b"] and episode.get_return() == 0.0

@@ -1,14 +1,11 @@
-"""Faults of the runner of several agents, and of the mapping that it is built with."""
+"""Faults of the runner of several agents."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
-import numpy as np
-
 from oracle.agent_games import game_class, team_runner
-from oracle.probes import Raises, probe, tried
+from oracle.probes import probe
 
 
 @probe("O36", ours=[], theirs=["connector_pipeline_timer", "timers"])
@@ -65,22 +62,3 @@ def test_episodes_that_were_not_reset_are_shown_to_pieces(library: Any) -> Any:
     game = game_class(library, kind="steady", length=2)
     team_runner(library, game, env_to_module=lambda: [watching(library, watch)]).sample(num_timesteps=2)
     return found
-
-
-@probe("O45", ours={"m": (2,), "n": (2,), "wide": (3,)}, theirs=Raises(ValueError, "space"))
-def test_spaces_with_a_mapping_that_draws(library: Any) -> Any:
-    """Each agent is drawn once; RLlib draws again for every module, and finds none of `n`."""
-    small, large = gym.spaces.Box(-1.0, 1.0, (2,), np.float32), gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
-    draws = iter("mn" + 20 * "m")
-
-    def mapping(agent_id: Any, episode: Any, **kwargs: Any) -> str:
-        return "wide" if agent_id == "z" else next(draws)
-
-    specs = {name: library.RLModuleSpec() for name in ("m", "n", "wide")}
-    piece = library.env_to_module.AgentToModuleMapping(rl_module_specs=specs, agent_to_module_mapping_fn=mapping)
-
-    def spaces() -> Any:
-        piece.input_observation_space = gym.spaces.Dict(x=small, y=small, z=large)
-        return {name: tuple(space.shape) for name, space in piece.observation_space.spaces.items()}
-
-    return tried(spaces)
