@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain
 
@@ -152,4 +154,4 @@ def spread(columns: dict[str, Any], to_act: ToAct, num_envs: int, every_agent: d
 
 def own_actions(actions: Mapping[Any, Any]) -> dict[Any, Any]:
     """Actions that an environment may change; those that are stored often share memory with the given ones."""
-    return {agent: owned(action) for agent, action in actions.items()}
+    return {agent: action if isinstance(action, np.generic) else owned(action) for agent, action in actions.items()}

@@ -132,7 +132,7 @@ class VectorMultiAgentEnv:
                 raise
 
     def _together(self, spaces: Sequence[dict[Any, Any]], kind: str) -> dict[Any, Any]:
-        """The agents of all environments; each must have the same space everywhere."""
+        """The agents of all environments; each must have the same space everywhere. Equal ones are one object."""
         every: dict[Any, Any] = {}
         for index, own in enumerate(spaces):
             for agent, space in own.items():
@@ -145,6 +145,13 @@ class VectorMultiAgentEnv:
                             do="give an agent the same space in every copy of the environment",
                         )
                     )
+        known: list[Any] = []
+        for agent, space in every.items():
+            same = next((other for other in known if other is space or other == space), None)
+            if same is None:
+                known.append(space)
+            else:
+                every[agent] = same
         return every
 
     @property

@@ -180,6 +180,9 @@ def test_spaces_and_methods(villages):
         assert envs.render() == tuple(f"village {number} at 0" for number in range(ENVS))
         assert envs.call("number") == (0, 1, 2) and len(envs.envs) == (ENVS if mode == "sync" else 0)
         assert f"num_envs=3, mode='{mode}'" in repr(envs)
+        assert len({id(space) for space in envs.observation_spaces.values()}) == 1  # equal ones are one object
+        assert envs.unwrapped is envs
+        assert envs.observation_space["c"].shape == (ENVS, 3) and envs.action_space["c"].shape == (ENVS,)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

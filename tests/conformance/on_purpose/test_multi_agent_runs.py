@@ -48,7 +48,7 @@ def test_whose_observations_pieces_are_shown_in_the_step_of_an_end(library: Any)
     class Seen(library.ConnectorV2):  # type: ignore[misc]
         def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **kwargs: Any) -> Any:
             newest = [one.get_observations(-1) for one in self.single_agent_episode_iterator(episodes)]
-            calls.append([(AGENTS[int(row[3])], int(row[2])) for row in newest])
+            calls.append(sorted((AGENTS[int(row[3])], int(row[2])) for row in newest))
             return batch
 
     team_runner(library, small_game(library), env_to_module=lambda: [Seen()]).sample(num_timesteps=2)
