@@ -49,7 +49,7 @@ def acting_chunks(episodes: Sequence[Any]) -> list[AgentChunk]:
     """The newest part of every agent that has a new observation, those that ended with it included."""
     chunks = []
     for owner, (episode, (episode_key,)) in enumerate(zip(episodes, chunk_keys(episodes))):
-        for agent_id in episode.get_agents_that_stepped():
+        for agent_id in episode.get_agents_that_observed():
             part = episode.agent_episodes[agent_id]
             chunks.append(AgentChunk(owner, (episode_key, agent_id, part.module_id), part))
     return chunks

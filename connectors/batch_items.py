@@ -176,7 +176,7 @@ def _single_agent_episodes(episodes: Sequence[Any], stepped_only: bool) -> Seque
     if not len(episodes) or not isinstance(episodes[0], MultiAgentEpisode):
         return episodes
     if stepped_only:
-        return [one.agent_episodes[agent_id] for one in episodes for agent_id in one.get_agents_that_stepped()]
+        return [one.agent_episodes[agent_id] for one in episodes for agent_id in one.get_agents_that_observed()]
     return [segment.episode for one in episodes for segment in one.segments]
 
 
