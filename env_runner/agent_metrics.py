@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..episodes import MultiAgentEpisode
@@ -50,17 +50,16 @@ class AgentMetrics:
     def _remembered(self) -> deque[float]:
         return deque(maxlen=self._window)
 
-    def add(self, episode: MultiAgentEpisode, observed: Iterable[Any]) -> None:
+    def add(self, episode: MultiAgentEpisode, observed: Collection[Any]) -> None:
         """Count one step of an environment.
 
         Args:
             episode: Its episode.
             observed: The agents whose observations the step brought.
         """
-        for agent in observed:
-            self.steps += 1
-            self._lifetime["agent"][str(agent)] += 1
-            self._lifetime["module"][str(episode.module_for(agent))] += 1
+        self.steps += len(observed)
+        self._lifetime["agent"].update(map(str, observed))
+        self._lifetime["module"].update(map(str, map(episode.module_for, observed)))
 
     def cut(self, env: int, chunk: MultiAgentEpisode) -> None:
         """Take in what a running episode of an environment has brought so far, since it goes on in another chunk."""

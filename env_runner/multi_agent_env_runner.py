@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.errors import ConfigError, RunnerError, explain, nearest
 
 from ..episodes import MultiAgentEpisode
 from .agent_acting import AgentActions, ToAct, act_for_agents, own_actions, spread
@@ -18,11 +18,13 @@ from .multi_agent_recorder import EndedEpisode, MultiAgentRecorder
 from .multi_agent_stepper import MultiAgentStepper
 from .runner_config import MultiAgentRunnerConfig
 from .sampling_metrics import SamplingMetrics
-from .vector_multi_agent_env import VectorMultiAgentEnv
+from .vector_multi_agent_env import VectorAgentStep, VectorMultiAgentEnv
 
 __all__ = ["MultiAgentEnvRunner"]
 
 _COUNTS = ("env_steps", "agent_steps")
+_PATIENCE = 10_000
+"""Vector steps without any observation before a call that waits for agents' steps gives up."""
 
 
 class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
@@ -53,6 +55,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         _check(config)
         self._agents = AgentMetrics(config.num_envs_per_env_runner, config.metrics_num_episodes_for_smoothing)
         self._to_act = ToAct([], [], [])
+        self._idle = 0
         super().__init__(config=config, worker_index=worker_index, **kwargs)
 
     # -- the parts -----------------------------------------------------------------------------
@@ -135,7 +138,22 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
             self._fail(failures, ended, explore)
         self._run_env_to_module(explore)
         self._callbacks.stepped(ended, reset, begun=False)
+        self._see_that_somebody_acts()
         return len(ended)
+
+    def _see_that_somebody_acts(self) -> None:
+        """Give up waiting for agents' steps where nobody has observed for very long."""
+        self._idle = 0 if self._recorder.observed or self.config.count_steps_by == "env_steps" else self._idle + 1
+        if self._idle >= _PATIENCE:
+            self._idle = 0
+            raise RunnerError(
+                explain(
+                    "sample() with count_steps_by='agent_steps'",
+                    expected="an environment in which agents act",
+                    found=f"no observation of any agent in {_PATIENCE} vector steps",
+                    do="end episodes in which nobody is left, or count env_steps",
+                )
+            )
 
     def _fail(self, failures: dict[int, Exception], ended: list[EndedEpisode], explore: bool) -> NoReturn:
         """Let what ended in a step be shown and told of, then raise what an environment raised in it."""
@@ -147,7 +165,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         finally:
             raise next(iter(failures.values()))
 
-    def _count(self, step: Any, skipped: list[int], ended: list[EndedEpisode]) -> None:
+    def _count(self, step: VectorAgentStep, skipped: list[int], ended: list[EndedEpisode]) -> None:
         self._metrics.add(np.array([sum(own.values()) for own in step.rewards], np.float64), sorted({*skipped}))
         for env in {*range(self.num_envs)}.difference(skipped):
             self._agents.add(self._recorder.episodes[env], step.observations[env])

@@ -62,8 +62,17 @@ class MultiAgentRecorder:
         Args:
             observations: Reset observations, by agent for each environment.
             infos: Their infos.
+
+        Raises:
+            SpaceError: an observation does not fit its agent's space.
         """
-        self.episodes = [self._begun(env, observations[env], infos[env]) for env in range(self.num_envs)]
+        self.episodes = []
+        for env in range(self.num_envs):
+            try:
+                self.episodes.append(self._begun(env, observations[env], infos[env]))
+            except Exception as error:
+                add_context(error, f"environment {env}:")
+                raise
         self.observed = [env for env in range(self.num_envs) if observations[env]]
 
     def _begun(self, env: int, observations: dict[Any, Any], infos: dict[Any, Any]) -> MultiAgentEpisode:

@@ -60,3 +60,11 @@ def test_the_iterator_goes_by_life_or_by_new_observation() -> None:
         (part.multi_agent_episode_id, item) for part, item in single_agent_episode_iterator(episodes, True, column)
     ]
     assert zipped == [("e", 1.5), ("f", 2.5)]
+
+
+def test_an_agent_that_ended_without_an_observation_is_not_shown_again() -> None:
+    episode = MultiAgentEpisode(id_="e")
+    episode.add_env_reset(observations={"a": 0.0, "b": 0.0, "c": 0.0})
+    rewards = {"a": 0.0, "b": 0.0, "c": 0.0}
+    episode.add_env_step({"a": 1.0, "c": 1.0}, {"a": 0, "b": 0, "c": 0}, rewards, terminateds={"b": True, "c": True})
+    assert [chunk.key[1] for chunk in acting_chunks([episode])] == ["a", "c"]

@@ -184,6 +184,23 @@ def test_agent_steps_are_counted_by_the_observations_that_end_them(teams, wanted
     assert sum(chunk.agent_steps() for chunk in chunks) == 8 * steps
 
 
+def test_counting_agent_steps_where_nobody_acts_any_more_ends(teams, monkeypatch):
+    class Deserted(game_class(EPIBATCH, kind="steady")):
+        def step(self, action_dict):
+            if self.t < 2:
+                return super().step(action_dict)
+            return {}, {}, {"__all__": False}, {}, {}
+
+    monkeypatch.setattr("epibatch.env_runner.multi_agent_env_runner._PATIENCE", 50)
+    runner = teams.runner(game=Deserted, num_envs=1, counts="agent_steps")
+    assert len(runner.sample(num_timesteps=8)[0]) == 2
+    with pytest.raises(RunnerError, match="no observation of any agent in 50 vector steps"):
+        runner.sample(num_timesteps=1)
+    assert [(len(chunk), chunk.env_t_started) for chunk in runner.sample(num_timesteps=4)] == [(1, 0)]  # anew
+    waiting = teams.runner(game=Deserted, num_envs=1)
+    assert len(waiting.sample(num_timesteps=200)[0]) == 200
+
+
 def test_steps_that_only_bring_a_reset_are_not_counted(teams):
     runner = teams.runner("steady", 1, length=3)
     assert [[len(c) for c in runner.sample(num_timesteps=2)] for _ in range(4)] == [[2], [1, 1], [1, 1], [2]]

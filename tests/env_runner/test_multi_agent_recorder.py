@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
+from epibatch.core.errors import SpaceError
 from epibatch.env_runner.multi_agent_recorder import MultiAgentRecorder
 from epibatch.env_runner.vector_multi_agent_env import VectorAgentStep
 from epibatch.episodes import MultiAgentEpisode
@@ -87,3 +89,10 @@ def test_history_is_that_of_the_agent_with_the_most_steps(recorder):
         if t == 1:
             recorder.harvest(2)
     assert recorder.history == 3
+
+
+def test_a_reset_observation_that_an_episode_refuses_names_the_environment():
+    space = {"a": Box(-9, 9, (2,), np.float32)}
+    recorder = MultiAgentRecorder(2, lambda: MultiAgentEpisode(observation_space=space))
+    with pytest.raises(SpaceError, match="environment 1:"):
+        recorder.reset([{"a": np.zeros(2, np.float32)}, {"a": np.zeros(3, np.float32)}], [{}, {}])
