@@ -78,6 +78,6 @@ class Points:
         return {name: own.at.tolist() for name, own in module.items() if isinstance(own, Point)}
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def points() -> type[Points]:
     return Points

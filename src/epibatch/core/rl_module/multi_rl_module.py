@@ -43,7 +43,8 @@ class MultiRLModule(TorchRLModule):
             `inference_only` they are built for acting only and learner-only ones are left out.
         observation_space: kept for callers; every module has its own.
         action_space: likewise.
-        inference_only: build for acting only.
+        inference_only: build for acting only; None if all specs are for acting only. A module that is added later and
+            can be trained ends that.
         learner_only: build on learners only.
         model_config: options for subclasses that share parts between modules.
 
@@ -62,12 +63,14 @@ class MultiRLModule(TorchRLModule):
         rl_module_specs: Mapping[str, RLModuleSpec] | None = None,
         observation_space: gym.Space[Any] | None = None,
         action_space: gym.Space[Any] | None = None,
-        inference_only: bool = False,
+        inference_only: bool | None = None,
         learner_only: bool = False,
         model_config: Any = None,
         **kwargs: Any,
     ) -> None:
         self.rl_module_specs = dict(rl_module_specs or {})
+        if inference_only is None:
+            inference_only = all(spec.inference_only for spec in self.rl_module_specs.values())
         super().__init__(
             observation_space=observation_space,
             action_space=action_space,
@@ -104,6 +107,7 @@ class MultiRLModule(TorchRLModule):
             raise _refuse(module_id, "an id that is free", repr(module_id), "pass override=True to replace the module")
         from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
 
+        self.inference_only = self.inference_only and module.inference_only
         self._rl_modules[module_id] = module
         self.rl_module_specs[module_id] = RLModuleSpec.from_module(module)
         self._modules.pop(module_id, None)

@@ -30,7 +30,8 @@ class MultiRLModuleSpec:
         multi_rl_module_class: MultiRLModule or a subclass.
         observation_space: handed to the class.
         action_space: handed to the class.
-        inference_only: build all modules for acting only and leave learner-only ones out.
+        inference_only: build all modules for acting only and leave learner-only ones out; None if all specs are for
+            acting only. A spec that is added later and is not ends that.
         model_config: handed to the class.
         rl_module_specs: module id to RLModuleSpec.
         load_state_path: a checkpoint that `save_to_path` of a MultiRLModule wrote, from which newly built modules take
@@ -50,15 +51,16 @@ class MultiRLModuleSpec:
     multi_rl_module_class: type[MultiRLModule] = MultiRLModule
     observation_space: gym.Space[Any] | None = None
     action_space: gym.Space[Any] | None = None
-    inference_only: bool = False
+    inference_only: bool | None = None
     model_config: Any = None
     rl_module_specs: dict[str, RLModuleSpec] = field(default_factory=dict)
     load_state_path: str | os.PathLike[str] | None = None
     modules_to_load: Collection[str] | None = None
 
     def __post_init__(self) -> None:
-        specs, self.rl_module_specs = self.rl_module_specs, {}
+        specs, self.rl_module_specs, given = self.rl_module_specs, {}, self.inference_only
         self.add_modules(specs)
+        self.inference_only = all(spec.inference_only for spec in specs.values()) if given is None else given
         if self.modules_to_load is not None and self.load_state_path is None:
             raise ConfigError(
                 explain(
@@ -91,6 +93,7 @@ class MultiRLModuleSpec:
                 )
             if override or module_id not in self.rl_module_specs:
                 self.rl_module_specs[module_id] = spec
+                self.inference_only = self.inference_only and spec.inference_only
 
     def remove_modules(self, module_ids: str | Collection[str]) -> None:
         """Remove the specs of some ids.
