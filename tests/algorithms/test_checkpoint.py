@@ -37,6 +37,21 @@ def test_round_trip(tmp_path):
     assert config_from_checkpoint(path, description, allow_imports=False).to_dict() == DATA
 
 
+def test_a_module_out_of_an_algorithms_checkpoint(tmp_path):
+    def build(seed):
+        config = PPOConfig().environment("CartPole-v1").rl_module(model_config={"fcnet_hiddens": [4]})
+        return config.debugging(seed=seed).build_algo()
+
+    algo, other = build(0), build(1)
+    path = algo.save_to_path(tmp_path / "checkpoint")
+    other.get_module().restore_from_path(path, component="state/learner/module/default_policy")
+    np.testing.assert_equal(other.get_module().get_state(), algo.get_module().get_state())
+    with pytest.raises(CheckpointError, match=r"(?s)lerner.*did you mean 'learner'"):
+        other.get_module().restore_from_path(path, component="state/lerner/module/default_policy")
+    algo.stop()
+    other.stop()
+
+
 def test_saving_again_replaces(tmp_path):
     for value in (1, 2):
         write_checkpoint(tmp_path / "checkpoint", DESCRIPTION, {"value": value})
