@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -199,6 +199,12 @@ class AgentCall:
         if len(chunks) < len(self.chunks):
             self._set_chunks(chunks)
         return {module_id: np.array(own, np.int64) for module_id, own in kept.items()}
+
+    def keep_modules(self, batch: AgentBatch, module_ids: Collection[Any]) -> None:
+        """Leave out the chunks and columns of all other modules; the batch has to be mapped to modules."""
+        self.groups = {module_id: call for module_id, call in self.groups.items() if module_id in module_ids}
+        self.chunks = [chunk for chunk in self.chunks if chunk.key[2] in module_ids]
+        batch.groups = {module_id: batch.groups[module_id] for module_id in self.groups}
 
     # -- what plain pieces are shown, and what becomes of it ---------------------------------------
 

@@ -123,7 +123,8 @@ class Learner:
 
         `update` asks it about each module of the train batch. Where `policies_to_train` lists ids, the learner
         pipeline is told of them beforehand, as the frozenset `shared_data["policies_to_train"]`
-        (`epibatch.core.POLICIES_TO_TRAIN`), so that it can leave the batches of other modules out.
+        (`epibatch.core.POLICIES_TO_TRAIN`): AgentToModuleMapping leaves other modules out, so that nothing behind it
+        is done for them.
 
         Args:
             module_id: the module.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 
+from epibatch.core import POLICIES_TO_TRAIN
 from epibatch.core.errors import BatchLayoutError, SpaceError, explain
 
 from ..agent_chunks import rows_by_module
@@ -27,7 +28,8 @@ class AgentToModuleMapping(ColumnarPiece):
 
     Which module an agent has is kept by its episode, whose mapping function was asked once. For acting,
     agents that ended with their newest observation are left out: they have been seen by the pieces in front,
-    and do not act.
+    and do not act. For training, so are those of modules that a learner does not train, if it says so in
+    `shared_data["policies_to_train"]`.
 
     Args:
         input_observation_space: Dict of the agents' observation spaces.
@@ -79,8 +81,11 @@ class AgentToModuleMapping(ColumnarPiece):
     def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
         """From now on show the batch by module."""
         call.map_to_modules(batch)
+        to_train = call.shared_data.get(POLICIES_TO_TRAIN)
         if not (self._as_learner_connector or call.training):
             batch.keep(call.keep_acting())
+        elif to_train is not None:
+            call.keep_modules(batch, to_train)
         call.shared_data["memorized_map_structure"] = rows_by_module(call.chunks)
         return batch
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, AgentToModuleMapping
+from epibatch.connectors import ConnectorV2
+from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, AgentToModuleMapping, BatchIndividualItems
 from epibatch.connectors.env_to_module import EnvToModulePipeline
+from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, LearnerConnectorPipeline
 from epibatch.core.errors import BatchLayoutError, ColumnError, SpaceError
 from epibatch.core.rl_module import RLModuleSpec
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
@@ -46,6 +48,25 @@ def test_agents_that_ended_with_their_newest_observation_do_not_act() -> None:
     rewards = {"x": 0.0, "y": 0.0, "z": 0.0}
     episode.add_env_step({"x": 4.0, "y": 5.0, "z": 6.0}, {"x": 0, "y": 0, "z": 0}, rewards, terminateds={"x": True})
     assert run([episode]) == {"m": {"obs": [6.0]}, "n": {"obs": [5.0]}}
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("to_train", [None, {"m"}, {"n", "other"}, set()])
+def test_modules_that_are_not_trained_have_no_batch(to_train: Any, plain: bool) -> None:
+    class Look(ConnectorV2):
+        def __call__(self, *, batch: Any, **_: Any) -> Any:
+            return batch
+
+    episode = game("e", x=1.0, y=2.0, z=3.0)
+    episode.add_env_step({"x": 4.0, "y": 5.0, "z": 6.0}, {"x": 0, "y": 1, "z": 2}, {"x": 0.0, "y": 0.0, "z": 0.0})
+    between = [Look()] if plain else []
+    pieces: list[Any] = [AddColumnsFromEpisodesToTrainBatch(), AgentToModuleMapping(), *between, BatchIndividualItems()]
+    shared = {} if to_train is None else {"policies_to_train": frozenset(to_train)}
+    found = LearnerConnectorPipeline(connectors=pieces)(episodes=[episode], batch={}, shared_data=shared)
+    expected = {"m": [0, 2], "n": [1]}
+    assert {name: columns["actions"].tolist() for name, columns in found.items()} == {
+        name: actions for name, actions in expected.items() if to_train is None or name in to_train
+    }
 
 
 def test_only_agents_with_a_new_observation_act() -> None:
