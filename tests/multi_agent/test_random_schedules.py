@@ -106,6 +106,43 @@ def test_cut_anywhere_and_concatenated_is_uncut(schedule: Schedule, cuts: list[b
     assert_same(whole, SlowAgents(schedule))
 
 
+def rows_of(chunk: MultiAgentEpisode) -> dict[tuple[str, int], Any]:
+    """The chunk's own steps by agent and by the env step that they end at, and its ends."""
+    rows: dict[tuple[str, int], Any] = {}
+    for segment in chunk.segments:
+        single, first = segment.episode, segment.episode.lookback
+        for i in range(len(single)):
+            outputs = single.get_extra_model_outputs(indices=i, key="state_out")["h"]
+            row = [single.get_observations(i), single.get_actions(i), single.get_rewards(i), outputs]
+            row += [single.get_observations(i + 1), single.get_infos(i + 1)]
+            rows[segment.agent_id, int(segment.steps[first + i + 1])] = [np.asarray(part).tolist() for part in row]
+        if segment.ended_at is not None:
+            ends = rows.setdefault((segment.agent_id, segment.ended_at), [])
+            ends.append((single.is_terminated, single.is_truncated))
+    return rows
+
+
+@CASES
+@given(
+    schedule=schedules(length=12),
+    cuts=st.one_of(st.just([True] * 14), st.lists(st.booleans(), min_size=14, max_size=14)),
+    lookback=st.integers(0, 3),
+)
+def test_cut_or_not_every_agent_has_the_same_rows_once(schedule: Schedule, cuts: list[bool], lookback: int) -> None:
+    chunks = played_in_chunks(schedule, cuts, lookback)
+    whole: dict[tuple[str, int], Any] = {}
+    for chunk in chunks:
+        rows = rows_of(chunk)
+        assert not rows.keys() & whole.keys()
+        assert all(chunk.env_t_started < env_t <= chunk.env_t for _, env_t in rows)
+        whole.update(rows)
+    uncut = schedule.play(MultiAgentEpisode)
+    assert whole == rows_of(uncut)
+    assert chunks[-1].pending_rewards == uncut.pending_rewards
+    assert chunks[-1].pending_actions == uncut.pending_actions
+    assert list(chunks[-1].get_agents_to_act()) == list(uncut.get_agents_to_act())
+
+
 @CASES
 @given(schedule=schedules(length=12), data=st.data())
 def test_slices_in_a_row_are_the_whole(schedule: Schedule, data: st.DataObject) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
+from hypothesis import strategies as st
 
-from oracle.agents import Schedule, schedules
+from oracle.agents import Schedule, empty_step, schedules
 from oracle.cases import random_cases
+from oracle.compare import outcome
 from oracle.libraries import BOTH, EPIBATCH, RLLIB
-from oracle.rllib_agents import FaultyAgents, Refused
+from oracle.rllib_agents import FaultyAgents, Refused, listed
+from oracle.rllib_episode import built
 from oracle.slow_agents import SlowAgents
+from oracle.slow_episode import SlowEpisode
 
 
 def assert_is(episode: Any, model: SlowAgents) -> None:
@@ -68,6 +73,48 @@ def test_random_schedules(schedule: Schedule) -> None:
                 if agent in model.doubled:
                     expected.insert(model.doubled[agent], "S")
                 assert theirs.env_t_to_agent_t[agent].data == expected
+
+
+WRONG = {  # state of the agent -> what it must not be given, and the row that lists that RLlib takes it
+    "unborn": {"a": "refused-env-steps", "ao": ""},
+    "ready": {"o": "", "ao": "", "ax": ""},
+    "pending": {"a": "", "ao": "", "x": ""},
+    "dead": {"a": "", "r": "", "i": "waiting-infos", "oa": ""},
+}
+
+
+@random_cases(schedule=schedules(), until=st.integers(0, 10), agent=st.sampled_from("abc"), number=st.integers(0, 11))
+def test_wrong_steps(schedule: Schedule, until: int, agent: str, number: int) -> None:
+    """What ours refuses RLlib refuses too, or it is listed that it does not."""
+    slow = SlowEpisode(schedule, until)
+    if slow.done:
+        return
+    state = "dead" if agent in slow.lives else "unborn"
+    if slow.living(agent):
+        state = "pending" if agent in slow.open else "ready"
+    move = list(WRONG[state])[number % len(WRONG[state])]
+    step = empty_step()
+    given = {"o": ("observations", np.zeros(2, np.float32)), "a": ("actions", 0), "r": ("rewards", 0.0)}
+    given.update(i=("infos", {}), x=("truncateds", True))
+    for letter in move:
+        name, value = given[letter]
+        step[name][agent] = value
+    ours, theirs = schedule.play(EPIBATCH.MultiAgentEpisode, until), built(slow, {})
+    with pytest.raises(AssertionError, match=f"agent '{agent}' at env step"):
+        ours.add_env_step(**step)
+    if outcome(lambda: theirs.add_env_step(**step)).error is None:
+        assert WRONG[state][move] and listed(WRONG[state][move]), (state, move)
+
+
+@random_cases(schedule=schedules(length=3), until=st.integers(0, 3))
+def test_a_second_reset(schedule: Schedule, until: int) -> None:
+    """RLlib takes one as long as there is no agent and no step."""
+    slow = SlowEpisode(schedule, until)
+    ours, theirs = schedule.play(EPIBATCH.MultiAgentEpisode, until), built(slow, {})
+    with pytest.raises(AssertionError, match="a new episode"):
+        ours.add_env_reset(**schedule.reset)
+    error = outcome(lambda: theirs.add_env_reset(**schedule.reset)).error
+    assert isinstance(error, AssertionError) or not (slow.lives or slow.t) or listed("refused-env-steps")
 
 
 def test_rllibs_names_and_signatures_are_there() -> None:

@@ -5,11 +5,13 @@ Without that row the fault is not in the model, and RLlib no longer does what th
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from oracle.cases import differences_met
 from oracle.differences import IDS
 from oracle.slow_agents import SlowAgents
+from oracle.slow_episode import SlowEpisode
 
 
 class Refused(Exception):
@@ -31,6 +33,7 @@ class FaultyAgents(SlowAgents):
         terminated, truncated: the episode's flags.
         early: rewards that came before an agent's first observation.
         doubled: agents whose end is twice in RLlib's map, and the env step of the entry too many.
+        unseen: agents without an observation since the cut that the chunk begins with.
         wrong: whether anything is different from what the rules say.
     """
 
@@ -38,7 +41,23 @@ class FaultyAgents(SlowAgents):
         self.terminated = self.truncated = self.wrong = False
         self.early: dict[str, float] = {}
         self.doubled: dict[str, int] = {}
+        self.unseen: set[str] = set()
         super().__init__(schedule, until)
+
+    @classmethod
+    def going_on(cls, slow: SlowEpisode) -> FaultyAgents:
+        """What RLlib holds of a chunk, as far as it can: agents' latest lives, and no infos that wait."""
+        model = cls.__new__(cls)
+        model.terminated = model.truncated = model.wrong = False
+        held = copy.deepcopy(slow)
+        model.lives = {agent: lives[-1:] for agent, lives in held.lives.items()}
+        model.open, model.left, model.doubled, model.t = held.open, {}, {}, held.t
+        since = slow.start or -1
+        model.unseen = {agent for agent, lives in model.lives.items() if lives[-1]["at"][-1] <= since}
+        model.infos = {} if listed("waiting-infos") else held.infos
+        model.rewards = {agent: reward for agent, reward in held.rewards.items() if agent in held.lives}
+        model.early = {agent: reward for agent, reward in held.rewards.items() if agent not in held.lives}
+        return model
 
     def fault(self, identity: str) -> bool:
         """Whether a fault shows here."""
@@ -108,9 +127,12 @@ class FaultyAgents(SlowAgents):
         if life is None:
             self._unborn(agent, step, reward, ends)
             return
+        stuck = 0.0
         if acted:
             waited = self.rewards.pop(agent, 0.0)
-            if waited and not self.fault("O56"):
+            if waited and self.fault("O56"):
+                stuck = waited
+            else:
                 reward += waited
             self.rewards[agent] = reward
             self.open[agent] = {"action": step["actions"][agent], "outputs": step["extra_model_outputs"][agent]}
@@ -123,16 +145,25 @@ class FaultyAgents(SlowAgents):
                 raise Refused
             self.infos[agent] = {**self.infos.get(agent, {}), **step["infos"].get(agent, {})}
             self.observe(agent, step["observations"][agent])
+            if stuck:
+                self.rewards[agent] = stuck
         elif ends and agent in self.open:
             if flags[1] and listed("ended-both-ways"):
                 raise Refused
+            if agent in self.unseen and self.fault("O52"):
+                for waiting in (self.open, self.rewards, self.early):
+                    waiting.pop(agent, None)
+                return
             self.infos[agent] = life["infos"][-1]
             self.observe(agent, life["obs"][-1])
             if listed("O52"):
                 self.doubled[agent] = self.t
         elif ends and self.fault("O15"):  # idle: it neither ends nor keeps its rewards
             self.rewards.pop(agent, None)
+            self.early.pop(agent, None)
             return
+        if ends and self.early.pop(agent, 0.0):
+            self.fault("O15")
         if ends:
             life["flags"], life["ended"] = tuple(flags), self.t
             self.rewards.pop(agent, None)

@@ -6,7 +6,9 @@ import copy
 from collections import defaultdict
 from typing import Any
 
-from oracle.agent_content import agent_map
+import numpy as np
+
+from oracle.agent_content import agent_map, plain
 from oracle.libraries import RLLIB
 from oracle.slow_episode import SlowEpisode
 
@@ -65,4 +67,46 @@ def _single(slow: SlowEpisode, agent: str, life: dict[str, Any], spaces: dict[st
         t_started=life["skipped"] + kept,
         len_lookback_buffer=kept,
     )
+    if life["at"][-1] > slow.start or not slow.start:  # the chunk itself has seen it
+        single._last_added_observation, single._last_added_infos = life["obs"][-1], life["infos"][-1]
     return single
+
+
+def holds(episode: Any) -> dict[str, Any]:
+    """What RLlib's episode holds."""
+    singles = episode.agent_episodes.items()
+    return {
+        "env steps": [episode.env_t_started, episode.env_t, len(episode)],
+        "ends": [episode.is_terminated, episode.is_truncated],
+        "custom data": dict(episode.custom_data),
+        "agents": {agent: _of_single(single) for agent, single in sorted(singles, key=lambda item: str(item[0]))},
+        "maps": {a: [list(row.data), row.lookback] for a, row in sorted(episode.env_t_to_agent_t.items())},
+        "pending actions": {agent: plain(row) for agent, row in sorted(episode._hanging_actions_end.items())},
+        "pending outputs": {
+            agent: plain(row) for agent, row in sorted(episode._hanging_extra_model_outputs_end.items())
+        },
+        "rewards since": {agent: float(r) for agent, r in sorted(episode._hanging_rewards_end.items()) if r},
+        "rewards before": {agent: float(r) for agent, r in sorted(episode._hanging_rewards_begin.items()) if r},
+        "modules": {agent: single.module_id for agent, single in sorted(singles)},
+    }
+
+
+def _of_single(single: Any) -> dict[str, Any]:
+    columns = {name: getattr(single, name) for name in ("observations", "infos", "actions", "rewards")}
+    rows = {name: _rows(column) for name, column in {**columns, **single.extra_model_outputs}.items()}
+    return {
+        "rows": {name: found for name, found in rows.items() if found or name in columns},
+        "kept": [single.observations.lookback, single.actions.lookback, single.rewards.lookback],
+        "t_started": single.t_started,
+        "flags": [single.is_terminated, single.is_truncated],
+    }
+
+
+def _rows(column: Any) -> Any:
+    if isinstance(column.data, list):
+        return [plain(row) if not _is_info(row) else row for row in column.data]
+    return np.asarray(column.data).tolist()
+
+
+def _is_info(row: Any) -> bool:
+    return isinstance(row, dict) and not any(isinstance(part, np.ndarray) for part in row.values())
