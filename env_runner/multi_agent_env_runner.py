@@ -120,6 +120,10 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     def _harvest_ended(self, count: int) -> list[MultiAgentEpisode]:
         return self._recorder.give_up()[:count]
 
+    def env_of(self, episode: MultiAgentEpisode) -> int:
+        """The number of the environment that an episode of the last `sample()` comes from."""
+        return self._recorder.env_of(episode)
+
     def _run_env_to_module(self, explore: bool) -> None:
         """Show the pipeline the episodes in which somebody observed; those without an agent are none of them."""
         envs = self._recorder.observed

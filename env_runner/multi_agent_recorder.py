@@ -50,6 +50,7 @@ class MultiAgentRecorder:
         self.observed: list[int] = []
         self._ended: list[MultiAgentEpisode] = []
         self._coming: dict[int, MultiAgentEpisode] = {}
+        self._numbers: dict[str, int] = {}
 
     def announced(self, env: int) -> MultiAgentEpisode:
         """The episode that the next reset of an environment begins, made now."""
@@ -78,7 +79,12 @@ class MultiAgentRecorder:
     def _begun(self, env: int, observations: dict[Any, Any], infos: dict[Any, Any]) -> MultiAgentEpisode:
         episode = self._coming.pop(env) if env in self._coming else self._new_episode()
         episode.add_env_reset(observations=observations, infos=infos)
+        self._numbers[episode.id_] = env
         return episode
+
+    def env_of(self, episode: MultiAgentEpisode) -> int:
+        """The environment of an episode that runs or was handed over last."""
+        return self._numbers[episode.id_]
 
     def step(
         self, actions: Sequence[dict[Any, Any]], outputs: Sequence[dict[Any, Any]], step: VectorAgentStep
@@ -157,4 +163,6 @@ class MultiAgentRecorder:
     def give_up(self) -> list[MultiAgentEpisode]:
         """Hand over the episodes that ended."""
         ended, self._ended = self._ended, []
+        known = {episode.id_ for episode in (*ended, *self.episodes)}
+        self._numbers = {id_: env for id_, env in self._numbers.items() if id_ in known}
         return ended

@@ -41,6 +41,15 @@ def check_env(env: Any, maker: Any) -> Any:
         raise ConfigError(
             explain(where, expected="a gymnasium.Env", found=_found(env), do="return the environment that was made")
         )
+    if hasattr(env.unwrapped, "get_observation_space"):
+        raise ConfigError(
+            explain(
+                where,
+                expected="an environment of one agent",
+                found=f"one of several, {type(env.unwrapped).__name__}",
+                do="name the modules that decide for them: .multi_agent(policies=[...], policy_mapping_fn=...)",
+            )
+        )
     for name in ("observation_space", "action_space"):
         space = getattr(env, name, None)
         if not isinstance(space, gym.Space):

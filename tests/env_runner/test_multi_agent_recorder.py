@@ -96,3 +96,15 @@ def test_a_reset_observation_that_an_episode_refuses_names_the_environment():
     recorder = MultiAgentRecorder(2, lambda: MultiAgentEpisode(observation_space=space))
     with pytest.raises(SpaceError, match="environment 1:"):
         recorder.reset([{"a": np.zeros(2, np.float32)}, {"a": np.zeros(3, np.float32)}], [{}, {}])
+
+
+def test_whose_environment_an_episode_is(recorder):
+    recorder.step(ACTIONS, NONE, step([{"a": 1.0}, {"a": 11.0}], ended=[1]))
+    over = recorder.episodes[1]
+    recorder.step([{"a": 1}, {}], NONE, step([{"a": 2.0}, {"a": 20.0}], [{"a": 1.0}, {}], reset=[1]))
+    finished, running = recorder.harvest(0)
+    handed_over = [*finished, *(each.episode for each in running), *recorder.episodes]
+    assert [recorder.env_of(episode) for episode in handed_over] == [1, 0, 0, 1]
+    recorder.harvest(0)
+    with pytest.raises(KeyError):  # handed over earlier, and forgotten
+        recorder.env_of(over)
