@@ -128,6 +128,8 @@ class AgentToModuleMapping(ColumnarPiece):
         spaces: dict[Any, Any] = {}
         for agent_id, module_id in self._modules(list(agents.spaces)).items():
             own = agents.spaces[agent_id]
+            if getattr(self._specs.get(module_id), kind, None) is not None:
+                continue
             if spaces.setdefault(module_id, own) != own:
                 raise SpaceError(
                     explain(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -10,7 +11,7 @@ import torch
 
 from epibatch.core.advantages import generalized_advantages, td_errors
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, explain
+from epibatch.core.errors import ColumnError, ConfigError, explain, nearest
 from epibatch.core.padding import padded_layout
 
 from ..acting_module import is_multi
@@ -32,9 +33,10 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         input_action_space: Space of one action.
         gamma: Discount, in [0, 1].
         lambda_: Weight of longer returns, in [0, 1].
+        per_module: Module id -> `gamma` or `lambda_` or both, where a module has its own.
 
     Raises:
-        ConfigError: gamma or lambda_ outside [0, 1].
+        ConfigError: gamma or lambda_ outside [0, 1], or something else for a module.
         ColumnError: no rewards, flags or loss mask in the batch.
     """
 
@@ -50,33 +52,28 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         *,
         gamma: float = 0.99,
         lambda_: float = 0.95,
+        per_module: Mapping[str, Mapping[str, float]] | None = None,
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
-        for name, value in (("gamma", gamma), ("lambda_", lambda_)):
-            if not isinstance(value, (int, float)) or not 0 <= value <= 1:
-                raise ConfigError(
-                    explain(
-                        f"GeneralAdvantageEstimation.{name}",
-                        expected="a number in [0, 1]",
-                        found=repr(value),
-                        do=f"pass a discount between 0 and 1, such as {name}=0.95",
-                    )
-                )
+        _check_discounts({"gamma": gamma, "lambda_": lambda_}, "GeneralAdvantageEstimation.")
         self.gamma, self.lambda_ = float(gamma), float(lambda_)
+        self.per_module = {module_id: dict(own) for module_id, own in (per_module or {}).items()}
+        for module_id, own in self.per_module.items():
+            _check_discounts(own, f"GeneralAdvantageEstimation, module {module_id!r}: ")
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the columns to every module's batch that has a value function."""
         if not is_multi(call.rl_module):
             if call.module_id is not None and not hasattr(call.rl_module, "compute_values"):
                 return batch
-            self._add(batch, call.rl_module, call)
+            self._add(batch, call.rl_module, call, call.module_id)
             return batch
         for module_id, own in batch.items():
             if module_id in call.rl_module and hasattr(call.rl_module[module_id], "compute_values"):
-                self._add(own, call.rl_module[module_id], call)
+                self._add(own, call.rl_module[module_id], call, module_id)
         return batch
 
-    def _add(self, batch: dict[str, Any], module: Any, call: Call) -> None:
+    def _add(self, batch: dict[str, Any], module: Any, call: Call, module_id: Any) -> None:
         do = "put AddOneTsToEpisodesAndTruncate and AddColumnsFromEpisodesToTrainBatch in front"
         rewards = self.need(batch, Columns.REWARDS, do)
         mask = self.need(batch, Columns.LOSS_MASK, do)
@@ -94,17 +91,35 @@ class GeneralAdvantageEstimation(ColumnarPiece):
                     else "return the values of all rows of batch['obs'], in order",
                 )
             )
+        own = self.per_module.get(module_id, {})
+        gamma, lambda_ = own.get("gamma", self.gamma), own.get("lambda_", self.lambda_)
         shape, device = values.shape, values.device
         rows = _real_rows(batch, call, shape)
         flat_values = _flat(values, rows)
-        errors = td_errors(_flat(rewards, rows), flat_values, _flat(terminateds, rows), call.counts, self.gamma)
-        advantages = generalized_advantages(errors, call.counts, self.gamma, self.lambda_)
+        errors = td_errors(_flat(rewards, rows), flat_values, _flat(terminateds, rows), call.counts, gamma)
+        advantages = generalized_advantages(errors, call.counts, gamma, lambda_)
         real = _flat(mask, rows)
         advantages = np.where(real, advantages, 0)
         targets = (advantages + flat_values).astype(np.float32)
         standard = np.where(real, _standardised(advantages, real), 0).astype(np.float32)
         batch[Columns.VALUE_TARGETS] = _placed(targets, rows, shape, device)
         batch[Columns.ADVANTAGES] = _placed(standard, rows, shape, device)
+
+
+def _check_discounts(values: Mapping[str, Any], where: str) -> None:
+    for name, value in values.items():
+        if name not in ("gamma", "lambda_"):
+            do = nearest(str(name), ("gamma", "lambda_"))
+            raise ConfigError(explain(f"{where}{name}", expected="gamma or lambda_", found=repr(name), do=do))
+        if not isinstance(value, (int, float)) or not 0 <= value <= 1:
+            raise ConfigError(
+                explain(
+                    f"{where}{name}",
+                    expected="a number in [0, 1]",
+                    found=repr(value),
+                    do=f"pass a discount between 0 and 1, such as {name}=0.95",
+                )
+            )
 
 
 def _real_rows(batch: dict[str, Any], call: Call, shape: Any) -> Any:

@@ -18,9 +18,9 @@ def reference(rewards, values, terminated, gamma, lambda_):
     return np.array([sum((gamma * lambda_) ** (k - t) * deltas[k] for k in range(t, steps)) for t in range(steps)])
 
 
-def run(lab, episodes, *, gamma=0.9, lambda_=0.8, **module):
+def run(lab, episodes, *, gamma=0.9, lambda_=0.8, per_module=None, **module):
     pieces = lab.defaults("learner", ppo=True)
-    pieces[-1] = GeneralAdvantageEstimation(gamma=gamma, lambda_=lambda_)
+    pieces[-1] = GeneralAdvantageEstimation(gamma=gamma, lambda_=lambda_, per_module=per_module)
     batch = lab.run("learner", pieces, episodes, rl_module=lab.module(multi=True, **module))
     return {name: np.asarray(column) for name, column in batch["default_policy"].items() if name != "state_in"}
 
@@ -62,6 +62,16 @@ def test_equals_the_double_sum(lab, gamma, lambda_, state):
     assert mask.sum() == len(targets)
     assert np.allclose(batch["value_targets"][mask], targets, rtol=1e-4, atol=1e-4)
     assert np.allclose(batch["advantages"][mask], advantages, rtol=1e-3, atol=1e-4)
+
+
+def test_a_module_may_have_its_own_discounts(lab):
+    episodes = [lab.episode("a", 5, end="terminated"), lab.episode("b", 4, offset=3)]
+    batch = run(lab, episodes, per_module={"default_policy": {"gamma": 0.5}, "another": {"lambda_": 0.1}})
+    _, targets = expected_of(episodes, 0.5, 0.8)
+    assert np.allclose(batch["value_targets"][batch["loss_mask"]], targets, rtol=1e-4, atol=1e-4)
+    for wrong in ({"gamma": 2}, {"gama": 0.5}):
+        with pytest.raises(EpibatchError, match="GeneralAdvantageEstimation, module 'red': gam"):
+            GeneralAdvantageEstimation(per_module={"red": wrong})
 
 
 @pytest.mark.parametrize("state", [0, 2])
