@@ -14,6 +14,7 @@ from epibatch.algorithms import PPOConfig
 from epibatch.cli import app
 from epibatch.core import registry
 from epibatch.core.registry import BUILT_IN_PIECES, register_env
+from epibatch.env_runner import make_multi_agent
 
 CONFIG = """
 algorithm: ppo
@@ -47,6 +48,37 @@ def test_trains_into_a_new_folder(run, tmp_path):
     assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
     assert "finished: the limit of 256 env steps is used up" in result.output
     assert "steps/s" in result.output
+
+
+SEVERAL = """
+algorithm: ppo
+environment: {env: cli_carts}
+training: {train_batch_size: 48, minibatch_size: 32, num_epochs: 1}
+rl_module: {model_config: {fcnet_hiddens: [4]}}
+multi_agent:
+  policies: {first: {config: {lr: 0.01}}, others: }
+  policy_mapping_fn: {"0": first, "*": others}
+debugging: {seed: 1}
+stop: {training_iteration: 2}
+"""
+
+
+def test_several_agents_train_go_on_and_play(run, tmp_path):
+    carts = make_multi_agent("CartPole-v1")
+    register_env("cli_carts", lambda config: carts({"num_agents": 2}))
+    (tmp_path / "carts.yaml").write_text(SEVERAL)
+    result = run("train", "carts.yaml", "--run", "out", "--set", "multi_agent.policies_to_train=[first]")
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(line) for line in (tmp_path / "out" / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["learners/first/lr"] == 0.01
+    assert "learners/others/lr" not in rows[-1]
+    assert rows[-1]["env_runners/agent_episode_returns_mean/1"] > 0
+    assert "first loss policy" in result.output
+    result = run("train", "--resume", "out", "--set", "stop.training_iteration=3")
+    assert result.exit_code == 0, result.output
+    result = run("play", "out", "--episodes", 2, "--seed", 3)
+    assert result.exit_code == 0, result.output
+    assert "mean" in result.output
 
 
 def test_goal_that_is_missed(run, tmp_path):

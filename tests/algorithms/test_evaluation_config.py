@@ -70,7 +70,7 @@ def test_mistakes(settings, message):
 
 def test_overrides_are_checked():
     assert PPOConfig.overrides(explore=True, env_config={"a": 1}) == {"explore": True, "env_config": {"a": 1}}
-    with pytest.raises(ConfigError, match=r"(?s)PPOConfig\.overrides.*gama.*\.explore: "):
+    with pytest.raises(ConfigError, match=r"(?s)PPOConfig\.overrides.*- gama: .*- explore: "):
         PPOConfig.overrides(gama=0.9, explore=3)
 
 

@@ -71,7 +71,6 @@ def test_wrong_calls_change_nothing(call, message):
     [
         (lambda c: c.env_runners(num_env_runners=2), "raise num_envs_per_env_runner"),
         (lambda c: c.learners(num_learners=1), "leave num_learners at 0"),
-        (lambda c: c.multi_agent(policies={"a"}), "one agent per environment"),
     ],
 )
 def test_what_is_not_there_yet_says_so(call, message):

@@ -80,6 +80,30 @@ def test_default_orders(which):
     assert names(build(PPOConfig(), which)) == [name for name in WHICH[which] if name != "U"]
 
 
+# The same with several agents.
+MAPPED = {
+    "env_to_module": ("BatchIndividualItems", "AgentToModuleMapping"),
+    "module_to_env": ("RemoveSingleTsTimeRankFromBatch", "ModuleToAgentUnmapping"),
+    "learner": ("BatchIndividualItems", "AgentToModuleMapping"),
+}
+
+
+@pytest.mark.parametrize("which", WHICH)
+def test_orders_with_several_agents(which):
+    config = config_with(which, lambda env: U()).multi_agent(policies=["main"])
+    behind, piece = MAPPED[which]
+    place = WHICH[which].index(behind)
+    assert names(build(config, which)) == [*WHICH[which][:place], piece, *WHICH[which][place:]]
+
+
+def test_ppo_puts_its_own_pieces_around_those_of_several_agents():
+    config = config_with("learner", lambda env: U()).multi_agent(policies=["main"])
+    pipeline = build(config, "learner")
+    config.extend_learner_connector(pipeline)
+    own = ["AddOneTsToEpisodesAndTruncate", "GeneralAdvantageEstimation"]
+    assert [names(pipeline)[1], names(pipeline)[-1]] == own
+
+
 @pytest.mark.parametrize("which", WHICH)
 def test_one_piece_or_a_list(which):
     assert names(build(config_with(which, lambda env: U()), which)) == WHICH[which]

@@ -7,21 +7,28 @@ from typing import TYPE_CHECKING
 from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from .agent_mapping import AgentMapping
     from .algorithm import Algorithm
     from .algorithm_config import AlgorithmConfig
     from .loggers import Logger
+    from .multi_agent_policy import MultiAgentPolicy, MultiAgentPolicyState
     from .policy import Policy, PolicyState
+    from .policy_spec import PolicySpec
     from .ppo import PPO, PPOConfig
     from .run_folder import RunFolder
     from .training_run import TrainingRun
 
 __all__ = [
     "PPO",
+    "AgentMapping",
     "Algorithm",
     "AlgorithmConfig",
     "Logger",
+    "MultiAgentPolicy",
+    "MultiAgentPolicyState",
     "PPOConfig",
     "Policy",
+    "PolicySpec",
     "PolicyState",
     "RunFolder",
     "TrainingRun",
@@ -30,12 +37,16 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "AgentMapping": ".agent_mapping",
         "Algorithm": ".algorithm",
         "AlgorithmConfig": ".algorithm_config",
         "Logger": ".loggers",
+        "MultiAgentPolicy": ".multi_agent_policy",
+        "MultiAgentPolicyState": ".multi_agent_policy",
         "PPO": ".ppo",
         "PPOConfig": ".ppo",
         "Policy": ".policy",
+        "PolicySpec": ".policy_spec",
         "PolicyState": ".policy",
         "RunFolder": ".run_folder",
         "TrainingRun": ".training_run",

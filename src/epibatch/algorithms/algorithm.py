@@ -4,40 +4,36 @@ from __future__ import annotations
 
 import logging
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import CheckpointError, ConfigError, explain
-from epibatch.core.state_codec import state_parts
+from epibatch.core.errors import ConfigError, add_context, explain
 
 from ..episodes.episode_facts import count_steps
 from .algorithm_callbacks import AlgorithmCallbacks
-from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, taking_over, write_checkpoint
 from .evaluation import Evaluation
 from .learner_group import LearnerGroup
+from .module_changes import added, removed
 from .module_specs import check_module
 from .piece_reports import PieceReports
-from .policy_checkpoint import acting_data
-from .random_state import get_random_state, seed_everything, set_random_state
+from .random_state import seed_everything
+from .runners import make_runner, modules_of
+from .saved_algorithm import SavedAlgorithm
 from .stop_rules import judge
-from .train_batch import sample_train_batch
+from .train_batch import count_agent_steps, sample_train_batch
 
 if TYPE_CHECKING:
     from ..connectors.learner import LearnerConnectorPipeline
     from ..learner import Learner
     from .algorithm_config import AlgorithmConfig
     from .live_policy import LivePolicy
-    from .policy import Policy, PolicyState
 
 __all__ = ["Algorithm"]
 
-AlgorithmT = TypeVar("AlgorithmT", bound="Algorithm")
 
-
-class Algorithm(ABC):
+class Algorithm(SavedAlgorithm):
     """Samples episodes, learns from them, and can be saved and continued.
 
     Runner and learner share one module object, so the runner acts with the learner's newest weights.
@@ -68,8 +64,6 @@ class Algorithm(ABC):
                     do='name one: .environment("CartPole-v1")',
                 )
             )
-        from ..env_runner.single_agent_env_runner import SingleAgentEnvRunner
-
         self.config = config.copy()
         logging.getLogger("epibatch").setLevel(self.config.log_level)
         if self.config.seed is not None:
@@ -77,9 +71,10 @@ class Algorithm(ABC):
         self.training_iteration = 0
         self._time_total_s = 0.0
         self._env_steps = 0
-        self.env_runner = SingleAgentEnvRunner(config=self.config, worker_index=0)
+        self.env_runner = make_runner(self.config, 0)
         try:
-            self.check_module(self.env_runner.module)
+            for module_id, module in modules_of(self.env_runner.module).items():
+                self._check(module_id, module)
             self.learner = self._make_learner()
             self.pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
             self._reports = PieceReports(self.pipelines, time_pieces=self.config.time_pieces)
@@ -93,13 +88,26 @@ class Algorithm(ABC):
             self.env_runner.stop()
             raise
 
-    def check_module(self, module: Any) -> None:
-        """Check what can be known of the runner's module before it is used.
+    def _check(self, module_id: str, module: Any, config: AlgorithmConfig | None = None) -> None:
+        try:
+            self.check_module(module, module_id or DEFAULT_MODULE_ID, config or self.config)
+        except ConfigError as error:
+            if module_id:
+                add_context(error, f"module {module_id!r}:")
+            raise
+
+    def check_module(self, module: Any, module_id: str, config: AlgorithmConfig) -> None:
+        """Check what can be known of one of the runner's modules before it is used.
+
+        Args:
+            module: the module.
+            module_id: its id.
+            config: what it is used with.
 
         Raises:
             ConfigError: it is recurrent without a `max_seq_len`, or its actions are never stretched to their bounds.
         """
-        check_module(module, self.config.normalize_actions)
+        check_module(module, config.normalize_actions)
 
     def _make_learner(self) -> Learner:
         observation, action = self.env_runner.get_spaces()["__episodes__"]
@@ -114,7 +122,7 @@ class Algorithm(ABC):
         """Build the learner with the algorithm's loss.
 
         Args:
-            module: the `MultiRLModule` that holds the runner's module under `default_policy`.
+            module: the runner's modules; a single one stands under `default_policy`.
             connector: the learner pipeline, the algorithm's own pieces included.
         """
 
@@ -141,7 +149,7 @@ class Algorithm(ABC):
             verdict = judge(self.config.stop_rules, results, self.config.metrics_num_episodes_for_smoothing)
 
     def train(self) -> dict[str, Any]:
-        """Run one iteration: sample `train_batch_size` env steps, update the module.
+        """Run one iteration: sample `train_batch_size` steps, update the modules.
 
         Returns:
             `env_runners` (returns, lengths, counts), `learners` (losses), `training_iteration`,
@@ -153,7 +161,9 @@ class Algorithm(ABC):
             RunnerError: the runner returned no steps.
         """
         start = time.perf_counter()
-        episodes = sample_train_batch(self.env_runner, self.config.total_train_batch_size)
+        by_agent = self.config.is_multi_agent and self.config.count_steps_by == "agent_steps"
+        count = count_agent_steps if by_agent else count_steps
+        episodes = sample_train_batch(self.env_runner, self.config.total_train_batch_size, count)
         steps = count_steps(episodes)
         sampled = time.perf_counter()
         learner_results = self.learner.update(episodes=episodes, metrics=self._reports.logged)
@@ -195,6 +205,88 @@ class Algorithm(ABC):
         """The module that is trained."""
         return self.learner.module[module_id]
 
+    def add_module(
+        self,
+        module_id: str,
+        module_spec: Any = None,
+        *,
+        config_overrides: Mapping[str, Any] | None = None,
+        new_agent_to_module_mapping_fn: Any = None,
+        new_should_module_be_updated: Any = None,
+    ) -> Any:
+        """Add a module to those of several agents, between two iterations.
+
+        Args:
+            module_id: an id that is free.
+            module_spec: an RLModuleSpec, a module, or None for the default network; spaces and settings that it leaves
+                open are those that the config would give.
+            config_overrides: its own settings of the training, such as `{"lr": 1e-4}`.
+            new_agent_to_module_mapping_fn: a function or table; agents that have appeared in a running episode keep
+                their module until it ends. None: as it is.
+            new_should_module_be_updated: from now on `policies_to_train`; None: as it is, so that a list of ids does
+                not include the new module.
+
+        Returns:
+            The spec of all modules.
+
+        Raises:
+            ConfigError: the id is taken, or something does not fit; nothing was added.
+
+        Example:
+            >>> from epibatch.algorithms.ppo import PPOConfig
+            >>> from epibatch.core.rl_module import RLModuleSpec
+            >>> from epibatch.env_runner.multi_agent_env import make_multi_agent
+            >>> config = PPOConfig().environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2})
+            >>> algo = config.multi_agent(policies=["main"]).build_algo()
+            >>> main = algo.get_module("main")
+            >>> mapping = {"0": "main", "*": "past"}
+            >>> _ = algo.add_module("past", RLModuleSpec.from_module(main), new_agent_to_module_mapping_fn=mapping)
+            >>> algo.get_module("past").set_state(main.get_state())
+            >>> list(algo.learner.module)
+            ['main', 'past']
+            >>> algo.stop()
+        """
+        return added(
+            self,
+            module_id,
+            module_spec,
+            config_overrides,
+            new_agent_to_module_mapping_fn,
+            new_should_module_be_updated,
+        )
+
+    def remove_module(
+        self,
+        module_id: str,
+        *,
+        new_agent_to_module_mapping_fn: Any = None,
+        new_should_module_be_updated: Any = None,
+    ) -> Any:
+        """Remove a module, its optimiser and its settings; the runner starts new episodes.
+
+        Args:
+            module_id: the module.
+            new_agent_to_module_mapping_fn: a function or table; needed if any agent has the module.
+            new_should_module_be_updated: from now on `policies_to_train`; None: as it is but for the module.
+
+        Returns:
+            The spec of the modules that are left.
+
+        Raises:
+            UnknownNameError: there is no such module, or no other one.
+            ConfigError: an agent is still mapped to it; nothing was removed.
+        """
+        return removed(self, module_id, new_agent_to_module_mapping_fn, new_should_module_be_updated)
+
+    def learner_overrides(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """A module's own settings of the training as the learner knows them."""
+        return dict(overrides)
+
+    def _modules_changed(self) -> None:
+        """Let what was built for other modules be built anew."""
+        self._evaluation.stop()
+        self._live_policy = None
+
     # ------------------------------------------------------------------------------------- acting
 
     def evaluate(self) -> dict[str, Any]:
@@ -223,11 +315,11 @@ class Algorithm(ABC):
         self._callbacks.call("on_evaluate_end", evaluation_metrics=results)
         return results
 
-    def get_policy(self) -> Policy:
-        """The policy as it is trained, for environments of one's own; always the same object.
+    def get_policy(self) -> Any:
+        """The policy as it is trained, for environments of one's own: a `Policy` or a `MultiAgentPolicy`.
 
         It acts with the newest weights and statistics, in pipelines of its own: what it is given and draws does not
-        change the training.
+        change the training. It is always the same object, unless modules are added or removed.
         """
         if self._live_policy is None:
             from .live_policy import LivePolicy
@@ -235,164 +327,25 @@ class Algorithm(ABC):
             self._live_policy = LivePolicy(self.config, self.env_runner)
         return self._live_policy.policy
 
-    def act(self, obs: Any, state: PolicyState | None = None, **options: Any) -> tuple[Any, PolicyState]:
+    def act(self, obs: Any, state: Any = None, **options: Any) -> tuple[Any, Any]:
         """The action for an observation, or the actions for a batch of them; see `Policy.act`.
 
+        With several agents, observations and actions are dicts by agent; see `MultiAgentPolicy.act`.
+
         Args:
-            obs: one observation, or N of them stacked.
+            obs: one observation, N of them stacked, or those of several agents.
             state: what the call before returned; None at the beginning.
-            **options: `explore` (default False), `reward`, `info`, `starts`.
+            **options: `explore` (default False), `reward`, `info`, `starts`; with several agents `explore`, `rewards`,
+                `infos`, `terminateds`, `truncateds`.
         """
-        return self.get_policy().act(obs, state, **options)
+        acted: tuple[Any, Any] = self.get_policy().act(obs, state, **options)
+        return acted
+
+    def _forget_policy(self) -> None:
+        if self._live_policy is not None:
+            self._live_policy.forget()
 
     def stop(self) -> None:
         """Close the environments; the algorithm cannot be used afterwards."""
         self._evaluation.stop()
         self.env_runner.stop()
-
-    # ----------------------------------------------------------------------------- saving, restoring
-
-    def get_state(self) -> dict[str, Any]:
-        """Everything that training changes: module, optimiser, connectors, runner, counters, generators."""
-        return {
-            "learner": self.learner.get_state(),
-            "env_runner": self.env_runner.get_state(not_components="rl_module"),  # the learner's state has it
-            "counters": {
-                "training_iteration": self.training_iteration,
-                "time_total_s": self._time_total_s,
-                "num_env_steps_sampled_lifetime": self._env_steps,
-                "logged_metrics": self._reports.logged.get_state(),
-                "callback_metrics": self.metrics.get_state(),
-            },
-            "evaluation": self._evaluation.get_state(),
-            "random": get_random_state(),
-        }
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Take over what `get_state` gave; the runner starts new episodes.
-
-        Raises:
-            CheckpointError: a part of the state is missing, or is something else.
-        """
-        state_parts(f"{type(self).__name__}.set_state", state)
-        missing = [part for part in ("learner", "env_runner", "counters", "random") if part not in state]
-        if missing:
-            raise CheckpointError(
-                explain(
-                    f"{type(self).__name__}.set_state",
-                    expected="the parts learner, env_runner, counters and random",
-                    found=f"no {', '.join(missing)}",
-                    do="use a state that get_state of the same algorithm gave",
-                )
-            )
-        takers = {
-            "env_runner": self.env_runner.set_state,
-            "learner": self.learner.set_state,
-            "counters": self._set_counters,
-            "evaluation": self._evaluation.set_state,  # checkpoints of earlier versions have none
-            "random": set_random_state,
-        }
-        for part in (name for name in takers if name in state):
-            with taking_over(f"{type(self).__name__}.set_state", part):
-                takers[part](state[part])
-        self.env_runner.checkpoint_reset()
-        if self._live_policy is not None:
-            self._live_policy.forget()
-
-    def _set_counters(self, counters: Mapping[str, Any]) -> None:
-        iteration, steps = int(counters["training_iteration"]), int(counters["num_env_steps_sampled_lifetime"])
-        seconds = float(counters["time_total_s"])
-        if min(iteration, steps) < 0 or not seconds >= 0:
-            raise ValueError(f"{iteration} iterations, {steps} steps, {seconds} seconds")
-        self.training_iteration, self._env_steps, self._time_total_s = iteration, steps, seconds
-        self._reports.logged.set_state(counters["logged_metrics"])
-        self.metrics.set_state(counters.get("callback_metrics", {"metrics": {}}))  # earlier versions have none
-
-    def save_to_path(self, path: str | Path, *, end_episodes: bool = True) -> str:
-        """Save everything into a folder; a checkpoint that is there already is replaced in one step.
-
-        Args:
-            path: the folder.
-            end_episodes: start new episodes afterwards, so that this run and one that is restored go on alike
-                (see the class). False leaves the running episodes alone: saving then changes nothing about this
-                run, and a restored one goes another way, as it begins new episodes.
-
-        Returns:
-            The folder.
-
-        Raises:
-            CheckpointError: the folder holds something other than a checkpoint.
-            StorageError: the disk is full, say; the checkpoint that may be there is still whole.
-        """
-        saved = write_checkpoint(Path(path), self._description(), self.get_state())
-        if end_episodes:
-            self.env_runner.checkpoint_reset()
-        return str(saved)
-
-    def _description(self) -> dict[str, Any]:
-        """What a checkpoint says about itself: the config as data, or why it is none."""
-        runner = self.env_runner
-        spaces = runner.get_spaces()
-        data, not_data = config_data(self.config, runner.env, spaces)
-        acting = acting_data(spaces["__env_single__"], runner.pipelines, runner.module)
-        return {"algorithm": self.config.algorithm, "config": data, "not_data": not_data, "acting": acting}
-
-    def restore_from_path(self, path: str | Path) -> None:
-        """Take over everything from a checkpoint of the same config; the runner starts new episodes.
-
-        Args:
-            path: the folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
-
-        Raises:
-            CheckpointError: the checkpoint is incomplete, damaged, or of another algorithm or network.
-        """
-        description, state = read_checkpoint(Path(path))
-        if description["algorithm"] != self.config.algorithm:
-            raise CheckpointError(
-                explain(
-                    f"checkpoint {path}",
-                    expected=f"one of {self.config.algorithm!r}",
-                    found=repr(description["algorithm"]),
-                    do="restore it with the algorithm that saved it",
-                )
-            )
-        self.set_state(state)
-        self._callbacks.checkpoint_loaded()
-
-    @classmethod
-    def from_checkpoint(
-        cls: type[AlgorithmT],
-        path: str | Path,
-        *,
-        config: AlgorithmConfig | None = None,
-        allow_imports: bool = False,
-    ) -> AlgorithmT:
-        """Build an algorithm from a checkpoint.
-
-        Args:
-            path: the folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
-            config: the original config; needed if it holds code, such as a function or a class.
-            allow_imports: whether pieces may be imported by path; importing runs code.
-
-        Raises:
-            CheckpointError: the config cannot be rebuilt from data; the message names what is code.
-        """
-        description, state = read_checkpoint(Path(path))
-        original = config or config_from_checkpoint(Path(path), description, allow_imports=allow_imports)
-        algorithm = original.build_algo()
-        if not isinstance(algorithm, cls):
-            raise CheckpointError(
-                explain(
-                    f"{cls.__name__}.from_checkpoint({str(path)!r})",
-                    expected=f"a checkpoint of {cls.__name__}",
-                    found=type(algorithm).__name__,
-                    do=f"use {type(algorithm).__name__}.from_checkpoint",
-                )
-            )
-        try:
-            algorithm.set_state(state)
-            algorithm._callbacks.checkpoint_loaded()
-        except BaseException:
-            algorithm.stop()
-            raise
-        return algorithm

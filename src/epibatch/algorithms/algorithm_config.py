@@ -6,11 +6,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import gymnasium as gym
+
 from epibatch.core.errors import NotAvailableError, explain
 
-from .evaluation_config import note_overrides
+from .evaluation_config import EVALUATED, note_overrides
 from .fluent_settings import FluentSettings
-from .pipelines import default_env_to_module, default_learner, default_module_to_env, single_spaces, user_pieces
+from .multi_agent_config import check_agents, module_spaces
+from .pipelines import (
+    AgentModules,
+    default_env_to_module,
+    default_learner,
+    default_module_to_env,
+    single_spaces,
+    user_pieces,
+)
 from .settings import Problems
 
 if TYPE_CHECKING:
@@ -47,8 +57,10 @@ class AlgorithmConfig(FluentSettings):
         device = device or self.other_device
         pieces = self.user_pieces("env_to_module", (env, spaces, device), env)
         if self.add_default_connectors_to_env_to_module_pipeline:
-            pieces = default_env_to_module(pieces, device)
+            pieces = default_env_to_module(pieces, device, self._agent_modules())
         observation, action = self._single_spaces(spaces, env)
+        if self.is_multi_agent and isinstance(observation, gym.spaces.Dict):
+            check_agents(self.policy_mapping_fn, observation.spaces, self._module_ids())
         return EnvToModulePipeline(input_observation_space=observation, input_action_space=action, connectors=pieces)
 
     def build_module_to_env_connector(
@@ -60,7 +72,7 @@ class AlgorithmConfig(FluentSettings):
         pieces = self.user_pieces("module_to_env", (env, spaces), env)
         if self.add_default_connectors_to_module_to_env_pipeline:
             switches = {"normalize_actions": self.normalize_actions, "clip_actions": self.clip_actions}
-            pieces = default_module_to_env(pieces, switches)
+            pieces = default_module_to_env(pieces, switches, self._agent_modules())
         observation, action = self._single_spaces(spaces, env)
         return ModuleToEnvPipeline(input_observation_space=observation, input_action_space=action, connectors=pieces)
 
@@ -80,7 +92,7 @@ class AlgorithmConfig(FluentSettings):
 
         pieces = self.user_pieces("learner", (input_observation_space, input_action_space), env)
         if self.add_default_connectors_to_learner_pipeline:
-            pieces = default_learner(pieces, device or self.other_device)
+            pieces = default_learner(pieces, device or self.other_device, self._agent_modules())
         return LearnerConnectorPipeline(
             input_observation_space=input_observation_space, input_action_space=input_action_space, connectors=pieces
         )
@@ -88,26 +100,86 @@ class AlgorithmConfig(FluentSettings):
     def extend_learner_connector(self, pipeline: LearnerConnectorPipeline) -> None:
         """Put the algorithm's own pieces into a learner pipeline; none here."""
 
+    def update_modules(self, pipeline: Any) -> None:
+        """Let a pipeline that was built know the modules of this config, which have changed."""
+        from ..connectors.common.agent_to_module_mapping import AgentToModuleMapping
+
+        agents = self._agent_modules()
+        for place, piece in enumerate(pipeline.connectors):
+            if agents is not None and isinstance(piece, AgentToModuleMapping):
+                training = piece.get_ctor_args_and_kwargs()[1].get("as_learner_connector", False)
+                pipeline.connectors[place] = agents.to_modules(as_learner_connector=training)
+        pipeline.plan()
+
     def user_pieces(self, name: str, arguments: tuple[Any, ...], env: Any) -> list[Any]:
         """The user's pieces of one pipeline (env_to_module, module_to_env, learner), newly made."""
         return user_pieces(name, self._pipelines[name], arguments, env, allow_imports=self._allow_imports)
+
+    def _module_spaces(self, observation: Any, action: Any) -> dict[str, tuple[Any, Any]]:
+        """Module id -> the spaces that follow from those of the agents; one space is that of all."""
+        agents = self._agent_modules()
+        if agents is not None:
+            piece = agents.to_modules()
+            piece.input_observation_space, piece.input_action_space = observation, action
+            observation, action = piece.observation_space, piece.action_space
+
+        def of(space: Any, module_id: str) -> Any:
+            several = agents is not None and isinstance(space, gym.spaces.Dict)
+            return space.spaces.get(module_id) if several else space
+
+        return {each: (of(observation, each), of(action, each)) for each in self._module_ids()}
+
+    def _module_ids(self) -> list[str]:
+        return list(module_spaces(self._settings))
+
+    def _agent_modules(self) -> AgentModules | None:
+        """What the pipelines need to know of agents and modules; None if there is one agent."""
+        if not self.is_multi_agent:
+            return None
+        return AgentModules(module_spaces(self._settings), self.policy_mapping_fn)
 
     def _single_spaces(self, spaces: Mapping[str, Any] | None, env: Any) -> tuple[Any, Any]:
         return single_spaces(spaces, env, (self.observation_space, self.action_space))
 
     def get_rl_module_spec(self, env: Any = None, spaces: Mapping[str, Any] | None = None) -> Any:
-        """The network's spec: the user's, or the default one for the spaces.
+        """The network's spec: the user's, or the default one for the spaces; of several modules if there are several.
 
         Args:
             env: the (vector) environment, asked for its spaces if there are no `spaces`.
             spaces: as for the pipelines, and under `default_policy` the env-to-module pipeline's output
                 observation space with the action space.
         """
+        if self.is_multi_agent:
+            return self.get_multi_rl_module_spec(env=env, spaces=spaces)
         from .module_specs import module_spec_for
 
         found = None if spaces is None else spaces.get("default_policy")
         observation, action = self._single_spaces(spaces, env) if found is None else found
         return module_spec_for(self.rl_module_spec, observation, action, self.model_config)
+
+    def get_multi_rl_module_spec(
+        self, *, env: Any = None, spaces: Mapping[str, Any] | None = None, inference_only: bool = False
+    ) -> Any:
+        """The spec of all modules, each with its spaces and settings.
+
+        Args:
+            env: the (vector) environment, asked for its agents' spaces if there are no `spaces`.
+            spaces: module id -> the env-to-module pipeline's output observation space and the action space; or as for
+                the pipelines. What is missing follows from the agents' spaces and the mapping.
+            inference_only: build for acting only, without modules that only learners need.
+
+        Raises:
+            ConfigError: a module has no spaces.
+            SpaceError: the agents of a module have different spaces.
+        """
+        from .module_specs import multi_module_spec
+
+        found = dict(spaces or {})
+        policies = self.policies
+        if not all(each in found for each in self._module_ids()):
+            environment = found if "__env_single__" in found else None
+            found = {**self._module_spaces(*self._single_spaces(environment, env)), **found}
+        return multi_module_spec(self.rl_module_spec, policies, found, self.model_config, inference_only)
 
     def build_algo(self) -> Algorithm:
         """Build environment, pipelines, module and learner.
@@ -126,10 +198,10 @@ class AlgorithmConfig(FluentSettings):
 
     @classmethod
     def overrides(cls, **settings: Any) -> dict[str, Any]:
-        """Settings for `evaluation_config`, checked at once.
+        """Settings for `evaluation_config` or `algorithm_config_overrides_per_module`, checked at once.
 
         Args:
-            **settings: of the sections `environment` and `env_runners`.
+            **settings: of the sections `environment` and `env_runners`, or of `training`.
 
         Raises:
             ConfigError: unknown settings, those of other sections, or unfitting values.
@@ -140,7 +212,7 @@ class AlgorithmConfig(FluentSettings):
             {'explore': True}
         """
         problems = Problems()
-        note_overrides(settings, cls, problems)
+        note_overrides(settings, cls, problems, path="", sections=(*EVALUATED, "training"))
         problems.raise_if_any(f"{cls.__name__}.overrides")
         return settings
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from epibatch.core.errors import ConfigError, EpibatchError, explain, nearest
 from epibatch.core.registry import piece_to_dict, plain_data, registered_envs
 
+from .agent_mapping import AgentMapping
 from .module_specs import check_model_config
 from .pipelines import PIPELINES, check_hook
+from .policy_spec import PolicySpec
 from .settings import Problems, default_of, setting_names
 
 if TYPE_CHECKING:
@@ -157,10 +159,12 @@ def config_to_dict(config: AlgorithmConfig, pieces: Mapping[str, list[Any]] | No
         for name, value in config.all_settings(section).items():
             if value is None and default_of(model, name) is None:
                 continue
-            try:
-                values[name] = plain_data(value)
-            except TypeError as error:
-                problems.add(f"{section}.{name}", f"{str(error).removeprefix('a ')} is code, not data")
+            if isinstance(value, AgentMapping):
+                value = value.table
+            if name == "policies":
+                values[name] = _policies_data(value, f"{section}.{name}", problems)
+            else:
+                values[name] = _data_of(value, f"{section}.{name}", problems)
         if values:
             data[section] = values
     for name in PIPELINES:
@@ -169,6 +173,25 @@ def config_to_dict(config: AlgorithmConfig, pieces: Mapping[str, list[Any]] | No
             data[name] = specs
     problems.raise_if_any(f"{type(config).__name__} as data")
     return data
+
+
+def _data_of(value: Any, path: str, problems: Problems) -> Any:
+    try:
+        return plain_data(value)
+    except TypeError as error:
+        problems.add(path, f"{str(error).removeprefix('a ')} is code, not data")
+        return None
+
+
+def _policies_data(policies: Mapping[str, PolicySpec], path: str, problems: Problems) -> Any:
+    """Ids alone if there is no more to say; else what each is given."""
+    given = {each: spec.given() for each, spec in policies.items()}
+    if not any(given.values()):
+        return list(given)
+    return {
+        each: {name: _data_of(value, f"{path}.{each}.{name}", problems) for name, value in own.items()}
+        for each, own in given.items()
+    }
 
 
 def _pipeline_data(config: AlgorithmConfig, name: str, pieces: list[Any] | None, problems: Problems) -> list[Any]:

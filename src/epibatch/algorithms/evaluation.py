@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +12,13 @@ from epibatch.core.metrics import with_logged
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
+from .evaluated_episodes import EvaluatedEpisodes
 from .evaluation_config import evaluation_config
 from .pipelines import check_same_pieces
 from .random_state import random_state_apart
+from .runners import make_runner
 
 if TYPE_CHECKING:
-    from ..env_runner import SingleAgentEnvRunner
     from .algorithm_config import AlgorithmConfig
 
 __all__ = ["Evaluation"]
@@ -45,11 +45,11 @@ class Evaluation:
 
     def __init__(self, config: AlgorithmConfig) -> None:
         self._config = config
-        self._runner: SingleAgentEnvRunner | None = None
+        self._runner: Any = None
         self._rounds = self._steps = self._episodes = 0
         self._logged: dict[str, Any] | None = None  # what a runner's metrics begin a round with
 
-    def run(self, training: SingleAgentEnvRunner) -> dict[str, Any]:
+    def run(self, training: Any) -> dict[str, Any]:
         """Evaluate once.
 
         Args:
@@ -57,7 +57,7 @@ class Evaluation:
 
         Returns:
             `env_runners`: counts, means, minima and maxima of the episodes' returns and lengths, and what pieces and
-            callbacks logged.
+            callbacks logged; with several agents also means by agent and by module, as the runner has them.
 
         Raises:
             ConfigError: the evaluation environment has other spaces than the training's.
@@ -71,26 +71,31 @@ class Evaluation:
             with random_state_apart(drawn):
                 runner = self._prepared(training, seeds)
             with random_state_apart(drawn):  # anew: a runner that had to be built has drawn its weights
-                returns, lengths, steps = self._sample(runner)
+                episodes = self._sample(runner)
         except BaseException:
             self.stop()  # what is half done must not become part of the next round
             raise
         self._rounds += 1
-        self._steps += steps
-        self._episodes += len(returns)
+        self._steps += episodes.steps
+        self._episodes += len(episodes.returns)
         counts = {
-            "num_episodes": len(returns),
+            "num_episodes": len(episodes.returns),
             "num_episodes_lifetime": self._episodes,
-            "num_env_steps_sampled": steps,
+            "num_env_steps_sampled": episodes.steps,
             "num_env_steps_sampled_lifetime": self._steps,
             "sample": time.perf_counter() - started,
         }
-        results = {**_summary("episode_return", returns), **_summary("episode_len", lengths), **counts}
+        results = {
+            **_summary("episode_return", episodes.returns),
+            **_summary("episode_len", episodes.lengths),
+            **episodes.by_agent(),
+            **counts,
+        }
         results = with_logged(results, runner.metrics, "evaluation's environment runner")
         self._logged = runner.metrics.get_state()
         return {"env_runners": results}
 
-    def _prepared(self, training: SingleAgentEnvRunner, seeds: np.random.SeedSequence) -> SingleAgentEnvRunner:
+    def _prepared(self, training: Any, seeds: np.random.SeedSequence) -> Any:
         """The runner with the newest weights and states, and seeds of this round."""
         runner = self._runner or self._build(training)
         if self._logged is not None:
@@ -110,10 +115,8 @@ class Evaluation:
         runner.pipelines["module_to_env"].seed(to_env)
         return runner
 
-    def _build(self, training: SingleAgentEnvRunner) -> SingleAgentEnvRunner:
-        from ..env_runner import SingleAgentEnvRunner
-
-        runner = self._runner = SingleAgentEnvRunner(config=evaluation_config(self._config), worker_index=1)
+    def _build(self, training: Any) -> Any:
+        runner = self._runner = make_runner(evaluation_config(self._config), 1)
         found, expected = (_shapes(own.get_spaces()["__env_single__"]) for own in (runner, training))
         if found != expected:
             raise ConfigError(
@@ -129,32 +132,22 @@ class Evaluation:
             pipeline.freeze()
         return runner
 
-    def _sample(self, runner: SingleAgentEnvRunner) -> tuple[list[float], list[int], int]:
-        """Returns and lengths of the episodes that count, and steps taken in them."""
+    def _sample(self, runner: Any) -> EvaluatedEpisodes:
+        """The episodes that count."""
         wanted = self._config.evaluation_duration
+        episodes = EvaluatedEpisodes(runner)
         if self._config.evaluation_duration_unit == "timesteps":
             chunks = runner.sample(num_timesteps=wanted, force_reset=True)
-            ended = [episode for episode in chunks if episode.is_done]
-            steps = sum(len(chunk) for chunk in chunks)
-            return [episode.get_return() for episode in ended], [len(episode) for episode in ended], steps
+            episodes.add(chunks, [len(chunks)] * runner.num_envs)
+            episodes.steps = sum(len(chunk) for chunk in chunks)
+            return episodes
         count = runner.num_envs
         left = [(wanted + env) // count for env in range(count)]
-        returns: list[float] = []
-        lengths: list[int] = []
-        running: dict[int, list[Any]] = defaultdict(list)
         first = True
         while any(left):
-            chunks = runner.sample(num_timesteps=count * _AT_ONCE, force_reset=first)
+            episodes.add(runner.sample(num_timesteps=count * _AT_ONCE, force_reset=first), left)
             first = False
-            for env, chunk in _by_env(chunks):
-                running[env].append((chunk.get_return(), len(chunk)))
-                if chunk.is_done:
-                    parts = running.pop(env)
-                    if left[env]:
-                        left[env] -= 1
-                        returns.append(float(sum(part[0] for part in parts)))
-                        lengths.append(sum(part[1] for part in parts))
-        return returns, lengths, sum(lengths)
+        return episodes
 
     def get_state(self) -> dict[str, Any]:
         """Which round comes next, lifetime counts, and what pieces and callbacks logged."""
@@ -173,11 +166,6 @@ class Evaluation:
         if self._runner is not None:
             self._runner.stop()
             self._runner = None
-
-
-def _by_env(chunks: Any) -> list[tuple[int, Any]]:
-    """Each chunk with the index of its environment; of one environment in the order of time."""
-    return [(chunk.env, episode) for chunk, episode in zip(chunks.chunks, chunks)]
 
 
 def _shapes(spaces: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -12,33 +12,42 @@ from .settings import Problems, check_section, setting_names
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["evaluation_config", "note_overrides"]
+__all__ = ["EVALUATED", "evaluation_config", "note_overrides"]
 
-SECTIONS = ("environment", "env_runners")
+EVALUATED = ("environment", "env_runners")
 """What evaluation can do otherwise than the training."""
 
 
-def note_overrides(overrides: Mapping[str, Any], config: Any, problems: Problems) -> None:
-    """Note names that evaluation cannot override, and values that they cannot have.
+def note_overrides(
+    overrides: Mapping[str, Any],
+    config: Any,
+    problems: Problems,
+    *,
+    path: str = "evaluation.evaluation_config",
+    sections: tuple[str, ...] = EVALUATED,
+) -> None:
+    """Note names that cannot be overridden, and values that they cannot have.
 
     Args:
         overrides: setting -> value.
         config: the config, or its class.
         problems: where to note them.
+        path: of the overrides.
+        sections: whose settings can be overridden.
     """
     places = config.places()
-    known = {name: section for section in SECTIONS for name in setting_names(config.sections[section])}
+    known = {name: section for section in sections for name in setting_names(config.sections[section])}
     for name, value in overrides.items():
-        path = f"evaluation.evaluation_config.{name}"
+        where = f"{path}.{name}".removeprefix(".")
         if name in known:
             found = Problems()
             check_section(known[name], config.sections[known[name]], {name: value}, found, places)
             for _, text in found.found:
-                problems.add(path, text)
+                problems.add(where, text)
         elif name in places:
-            problems.add(path, f"belongs to {places[name]}; evaluation overrides settings of {' and '.join(SECTIONS)}")
+            problems.add(where, f"belongs to {places[name]}; here are settings of {' and '.join(sections)}")
         else:
-            problems.add(path, f"unknown setting; {nearest(str(name), known)}")
+            problems.add(where, f"unknown setting; {nearest(str(name), known)}")
 
 
 def evaluation_config(config: AlgorithmConfig) -> AlgorithmConfig:
@@ -65,7 +74,7 @@ def evaluation_config(config: AlgorithmConfig) -> AlgorithmConfig:
     if config.evaluation_duration_unit == "episodes" and mode != "vector_entry_point":
         wanted = settings.get("num_envs_per_env_runner", config.num_envs_per_env_runner)
         settings["num_envs_per_env_runner"] = min(wanted, config.evaluation_duration)
-    parts: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
+    parts: dict[str, dict[str, Any]] = {section: {} for section in EVALUATED}
     for name, value in settings.items():
         parts[places[name]][name] = value
     own = config.copy().change("evaluation_config", parts)

@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
-from epibatch.core.devices import missing_device
-from epibatch.core.errors import ConfigError, NotAvailableError, explain, nearest
+from epibatch.core import DEFAULT_MODULE_ID
 
-from .evaluation_config import note_overrides
-from .pipelines import PIPELINES, check_hook
-from .rllib_methods import unknown_attribute
-from .setting_checks import note_contradictions, note_distribution, note_import_paths
-from .settings import (
-    ALIASES,
-    CallbackSettings,
-    CheckpointingSettings,
-    DebuggingSettings,
-    EnvironmentSettings,
-    EnvRunnerSettings,
-    EvaluationSettings,
-    LearnerSectionSettings,
-    Problems,
-    ReportingSettings,
-    RLModuleSettings,
-    Section,
-    StopSettings,
-    TrainingSettings,
-    check_section,
-    fitting_part,
-    resolve_aliases,
-    setting_names,
-)
+from .multi_agent_config import mapping_of, overrides_by_module, policies_of_sections
+from .policy_spec import PolicySpec
+from .section_values import SectionValues
+from .settings import StopSettings
 
 __all__ = ["FluentSettings"]
 
@@ -41,7 +19,7 @@ SelfT = TypeVar("SelfT", bound="FluentSettings")
 NOT_GIVEN: Any = object()
 
 
-class FluentSettings:
+class FluentSettings(SectionValues):
     """What a config can be told, section by section; every method changes this config and returns it.
 
     The settings are read flat, as attributes (`config.lr`, `config.num_envs_per_env_runner`), and stand in
@@ -59,27 +37,6 @@ class FluentSettings:
         >>> config.lr, config.num_epochs
         (0.0003, 30)
     """
-
-    algorithm: ClassVar[str] = ""
-    sections: ClassVar[dict[str, type[Section]]] = {
-        "environment": EnvironmentSettings,
-        "env_runners": EnvRunnerSettings,
-        "learners": LearnerSectionSettings,
-        "training": TrainingSettings,
-        "rl_module": RLModuleSettings,
-        "evaluation": EvaluationSettings,
-        "callbacks": CallbackSettings,
-        "debugging": DebuggingSettings,
-        "reporting": ReportingSettings,
-        "checkpointing": CheckpointingSettings,
-        "stop": StopSettings,
-    }
-
-    def __init__(self, *, allow_imports: bool = False) -> None:
-        self._allow_imports = allow_imports
-        self._in_evaluation = False
-        self._settings: dict[str, Section] = {name: model() for name, model in self.sections.items()}
-        self._pipelines: dict[str, Any] = dict.fromkeys(PIPELINES)
 
     # ------------------------------------------------------------------------------------- setting
 
@@ -143,9 +100,16 @@ class FluentSettings:
 
         Args:
             **settings: `model_config` (a dict or `DefaultModelConfig`, such as `{"fcnet_hiddens": [64, 64]}`; also
-                `model_config_dict`), `rl_module_spec` (a network of one's own).
+                `model_config_dict`), `rl_module_spec` (a network of one's own, or a `MultiRLModuleSpec` with several),
+                `algorithm_config_overrides_per_module` (see `multi_agent`).
         """
-        return self.change("rl_module", {"rl_module": settings})
+        parts = {"rl_module": dict(settings), "multi_agent": {}}
+        name = "algorithm_config_overrides_per_module"
+        if name in settings:
+            own = parts["rl_module"].pop(name)
+            earlier = self.algorithm_config_overrides_per_module
+            parts["multi_agent"][name] = {**earlier, **own} if isinstance(own, Mapping) else own
+        return self.change("rl_module", parts)
 
     def evaluation(self: SelfT, **settings: Any) -> SelfT:
         """Measure the policy apart from the training, which it does not change.
@@ -208,110 +172,17 @@ class FluentSettings:
         """
         return self.change("stopping", {"stop": settings})
 
-    def multi_agent(self, **_: Any) -> Any:
-        """Not in this release; raises NotAvailableError."""
-        raise NotAvailableError(
-            explain(
-                f"{type(self).__name__}.multi_agent",
-                expected="one agent per environment",
-                found="a multi-agent setup, which this release cannot train",
-                do="train one agent; connector pieces for several agents come with a later release",
-            )
-        )
+    def multi_agent(self: SelfT, **settings: Any) -> SelfT:
+        """Say which modules there are, which agents each decides for, and which of them learn.
 
-    def change(self: SelfT, method: str, parts: Mapping[str, Mapping[str, Any]]) -> SelfT:
-        """Check new settings of some sections together; adopt all of them or none."""
-        problems = Problems()
-        changed = {section: self.check(section, settings, problems) for section, settings in parts.items()}
-        problems.raise_if_any(f"{type(self).__name__}.{method}")
-        for section, (settings, pipelines) in changed.items():
-            self._settings[section] = settings
-            self._pipelines.update(pipelines)
-        return self
-
-    def check(self, section: str, new: Mapping[str, Any], problems: Problems) -> tuple[Any, dict[str, Any]]:
-        """One section's settings with the new ones, as far as they are right, and its new pipelines."""
-        values = resolve_aliases(section, new, problems)
-        pipelines: dict[str, Any] = {}
-        for name, hook in PIPELINES.items():
-            if hook.section == section and hook.setting in values:
-                pipelines[name] = values.pop(hook.setting)
-                path = f"{section}.{hook.setting}"
-                check_hook(hook, pipelines[name], path, problems, allow_imports=self._allow_imports)
-        given = self.given(section)
-        if section == "rl_module" and isinstance(values.get("model_config"), Mapping):
-            values["model_config"] = {**given.get("model_config", {}), **values["model_config"]}
-        model = self.sections[section]
-        merged = {**given, **values}
-        settings = check_section(section, model, merged, problems, self.places()) or fitting_part(model, merged)
-        note_distribution(section, settings, problems)
-        if isinstance(settings, EvaluationSettings):
-            note_overrides(settings.evaluation_config, type(self), problems)
-        if isinstance(settings, CallbackSettings):
-            note_import_paths(settings, problems, allow_imports=self._allow_imports)
-        return settings, pipelines
-
-    def all_settings(self, section: str) -> dict[str, Any]:
-        """Every setting of a section, by the names that users write."""
-        current = self._settings[section]
-        return {field.alias or name: getattr(current, name) for name, field in type(current).model_fields.items()}
-
-    def given(self, section: str) -> dict[str, Any]:
-        """The settings of a section that were set, by the names that users write."""
-        current = self._settings[section]
-        return {
-            field.alias or name: getattr(current, name)
-            for name, field in type(current).model_fields.items()
-            if name in current.model_fields_set
-        }
-
-    @classmethod
-    def places(cls) -> dict[str, str]:
-        """Every setting -> its section."""
-        places = {name: section for section, model in cls.sections.items() for name in setting_names(model)}
-        return {**places, **{hook.setting: hook.section for hook in PIPELINES.values()}}
-
-    # ------------------------------------------------------------------------------------- reading
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_"):
-            section, setting = self._find(name)
-            if section:
-                model = type(self._settings[section])
-                for attribute, field in model.model_fields.items():
-                    if setting in (attribute, field.alias):
-                        return getattr(self._settings[section], attribute)
-            for hook in PIPELINES.values():
-                if hook.setting == name:
-                    return self._pipelines[hook.name]
-        raise AttributeError(unknown_attribute(type(self), name, self.places()))
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("_"):
-            object.__setattr__(self, name, value)
-            return
-        section, setting = self._find(name)
-        if not section:
-            section = next((hook.section for hook in PIPELINES.values() if hook.setting == name), "")
-        if not section:
-            raise ConfigError(
-                explain(
-                    f"{type(self).__name__}.{name}",
-                    expected="a known setting",
-                    found=repr(name),
-                    do=nearest(name, self.places()),
-                )
-            )
-        self.change(name, {section: {setting: value}})
-
-    @classmethod
-    def _find(cls, name: str) -> tuple[str, str]:
-        """The section of a setting and the setting's own name, second spellings resolved."""
-        for section, model in cls.sections.items():
-            setting = ALIASES.get(section, {}).get(name, name)
-            if setting in setting_names(model):
-                return section, setting
-        return "", name
+        Args:
+            **settings: `policies` (module ids, or id -> None, `PolicySpec`, its fields as a dict, or RLModuleSpec),
+                `policy_mapping_fn` (a function `(agent_id, episode, **kwargs) -> module id`, or a table of agents or
+                patterns, see `AgentMapping`; not needed for one module), `policies_to_train` (ids, or a function
+                `(module_id, batch) -> bool`; None: all), `count_steps_by` ("env_steps" or "agent_steps": what
+                `train_batch_size` counts), `algorithm_config_overrides_per_module` (id -> settings of the training).
+        """
+        return self.change("multi_agent", {"multi_agent": settings})
 
     @property
     def in_evaluation(self) -> bool:
@@ -330,6 +201,30 @@ class FluentSettings:
         return rules if isinstance(rules, StopSettings) else StopSettings()
 
     @property
+    def is_multi_agent(self) -> bool:
+        """Whether there are other modules than the default one, as RLlib sees it."""
+        return list(self.policies) != [DEFAULT_MODULE_ID]
+
+    @property
+    def policies(self) -> dict[str, PolicySpec]:
+        """Module id -> what is different about it."""
+        return policies_of_sections(self._settings)
+
+    @property
+    def policy_mapping_fn(self) -> Any:
+        """Which module decides for an agent: called as `fn(agent_id, episode)`; None if that was not said."""
+        return mapping_of(self._settings)
+
+    def overrides_for(self, module_id: str) -> dict[str, Any]:
+        """The settings of the training that a module has of its own."""
+        return overrides_by_module(self._settings).get(module_id, {})
+
+    def get_config_for_module(self: SelfT, module_id: str) -> SelfT:
+        """The config as it is for one module: its own settings in place of the common ones."""
+        own = self.overrides_for(module_id)
+        return self.copy().change("get_config_for_module", {"training": own}) if own else self
+
+    @property
     def other_device(self) -> str | None:
         """The `device`, or None for the CPU, where tensors are made anyway."""
         return None if self.device == "cpu" else str(self.device)
@@ -344,42 +239,3 @@ class FluentSettings:
         if self.rollout_fragment_length != "auto":
             return int(self.rollout_fragment_length)
         return max(1, -(-self.total_train_batch_size // int(self.num_envs_per_env_runner)))
-
-    def copy(self: SelfT) -> SelfT:
-        """A config of its own with the same settings."""
-        twin = type(self)(allow_imports=self._allow_imports)
-        twin._settings = dict(self._settings)  # sections are frozen
-        twin._pipelines = {
-            name: copy.deepcopy(value) if isinstance(value, list) else value for name, value in self._pipelines.items()
-        }
-        return twin
-
-    def __repr__(self) -> str:
-        changed = [
-            f"{name}={getattr(settings, name)!r}"
-            for settings in self._settings.values()
-            for name in settings.model_fields_set
-        ]
-        return f"{type(self).__name__}({', '.join(changed)})"
-
-    def validate(self) -> None:
-        """Check what no single setting can show.
-
-        Raises:
-            ConfigError: settings that contradict each other, all of them in one message.
-        """
-        problems = Problems()
-        self.check_together({}, problems)
-        fault = missing_device(self.device)
-        if fault is not None:
-            problems.add("learners.device", f"{self.device!r} cannot be used here: {fault}; cpu can be used everywhere")
-        problems.raise_if_any(type(self).__name__)
-
-    def check_together(self, new: Mapping[str, Section], problems: Problems) -> None:
-        """Note settings that contradict each other.
-
-        Args:
-            new: sections that are about to replace this config's.
-            problems: where to note them.
-        """
-        note_contradictions({**self._settings, **new}, problems)

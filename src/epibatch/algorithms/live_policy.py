@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .multi_agent_policy import MultiAgentPolicy
 from .pipelines import check_same_pieces
 from .policy import Policy
 
@@ -33,7 +34,12 @@ class LivePolicy:
             "module_to_env": config.build_module_to_env_connector(env=runner.env, spaces=spaces),
         }
         check_same_pieces(built, runner.pipelines, "Algorithm.get_policy")
-        self.policy = Policy(runner.module, *built.values(), before_acting=self._update)
+        self.policy: Policy | MultiAgentPolicy
+        if config.is_multi_agent:
+            mapping = config.policy_mapping_fn
+            self.policy = MultiAgentPolicy(runner.module, *built.values(), mapping=mapping, before_acting=self._update)
+        else:
+            self.policy = Policy(runner.module, *built.values(), before_acting=self._update)
         self._update(self.policy)
         if config.seed is not None:
             self.policy.seed(config.seed)
@@ -42,7 +48,7 @@ class LivePolicy:
         """Take over the runner's statistics at the next call, whether it has sampled or not."""
         self._seen = None
 
-    def _update(self, policy: Policy) -> None:
+    def _update(self, policy: Any) -> None:
         """Take over the runner's statistics if it has sampled since the last time."""
         steps = self._runner.num_env_steps_sampled_lifetime
         if steps != self._seen:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
-from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.errors import ConfigError, EpibatchError, add_context, explain, nearest
 
-if TYPE_CHECKING:
-    from .settings import Problems
+from .policy_spec import PolicySpec, settings_of
+from .settings import Problems
 
-__all__ = ["check_model_config", "check_module", "module_spec_for"]
+__all__ = ["check_model_config", "check_module", "module_spec_for", "multi_module_spec"]
 
 
 def module_spec_for(spec: Any, observation_space: Any, action_space: Any, model_config: Mapping[str, Any]) -> Any:
@@ -37,18 +38,95 @@ def module_spec_for(spec: Any, observation_space: Any, action_space: Any, model_
     return filled
 
 
-def check_model_config(model_config: Mapping[str, Any], problems: Problems) -> None:
+def multi_module_spec(
+    given: Any,
+    policies: Mapping[str, PolicySpec],
+    spaces: Mapping[str, tuple[Any, Any]],
+    model_config: Mapping[str, Any],
+    inference_only: bool,
+) -> Any:
+    """The spec of several modules, with all that is left open filled in.
+
+    Args:
+        given: the user's MultiRLModuleSpec, an RLModuleSpec for all modules, or None.
+        policies: module id -> what is different about it.
+        spaces: module id -> observation and action space, for modules that have none of their own.
+        model_config: settings of all networks; those of a policy and of a spec go before them.
+        inference_only: for acting only: without modules that only learners need.
+
+    Raises:
+        ConfigError: modules without spaces.
+    """
+    from epibatch.core.rl_module import MultiRLModuleSpec, RLModuleSpec, default_module_spec
+
+    own = getattr(given, "rl_module_specs", None)
+    common = RLModuleSpec() if given is None or own is not None else given
+    problems, specs = Problems(), {}
+    for each in {**policies, **(own or {})}:
+        policy = policies.get(each, PolicySpec())
+        spec = (own or {}).get(each) or policy.rl_module_spec or common
+        if not (inference_only and spec.learner_only):
+            specs[each] = _filled(each, spec, policy, spaces.get(each, (None, None)), model_config, problems)
+    problems.raise_if_any("modules")
+    for each, spec in specs.items():
+        if spec.module_class is None:
+            with _named(f"module {each!r}:"):
+                default = default_module_spec(spec.observation_space, spec.action_space, spec.model_config)
+            spec.module_class = default.module_class
+        if each not in (own or {}):
+            spec.inference_only = inference_only
+    if own is not None:
+        return dataclasses.replace(given, rl_module_specs=specs, inference_only=inference_only)
+    return MultiRLModuleSpec(rl_module_specs=specs, inference_only=inference_only)
+
+
+@contextmanager
+def _named(context: str) -> Iterator[None]:
+    """Put a context in front of what is raised inside."""
+    try:
+        yield
+    except EpibatchError as error:
+        add_context(error, context)
+        raise
+
+
+def _filled(
+    module_id: str,
+    spec: Any,
+    policy: PolicySpec,
+    spaces: tuple[Any, Any],
+    model_config: Mapping[str, Any],
+    problems: Problems,
+) -> Any:
+    """A copy of a module's spec, with spaces and the settings of its network."""
+    filled = dataclasses.replace(spec)
+    for name, derived in zip(("observation_space", "action_space"), spaces):
+        values = (getattr(source, name) for source in (spec, policy))
+        space = next((value for value in values if value is not None), derived)
+        if space is None:
+            problems.add(
+                f"multi_agent.policies.{module_id}.{name}",
+                "missing: no agent is mapped to this module whose space it could have",
+            )
+        setattr(filled, name, space)
+    filled.model_config = {**model_config, **policy.model_config, **settings_of(spec.model_config)}
+    return filled
+
+
+def check_model_config(
+    model_config: Mapping[str, Any], problems: Problems, path: str = "rl_module.model_config"
+) -> None:
     """Note unknown settings of the default network, and values that it cannot use."""
     from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 
     known = [field.name for field in dataclasses.fields(DefaultModelConfig)]
     for key in model_config:
         if key not in known:
-            problems.add(f"rl_module.model_config.{key}", f"unknown setting; {nearest(str(key), known)}")
+            problems.add(f"{path}.{key}", f"unknown setting; {nearest(str(key), known)}")
     try:
         DefaultModelConfig.from_dict({key: value for key, value in model_config.items() if key in known})
     except ConfigError as error:
-        problems.add("rl_module.model_config", str(error))
+        problems.add(path, str(error))
 
 
 def check_module(module: Any, normalize_actions: bool) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
+
 from epibatch.core.errors import PieceError, PipelineError, explain
 from epibatch.core.foreign import advice_for_piece
 from epibatch.core.registry import build_piece, piece_class, spec_problems
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PIPELINES",
+    "AgentModules",
     "PipelineHook",
     "check_hook",
     "check_same_pieces",
@@ -161,7 +164,32 @@ def _for_learner(spec: Any, pipeline: str, allow_imports: bool) -> Any:
 # -------------------------------------------------------------------------------------- default pieces
 
 
-def default_env_to_module(user: list[ConnectorV2], device: Any) -> list[ConnectorV2]:
+@dataclass(frozen=True)
+class AgentModules:
+    """What the default pieces need to know where there are several agents.
+
+    Attributes:
+        specs: module id -> what has its spaces, or None for them: an RLModuleSpec or a PolicySpec.
+        mapping: the mapping function.
+    """
+
+    specs: Mapping[str, Any]
+    mapping: Callable[..., Any] | None
+
+    def to_modules(self, *, as_learner_connector: bool = False) -> ConnectorV2:
+        """The piece that maps agents to modules, newly made."""
+        from ..connectors.common.agent_to_module_mapping import AgentToModuleMapping
+
+        return AgentToModuleMapping(
+            rl_module_specs=self.specs,
+            agent_to_module_mapping_fn=self.mapping,
+            as_learner_connector=as_learner_connector,
+        )
+
+
+def default_env_to_module(
+    user: list[ConnectorV2], device: Any, agents: AgentModules | None = None
+) -> list[ConnectorV2]:
     """The user's pieces, then the default ones from the newest observations to tensors."""
     from ..connectors.common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
     from ..connectors.common.add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
@@ -174,16 +202,20 @@ def default_env_to_module(user: list[ConnectorV2], device: Any) -> list[Connecto
         AddObservationsFromEpisodesToBatch(),
         AddTimeDimToBatchAndZeroPad(),
         AddStatesFromEpisodesToBatch(),
-        BatchIndividualItems(),
+        *([] if agents is None else [agents.to_modules()]),
+        BatchIndividualItems(multi_agent=agents is not None),
         NumpyToTensor(device=device),
     ]
 
 
-def default_module_to_env(user: list[ConnectorV2], settings: Mapping[str, bool]) -> list[ConnectorV2]:
+def default_module_to_env(
+    user: list[ConnectorV2], settings: Mapping[str, bool], agents: AgentModules | None = None
+) -> list[ConnectorV2]:
     """From module outputs to one item per environment, the user's pieces, then actions for the environment."""
     from ..connectors.common.tensor_to_numpy import TensorToNumpy
     from ..connectors.module_to_env.get_actions import GetActions
     from ..connectors.module_to_env.listify_data_for_vector_env import ListifyDataForVectorEnv
+    from ..connectors.module_to_env.module_to_agent_unmapping import ModuleToAgentUnmapping
     from ..connectors.module_to_env.normalize_and_clip_actions import NormalizeAndClipActions
     from ..connectors.module_to_env.remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
     from ..connectors.module_to_env.unbatch_to_individual_items import UnBatchToIndividualItems
@@ -192,6 +224,7 @@ def default_module_to_env(user: list[ConnectorV2], settings: Mapping[str, bool])
         GetActions(),
         TensorToNumpy(),
         UnBatchToIndividualItems(),
+        *([] if agents is None else [ModuleToAgentUnmapping()]),
         RemoveSingleTsTimeRankFromBatch(),
         *user,
         NormalizeAndClipActions(normalize_actions=settings["normalize_actions"], clip_actions=settings["clip_actions"]),
@@ -199,7 +232,7 @@ def default_module_to_env(user: list[ConnectorV2], settings: Mapping[str, bool])
     ]
 
 
-def default_learner(user: list[ConnectorV2], device: Any) -> list[ConnectorV2]:
+def default_learner(user: list[ConnectorV2], device: Any, agents: AgentModules | None = None) -> list[ConnectorV2]:
     """The user's pieces, then the default ones from whole chunks to a train batch of tensors."""
     from ..connectors.common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
     from ..connectors.common.add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
@@ -214,7 +247,8 @@ def default_learner(user: list[ConnectorV2], device: Any) -> list[ConnectorV2]:
         AddColumnsFromEpisodesToTrainBatch(),
         AddTimeDimToBatchAndZeroPad(as_learner_connector=True),
         AddStatesFromEpisodesToBatch(as_learner_connector=True),
-        BatchIndividualItems(),
+        *([] if agents is None else [agents.to_modules(as_learner_connector=True)]),
+        BatchIndividualItems(multi_agent=agents is not None),
         NumpyToTensor(as_learner_connector=True, device=device),
     ]
 
@@ -241,11 +275,21 @@ def single_spaces(spaces: Mapping[str, Any] | None, env: Any, given: tuple[Any, 
                 do='pass spaces={"__env__": (obs, act), "__env_single__": (obs, act)}',
             )
         )
+    if hasattr(env, "get_observation_space"):  # a MultiAgentEnv
+        return _by_agent(env)
     observation = getattr(env, "single_observation_space", getattr(env, "observation_space", None))
     action = getattr(env, "single_action_space", getattr(env, "action_space", None))
     return (
         given[0] if observation is None else observation,
         given[1] if action is None else action,
+    )
+
+
+def _by_agent(env: Any) -> tuple[Any, Any]:
+    agents = env.possible_agents
+    return (
+        gym.spaces.Dict({agent: env.get_observation_space(agent) for agent in agents}),
+        gym.spaces.Dict({agent: env.get_action_space(agent) for agent in agents}),
     )
 
 

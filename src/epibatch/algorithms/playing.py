@@ -78,10 +78,10 @@ class Player:
         allow_imports: bool = False,
     ) -> None:
         config = _config(path, allow_imports)
-        self.policy = Policy.from_checkpoint(path, allow_imports=allow_imports)
+        self.policy: Any = Policy.from_checkpoint(path, allow_imports=allow_imports)
         self.policy.seed(int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed)
         self.name = str(config.env)
-        self._explore, self._seed = explore, seed
+        self._explore, self._seed, self._several = explore, seed, config.is_multi_agent
         self._vector = _made(config, render)
         self.env = self._vector.envs[0]
         if render and self.env.render_mode != "rgb_array":
@@ -101,19 +101,37 @@ class Player:
             on_frame: Called with a rendered frame after each reset and each step.
         """
         for number in range(count):
-            obs, info = self.env.reset(seed=None if self._seed is None else self._seed + number)
-            state = reward = None
-            terminated = truncated = False
-            rewards: list[float] = []
-            while True:
-                if on_frame is not None:
-                    on_frame(self.env.render())
-                if terminated or truncated:
-                    break
-                action, state = self.policy.act(obs, state, explore=self._explore, reward=reward, info=info)
-                obs, reward, terminated, truncated, info = self.env.step(action)
-                rewards.append(float(reward))
-            yield Episode(sum(rewards), len(rewards), bool(terminated))
+            shown = (lambda: None) if on_frame is None else (lambda: on_frame(self.env.render()))
+            seed = None if self._seed is None else self._seed + number
+            yield self._several_agents(seed, shown) if self._several else self._one_agent(seed, shown)
+
+    def _one_agent(self, seed: int | None, shown: Callable[[], None]) -> Episode:
+        obs, info = self.env.reset(seed=seed)
+        state = reward = None
+        terminated = truncated = False
+        rewards: list[float] = []
+        shown()
+        while not (terminated or truncated):
+            action, state = self.policy.act(obs, state, explore=self._explore, reward=reward, info=info)
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            rewards.append(float(reward))
+            shown()
+        return Episode(sum(rewards), len(rewards), bool(terminated))
+
+    def _several_agents(self, seed: int | None, shown: Callable[[], None]) -> Episode:
+        """An episode whose return is that of all agents together."""
+        obs, infos = self.env.reset(seed=seed)
+        shown()
+        actions, state = self.policy.act(obs, explore=self._explore, infos=infos)
+        rewards: list[float] = []
+        while True:
+            obs, own, terminateds, truncateds, infos = self.env.step(actions)
+            rewards.append(float(sum(own.values())))
+            shown()
+            ended = {"terminateds": terminateds, "truncateds": truncateds}
+            actions, state = self.policy.act(obs, state, explore=self._explore, rewards=own, infos=infos, **ended)
+            if state.is_done:
+                return Episode(sum(rewards), len(rewards), state.is_terminated)
 
     def close(self) -> None:
         """Close the environment."""
@@ -137,11 +155,12 @@ def _config(path: Path, allow_imports: bool) -> Any:
 
 def _made(config: Any, render: bool) -> Any:
     """A vector environment of one, as the runner makes it."""
-    from ..env_runner import make_vector_env
+    from ..env_runner import make_vector_env, make_vector_multi_agent_env
 
     env_config = {**config.env_config, "render_mode": "rgb_array"} if render else config.env_config
+    make: Any = make_vector_multi_agent_env if config.is_multi_agent else make_vector_env
     try:
-        return make_vector_env(config.env, 1, "sync", env_config, wrappers=config.wrappers)
+        return make(config.env, 1, "sync", env_config, wrappers=config.wrappers)
     except Exception as error:
         if render and "render_mode" in str(error):
             raise _no_frames(config.env, f"{type(error).__name__}: {error}") from error

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, EpibatchError, EpisodeStateError, add_context, explain
+from epibatch.core.errors import EpibatchError, EpisodeStateError, add_context, explain
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
 
@@ -19,11 +18,11 @@ from ..env_runner.acting import act
 from ..env_runner.sample_amounts import explores
 from ..episodes.acting_history import ActingHistory
 from .policy_inputs import PolicyInputs
+from .policy_pipelines import PolicyPipelines
 
 if TYPE_CHECKING:
     from ..connectors.env_to_module import EnvToModulePipeline
     from ..connectors.module_to_env import ModuleToEnvPipeline
-    from .algorithm_config import AlgorithmConfig
 
 __all__ = ["Policy", "PolicyState"]
 
@@ -51,7 +50,7 @@ class PolicyState:
         return f"PolicyState({f'{self.rows} rows' if self.batched else 'one environment'})"
 
 
-class Policy:
+class Policy(PolicyPipelines):
     """Acts with a trained module: an observation in, an action for the environment out.
 
     Both acting pipelines run as they do in the runner, so that the same observations give the same actions as in
@@ -92,50 +91,10 @@ class Policy:
         steps: int = 0,
         before_acting: Callable[[Policy], None] | None = None,
     ) -> None:
-        self.module = module
-        self.steps = steps
-        self._env_to_module, self._module_to_env = env_to_module, module_to_env
-        spaces = env_to_module.input_observation_space, env_to_module.input_action_space
-        if spaces[0] is None or spaces[1] is None:
-            raise ConfigError(
-                explain(
-                    "Policy(module, env_to_module, ...)",
-                    expected="a pipeline with the spaces of one environment",
-                    found="an observation or action space of None",
-                    do="build it with input_observation_space= and input_action_space=",
-                )
-            )
-        self.observation_space, self.action_space = self._spaces = spaces
-        self._inputs = PolicyInputs(spaces[0])
-        self.lookback = lookback
-        self._before_acting = before_acting
-        self._sequence: np.random.SeedSequence | None = None
-        self._owner = object()
-        # What pieces read without declaring it is seen only as they run.
-        self._watched = [pipeline for pipeline in (env_to_module, module_to_env) if pipeline.plan().trusting]
-        self._declared = max(env_to_module.lookback_needed, module_to_env.lookback_needed)
-        env_to_module.freeze()
-        module_to_env.freeze()
-
-    @classmethod
-    def from_checkpoint(
-        cls, path: str | Path, *, config: AlgorithmConfig | None = None, allow_imports: bool = False
-    ) -> Policy:
-        """Load a policy from what training saved; no environment is made.
-
-        Args:
-            path: A folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
-            config: The original config, needed where a piece or the module is code that the checkpoint cannot hold;
-                functions in it are called with `env=None`, and with the spaces.
-            allow_imports: Whether pieces and module may be imported by path; importing runs code.
-
-        Raises:
-            CheckpointError: no checkpoint, a damaged one, one of an earlier version, or one that needs `config` or
-                `allow_imports`; the message says for what.
-        """
-        from .policy_checkpoint import load_policy
-
-        return load_policy(Path(path), config, allow_imports=allow_imports)
+        super().__init__(
+            module, env_to_module, module_to_env, lookback=lookback, steps=steps, before_acting=before_acting
+        )
+        self._inputs = PolicyInputs(self.observation_space)
 
     def act(
         self,
@@ -211,7 +170,7 @@ class Policy:
             actions=state._actions,
             rewards=rewards,
             outputs=state._outputs,
-            lookback=max(self.lookback, self._declared, *(pipeline.lookback_needed for pipeline in self._watched)),
+            lookback=self._history_needed(),
             starts=starts,
             infos=infos,
         )
@@ -243,44 +202,6 @@ class Policy:
             return array[0, ...] if isinstance(leaf, gym.spaces.Box) else array[0]  # Boxes hold arrays, of no axes too
 
         return map_struct(rows, get_base_struct_from_space(self.action_space), actions)
-
-    def seed(self, seed: int) -> None:
-        """Seed what the pieces draw, as a runner with this seed does: exploring actions are then reproducible.
-
-        Args:
-            seed: An integer of at least 0.
-
-        Raises:
-            ConfigError: something else.
-        """
-        if self._before_acting is not None:
-            self._before_acting(self)
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise ConfigError(
-                explain("Policy.seed", expected="an integer of at least 0", found=repr(seed), do="pass seed=0, say")
-            )
-        self._sequence = np.random.SeedSequence(int(seed))
-        self._seed_pieces()
-
-    def _seed_pieces(self) -> None:
-        if self._sequence is not None:
-            to_module, to_env = self._sequence.spawn(2)
-            self._env_to_module.seed(to_module)
-            self._module_to_env.seed(to_env)
-
-    def set_connector_states(self, env_to_module: Mapping[str, Any], module_to_env: Mapping[str, Any]) -> None:
-        """Take over the states of a runner's pipelines; a policy that was seeded goes on with streams of its own.
-
-        Args:
-            env_to_module: The state of the pipeline in front of the module.
-            module_to_env: The state of the one behind it.
-
-        Raises:
-            UnknownNameError: a state of a piece that is not there.
-        """
-        self._env_to_module.set_state(dict(env_to_module))
-        self._module_to_env.set_state(dict(module_to_env))
-        self._seed_pieces()
 
     def __repr__(self) -> str:
         return f"Policy({type(self.module).__name__}, {self.observation_space} -> {self.action_space})"

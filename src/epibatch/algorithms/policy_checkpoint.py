@@ -12,12 +12,12 @@ from epibatch.core.errors import CheckpointError, EpibatchError, add_context, ex
 from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.core.spaces import space_from_dict, space_to_dict
 
-from .checkpoint import read_checkpoint
+from .checkpoint import config_from_checkpoint, read_checkpoint
 
 if TYPE_CHECKING:
     from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
     from .algorithm_config import AlgorithmConfig
-    from .policy import Policy
+    from .policy_pipelines import PolicyPipelines
 
 __all__ = ["acting_data", "load_policy"]
 
@@ -37,7 +37,7 @@ def acting_data(spaces: tuple[Any, Any], pipelines: Mapping[str, ConnectorPipeli
 
     Returns:
         A value for each of `PARTS`, None where it cannot be expressed as data, and `not_data`: why, by part; and
-        `lookback`, the earlier steps that the pipelines read.
+        `lookback`, the earlier steps that the pipelines read, and `several_agents`.
     """
     from epibatch.core.rl_module import RLModuleSpec
 
@@ -46,7 +46,11 @@ def acting_data(spaces: tuple[Any, Any], pipelines: Mapping[str, ConnectorPipeli
         "module": lambda: RLModuleSpec.from_module(module).to_dict(),
         **{name: partial(_pieces_data, own) for name, own in pipelines.items()},
     }
-    data: dict[str, Any] = {"lookback": max(own.lookback_needed for own in pipelines.values()), "not_data": {}}
+    data: dict[str, Any] = {
+        "lookback": max(own.lookback_needed for own in pipelines.values()),
+        "several_agents": hasattr(module, "foreach_module"),
+        "not_data": {},
+    }
     for name in PARTS:
         try:
             data[name] = makers[name]()
@@ -62,7 +66,7 @@ def _pieces_data(pipeline: ConnectorPipelineV2) -> list[dict[str, Any]]:
 # ----------------------------------------------------------------------------------------- reading
 
 
-def load_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bool) -> Policy:
+def load_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bool) -> Any:
     """See `Policy.from_checkpoint`."""
     from .policy import Policy
 
@@ -77,18 +81,25 @@ def load_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bo
                 do="load it with Algorithm.from_checkpoint(path) and save it again",
             )
         )
+    if acting.get("several_agents") and config is None:  # its mapping pieces are the config's
+        config = config_from_checkpoint(path, description, allow_imports=allow_imports)
     build = _Parts(path, acting, allow_imports) if config is None else _ConfigParts(path, acting, config)
-    runner = state["env_runner"]
+    runner, weights = state["env_runner"], state["learner"]["module"]
     env_to_module, module_to_env = build.pipelines()
     module = build.module(env_to_module)
-    module.set_state(state["learner"]["module"][DEFAULT_MODULE_ID])
-    policy = Policy(
-        module,
-        env_to_module,
-        module_to_env,
-        lookback=int(acting["lookback"]),
-        steps=int(runner["num_env_steps_sampled_lifetime"]),
-    )
+    options: dict[str, Any] = {
+        "lookback": int(acting["lookback"]),
+        "steps": int(runner["num_env_steps_sampled_lifetime"]),
+    }
+    policy: PolicyPipelines
+    if config is not None and config.is_multi_agent:
+        from .multi_agent_policy import MultiAgentPolicy
+
+        module.set_state(weights)
+        policy = MultiAgentPolicy(module, env_to_module, module_to_env, mapping=config.policy_mapping_fn, **options)
+    else:
+        module.set_state(weights[DEFAULT_MODULE_ID])
+        policy = Policy(module, env_to_module, module_to_env, **options)
     policy.set_connector_states(runner["env_to_module_connector"], runner["module_to_env_connector"])
     return policy
 
@@ -183,6 +194,8 @@ class _ConfigParts:
                     do="give them in the config: .environment(observation_space=..., action_space=...)",
                 )
             )
+        if self._config.is_multi_agent:
+            return dict.fromkeys(("__env__", "__env_single__"), (observation, action))
         batched = tuple(gym.vector.utils.batch_space(space, 1) for space in (observation, action))
         return {"__env__": batched, "__env_single__": (observation, action)}
 
@@ -190,11 +203,17 @@ class _ConfigParts:
         """Env-to-module and module-to-env."""
         try:
             env_to_module = self._config.build_env_to_module_connector(env=None, spaces=self._spaces, device="cpu")
-            self._spaces[DEFAULT_MODULE_ID] = (env_to_module.observation_space, self._spaces["__env_single__"][1])
+            self._spaces.update(self._module_spaces(env_to_module))
             return env_to_module, self._config.build_module_to_env_connector(env=None, spaces=self._spaces)
         except Exception as error:
             add_context(error, "in Policy.from_checkpoint, which calls the config's functions with env=None:")
             raise
+
+    def _module_spaces(self, env_to_module: Any) -> dict[str, tuple[Any, Any]]:
+        if not self._config.is_multi_agent:
+            return {DEFAULT_MODULE_ID: (env_to_module.observation_space, self._spaces["__env_single__"][1])}
+        actions = env_to_module.action_space
+        return {each: (space, actions[each]) for each, space in env_to_module.observation_space.items()}
 
     def module(self, env_to_module: Any) -> Any:
         """The module, with new weights."""

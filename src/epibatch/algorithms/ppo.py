@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from epibatch.core.errors import ConfigError, explain
@@ -13,7 +14,7 @@ from .settings import PPOTrainingSettings, Section
 
 if TYPE_CHECKING:
     from ..connectors.learner import LearnerConnectorPipeline
-    from ..learner import Learner
+    from ..learner import Learner, LearnerSettings
 
 __all__ = ["PPO", "PPOConfig"]
 
@@ -46,7 +47,28 @@ class PPOConfig(AlgorithmConfig):
         from ..connectors.learner.general_advantage_estimation import GeneralAdvantageEstimation
 
         pipeline.insert_before("AddObservationsFromEpisodesToBatch", AddOneTsToEpisodesAndTruncate())
-        pipeline.append(GeneralAdvantageEstimation(gamma=self.gamma, lambda_=self.lambda_))
+        own = self._own_discounts() or None
+        pipeline.append(GeneralAdvantageEstimation(gamma=self.gamma, lambda_=self.lambda_, per_module=own))
+
+    def _own_discounts(self) -> dict[str, dict[str, float]]:
+        """Module id -> its own discounts, of modules that have some."""
+        own = {
+            module_id: {name: value for name, value in self.overrides_for(module_id).items() if name in _OF_PIECES}
+            for module_id in self.policies
+        }
+        return {module_id: values for module_id, values in own.items() if values}
+
+    def update_modules(self, pipeline: Any) -> None:
+        """Let a pipeline know the modules of this config, and their discounts."""
+        from ..connectors.learner.general_advantage_estimation import GeneralAdvantageEstimation
+
+        for place, piece in enumerate(pipeline.connectors):
+            if isinstance(piece, GeneralAdvantageEstimation):
+                own = self._own_discounts() or None
+                pipeline.connectors[place] = GeneralAdvantageEstimation(
+                    gamma=piece.gamma, lambda_=piece.lambda_, per_module=own
+                )
+        super().update_modules(pipeline)
 
     def build_algo(self) -> PPO:
         """Build environment, pipelines, module and learner.
@@ -57,6 +79,35 @@ class PPOConfig(AlgorithmConfig):
         return PPO(self)
 
 
+_OF_PIECES = ("gamma", "lambda_")
+
+
+def _shuffle(per_epoch: bool) -> str:
+    return "epoch" if per_epoch else "once"
+
+
+def _learner_settings(config: AlgorithmConfig) -> LearnerSettings:
+    from ..learner import LearnerSettings
+
+    return LearnerSettings(
+        lr=config.lr,
+        minibatch_size=config.minibatch_size,
+        num_epochs=config.num_epochs,
+        grad_clip=config.grad_clip,
+        grad_clip_by=config.grad_clip_by,
+        shuffle=_shuffle(config.shuffle_batch_per_epoch),
+        seed=config.seed,
+    )
+
+
+def _learner_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A module's own settings as the learner knows them; discounts are the learner pipeline's."""
+    own = {name: value for name, value in overrides.items() if name not in _OF_PIECES}
+    if "shuffle_batch_per_epoch" in own:
+        own["shuffle"] = _shuffle(own.pop("shuffle_batch_per_epoch"))
+    return own
+
+
 class PPO(Algorithm):
     """PPO's training loop; built by `PPOConfig.build_algo`."""
 
@@ -65,14 +116,23 @@ class PPO(Algorithm):
         """A new config with PPO's defaults."""
         return PPOConfig()
 
-    def check_module(self, module: Any) -> None:
-        """Check that the module is complete, and that it has a value function unless the default pieces are off.
+    def check_module(self, module: Any, module_id: str, config: AlgorithmConfig) -> None:
+        """Check that a module is complete, and that it has a value function.
+
+        Modules that are not trained need none, nor do any if the default pieces are off.
+
+        Args:
+            module: the module.
+            module_id: its id.
+            config: what it is used with.
 
         Raises:
             ConfigError: it has none, or it is recurrent without `max_seq_len`.
         """
-        super().check_module(module)
-        if self.config.add_default_connectors_to_learner_pipeline and not hasattr(module, "compute_values"):
+        super().check_module(module, module_id, config)
+        rule = config.policies_to_train
+        trained = rule is None or (not callable(rule) and module_id in rule)
+        if trained and config.add_default_connectors_to_learner_pipeline and not hasattr(module, "compute_values"):
             raise ConfigError(
                 explain(
                     f"PPO with the module {type(module).__name__}",
@@ -83,20 +143,23 @@ class PPO(Algorithm):
                 )
             )
 
+    def learner_overrides(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """A module's own settings as the learner knows them."""
+        return _learner_overrides(overrides)
+
     def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:
         """Build the learner with the clipped-surrogate loss."""
-        from ..learner import Learner, LearnerSettings, PPOLoss, PPOSettings
+        from ..learner import Learner, MultiAgentSettings, PPOLoss, PPOSettings
 
         config = self.config
         names = [field.name for field in dataclasses.fields(PPOSettings)]
-        settings = LearnerSettings(
-            lr=config.lr,
-            minibatch_size=config.minibatch_size,
-            num_epochs=config.num_epochs,
-            grad_clip=config.grad_clip,
-            grad_clip_by=config.grad_clip_by,
-            shuffle="epoch" if config.shuffle_batch_per_epoch else "once",
-            seed=config.seed,
-        )
         loss = PPOLoss(PPOSettings(**{name: getattr(config, name) for name in names}))
-        return Learner(module=module, connector=connector, settings=settings, loss=loss, device=config.other_device)
+        overrides = {module_id: _learner_overrides(config.overrides_for(module_id)) for module_id in config.policies}
+        return Learner(
+            module=module,
+            connector=connector,
+            settings=_learner_settings(config),
+            loss=loss,
+            device=config.other_device,
+            multi_agent=MultiAgentSettings(overrides, config.policies_to_train),
+        )

@@ -22,7 +22,16 @@ RLLIB_METHODS: dict[str, str] = {
 }
 """Methods of RLlib's configs that are not here -> what to do instead."""
 
-_INNER = {"all_settings", "change", "check", "check_together", "extend_learner_connector", "given", "places"}
+_INNER = {
+    "all_settings",
+    "change",
+    "check",
+    "check_together",
+    "extend_learner_connector",
+    "given",
+    "overrides_for",
+    "places",
+}
 """Public methods that configs themselves, algorithms and checkpoints call."""
 
 

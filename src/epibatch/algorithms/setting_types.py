@@ -14,7 +14,11 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from epibatch.core.devices import device_name
 from epibatch.core.errors import nearest
 
+from .agent_mapping import AgentMapping
+from .policy_spec import policies_of, settings_of
+
 __all__ = [
+    "AgentsToModules",
     "AutoresetMode",
     "CallbackClasses",
     "CallbackFunctions",
@@ -30,6 +34,8 @@ __all__ = [
     "ModuleConfig",
     "ModuleSpec",
     "Number",
+    "Policies",
+    "PoliciesToTrain",
     "Positive",
     "Space",
     "Switch",
@@ -99,12 +105,25 @@ def _module_spec(value: Any) -> Any:
     raise ValueError("expected an RLModuleSpec")
 
 
-def _module_config(value: Any) -> Any:
-    """A plain dict out of a mapping or of a DefaultModelConfig."""
-    fields = getattr(value, "__dataclass_fields__", None)
-    if fields is not None and not isinstance(value, type):
-        return {name: getattr(value, name) for name in fields}
-    return dict(value) if isinstance(value, Mapping) else value
+def _agents_to_modules(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return AgentMapping(value)
+    if value is None or callable(value):
+        return value
+    raise ValueError("expected a function (agent_id, episode, **kwargs) -> module id, or a table of agents or patterns")
+
+
+def _policies(value: Any) -> Any:
+    return None if value is None else policies_of(value)
+
+
+def _policies_to_train(value: Any) -> Any:
+    if value is None or callable(value):
+        return value
+    ids = sorted(value, key=str) if isinstance(value, (set, frozenset)) else value
+    if not isinstance(ids, (list, tuple)) or not all(isinstance(each, str) for each in ids):
+        raise ValueError("expected module ids, or a function (module_id, batch) -> bool")
+    return list(ids)
 
 
 def _logger_list(value: Any) -> Any:
@@ -129,7 +148,7 @@ Number = Annotated[float, BeforeValidator(_python_scalar)]
 Coefficient = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[Number, Field(ge=0, le=1)]
 Switch = Annotated[bool, BeforeValidator(_python_scalar)]
-ModuleConfig = Annotated[dict[str, Any], BeforeValidator(_module_config)]
+ModuleConfig = Annotated[dict[str, Any], BeforeValidator(settings_of)]
 AutoresetMode = Annotated[Literal["next_step", "same_step", "disabled"] | None, BeforeValidator(_autoreset_name)]
 VectorizeMode = Annotated[Literal["sync", "async", "vector_entry_point"], BeforeValidator(_enum_value)]
 Environment = Annotated[Any, AfterValidator(_environment)]
@@ -140,4 +159,7 @@ CallbackFunctions = Annotated[Any, AfterValidator(partial(_callback, kind="funct
 FragmentLength = Annotated[Any, AfterValidator(_fragment_length)]
 ModuleSpec = Annotated[Any, AfterValidator(_module_spec)]
 Device = Annotated[Any, AfterValidator(device_name)]
+AgentsToModules = Annotated[Any, AfterValidator(_agents_to_modules)]
+Policies = Annotated[Any, AfterValidator(_policies)]
+PoliciesToTrain = Annotated[Any, AfterValidator(_policies_to_train)]
 Loggers = Annotated[list[Any], BeforeValidator(_logger_list)]

@@ -15,6 +15,7 @@ from epibatch.core.errors import ConfigError, NotAvailableError, explain, neares
 
 from .setting_types import (
     LOGGER_NAMES,
+    AgentsToModules,
     AutoresetMode,
     CallbackClasses,
     CallbackFunctions,
@@ -29,6 +30,8 @@ from .setting_types import (
     ModuleConfig,
     ModuleSpec,
     Number,
+    Policies,
+    PoliciesToTrain,
     Positive,
     Space,
     Switch,
@@ -46,6 +49,7 @@ __all__ = [
     "EvaluationSettings",
     "LOGGER_NAMES",
     "LearnerSectionSettings",
+    "MultiAgentSectionSettings",
     "PPOTrainingSettings",
     "Problems",
     "RLModuleSettings",
@@ -144,6 +148,16 @@ class RLModuleSettings(Section):
 
     module_config: ModuleConfig = Field(default_factory=dict, alias="model_config")
     rl_module_spec: ModuleSpec = None
+
+
+class MultiAgentSectionSettings(Section):
+    """Which modules there are, which agents each of them decides for, and which of them learn."""
+
+    policies: Policies = None
+    policy_mapping_fn: AgentsToModules = None
+    policies_to_train: PoliciesToTrain = None
+    count_steps_by: Literal["env_steps", "agent_steps"] = "env_steps"
+    algorithm_config_overrides_per_module: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
 
 class EvaluationSettings(Section):

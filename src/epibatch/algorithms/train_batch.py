@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from epibatch.core.errors import RunnerError, explain
 
 from ..episodes.episode_facts import count_steps
 
-if TYPE_CHECKING:
-    from ..env_runner import SingleAgentEnvRunner
-
-__all__ = ["sample_train_batch"]
+__all__ = ["count_agent_steps", "sample_train_batch"]
 
 
-def sample_train_batch(runner: SingleAgentEnvRunner, wanted: int) -> Sequence[Any]:
-    """Chunks with so many env steps, or a few more; one `sample()` unless fragments are shorter.
+def count_agent_steps(episodes: Sequence[Any]) -> int:
+    """Steps of all agents in multi-agent chunks together."""
+    return sum(episode.agent_steps() for episode in episodes)
+
+
+def sample_train_batch(runner: Any, wanted: int, count: Callable[[Sequence[Any]], int] = count_steps) -> Sequence[Any]:
+    """Chunks with so many steps, or a few more; one `sample()` unless fragments are shorter.
 
     Args:
         runner: what samples.
-        wanted: env steps, at least.
+        wanted: steps, at least.
+        count: how they are counted: `count_steps` (env steps) or `count_agent_steps`.
 
     Raises:
         RunnerError: a sample has no steps.
     """
     episodes: Sequence[Any] = runner.sample()
-    steps = count_steps(episodes)
+    steps = count(episodes)
+    # A runner also counts observations that end no step, so that a sample may have a few steps less than asked for.
+    rest = count is count_agent_steps and runner.config.batch_mode == "truncate_episodes"
     while steps < wanted:
-        more = runner.sample()
-        new = count_steps(more)
+        more = runner.sample(num_timesteps=wanted - steps) if rest else runner.sample()
+        new = count(more)
         if new == 0:
             raise RunnerError(
                 explain(
                     "Algorithm.train",
-                    expected=f"{wanted} env steps",
+                    expected=f"{wanted} {'agent' if count is count_agent_steps else 'env'} steps",
                     found=f"{steps}, and a sample without any",
                     do="check that the environment's steps succeed",
                 )

@@ -11,6 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 
+from epibatch.core import DEFAULT_MODULE_ID
+
 if TYPE_CHECKING:
     from .settings import StopSettings
 
@@ -36,11 +38,16 @@ def summary(results: Mapping[str, Any]) -> str:
     measured = results.get("evaluation", {}).get("env_runners", {}).get("episode_return_mean")
     if measured is not None and measured == measured:
         parts.append(f"evaluation {measured:.1f}")
-    module = results.get("learners", {}).get("default_policy", {})
-    losses = [f"{label} {module[name]:.3g}" for name, label in _LOSSES.items() if name in module]
-    if losses:
-        parts.append("loss " + ", ".join(losses))
+    for module_id, module in results.get("learners", {}).items():
+        losses = [f"{label} {module[name]:.3g}" for name, label in _LOSSES.items() if name in _names(module)]
+        if losses:
+            parts.append(("" if module_id == DEFAULT_MODULE_ID else f"{module_id} ") + "loss " + ", ".join(losses))
     return " | ".join(parts)
+
+
+def _names(module: Any) -> Mapping[str, Any]:
+    """A module's metrics; none of what pieces logged beside them."""
+    return module if isinstance(module, Mapping) else {}
 
 
 class Progress:

@@ -1,0 +1,130 @@
+"""What is different about one of several modules."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import gymnasium as gym
+
+from epibatch.core.errors import ConfigError, explain, nearest
+
+__all__ = ["PolicySpec", "policies_of", "settings_of"]
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """What is different about one of several modules; all of it may be left out.
+
+    Args:
+        policy_class: must stay None; networks of one's own are `rl_module_spec`. It is here for code that is ported.
+        observation_space: what the module sees; default: what its agents see, behind the env-to-module pieces.
+        action_space: what it decides on; default: its agents' action space.
+        config: settings of its own, such as `{"lr": 1e-4}`.
+        model_config: settings of its network, on top of the config's.
+        rl_module_spec: its network.
+
+    Raises:
+        ConfigError: `policy_class` is given, or something is of another type.
+
+    Example:
+        >>> PolicySpec(config={"lr": 0.01})
+        PolicySpec(config={'lr': 0.01})
+    """
+
+    policy_class: Any = None
+    observation_space: gym.Space[Any] | None = None
+    action_space: gym.Space[Any] | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    model_config: Mapping[str, Any] = field(default_factory=dict)
+    rl_module_spec: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("config", "model_config"):
+            object.__setattr__(self, name, settings_of(getattr(self, name)))
+        problem = self._problem()
+        if problem:
+            where, expected, found = problem
+            raise ConfigError(explain(f"PolicySpec.{where}", expected=expected, found=found, do="see PolicySpec"))
+
+    def _problem(self) -> tuple[str, str, str] | None:
+        if self.policy_class is not None:
+            found = f"{getattr(self.policy_class, '__name__', self.policy_class)}, a class of RLlib's old stack"
+            return (
+                "policy_class",
+                "None; a network of one's own is rl_module_spec=RLModuleSpec(module_class=...)",
+                found,
+            )
+        for name in ("observation_space", "action_space"):
+            if not (getattr(self, name) is None or isinstance(getattr(self, name), gym.Space)):
+                return name, "a gymnasium Space", repr(getattr(self, name))
+        for name in ("config", "model_config"):
+            if not isinstance(getattr(self, name), Mapping):
+                return name, "a mapping of settings", repr(getattr(self, name))
+        if not (self.rl_module_spec is None or callable(getattr(self.rl_module_spec, "build", None))):
+            return "rl_module_spec", "an RLModuleSpec", repr(self.rl_module_spec)
+        return None
+
+    def given(self) -> dict[str, Any]:
+        """What was not left out, by name."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: value for name, value in values.items() if value is not None and value != {}}
+
+    def __repr__(self) -> str:
+        return f"PolicySpec({', '.join(f'{name}={value!r}' for name, value in self.given().items())})"
+
+
+def settings_of(value: Any) -> Any:
+    """Settings as a dict: those of a mapping or of a dataclass such as `DefaultModelConfig`, none for None."""
+    if value is None:
+        return {}
+    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def policies_of(value: Any) -> dict[str, PolicySpec]:
+    """A config's policies in one form.
+
+    Args:
+        value: ids; or id -> None, PolicySpec, its fields as a mapping, an RLModuleSpec, or RLlib's four-tuple. Ids in
+            a set are sorted.
+
+    Raises:
+        ConfigError: it is none of these; all that is wrong in one message.
+
+    Example:
+        >>> policies_of({"blue", "red"}) == policies_of({"blue": None, "red": {}})
+        True
+    """
+    if isinstance(value, str) or not isinstance(value, Collection) or not len(value):
+        raise ConfigError(f"expected module ids, such as [red, blue], or a mapping of them; found {value!r}")
+    ids = sorted(value, key=str) if isinstance(value, (set, frozenset)) else list(value)
+    wrong = [f"expected module ids of text, found {each!r}" for each in ids if not isinstance(each, str) or not each]
+    wrong += [f"{each} is given twice" for i, each in enumerate(ids) if each in ids[:i]]
+    policies = {}
+    for each in ids if not wrong else ():
+        try:
+            policies[each] = _spec_of(value[each] if isinstance(value, Mapping) else None)
+        except ConfigError as error:
+            wrong.append(f"{each}: {error}")
+    if wrong:
+        raise ConfigError("; ".join(wrong))
+    return policies
+
+
+def _spec_of(value: Any) -> PolicySpec:
+    if value is None or isinstance(value, PolicySpec):
+        return value or PolicySpec()
+    if callable(getattr(value, "build", None)):
+        return PolicySpec(rl_module_spec=value)
+    if isinstance(value, Mapping):
+        known = [each.name for each in fields(PolicySpec)]
+        unknown = [name for name in value if name not in known]
+        if unknown:
+            raise ConfigError("; ".join(f"unknown setting {name!r}; {nearest(str(name), known)}" for name in unknown))
+        return PolicySpec(**value)
+    if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 4:
+        return PolicySpec(*value)
+    raise ConfigError(f"expected None, a PolicySpec, a mapping of its fields or an RLModuleSpec, found {value!r}")

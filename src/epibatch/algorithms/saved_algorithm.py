@@ -1,0 +1,193 @@
+"""What an algorithm saves, and how it goes on from it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.state_codec import state_parts
+
+from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, taking_over, write_checkpoint
+from .policy_checkpoint import acting_data
+from .random_state import get_random_state, set_random_state
+
+if TYPE_CHECKING:
+    from ..learner import Learner
+    from .algorithm_callbacks import AlgorithmCallbacks
+    from .algorithm_config import AlgorithmConfig
+    from .evaluation import Evaluation
+    from .piece_reports import PieceReports
+
+__all__ = ["SavedAlgorithm"]
+
+AlgorithmT = TypeVar("AlgorithmT", bound="SavedAlgorithm")
+
+
+class SavedAlgorithm(ABC):
+    """The state of an algorithm: everything that training changes."""
+
+    config: AlgorithmConfig
+    env_runner: Any
+    learner: Learner
+    metrics: Any
+    training_iteration: int
+    _time_total_s: float
+    _env_steps: int
+    _callbacks: AlgorithmCallbacks
+    _evaluation: Evaluation
+    _reports: PieceReports
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Close the environments."""
+
+    @abstractmethod
+    def _forget_policy(self) -> None:
+        """Let the policy take over the newest state."""
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that training changes: module, optimiser, connectors, runner, counters, generators."""
+        return {
+            "learner": self.learner.get_state(),
+            "env_runner": self.env_runner.get_state(not_components="rl_module"),  # the learner's state has it
+            "counters": {
+                "training_iteration": self.training_iteration,
+                "time_total_s": self._time_total_s,
+                "num_env_steps_sampled_lifetime": self._env_steps,
+                "logged_metrics": self._reports.logged.get_state(),
+                "callback_metrics": self.metrics.get_state(),
+            },
+            "evaluation": self._evaluation.get_state(),
+            "random": get_random_state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over what `get_state` gave; the runner starts new episodes.
+
+        Raises:
+            CheckpointError: a part of the state is missing, or is something else.
+        """
+        state_parts(f"{type(self).__name__}.set_state", state)
+        missing = [part for part in ("learner", "env_runner", "counters", "random") if part not in state]
+        if missing:
+            raise CheckpointError(
+                explain(
+                    f"{type(self).__name__}.set_state",
+                    expected="the parts learner, env_runner, counters and random",
+                    found=f"no {', '.join(missing)}",
+                    do="use a state that get_state of the same algorithm gave",
+                )
+            )
+        takers = {
+            "env_runner": self.env_runner.set_state,
+            "learner": self.learner.set_state,
+            "counters": self._set_counters,
+            "evaluation": self._evaluation.set_state,  # checkpoints of earlier versions have none
+            "random": set_random_state,
+        }
+        for part in (name for name in takers if name in state):
+            with taking_over(f"{type(self).__name__}.set_state", part):
+                takers[part](state[part])
+        self.env_runner.checkpoint_reset()
+        self._forget_policy()
+
+    def _set_counters(self, counters: Mapping[str, Any]) -> None:
+        iteration, steps = int(counters["training_iteration"]), int(counters["num_env_steps_sampled_lifetime"])
+        seconds = float(counters["time_total_s"])
+        if min(iteration, steps) < 0 or not seconds >= 0:
+            raise ValueError(f"{iteration} iterations, {steps} steps, {seconds} seconds")
+        self.training_iteration, self._env_steps, self._time_total_s = iteration, steps, seconds
+        self._reports.logged.set_state(counters["logged_metrics"])
+        self.metrics.set_state(counters.get("callback_metrics", {"metrics": {}}))  # earlier versions have none
+
+    def save_to_path(self, path: str | Path, *, end_episodes: bool = True) -> str:
+        """Save everything into a folder; a checkpoint that is there already is replaced in one step.
+
+        Args:
+            path: the folder.
+            end_episodes: start new episodes afterwards, so that this run and one that is restored go on alike
+                (see the class). False leaves the running episodes alone: saving then changes nothing about this
+                run, and a restored one goes another way, as it begins new episodes.
+
+        Returns:
+            The folder.
+
+        Raises:
+            CheckpointError: the folder holds something other than a checkpoint.
+            StorageError: the disk is full, say; the checkpoint that may be there is still whole.
+        """
+        saved = write_checkpoint(Path(path), self._description(), self.get_state())
+        if end_episodes:
+            self.env_runner.checkpoint_reset()
+        return str(saved)
+
+    def _description(self) -> dict[str, Any]:
+        """What a checkpoint says about itself: the config as data, or why it is none."""
+        runner = self.env_runner
+        spaces = runner.get_spaces()
+        data, not_data = config_data(self.config, runner.env, spaces)
+        acting = acting_data(spaces["__env_single__"], runner.pipelines, runner.module)
+        return {"algorithm": self.config.algorithm, "config": data, "not_data": not_data, "acting": acting}
+
+    def restore_from_path(self, path: str | Path) -> None:
+        """Take over everything from a checkpoint of the same config; the runner starts new episodes.
+
+        Args:
+            path: the folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
+
+        Raises:
+            CheckpointError: the checkpoint is incomplete, damaged, or of another algorithm or network.
+        """
+        description, state = read_checkpoint(Path(path))
+        if description["algorithm"] != self.config.algorithm:
+            raise CheckpointError(
+                explain(
+                    f"checkpoint {path}",
+                    expected=f"one of {self.config.algorithm!r}",
+                    found=repr(description["algorithm"]),
+                    do="restore it with the algorithm that saved it",
+                )
+            )
+        self.set_state(state)
+        self._callbacks.checkpoint_loaded()
+
+    @classmethod
+    def from_checkpoint(
+        cls: type[AlgorithmT],
+        path: str | Path,
+        *,
+        config: AlgorithmConfig | None = None,
+        allow_imports: bool = False,
+    ) -> AlgorithmT:
+        """Build an algorithm from a checkpoint.
+
+        Args:
+            path: the folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
+            config: the original config; needed if it holds code, such as a function or a class.
+            allow_imports: whether pieces may be imported by path; importing runs code.
+
+        Raises:
+            CheckpointError: the config cannot be rebuilt from data; the message names what is code.
+        """
+        description, state = read_checkpoint(Path(path))
+        original = config or config_from_checkpoint(Path(path), description, allow_imports=allow_imports)
+        algorithm = original.build_algo()
+        if not isinstance(algorithm, cls):
+            raise CheckpointError(
+                explain(
+                    f"{cls.__name__}.from_checkpoint({str(path)!r})",
+                    expected=f"a checkpoint of {cls.__name__}",
+                    found=type(algorithm).__name__,
+                    do=f"use {type(algorithm).__name__}.from_checkpoint",
+                )
+            )
+        try:
+            algorithm.set_state(state)
+            algorithm._callbacks.checkpoint_loaded()
+        except BaseException:
+            algorithm.stop()
+            raise
+        return algorithm

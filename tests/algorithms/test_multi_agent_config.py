@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.algorithms import PPOConfig
+from epibatch.algorithms.agent_mapping import AgentMapping
+from epibatch.algorithms.policy_spec import PolicySpec
+from epibatch.core.errors import ConfigError
+from epibatch.core.rl_module import MultiRLModuleSpec, RLModuleSpec
+
+BOX = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
+WIDE = gym.spaces.Box(-1.0, 1.0, (9,), np.float32)
+ACT = gym.spaces.Discrete(2)
+
+TEXT = """
+algorithm: ppo
+environment: {env: my_game}
+multi_agent:
+  policies:
+    red: {config: {lr: 0.001}, model_config: {fcnet_hiddens: [8]}}
+    blue:
+  policy_mapping_fn: {"red_*": red, "*": blue}
+  policies_to_train: [red]
+  count_steps_by: agent_steps
+"""
+
+
+def agents(*names, space=BOX):
+    both = (gym.spaces.Dict(dict.fromkeys(names, space)), gym.spaces.Dict(dict.fromkeys(names, ACT)))
+    return {"__env__": both, "__env_single__": both}
+
+
+def by_methods():
+    return (
+        PPOConfig()
+        .environment("my_game")
+        .multi_agent(
+            policies={"red": {"config": {"lr": 0.001}, "model_config": {"fcnet_hiddens": [8]}}, "blue": None},
+            policy_mapping_fn=AgentMapping({"red_*": "red", "*": "blue"}),
+            policies_to_train={"red"},
+            count_steps_by="agent_steps",
+        )
+    )
+
+
+# ------------------------------------------------------------------------------- what a config means
+
+
+def test_yaml_and_methods_agree():
+    config = PPOConfig.from_yaml(TEXT)
+    assert config.to_dict() == by_methods().to_dict()
+    assert PPOConfig.from_yaml(config.to_yaml()).to_dict() == config.to_dict()
+    assert config.is_multi_agent
+    assert config.policies["red"] == PolicySpec(config={"lr": 0.001}, model_config={"fcnet_hiddens": [8]})
+    assert config.policy_mapping_fn == AgentMapping({"red_*": "red", "*": "blue"})
+    assert (config.policies_to_train, config.count_steps_by) == (["red"], "agent_steps")
+    config.validate()
+
+
+def test_what_is_written():
+    written = by_methods().to_dict()["multi_agent"]
+    assert written == {
+        "policies": {"red": {"config": {"lr": 0.001}, "model_config": {"fcnet_hiddens": [8]}}, "blue": {}},
+        "policy_mapping_fn": {"red_*": "red", "*": "blue"},
+        "policies_to_train": ["red"],
+        "count_steps_by": "agent_steps",
+        "algorithm_config_overrides_per_module": {},
+    }
+    plain = PPOConfig().multi_agent(policies={"b", "a"}, policy_mapping_fn={0: "a", 1: "b"}).to_dict()["multi_agent"]
+    assert (plain["policies"], plain["policy_mapping_fn"]) == (["a", "b"], {"0": "a", "1": "b"})
+
+
+def test_one_agent():
+    config = PPOConfig()
+    assert not config.is_multi_agent
+    assert config.policies == {"default_policy": PolicySpec()}
+    assert not PPOConfig().multi_agent(policies={"default_policy"}).is_multi_agent
+    assert PPOConfig().multi_agent(policies={"main"}).is_multi_agent
+
+
+def test_one_module_decides_for_all_agents():
+    config = PPOConfig().multi_agent(policies=["main"])
+    config.validate()
+    assert [config.policy_mapping_fn(agent, None) for agent in ("a", 3)] == ["main", "main"]
+
+
+def test_modules_are_those_of_the_table_and_of_the_specs():
+    config = PPOConfig().multi_agent(policy_mapping_fn={"a": "x", "b": "y"})
+    assert list(config.policies) == ["x", "y"]
+    config.rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs={"y": RLModuleSpec(), "z": RLModuleSpec()}))
+    assert list(config.policies) == ["x", "y", "z"]
+    config.validate()
+
+
+def test_settings_of_single_modules():
+    config = by_methods().rl_module(algorithm_config_overrides_per_module={"red": {"clip_param": 0.1}})
+    config.rl_module(algorithm_config_overrides_per_module={"blue": PPOConfig.overrides(lr=0.5, lambda_=0.75)})
+    assert config.overrides_for("red") == {"lr": 0.001, "clip_param": 0.1}
+    own = config.get_config_for_module("red")
+    assert (own.lr, own.clip_param, own.vf_clip_param) == (0.001, 0.1, config.vf_clip_param)
+    assert config.get_config_for_module("blue").lambda_ == 0.75
+    assert (config.lr, config.lambda_) == (5e-5, 1.0)
+    assert config.get_config_for_module("green") is config
+
+
+def test_a_copy_stays_as_it_was():
+    config = by_methods()
+    twin = config.copy().multi_agent(policies_to_train=None)
+    assert (config.policies_to_train, twin.policies_to_train) == (["red"], None)
+
+
+# ------------------------------------------------------------------------------------------- errors
+
+
+def test_everything_wrong_is_reported_at_once():
+    data = {
+        "environment": {"env": "x"},
+        "rl_module": {"model_config": {"fcnet_hidden": [8]}},
+        "multi_agent": {
+            "policies": {
+                "red": {"config": {"lr": -1, "train_batch_size": 4, "gama": 1}, "model_config": {"use_lstn": True}},
+                "blue": None,
+            },
+            "policy_mapping_fn": {"a": "red", "b": "blu"},
+            "policies_to_train": ["redd"],
+            "count_steps_by": "steps",
+            "algorithm_config_overrides_per_module": {"green": {"env": "y"}},
+            "policy_map": 1,
+        },
+    }
+    with pytest.raises(ConfigError) as caught:
+        PPOConfig.from_dict(data)
+    for line in (
+        "multi_agent.policies.red.config.lr: input should be greater than 0, found int -1",
+        "multi_agent.policies.red.config.train_batch_size: no setting of single modules: all modules learn from one",
+        "multi_agent.policies.red.config.gama: unknown setting; did you mean 'gamma'?",
+        "multi_agent.policies.red.model_config.use_lstn: unknown setting; did you mean 'use_lstm'?",
+        "multi_agent.policy_mapping_fn: no module 'blu'; did you mean 'blue'?",
+        "multi_agent.policies_to_train: no module 'redd'; did you mean 'red'?",
+        "multi_agent.count_steps_by: input should be 'env_steps' or 'agent_steps', found str 'steps'",
+        "multi_agent.algorithm_config_overrides_per_module: no module 'green'",
+        "multi_agent.algorithm_config_overrides_per_module.green.env: belongs to environment; here are settings of",
+        "multi_agent.policy_map: unknown setting; did you mean 'policy_mapping_fn'?",
+        "rl_module.model_config.fcnet_hidden: unknown setting",
+    ):
+        assert f"- {line}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"policies": 3}, r"multi_agent\.policies: expected module ids"),
+        ({"policies": {"a": {"lr": 1}}}, r"policies: a: unknown setting 'lr'"),
+        ({"policy_mapping_fn": "my.module:function"}, "expected a function .* or a table"),
+        ({"policy_mapping_fn": {}}, "an empty table"),
+        ({"policies_to_train": "red"}, "expected module ids, or a function"),
+        ({"policies_to_train": [1]}, "expected module ids, or a function"),
+        ({"algorithm_config_overrides_per_module": {"a": 3}}, "should be a valid dictionary"),
+        ({"policy_map_capacity": 3}, "unknown setting"),
+    ],
+)
+def test_wrong_settings_are_reported_at_once(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        PPOConfig().multi_agent(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"policies": ["a", "b"]}, r"policy_mapping_fn: missing: say which agents a, b decide for"),
+        ({"policy_mapping_fn": lambda agent_id, episode: "a"}, r"multi_agent\.policies: missing: list the modules"),
+        ({"policies": ["a"], "policies_to_train": ["b"]}, "policies_to_train: no module 'b'"),
+    ],
+)
+def test_what_sections_lack_is_reported_when_all_are_there(settings, message):
+    config = PPOConfig().multi_agent(**settings)
+    with pytest.raises(ConfigError, match=message):
+        config.validate()
+
+
+def test_code_is_no_data():
+    config = PPOConfig().multi_agent(
+        policies={"a": {"observation_space": BOX}, "b": RLModuleSpec()},
+        policy_mapping_fn=lambda agent_id, episode: "a",
+        policies_to_train=lambda module_id, batch: True,
+    )
+    with pytest.raises(ConfigError) as caught:
+        config.to_dict()
+    for line in (
+        "multi_agent.policies.a.observation_space: Box is code",
+        "multi_agent.policies.b.rl_module_spec: RLModuleSpec is code",
+        "multi_agent.policy_mapping_fn: function is code",
+        "multi_agent.policies_to_train: function is code",
+    ):
+        assert line in str(caught.value)
+
+
+def test_agents_without_module():
+    config = PPOConfig().multi_agent(policy_mapping_fn={"red_*": "red", "blue_1": "blue"})
+    config.build_env_to_module_connector(spaces=agents("red_0", "red_1", "blue_1"))
+    with pytest.raises(ConfigError) as caught:
+        config.build_env_to_module_connector(spaces=agents("red_0", "blue_1", "blue_2", "green"))
+    caught.match(r"agents 'blue_1', 'blue_2', 'green', 'red_0'")
+    caught.match(r"no entry that fits 'blue_2', 'green' among red_\*, blue_1")
+
+
+def test_a_function_that_names_no_module():
+    config = PPOConfig().multi_agent(
+        policies={"red", "blue"}, policy_mapping_fn=lambda agent_id, episode, **kwargs: agent_id.split("_")[0]
+    )
+    config.build_env_to_module_connector(spaces=agents("red_0", "blue_1"))
+    with pytest.raises(ConfigError, match=r"(?s)'rad' for agent 'rad_0'.*did you mean 'red'"):
+        config.build_env_to_module_connector(spaces=agents("rad_0", "blue_1"))
+
+
+def test_a_function_that_needs_an_episode_is_not_asked_without():
+    def by_episode(agent_id, episode, **kwargs):
+        return ["red", "blue"][hash(episode.id_) % 2]
+
+    config = PPOConfig().multi_agent(policies={"red", "blue"}, policy_mapping_fn=by_episode)
+    pipeline = config.build_env_to_module_connector(spaces=agents("a", "b"))
+    assert dict(pipeline.observation_space) == {"red": BOX, "blue": BOX}
