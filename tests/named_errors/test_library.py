@@ -56,11 +56,12 @@ from epibatch.core.errors import (
 from epibatch.core.piece_offers import load_entry
 from epibatch.core.registry import PieceEntry, piece_class, register, register_env
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, default_module_spec
-from epibatch.env_runner import SingleAgentEnvRunner
+from epibatch.env_runner import SingleAgentEnvRunner, make_multi_agent
 from epibatch.episodes import SingleAgentEpisode
 
 OBS, FRAMES, ACT = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(-1, 1, (2, 1)), gym.spaces.Discrete(2)
 ROW = np.zeros(2, np.float32)
+CartPoles = make_multi_agent("CartPole-v1")
 
 
 # ----------------------------------------------------------------------------------- what the mistakes are made of
@@ -467,7 +468,18 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "hook that returns nothing": (PieceError, lambda: hook(None), ["env_to_module_connector", "NoneType", "return"]),
     "several env runners": (NotAvailableError, lambda: PPOConfig().env_runners(num_env_runners=2), [
         "num_env_runners", "2", "num_envs_per_env_runner"]),
-    "multi-agent": (NotAvailableError, lambda: PPOConfig().multi_agent(policies={"a"}), ["multi_agent", "one agent"]),
+    "several agents in an environment of one": (
+        ConfigError, lambda: PPOConfig().environment("CartPole-v1").multi_agent(policies={"a"}).build_algo(), [
+            "MultiAgentEnv", "make_multi_agent('CartPole-v1')"]),
+    "one agent in an environment of several": (
+        ConfigError, lambda: PPOConfig().environment(CartPoles).build_algo(), [
+            "one of several", ".multi_agent(policies="]),
+    "an agent without module": (
+        ConfigError, lambda: PPOConfig().environment(CartPoles, env_config={"num_agents": 2}).multi_agent(
+            policy_mapping_fn={"0": "a"}).build_algo(), ["policy_mapping_fn", "no entry that fits 1 among 0"]),
+    "a module that is not there": (
+        ConfigError, lambda: PPOConfig().environment(CartPoles).multi_agent(
+            policies={"red"}, policy_mapping_fn={"*": "rad"}).build_algo(), ["'rad'", "did you mean 'red'"]),
     "no environment": (ConfigError, lambda: PPOConfig().build_algo(), ["an environment", 'environment("CartPole-v1")']),
     "unknown environment": (UnknownNameError, lambda: PPOConfig().environment("CartPol-v1").build_algo(), [
         "'CartPol-v1'", "did you mean 'CartPole-v1'"]),
