@@ -76,8 +76,10 @@ class AgentBatch:
     @classmethod
     def of_keys(cls, batch: Mapping[Any, Any], calls: Mapping[Any, Call]) -> AgentBatch:
         """From `{column: {key: [items]}}`."""
-        home = {key: module_id for module_id, call in calls.items() for key in call.keys}
         out = cls({module_id: {} for module_id in calls})
+        if not batch:
+            return out
+        home = {key: module_id for module_id, call in calls.items() for key in call.keys}
         for name, value in batch.items():
             if not is_plain(value):
                 out.loose[name] = value
@@ -141,18 +143,20 @@ def _stranger(name: str, key: Any, known: Mapping[Any, Any]) -> BatchLayoutError
     )
 
 
-def merge_columns(parts: Sequence[tuple[dict[str, Any], Call]], call: Call) -> dict[str, Any]:
+def merge_columns(
+    parts: Sequence[tuple[dict[str, Any], Call]], places: Sequence[Sequence[int]], call: Call
+) -> dict[str, Any]:
     """The columns of several groups of chunks as columns of all their chunks.
 
     Args:
         parts: Each group's columns and call.
+        places: Where each group's chunks stand among all.
         call: The call of all of them; it has their chunks in another order.
 
     Raises:
         ColumnError: a column that some lack, or whose rows differ in shape.
     """
-    order = {key: i for i, key in enumerate(call.keys)}
-    chunks = np.concatenate([[order[key] for key in own.keys] for _, own in parts])
+    chunks = np.concatenate([np.array(own, np.int64) for own in places])
     names = dict.fromkeys(name for columns, _ in parts for name in columns)
     if any(own.rows is not None for _, own in parts):
         rows = np.concatenate([own.expected_rows for _, own in parts])
@@ -176,7 +180,7 @@ def _merged(
     columns = [columns[name] for columns, _ in parts]
     counts = np.concatenate(
         [
-            np.ones(len(own.keys), np.int64) if one.counts is None else one.counts
+            np.ones(len(own.episodes), np.int64) if one.counts is None else one.counts
             for one, (_, own) in zip(columns, parts)
         ]
     )
@@ -187,6 +191,7 @@ def _merged(
     if any(one.holds_objects for one in columns):
         items = [item for one in columns for item in one.data]
         return EpisodeColumn([items[i] for i in rows], None if one_each else counts[back], single=single)
-    owners = [call.keys.index(own.keys[0]) for _, own in parts]
+    firsts = np.cumsum([0, *(len(own.episodes) for _, own in parts)])[:-1]
+    owners = np.argsort(back, kind="stable")[firsts].tolist()
     data = map_struct(lambda leaf: leaf[rows], join_rows(name, [one.data for one in columns], owners, call))
     return EpisodeColumn(data, None if one_each else counts[back], single=single)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -12,10 +13,10 @@ from epibatch.core.errors import BatchLayoutError, ConfigError, PipelineError, U
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .acting_module import is_multi
 from .agent_batch import AgentBatch, merge_columns
-from .agent_chunks import AgentChunk, acting_chunks, chunks_of_rows, training_chunks
+from .agent_chunks import AgentChunk, AgentRows, RowsByModule, acting_rows, merged_rows, rows_given_back, training_rows
 from .call import Call
+from .chunk_keys import chunk_keys
 from .lengthened import with_lengthened_parts
-from .space_kinds import SpaceKinds
 
 __all__ = ["AgentCall", "call_about"]
 
@@ -41,7 +42,7 @@ class AgentCall:
 
     Attributes:
         groups: Calls about chunks of one module and of the same spaces; once mapped, module id -> its call.
-        chunks: All chunks, in the order of episodes and agents.
+        rows: Whose the rows of each group are.
         mapped: Whether plain pieces see `{module: {column: ...}}` instead of `{column: {key: [items]}}`.
         acted: Which of a module's outputs are rows of agents that are still to act, by module.
 
@@ -77,47 +78,67 @@ class AgentCall:
         self.shown_items = False
         self.acted: dict[Any, np.ndarray[Any, np.dtype[np.bool_]]] = {}
         self._plain: list[Any] | None = None
-        self._set_chunks(self._chunks(from_module))
+        self._episode_keys: list[Any] | None = None
+        self._chunks: list[AgentChunk] | None = None
+        self._set_rows(self._rows_of(from_module))
 
-    def _chunks(self, from_module: bool) -> list[AgentChunk]:
+    def _rows_of(self, from_module: bool) -> dict[Any, AgentRows]:
+        """The parts that the call is about, by group."""
         if self.training:
-            return training_chunks(self.episodes)
-        rows = self.shared_data.get(ROWS) if from_module else None
-        if not isinstance(rows, Mapping):
-            chunks = acting_chunks(self.episodes)
-            return still_acting(chunks, self.episodes) if from_module else chunks
-        out: list[AgentChunk] = []
-        for module_id, chunks_or_none in chunks_of_rows(self.episodes, rows):
-            self.acted[module_id] = np.array([chunk is not None for chunk in chunks_or_none], np.bool_)
-            out += [chunk for chunk in chunks_or_none if chunk is not None]
-        places = [{agent_id: i for i, agent_id in enumerate(one.get_agents_to_act())} for one in self.episodes]
-        return sorted(out, key=lambda chunk: (chunk.owner, places[chunk.owner][chunk.key[1]]))
+            return training_rows(self.episodes)
+        if not from_module:
+            return acting_rows(self.episodes)
+        known = self.shared_data.get(ROWS)
+        if isinstance(known, RowsByModule) and known.are_about(self.episodes):
+            self.acted = {module_id: np.ones(len(own), np.bool_) for module_id, own in known.rows.items()}
+            return known.rows
+        if not isinstance(known, Mapping):
+            known = RowsByModule(_by_module(acting_rows(self.episodes)), self.episodes, self.episode_keys)
+        rows, acted = rows_given_back(self.episodes, self.episode_keys, known)
+        self.acted = {module_id: np.array(own, np.bool_) for module_id, own in acted.items()}
+        return rows
 
-    def _set_chunks(self, chunks: list[AgentChunk]) -> None:
-        self.chunks = chunks
-        grouped: dict[Any, list[AgentChunk]] = {}
-        kinds = SpaceKinds()
-        for chunk in chunks:
-            group = chunk.key[2] if self.mapped else (chunk.key[2], kinds.of(chunk.episode))
-            grouped.setdefault(group, []).append(chunk)
-        self.groups = {group: self._call(own) for group, own in grouped.items()}
+    def _set_rows(self, rows: dict[Any, AgentRows], calls: Mapping[Any, Call] | None = None) -> None:
+        """Let the call be about these parts; groups that have a call already keep it."""
+        known = calls or {}
+        self.rows, self._chunks = rows, None
+        self.groups = {group: known[group] if group in known else self._call(own) for group, own in rows.items()}
 
-    def _call(self, chunks: list[AgentChunk]) -> Call:
-        module_id = chunks[0].key[2]
+    @property
+    def episode_keys(self) -> list[Any]:
+        """The keys of the episodes."""
+        if self._episode_keys is None:
+            self._episode_keys = [key for (key,) in chunk_keys(self.episodes)]
+        return self._episode_keys
+
+    @property
+    def chunks(self) -> list[AgentChunk]:
+        """All chunks, in the order of episodes and agents."""
+        if self._chunks is None:
+            placed = [
+                (place, AgentChunk(owner, key, part))
+                for own in self.rows.values()
+                for place, owner, key, part in zip(own.places, own.owners, own.keys(self.episode_keys), own.parts)
+            ]
+            self._chunks = [chunk for _, chunk in sorted(placed, key=itemgetter(0))]
+        return self._chunks
+
+    def _call(self, rows: AgentRows) -> Call:
         return Call(
-            rl_module=self._module(module_id, chunks[0]),
-            episodes=[chunk.episode for chunk in chunks],
+            rl_module=self._module(rows),
+            episodes=rows.parts,
             explore=self.explore,
             shared_data=self.shared_data,
             metrics=self.metrics,
             training=self.training,
             plus_one=self._plus_one,
             kwargs=self.kwargs,
-            keys=[chunk.key for chunk in chunks],
-            module_id=module_id,
+            keys=lambda: rows.keys(self.episode_keys),
+            module_id=rows.module_id,
         )
 
-    def _module(self, module_id: Any, chunk: AgentChunk) -> Any:
+    def _module(self, rows: AgentRows) -> Any:
+        module_id = rows.module_id
         if self.rl_module is None:
             return None
         if not is_multi(self.rl_module):
@@ -132,7 +153,7 @@ class AgentCall:
         if module_id not in self.rl_module:
             raise UnknownNameError(
                 explain(
-                    f"episode {chunk.key[0]!r}, agent {chunk.key[1]!r}",
+                    f"episode {self.episode_keys[rows.owners[0]]!r}, agent {rows.agents[0]!r}",
                     expected=f"a module of the MultiRLModule: {', '.join(map(repr, self.rl_module.keys()))}",
                     found=repr(module_id),
                     do="let the mapping function name one of them; " + nearest(module_id, self.rl_module.keys()),
@@ -146,10 +167,13 @@ class AgentCall:
 
     def by_agent(self) -> dict[Any, Call]:
         """A call about each agent's chunks, in the order in which agents appear."""
-        chunks: dict[Any, list[AgentChunk]] = {}
-        for chunk in self.chunks:
-            chunks.setdefault(chunk.episode.agent_id, []).append(chunk)
-        return {agent_id: self._call(own) for agent_id, own in chunks.items()}
+        agents: dict[Any, AgentRows] = {}
+        for place, chunk in enumerate(self.chunks):
+            agent_id = chunk.episode.agent_id
+            if agent_id not in agents:
+                agents[agent_id] = AgentRows(chunk.key[2])
+            agents[agent_id].add(chunk.owner, chunk.key[1], chunk.episode, place)
+        return {agent_id: self._call(own) for agent_id, own in agents.items()}
 
     def map_to_modules(self, batch: AgentBatch) -> None:
         """Make one group of each module's rows, whatever spaces its agents had at first.
@@ -158,19 +182,22 @@ class AgentCall:
             ColumnError: a column that differs in shape between agents of one module, or that some lack.
         """
         by_module: dict[Any, list[Any]] = {}
-        for chunk_group, call in self.groups.items():
-            by_module.setdefault(call.module_id, []).append(chunk_group)
-        merged, calls = {}, {}
-        for module_id, own in by_module.items():
-            if len(own) == 1:
-                merged[module_id], calls[module_id] = batch.groups[own[0]], self.groups[own[0]]
+        for group, own in self.rows.items():
+            by_module.setdefault(own.module_id, []).append(group)
+        rows, calls, merged = {}, {}, {}
+        for module_id, groups in by_module.items():
+            if len(groups) == 1:
+                rows[module_id], calls[module_id] = self.rows[groups[0]], self.groups[groups[0]]
+                merged[module_id] = batch.groups[groups[0]]
                 continue
-            chunks = [chunk for chunk in self.chunks if chunk.key[2] == module_id]
-            calls[module_id] = self._call(chunks)
-            parts = [(batch.groups[group], self.groups[group]) for group in own]
-            self._go_on(calls[module_id], [call for _, call in parts])
-            merged[module_id] = merge_columns(parts, calls[module_id])
-        self.mapped, self.groups, batch.groups = True, calls, merged
+            parts = [self.rows[group] for group in groups]
+            rows[module_id] = merged_rows(parts)
+            calls[module_id] = self._call(rows[module_id])
+            self._go_on(calls[module_id], [self.groups[group] for group in groups])
+            columns = [(batch.groups[group], self.groups[group]) for group in groups]
+            merged[module_id] = merge_columns(columns, [own.places for own in parts], calls[module_id])
+        self.mapped, batch.groups = True, merged
+        self._set_rows(rows, calls)
 
     def _go_on(self, call: Call, parts: Sequence[Call]) -> None:
         """Let a call about all chunks of a module know what those about some of them do."""
@@ -180,31 +207,31 @@ class AgentCall:
             shown = {key: long for part in parts for key, long in zip(part.keys, part.lengthened or ())}
             call.lengthen([shown[key] for key in call.keys])
 
-    def keep_acting(self) -> dict[Any, np.ndarray[Any, np.dtype[np.int64]]]:
+    def keep_acting(self) -> dict[Any, np.ndarray[Any, np.dtype[np.int64]]] | None:
         """Leave out the chunks of agents that are not to act: those that ended with their newest observation.
 
         Returns:
-            Per module the positions of the chunks that stayed; modules without any are missing.
+            Per module the positions of the chunks that stayed; modules without any are missing. None: all stayed.
         """
-        to_act = [set(episode.get_agents_to_act()) for episode in self.episodes]
+        if all(all(own.acting) for own in self.rows.values()):
+            return None
         kept: dict[Any, list[int]] = {}
-        position: dict[Any, int] = dict.fromkeys(self.groups, 0)
-        chunks = []
-        for chunk in self.chunks:
-            _, agent_id, module_id = chunk.key
-            if agent_id in to_act[chunk.owner]:
-                kept.setdefault(module_id, []).append(position[module_id])
-                chunks.append(chunk)
-            position[module_id] += 1
-        if len(chunks) < len(self.chunks):
-            self._set_chunks(chunks)
+        for module_id, own in self.rows.items():
+            positions = [i for i, acts in enumerate(own.acting) if acts]
+            if positions:
+                kept[module_id] = positions
+        calls = {module_id: call for module_id, call in self.groups.items() if all(self.rows[module_id].acting)}
+        self._set_rows({module_id: self.rows[module_id].taken(own) for module_id, own in kept.items()}, calls)
         return {module_id: np.array(own, np.int64) for module_id, own in kept.items()}
 
     def keep_modules(self, batch: AgentBatch, module_ids: Collection[Any]) -> None:
         """Leave out the chunks and columns of all other modules; the batch has to be mapped to modules."""
-        self.groups = {module_id: call for module_id, call in self.groups.items() if module_id in module_ids}
-        self.chunks = [chunk for chunk in self.chunks if chunk.key[2] in module_ids]
+        self._set_rows({name: own for name, own in self.rows.items() if name in module_ids}, self.groups)
         batch.groups = {module_id: batch.groups[module_id] for module_id in self.groups}
+
+    def rows_by_module(self) -> RowsByModule:
+        """Whose each module's rows are, for the way back."""
+        return RowsByModule(self.rows, self.episodes, self.episode_keys)
 
     # -- what plain pieces are shown, and what becomes of it ---------------------------------------
 
@@ -261,6 +288,8 @@ class AgentCall:
         if not isinstance(batch, AgentBatch):
             plain: dict[str, Any] = dict(batch)
             return plain
+        if not batch.groups:
+            return dict(batch.loose)
         self.shown_items = batch.holds_items()
         return batch.by_module(self.groups) if self.mapped else batch.by_key(self.groups, self.chunks)
 
@@ -318,7 +347,9 @@ def call_about(episodes: Sequence[Any], *, from_module: bool = False, **circumst
     return AgentCall(episodes=episodes, from_module=from_module, **circumstances)
 
 
-def still_acting(chunks: list[AgentChunk], episodes: Sequence[Any]) -> list[AgentChunk]:
-    """The chunks whose agents are to act."""
-    to_act = [set(episode.get_agents_to_act()) for episode in episodes]
-    return [chunk for chunk in chunks if chunk.key[1] in to_act[chunk.owner]]
+def _by_module(groups: Mapping[Any, AgentRows]) -> dict[Any, AgentRows]:
+    """The parts of each module, whatever their spaces."""
+    by_module: dict[Any, list[AgentRows]] = {}
+    for own in groups.values():
+        by_module.setdefault(own.module_id, []).append(own)
+    return {module_id: merged_rows(own) for module_id, own in by_module.items()}

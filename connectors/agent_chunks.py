@@ -1,14 +1,17 @@
-"""The single-agent chunks of episodes of several agents, each with its key and its module."""
+"""The single-agent parts of episodes of several agents, by module and spaces."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from .chunk_keys import chunk_keys
+from .space_kinds import SpaceKinds
 
-__all__ = ["AgentChunk", "acting_chunks", "chunks_of_rows", "rows_by_module", "training_chunks"]
+__all__ = ["AgentChunk", "AgentRows", "RowsByModule", "acting_rows", "merged_rows", "rows_given_back", "training_rows"]
+
+Key = tuple[Any, Any, Any]
 
 
 class AgentChunk(NamedTuple):
@@ -21,22 +24,92 @@ class AgentChunk(NamedTuple):
     """
 
     owner: int
-    key: tuple[Any, Any, Any]
+    key: Key
     episode: Any
 
 
-def training_chunks(episodes: Sequence[Any]) -> list[AgentChunk]:
-    """Every agent's part that has steps, in the order in which agents appeared.
+class AgentRows:
+    """Some parts of a call's episodes that have one module, in the order of episodes and agents.
+
+    Lists side by side, one entry per part: what is done for every agent of every environment in every step has
+    no room for an object each.
+
+    Attributes:
+        module_id: The module.
+        owners: Positions of the episodes in the call.
+        agents: The agents; in training those that came back have a number behind them.
+        parts: The parts, single-agent episodes.
+        places: Positions among all parts of the call.
+        acting: Whether the agents are to act; in training all of them.
+    """
+
+    __slots__ = ("acting", "agents", "module_id", "owners", "parts", "places")
+
+    def __init__(self, module_id: Any) -> None:
+        self.module_id = module_id
+        self.owners: list[int] = []
+        self.agents: list[Any] = []
+        self.parts: list[Any] = []
+        self.places: list[int] = []
+        self.acting: list[bool] = []
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    def add(self, owner: int, agent: Any, part: Any, place: int, acts: bool = True) -> None:
+        """Add a part."""
+        self.owners.append(owner)
+        self.agents.append(agent)
+        self.parts.append(part)
+        self.places.append(place)
+        self.acting.append(acts)
+
+    def keys(self, episode_keys: Sequence[Any]) -> list[Key]:
+        """The parts' keys.
+
+        Args:
+            episode_keys: One per episode of the call.
+        """
+        module_id = self.module_id
+        return [(episode_keys[owner], agent, module_id) for owner, agent in zip(self.owners, self.agents)]
+
+    def taken(self, indices: Sequence[int]) -> AgentRows:
+        """Some of the parts."""
+        out = AgentRows(self.module_id)
+        for name in self.__slots__:
+            if name != "module_id":
+                mine = getattr(self, name)
+                setattr(out, name, [mine[i] for i in indices])
+        return out
+
+
+def merged_rows(groups: Sequence[AgentRows]) -> AgentRows:
+    """The parts of several groups of one module, in the order of the call."""
+    out = AgentRows(groups[0].module_id)
+    for name in AgentRows.__slots__:
+        if name != "module_id":
+            setattr(out, name, [value for own in groups for value in getattr(own, name)])
+    return out.taken(sorted(range(len(out)), key=out.places.__getitem__))
+
+
+def training_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
+    """Every agent's part that has steps, in the order in which agents appeared; grouped by module and spaces.
 
     Args:
         episodes: Multi-agent episodes; an agent that ended and came back has several parts.
     """
-    chunks = []
-    for owner, (episode, (episode_key,)) in enumerate(zip(episodes, chunk_keys(episodes))):
+    groups: dict[Any, AgentRows] = {}
+    kinds = SpaceKinds()
+    place = 0
+    for owner, episode in enumerate(episodes):
         parts = [segment.episode for segment in episode.segments if len(segment.episode)]
-        names = _numbered([part.agent_id for part in parts])
-        chunks += [AgentChunk(owner, (episode_key, name, part.module_id), part) for name, part in zip(names, parts)]
-    return chunks
+        for name, part in zip(_numbered([part.agent_id for part in parts]), parts):
+            group = part.module_id, kinds.of(part)
+            if group not in groups:
+                groups[group] = AgentRows(part.module_id)
+            groups[group].add(owner, name, part, place)
+            place += 1
+    return groups
 
 
 def _numbered(names: list[Any]) -> list[Any]:
@@ -45,46 +118,127 @@ def _numbered(names: list[Any]) -> list[Any]:
     return [name if counts[name] == 1 else f"{name}_{i}" for i, name in enumerate(names)]
 
 
-def acting_chunks(episodes: Sequence[Any]) -> list[AgentChunk]:
-    """The newest part of every agent that has a new observation, those that ended with it included."""
-    chunks = []
-    for owner, (episode, (episode_key,)) in enumerate(zip(episodes, chunk_keys(episodes))):
-        for agent_id in episode.get_agents_that_observed():
-            part = episode.agent_episodes[agent_id]
-            chunks.append(AgentChunk(owner, (episode_key, agent_id, part.module_id), part))
-    return chunks
+def acting_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
+    """The newest part of every agent that has a new observation, those that ended with it included.
+
+    They are grouped by module and spaces; an agent has the same spaces in all episodes of a call.
+    """
+    groups = _ActingGroups()
+    known = groups.by_agent
+    place = 0
+    for owner, episode in enumerate(episodes):
+        env_t = episode.env_t
+        for agent_id, record in episode._agents.items():
+            segments = record.segments
+            if not segments or segments[-1].steps[-1] != env_t or segments[-1].repeats:
+                continue  # without a new observation, or given its last one again at its end
+            part = segments[-1].episode
+            rows = known.get(agent_id)
+            if rows is None or rows.module_id != part.module_id:
+                rows = groups.of(agent_id, part)
+            rows.owners.append(owner)
+            rows.agents.append(agent_id)
+            rows.parts.append(part)
+            rows.places.append(place)
+            rows.acting.append(record.live is not None)
+            place += 1
+    return groups.rows
 
 
-def chunks_of_rows(
-    episodes: Sequence[Any], rows: Mapping[Any, Sequence[tuple[Any, Any]]]
-) -> Iterator[tuple[Any, list[AgentChunk | None]]]:
-    """Whose row each one of a module's outputs is.
+class _ActingGroups:
+    """Groups of rows, and which one an agent was in last.
+
+    Attributes:
+        rows: (module id, number of the spaces) -> the group.
+        by_agent: agent -> the group.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[Any, AgentRows] = {}
+        self.by_agent: dict[Any, AgentRows] = {}
+        self._kinds: dict[Any, int] = {}
+        self._spaces = SpaceKinds()
+
+    def of(self, agent_id: Any, part: Any) -> AgentRows:
+        """The group of an agent's part, made if it is not there."""
+        if agent_id not in self._kinds:
+            self._kinds[agent_id] = self._spaces.of(part)
+        group = part.module_id, self._kinds[agent_id]
+        if group not in self.rows:
+            self.rows[group] = AgentRows(part.module_id)
+        self.by_agent[agent_id] = self.rows[group]
+        return self.rows[group]
+
+
+class RowsByModule(Mapping[Any, list[tuple[Any, Any]]]):
+    """Module id -> (episode key, agent) of each of its rows, for whoever has to give outputs back to agents.
+
+    Args:
+        rows: Module id -> the parts whose rows they are.
+        episodes: The call's.
+        episode_keys: One per episode.
+    """
+
+    def __init__(self, rows: dict[Any, AgentRows], episodes: Sequence[Any], episode_keys: Sequence[Any]) -> None:
+        self.rows = rows
+        self._episodes = list(episodes)
+        self._steps = list(map(_ENV_T, episodes))
+        self._keys = episode_keys
+
+    def are_about(self, episodes: Sequence[Any]) -> bool:
+        """Whether these are the same episodes, to which no step was added since."""
+        same = len(episodes) == len(self._episodes) and all(map(_is, episodes, self._episodes))
+        return same and list(map(_ENV_T, episodes)) == self._steps
+
+    def __getitem__(self, module_id: Any) -> list[tuple[Any, Any]]:
+        own = self.rows[module_id]
+        return [(self._keys[owner], agent) for owner, agent in zip(own.owners, own.agents)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+_ENV_T = attrgetter("env_t")
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other
+
+
+def rows_given_back(
+    episodes: Sequence[Any], episode_keys: Sequence[Any], rows: Mapping[Any, Sequence[tuple[Any, Any]]]
+) -> tuple[dict[Any, AgentRows], dict[Any, list[bool]]]:
+    """Whose row each one of the modules' outputs is, where steps were added since the modules' batch was made.
 
     Args:
         episodes: Multi-agent episodes.
+        episode_keys: One per episode.
         rows: module id -> (episode key, agent) of each row, as the mapping to modules left them.
 
-    Yields:
-        Module ids with one chunk per row; None for agents that are not to act any more.
+    Returns:
+        The parts of agents that are still to act by module; and for every module's rows whether they are among them.
     """
-    owners = {key[0]: owner for owner, key in enumerate(chunk_keys(episodes))}
-    to_act = [set(episode.get_agents_to_act()) for episode in episodes]
+    places: dict[tuple[Any, Any], tuple[int, int]] = {}
+    for owner, (episode_key, episode) in enumerate(zip(episode_keys, episodes)):
+        for agent_id in episode.get_agents_without_action():
+            places[episode_key, agent_id] = owner, len(places)
+    left: dict[Any, AgentRows] = {}
+    kept: dict[Any, list[bool]] = {}
     for module_id, own in rows.items():
-        chunks: list[AgentChunk | None] = []
+        here = AgentRows(module_id)
+        kept[module_id] = []
         for episode_key, agent_id in own:
-            owner = owners.get(episode_key)
-            if owner is None or agent_id not in to_act[owner]:
-                chunks.append(None)
-                continue
-            part = episodes[owner].agent_episodes[agent_id]
-            chunks.append(AgentChunk(owner, (episode_key, agent_id, module_id), part))
-        yield module_id, chunks
-
-
-def rows_by_module(chunks: Sequence[AgentChunk]) -> dict[Any, list[tuple[Any, Any]]]:
-    """Module id -> (episode key, agent) of each of its rows, for whoever has to put outputs back to agents."""
-    rows: dict[Any, list[tuple[Any, Any]]] = {}
-    for chunk in chunks:
-        episode_key, agent_id, module_id = chunk.key
-        rows.setdefault(module_id, []).append((episode_key, agent_id))
-    return rows
+            found = places.get((episode_key, agent_id))
+            kept[module_id].append(found is not None)
+            if found is not None:
+                owner, place = found
+                here.add(owner, agent_id, episodes[owner].agent_episodes[agent_id], place)
+        if len(here):
+            left[module_id] = here
+    return left, kept

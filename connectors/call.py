@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,7 +36,7 @@ class Call:
             episode); None where a piece runs by itself.
         plus_one: Whether every chunk has one virtual bootstrap row at its end.
         kwargs: Whatever else the caller passed.
-        keys: One key per episode; default: made of their ids.
+        keys: Makes one key per episode, when one is needed; default: they are made of the ids.
         module_id: Whose rows these are, if the call is one module's part of one about several agents.
 
     Attributes:
@@ -51,6 +51,7 @@ class Call:
         "_lengthened",
         "_lengths",
         "_looked",
+        "_make_keys",
         "_plain",
         "_positions",
         "_stateful",
@@ -80,7 +81,7 @@ class Call:
         training: bool | None = None,
         plus_one: bool = False,
         kwargs: dict[str, Any] | None = None,
-        keys: list[tuple[Any, ...]] | None = None,
+        keys: Callable[[], list[tuple[Any, ...]]] | None = None,
         module_id: Any = None,
     ) -> None:
         self.rl_module = rl_module
@@ -92,7 +93,8 @@ class Call:
         self.kwargs = kwargs or {}
         self.training = training
         self.rows: np.ndarray[Any, np.dtype[np.int64]] | None = None
-        self._keys = keys
+        self._keys: list[tuple[Any, ...]] | None = None
+        self._make_keys = keys
         self.module_id = module_id
         self._lengths: np.ndarray[Any, np.dtype[np.int64]] | None = None
         self._plain: list[Any] | None = None
@@ -155,7 +157,7 @@ class Call:
     def keys(self) -> list[tuple[Any, ...]]:
         """One key per chunk, in the order of `episodes`."""
         if self._keys is None:
-            self._keys = chunk_keys(self.episodes)
+            self._keys = self._make_keys() if self._make_keys else chunk_keys(self.episodes)
         return self._keys
 
     @property

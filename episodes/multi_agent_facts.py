@@ -154,6 +154,11 @@ class MultiAgentFacts(MultiAgentGetters):
         live = ((agent, record.live) for agent, record in self._agents.items())
         return dict.fromkeys(agent for agent, segment in live if segment and segment.steps[-1] == self.env_t).keys()
 
+    def get_agents_without_action(self) -> KeysView[Any]:
+        """The agents that have not ended and have not acted on their newest observation, however old it is."""
+        agents = self._agents.items()
+        return dict.fromkeys(agent for agent, record in agents if record.live and record.action is NOTHING).keys()
+
     def get_terminateds(self) -> dict[Any, bool]:
         """Whether each agent of this chunk terminated, and under `__all__` whether the episode did."""
         flags = {agent: episode.is_terminated for agent, episode in self.agent_episodes.items()}

@@ -10,7 +10,6 @@ import gymnasium as gym
 from epibatch.core import POLICIES_TO_TRAIN
 from epibatch.core.errors import BatchLayoutError, SpaceError, explain
 
-from ..agent_chunks import rows_by_module
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
@@ -83,10 +82,12 @@ class AgentToModuleMapping(ColumnarPiece):
         call.map_to_modules(batch)
         to_train = call.shared_data.get(POLICIES_TO_TRAIN)
         if not (self._as_learner_connector or call.training):
-            batch.keep(call.keep_acting())
+            kept = call.keep_acting()
+            if kept is not None:
+                batch.keep(kept)
         elif to_train is not None:
             call.keep_modules(batch, to_train)
-        call.shared_data["memorized_map_structure"] = rows_by_module(call.chunks)
+        call.shared_data["memorized_map_structure"] = call.rows_by_module()
         return batch
 
     # -- spaces --------------------------------------------------------------------------------

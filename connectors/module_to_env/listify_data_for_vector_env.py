@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from epibatch.core.errors import ColumnError, explain
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import flatten, map_struct
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
@@ -16,12 +17,40 @@ from ..episode_column import EpisodeColumn
 if TYPE_CHECKING:
     from ..agent_batch import AgentBatch
     from ..agent_call import AgentCall
+    from ..agent_chunks import AgentRows
 
 __all__ = ["ListifyDataForVectorEnv"]
 
 
-def _row(data: Any, i: int) -> Any:
-    return data[i] if isinstance(data, list) else map_struct(lambda leaf: leaf[i], data)
+def _rows(data: Any) -> Any:
+    """The rows of a column, one by one."""
+    if isinstance(data, (list, np.ndarray)):
+        return data
+    return (map_struct(lambda leaf, i=i: leaf[i], data) for i in range(len(flatten(data)[0][0])))
+
+
+class _Order:
+    """The rows of some modules in the order of episodes and agents.
+
+    Args:
+        parts: Whose rows each module's are.
+        episodes: Number of episodes.
+    """
+
+    def __init__(self, parts: Sequence[AgentRows], episodes: int) -> None:
+        places = [place for own in parts for place in own.places]
+        self._back = sorted(range(len(places)), key=places.__getitem__)
+        agents, owners = ([value for own in parts for value in getattr(own, name)] for name in ("agents", "owners"))
+        self._agents = [agents[i] for i in self._back]
+        ends = np.cumsum(np.bincount(np.array(owners, np.int64), minlength=episodes)).tolist()
+        self._spans = list(zip([0, *ends], ends))
+
+    def by_episode(self, columns: Sequence[Any]) -> list[dict[Any, Any]]:
+        """Each episode's `{agent: value}`, from one column per module."""
+        rows = [row for column in columns for row in _rows(column)]
+        ordered = [rows[i] for i in self._back]
+        agents = self._agents
+        return [dict(zip(agents[start:stop], ordered[start:stop])) for start, stop in self._spans]
 
 
 class ListifyDataForVectorEnv(ColumnarPiece):
@@ -55,18 +84,19 @@ class ListifyDataForVectorEnv(ColumnarPiece):
     def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
         """Lay out all columns by episode and agent."""
         modules = super().run_modules(batch, call).groups
-        rows = dict.fromkeys(modules, 0)
-        places = []  # of every chunk: its module, and its row there
-        for chunk in call.chunks:
-            if chunk.key[2] in rows:
-                places.append((chunk.owner, chunk.key[1], chunk.key[2], rows[chunk.key[2]]))
-                rows[chunk.key[2]] += 1
         laid_out: dict[Any, list[dict[Any, Any]]] = {}
+        whole: dict[tuple[Any, ...], _Order] = {}
+        done: dict[tuple[int, ...], list[dict[Any, Any]]] = {}
         for name in dict.fromkeys(name for columns in modules.values() for name in columns):
-            by_episode = laid_out[name] = [{} for _ in call.episodes]
-            for owner, agent_id, module_id, row in places:
-                if name in modules[module_id]:
-                    by_episode[owner][agent_id] = _row(modules[module_id][name], row)
+            having = tuple(module_id for module_id, columns in modules.items() if name in columns)
+            if having not in whole:
+                whole[having] = _Order([call.rows[module_id] for module_id in having], len(call.episodes))
+            columns = [modules[module_id][name] for module_id in having]
+            same = tuple(map(id, columns))  # actions that need no change for the environment are one array twice
+            if same in done:
+                laid_out[name] = list(map(dict, done[same]))
+            else:
+                laid_out[name] = done[same] = whole[having].by_episode(columns)
         batch.groups, batch.loose = {}, {**laid_out, **batch.loose}
         return batch
 

@@ -72,9 +72,11 @@ class NormalizeAndClipActions(ColumnarPiece):
         space = self.input_action_space
         if call.module_id is None or not isinstance(space, gym.spaces.Dict):
             return self._encoder(space)(actions)
-        own = [self._of_agent(space, agent_id) for _, agent_id, _ in call.keys]
-        if len(set(map(id, own))) == 1:
-            return own[0](actions)
+        agents = [part.agent_id for part in call.episodes]
+        of_agent = {agent_id: self._of_agent(space, agent_id) for agent_id in dict.fromkeys(agents)}
+        if len(set(map(id, of_agent.values()))) == 1:
+            return of_agent[agents[0]](actions)
+        own = [of_agent[agent_id] for agent_id in agents]
         parts, order = [], []  # agents of one module whose bounds differ
         for encoder in dict.fromkeys(own):
             rows = np.flatnonzero([one is encoder for one in own])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
+from epibatch.connectors.agent_call import AgentCall
 from epibatch.connectors.common import AgentToModuleMapping
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.connectors.module_to_env import ModuleToAgentUnmapping
@@ -207,3 +208,9 @@ def test_calls_without_agents_give_nothing(lab: Any) -> None:
     pieces = mapped(lab.defaults("env_to_module"))
     assert lab.run("env_to_module", pieces, [episode], rl_module=modules(lab), **SPACE_ARGS) == {}
     assert isinstance(LearnerConnectorPipeline(connectors=mapped(lab.defaults("learner"))), LearnerConnectorPipeline)
+
+
+def test_episodes_that_share_an_id_have_keys_of_their_own(lab: Any) -> None:
+    call = AgentCall(rl_module=None, episodes=[small(lab), small(lab)], training=True)
+    assert [chunk.key[:2] for chunk in call.chunks] == [("e_0", "a"), ("e_0", "b"), ("e_1", "a"), ("e_1", "b")]
+    assert [call.describe(i) for i in (0, 3)] == ["episode 'e_0', agent 'a'", "episode 'e_1', agent 'b'"]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from epibatch.connectors.agent_chunks import acting_chunks, chunks_of_rows, rows_by_module, training_chunks
+from epibatch.connectors.agent_chunks import (
+    AgentRows,
+    RowsByModule,
+    acting_rows,
+    merged_rows,
+    rows_given_back,
+    training_rows,
+)
 from epibatch.connectors.batch_items import single_agent_episode_iterator
 from epibatch.episodes import MultiAgentEpisode
 
@@ -19,34 +26,58 @@ def game(id_: str = "e") -> MultiAgentEpisode:
     return episode
 
 
-def told(chunks: Any) -> list[tuple[int, Any, list[int]]]:
-    return [(owner, key, part.get_observations().tolist()) for owner, key, part in chunks]
+def told(groups: dict[Any, AgentRows]) -> dict[Any, list[tuple[int, Any, list[int]]]]:
+    return {
+        group: [(place, key, part.get_observations().tolist()) for place, key, part in zip(*side_by_side(own))]
+        for group, own in groups.items()
+    }
+
+
+def side_by_side(own: AgentRows) -> tuple[list[int], list[Any], list[Any]]:
+    return own.places, own.keys(["e", "f"]), own.parts
 
 
 def test_training_takes_every_life_that_has_steps() -> None:
-    assert told(training_chunks([game()])) == [
-        (0, ("e", "b_0", "B"), [0, 1]),
-        (0, ("e", "b_1", "B"), [2, 3]),
-        (0, ("e", "a", "A"), [10, 11]),
-    ]
-
-
-def test_episodes_that_share_an_id_have_keys_of_their_own() -> None:
-    keys = [key for _, key, _ in training_chunks([game(), game()])]
-    assert [key[0] for key in keys] == ["e_0"] * 3 + ["e_1"] * 3
-    assert len(set(keys)) == 6
+    assert told(training_rows([game()])) == {
+        ("B", 0): [(0, ("e", "b_0", "B"), [0, 1]), (1, ("e", "b_1", "B"), [2, 3])],
+        ("A", 1): [(2, ("e", "a", "A"), [10, 11])],
+    }
 
 
 def test_acting_takes_the_newest_life_of_agents_with_a_new_observation() -> None:
     episode = game()
-    assert told(acting_chunks([episode])) == [(0, ("e", "b", "B"), [2, 3])]
+    assert told(acting_rows([episode])) == {("B", 0): [(0, ("e", "b", "B"), [2, 3])]}
     episode.add_env_step({"a": 12, "b": 4}, {"b": 0}, {"a": 0.0, "b": 0.0}, terminateds={"b": True})
-    chunks = acting_chunks([episode])
-    assert [key for _, key, _ in chunks] == [("e", "b", "B"), ("e", "a", "A")], "the one that has just ended too"
-    rows = rows_by_module(chunks)
-    assert rows == {"B": [("e", "b")], "A": [("e", "a")]}
-    found = {module_id: [own and own.key for own in chunks] for module_id, chunks in chunks_of_rows([episode], rows)}
-    assert found == {"B": [None], "A": [("e", "a", "A")]}
+    groups = acting_rows([episode])
+    assert {group: own.acting for group, own in groups.items()} == {("B", 0): [False], ("A", 1): [True]}
+    rows = RowsByModule({own.module_id: own for own in groups.values()}, [episode], ["e"])
+    assert dict(rows) == {"B": [("e", "b")], "A": [("e", "a")]} and len(rows) == 2
+    assert rows.are_about([episode]) and not rows.are_about([game()]) and not rows.are_about([])
+    left, kept = rows_given_back([episode], ["e"], rows)
+    assert kept == {"B": [False], "A": [True]}
+    assert {module_id: own.agents for module_id, own in left.items()} == {"A": ["a"]}
+    episode.add_env_step({"a": 13}, {"a": 0}, {"a": 0.0})
+    assert not rows.are_about([episode]), "a step was added"
+
+
+def test_an_end_without_an_observation_is_not_seen_again() -> None:
+    episode = MultiAgentEpisode(id_="e")
+    episode.add_env_reset(observations={"a": 0, "b": 10})
+    episode.add_env_step({"b": 11}, {"a": 0, "b": 0}, {"a": 0.0, "b": 0.0}, terminateds={"a": True})
+    (own,) = acting_rows([episode]).values()
+    assert own.agents == ["b"]
+
+
+def test_groups_of_one_module_are_put_together_in_order() -> None:
+    first, second = AgentRows("m"), AgentRows("m")
+    for place in (0, 3):
+        first.add(place // 2, "a", place, place)
+    for place in (1, 2):
+        second.add(place // 2, "b", place, place, place == 1)
+    whole = merged_rows([first, second])
+    assert (whole.places, whole.agents, whole.parts) == ([0, 1, 2, 3], ["a", "b", "b", "a"], [0, 1, 2, 3])
+    assert whole.acting == [True, True, False, True]
+    assert whole.taken([1, 3]).owners == [0, 1]
 
 
 def test_the_iterator_goes_by_life_or_by_new_observation() -> None:
@@ -67,4 +98,4 @@ def test_an_agent_that_ended_without_an_observation_is_not_shown_again() -> None
     episode.add_env_reset(observations={"a": 0.0, "b": 0.0, "c": 0.0})
     rewards = {"a": 0.0, "b": 0.0, "c": 0.0}
     episode.add_env_step({"a": 1.0, "c": 1.0}, {"a": 0, "b": 0, "c": 0}, rewards, terminateds={"b": True, "c": True})
-    assert [chunk.key[1] for chunk in acting_chunks([episode])] == ["a", "c"]
+    assert [own.agents for own in acting_rows([episode]).values()] == [["a"], ["c"]], "they have no spaces"

@@ -93,3 +93,13 @@ def test_a_refused_end_without_an_observation_leaves_no_mark() -> None:
     with pytest.raises(EpisodeStateError):
         episode.add_env_step({}, {"a": 0, "b": 0}, {"a": 1.0, "b": 1.0}, **ends)
     assert list(episode.get_agents_that_observed()) == ["a", "b"] and episode.get_return() == 0.0
+
+
+def test_agents_without_an_action_may_have_observed_long_ago():
+    episode = MultiAgentEpisode()
+    episode.add_env_reset(observations={"x": 0, "y": 0, "z": 0})
+    episode.add_env_step({"y": 1}, {"x": 0, "y": 0}, {"y": 0.0}, terminateds={"z": True})
+    assert list(episode.get_agents_without_action()) == ["y"]
+    episode.add_env_step({"x": 2}, {}, {})
+    assert list(episode.get_agents_without_action()) == ["x", "y"]
+    assert list(episode.get_agents_to_act()) == ["x"]

@@ -49,7 +49,7 @@ def test_agents_that_ended_in_between_get_nothing_and_the_others_their_own() -> 
     episode = game("e", z=1.0, y=2.0, x=3.0)
 
     def z_ends() -> None:
-        episode._agents["z"].finish(True, False, episode.env_t)
+        episode.add_env_step({}, {}, {}, terminateds={"z": True})
 
     found = back([episode], {"m": {"a": np.array([10, 30])}, "n": {"a": np.array([20])}}, between=z_ends)
     assert found == {"a": [{"y": 20, "x": 30}]}
