@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from epibatch.core.errors import CheckpointError, explain
-from epibatch.core.structs import map_struct, unflatten
+from epibatch.core.structs import map_struct
 
-from .buffer_source import NOTHING
+from .buffer_state import rows_and_raw_row
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
-from .leaves import copied, owned
+from .leaves import copied
 
 if TYPE_CHECKING:
     from .single_agent_episode import SingleAgentEpisode
@@ -54,14 +54,8 @@ def episode_state(episode: SingleAgentEpisode) -> dict[str, Any]:
 
 def _observations(column: InfiniteLookbackBuffer) -> dict[str, Any]:
     """The rows, and apart from them a newest one that a piece has yet to bring into their form."""
-    raw = column.raw_row()
-    total = column.len_incl_lookback() - (raw is not NOTHING)
-    leaves = [copied(leaf) for leaf in column.rows(-column.lookback, total - column.lookback)]
-    return {
-        "observations": unflatten(column.form, leaves) if total else None,
-        "raw_observation": [] if raw is NOTHING else [owned(raw)],
-        "provisional": column.provisional,
-    }
+    rows, raw = rows_and_raw_row(column)
+    return {"observations": rows, "raw_observation": raw, "provisional": column.provisional}
 
 
 def _rows(column: InfiniteLookbackBuffer) -> Any:

@@ -13,6 +13,7 @@ from epibatch.core.fill_values import fill_value
 from epibatch.core.structs import flatten, flatten_like, form_of, map_struct, unflatten
 
 from .buffer_source import NOTHING, BufferSource
+from .buffer_state import added, buffer_from_state, buffer_state, from_slots, slots_of
 from .column_writes import stacked_rows, write_row, write_rows
 from .growing_column import GrowingColumn
 from .indexing import Positions, may_write, position_of, positions_of
@@ -21,7 +22,6 @@ from .leaves import (
     copied,
     filled,
     fits,
-    fits_exactly,
     grown,
     object_leaf,
     owned,
@@ -334,35 +334,36 @@ class InfiniteLookbackBuffer(GrowingColumn):
         out.lookback = min(lookback, len(rows))
         return out
 
+    def __add__(self, other: Any) -> InfiniteLookbackBuffer:
+        """A new buffer with more rows, or with a number added to every number of this one.
+
+        Args:
+            other: A list of rows or stacked arrays; a buffer, of which the rows behind its lookback count; a number.
+
+        Raises:
+            ColumnError: rows of another nesting.
+        """
+        return added(self, other)
+
+    def get_state(self) -> dict[str, Any]:
+        """This buffer as plain data: `data` (arrays, lookback included, or None), `lookback`, `space` and more."""
+        return buffer_state(self)
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> InfiniteLookbackBuffer:
+        """Rebuild a buffer from `get_state()`.
+
+        Raises:
+            CheckpointError: `state` is no buffer's.
+        """
+        return buffer_from_state(cls, state)
+
     def __getstate__(self) -> dict[str, Any]:
-        total = self.len_incl_lookback()
-        pending, leaves, newest = self._pending, self._leaves, []
-        if pending is not NOTHING:
-            values = None if leaves is None else self.leaves_of(pending)
-            if leaves is None or (values is not None and all(map(fits_exactly, leaves, values))):
-                leaves = self._with_pending(np.arange(total))
-            else:
-                newest = [pending]
-        stop = total - len(newest)
-        return {
-            "form": form_of(pending) if self._leaves is None else self._form,
-            "leaves": [np.ascontiguousarray(leaf[:stop]) for leaf in leaves] if leaves else None,
-            "newest": newest,
-            "provisional": self.provisional,
-            "lookback": self.lookback,
-            "t_started": self.t_started,
-            "space": self.space,
-        }
+        return slots_of(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         GrowingColumn.__init__(self, state["space"])
-        self.lookback, self.t_started = state["lookback"], state["t_started"]
-        if state["leaves"] is not None:
-            self._form = state["form"]
-            self._leaves = [leaf if leaf.flags.writeable else leaf.copy() for leaf in state["leaves"]]
-            self._stop = len(self._leaves[0])
-            self._settle()
-        self.restore_newest(state["newest"], state["provisional"])
+        from_slots(self, state)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, InfiniteLookbackBuffer):

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from oracle.cases import differences_met, random_cases
-from oracle.columns import stack
+from oracle.columns import leaves, stack
 from oracle.compare import Mismatch, Outcome, settle
 from oracle.differences import difference
 from oracle.episode_operations import round_trip
@@ -25,9 +25,9 @@ def data_dict(episode: Any) -> dict[str, Any]:
     def column(key: str, rows: Any) -> Any:
         if key == "infos":
             return list(rows)
-        if not len(episode) and key not in ("terminateds", "truncateds"):
-            return None
-        return (stack(rows) if rows else None) if isinstance(rows, list) else rows if len(rows) else None
+        if isinstance(rows, list):
+            return stack(rows) if rows else None
+        return rows if len(leaves(rows)[0]) else None
 
     return {key: column(key, rows) for key, rows in episode.get_data_dict().items()}
 
