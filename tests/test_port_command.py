@@ -56,7 +56,6 @@ def test_something_left_is_exit_code_1_written_or_not(run, tmp_path):
     ("words", "said"),
     [
         (["."], "a folder"),
-        (["nothing.py"], "nothing there"),
         (["broken.py"], "broken.py, line 1"),
         (["book.ipynb"], "nbconvert"),
     ],
@@ -76,8 +75,20 @@ def test_a_file_that_cannot_be_written(run, tmp_path, monkeypatch):
     assert (tmp_path / "portable.py").read_bytes() == PORTABLE
 
 
-def test_no_file_is_wrong_use(run):
-    assert run().exit_code == 2
+def test_nothing_is_written_where_a_file_is_taken_for_a_target(run, tmp_path):
+    result = run("portable.py", "--write", "ported.py")
+    assert result.exit_code == 2
+    assert "ported.py" in result.stderr and "--write takes no target" in result.stderr
+    assert (tmp_path / "portable.py").read_bytes() == PORTABLE
+    shown = run("portable.py", "nothing.py")
+    assert shown.exit_code == 2 and "nothing there" in shown.stderr and "+from epibatch" in shown.stdout
+
+
+def test_no_file_is_wrong_use_and_is_told_what_to_write(run):
+    for words in ((), ("--write",)):
+        result = run(*words)
+        assert result.exit_code == 2
+        assert "epibatch port my_connector.py" in result.stderr
 
 
 def test_help_tells_the_exit_codes(run):

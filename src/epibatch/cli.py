@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from epibatch import __version__
-from epibatch.core.errors import EpibatchError
+from epibatch.core.errors import EpibatchError, explain
 
 __all__ = ["app", "main"]
 
@@ -165,9 +165,12 @@ def pieces(
 @app.command()
 def port(
     files: Annotated[
-        list[Path], typer.Argument(help="Python files that were written for RLlib.", metavar="FILE", readable=False)
-    ],
-    write: Annotated[bool, typer.Option("--write", help="Change the files; without it, they are only shown.")] = False,
+        list[Path] | None,
+        typer.Argument(help="Python files that were written for RLlib.", metavar="FILE...", readable=False),
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Change the files in their places; without it, they are only shown.")
+    ] = False,
 ) -> None:
     """Change the imports of files written for RLlib to those of epibatch, and list what is left to do by hand.
 
@@ -176,8 +179,15 @@ def port(
     the files is run.
 
     Exit code 0: nothing is left to do by hand. 1: something is, as listed. 2: a file could not be read, is no
-    Python source, or could not be written; the others were done.
+    Python source, or could not be written; the others were done. With --write all files have to be there, or none is
+    changed: --write takes no target.
     """
+    if not files:
+        _fail("no file: name those to port, as in `epibatch port my_connector.py`; `epibatch port --help` has the rest")
+    for path in files if write else ():
+        if not path.exists():
+            do = "check the path; --write takes no target: it changes the files that are named, and has changed none"
+            _fail(explain(str(path), expected="a file with Python source", found="nothing there", do=do))
     porting = importlib.import_module("epibatch.porting")
     sources = importlib.import_module("epibatch.porting.source_files")
     report = importlib.import_module("epibatch.porting.report")

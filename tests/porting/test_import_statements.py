@@ -100,7 +100,16 @@ def test_a_split_loses_no_name_and_says_where_the_rest_is():
         ("epibatch.core", "Columns", "C"),
         ("epibatch.core", "ALL_MODULES", None),
     }
-    assert ported.text.split("\n")[ported.rest_line].startswith("from ray.rllib.core import Nothing")
+    rows = ported.text.split("\n")
+    assert ported.missing == (0, 2) and {rows[ported.lines[position]] for position in ported.missing} == {
+        "from ray.rllib.core import Nothing, Neither"
+    }
+
+
+def test_names_that_are_left_over_several_lines_have_their_own():
+    ported = port("from ray.rllib.core import (  # all\n    # no\n    Nothing,\n    Columns,\n    Neither,  # nor\n)")
+    rows = ported.text.split("\n")
+    assert [rows[ported.lines[position]] for position in ported.missing] == ["    Nothing,", "    Neither,  # nor"]
 
 
 @pytest.mark.parametrize(("before", "behind"), [("if 1: ", ""), ("", "; x = 1"), ("x; ", "  # noqa"), (" ", " ; x")])

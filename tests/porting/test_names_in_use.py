@@ -28,6 +28,19 @@ def uses(source):
         ("ray = light()\nray.init()", []),
         ("def trace(ray): return ray.origin", []),
         ("self.ray.init()", []),
+        ("import ray\ndef trace(ray): return ray.origin\nray.init()", [(3, "ray.init")]),
+        ("import ray\ndef f():\n  for ray in light: ray.x\n  ray.y", []),
+        ("import ray\ndef f():\n  import ray\n  ray.get(1)", [(4, "ray.get")]),
+        ("import ray\nray = None\nray.get(1)", [(3, "ray.get")]),
+        ("import ray\n[ray.x for ray in ray.get(1)]", [(2, "ray.get")]),
+        (
+            "from ray import air, tune\ntune.Tuner('PPO', run_config=air.RunConfig()).fit()",
+            [(2, "ray.air.RunConfig"), (2, "ray.tune.Tuner")],
+        ),
+        (
+            "from ray.rllib import SampleBatch as SB\nSB.CUR_OBS, SB.concat_samples, SB.PREV_ACTIONS",
+            [(2, "ray.rllib.SampleBatch.CUR_OBS")],
+        ),
         ('"""ray.rllib.core"""\ntext = "x-ray.y"', []),
     ],
 )
@@ -48,6 +61,10 @@ def test_what_to_write_instead():
     assert reason("x: 'ray.rllib.algorithms.ppo:PPO'") == "used in a string: write epibatch.algorithms.ppo.PPO"
     assert reason("'%s' % 'ray.rllib.core.columns'") == "used in a string: write epibatch.core.columns"
     assert reason("ray.rllib.policy.policy.Policy").startswith("old API stack")
+    for key, column in (("REWARDS", "REWARDS"), ("CUR_OBS", "OBS")):
+        written = f"used as an attribute: write epibatch.core.columns.Columns.{column}"
+        assert reason(f"ray.rllib.policy.sample_batch.SampleBatch.{key}") == written
+        assert reason(f"from ray.rllib.policy.sample_batch import SampleBatch\nSampleBatch.{key}") == written
 
 
 def test_names_that_only_a_star_can_have_brought():

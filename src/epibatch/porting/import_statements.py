@@ -23,13 +23,13 @@ class Ported:
 
     Attributes:
         text: the statements in its place; equal to what was there if nothing changes.
-        rest_line: on which line of `text` the statement stands that still imports from RLlib; None if lines stay lines.
         missing: positions of the imported names that are not here.
+        lines: on which line of `text` those stand, by position; empty if lines stay lines.
     """
 
     text: str
-    rest_line: int | None = None
     missing: tuple[int, ...] = ()
+    lines: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -112,7 +112,8 @@ def port_from_import(node: ast.ImportFrom, text: str, before: str, behind: str) 
     written = [f"{alias.name} as {alias.asname}" if alias.asname else alias.name for alias in node.names]
     if len(groups) == 1 and [name for _, name in next(iter(groups.values()))] == written:
         return Ported(_with_module(text, next(iter(groups))), missing=tuple(missing))
-    return _split(groups, node, text, before, behind.strip(), tuple(missing))
+    ported, lines = _split(groups, node, text, before, behind.strip())
+    return Ported(ported, tuple(missing), lines)
 
 
 def _with_module(text: str, module: str) -> str:
@@ -123,39 +124,39 @@ def _with_module(text: str, module: str) -> str:
 
 
 def _split(
-    groups: dict[str, list[tuple[int, str]]],
-    node: ast.ImportFrom,
-    text: str,
-    before: str,
-    behind: str,
-    missing: tuple[int, ...],
-) -> Ported:
+    groups: dict[str, list[tuple[int, str]]], node: ast.ImportFrom, text: str, before: str, behind: str
+) -> tuple[str, dict[int, int]]:
+    """The statements, one per module, and on which line of them the names stand that stay RLlib's."""
     head, items, several_lines = _items(text, len(node.names))
     indent = before[: len(before) - len(before.lstrip())]
     alone = not before.strip() and (not behind or behind.startswith("#"))
     repeated = f"  {behind}" if alone and behind.startswith(_PRAGMAS) else ""
-    parts, line, rest_line = [], 0, 0
+    parts, line, lines = [], 0, {}
     for number, (module, names) in enumerate(groups.items()):
-        if module == node.module:
-            rest_line = line
         own = [(name, items[position]) for position, name in names]
-        part = _statement(module, own, head if number == 0 else "", indent, several_lines)
+        part, rows = _statement(module, own, head if number == 0 else "", indent, several_lines)
+        if module == node.module:
+            lines = {position: line + row for (position, _), row in zip(names, rows)}
         parts.append(part if "\n" in part or number == len(groups) - 1 else part + repeated)
         line += part.count("\n") + alone
-    return Ported((f"\n{indent}" if alone else "; ").join(parts), rest_line, missing)
+    return (f"\n{indent}" if alone else "; ").join(parts), lines
 
 
-def _statement(module: str, names: list[tuple[str, _Item]], head: str, indent: str, several_lines: bool) -> str:
+def _statement(
+    module: str, names: list[tuple[str, _Item]], head: str, indent: str, several_lines: bool
+) -> tuple[str, list[int]]:
+    """One import statement, and on which line of it each name stands."""
     short = f"from {module} import {', '.join(name for name, _ in names)}"
     commented = head or any(item.above or item.behind or item.below for _, item in names)
     if not commented and (not several_lines or len(indent) + len(short) <= _ONE_LINE):
-        return short
-    lines = [f"from {module} import (" + (f"  {head}" if head else "")]
+        return short, [0] * len(names)
+    lines, rows = [f"from {module} import (" + (f"  {head}" if head else "")], []
     for name, item in names:
         lines += [f"{indent}    {comment}" for comment in item.above]
+        rows.append(len(lines))
         lines += [f"{indent}    {name}," + (f"  {item.behind}" if item.behind else "")]
         lines += [f"{indent}    {comment}" for comment in item.below]
-    return "\n".join([*lines, f"{indent})"])
+    return "\n".join([*lines, f"{indent})"]), rows
 
 
 def _items(text: str, count: int) -> tuple[str, list[_Item], bool]:

@@ -8,9 +8,12 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from epibatch.core.columns import Columns
+
 from .module_table import module_here
 from .offered_names import home_of, offered_names
 from .reasons import reason_for
+from .scopes import nodes_in_scopes, own_names
 
 __all__ = ["Use", "names_from_star", "uses_of_ray"]
 
@@ -34,14 +37,15 @@ class Use(NamedTuple):
 
 
 def uses_of_ray(tree: ast.Module) -> Iterator[Use]:
-    """Every use of a module of ray that changing the imports cannot port."""
+    """Every use of a module of ray, or of a key of its `SampleBatch`, that changing the imports cannot port."""
     modules = _bound_modules(tree)
     inner: set[int] = set()
     docstrings = _docstrings(tree)
-    for node in ast.walk(tree):
+    for node, hidden in nodes_in_scopes(tree):
         if isinstance(node, ast.Attribute) and id(node) not in inner:
-            inner.update(id(one) for one in ast.walk(node))
-            yield from _use_of_chain(node, modules)
+            parts, value = _chain(node, inner)
+            if isinstance(value, ast.Name) and value.id in modules and value.id not in hidden:
+                yield from _use_of_chain(node.lineno, parts, value.id, modules[value.id])
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             path = node.value.strip()
             if path.startswith("ray.") and _PATH.fullmatch(path):
@@ -49,11 +53,10 @@ def uses_of_ray(tree: ast.Module) -> Iterator[Use]:
 
 
 def _bound_modules(tree: ast.Module) -> dict[str, str]:
-    """Local name -> module of ray, for every import that binds a module."""
+    """Local name -> module of ray, for every import that binds a module or `SampleBatch`."""
     modules: dict[str, str] = {}
-    taken = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    taken |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    if "ray" not in taken:
+    own, imported = own_names(tree.body)
+    if "ray" not in own - imported:
         modules["ray"] = "ray"
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -62,7 +65,7 @@ def _bound_modules(tree: ast.Module) -> dict[str, str]:
                     modules[alias.asname] = alias.name
         elif isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").split(".")[0] == "ray":
             for alias in node.names:
-                if _is_module(node.module or "", alias.name):
+                if _is_module(node.module or "", alias.name) or alias.name == "SampleBatch":
                     modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
     return modules
 
@@ -72,26 +75,41 @@ def _is_module(theirs: str, name: str) -> bool:
     return home.is_module if home is not None else theirs in ("ray", "ray.rllib") and name.islower()
 
 
-def _use_of_chain(node: ast.Attribute, modules: dict[str, str]) -> Iterator[Use]:
+def _chain(node: ast.Attribute, inner: set[int]) -> tuple[list[str], ast.expr]:
+    """The names of `a.b.c` behind its first part, and that part; attributes on the way are put into `inner`."""
     parts: list[str] = []
     value: ast.expr = node
     while isinstance(value, ast.Attribute):
+        inner.add(id(value))
         parts.insert(0, value.attr)
         value = value.value
-    if not isinstance(value, ast.Name) or value.id not in modules:
+    return parts, value
+
+
+def _use_of_chain(line: int, parts: list[str], bound: str, module: str) -> Iterator[Use]:
+    if module.endswith(".SampleBatch"):
+        if _column(parts[0]):  # the import is listed, whatever else it is used for
+            yield Use(line, f"{module}.{parts[0]}", _advice(f"{module}.{parts[0]}", "as an attribute"))
         return
-    module = modules[value.id]
-    if value.id != "ray" and module_here(module) is not None and offered_names(module_here(module) or "") is not None:
+    if bound != "ray" and module_here(module) is not None and offered_names(module_here(module) or "") is not None:
         if home_of(module, parts[0]) is None:  # the module is ported; this name of it is not there
-            yield Use(node.lineno, f"{module}.{parts[0]}", reason_for(module, parts[0]))
+            yield Use(line, f"{module}.{parts[0]}", reason_for(module, parts[0]))
         return
     path = ".".join([module, *parts])
-    yield Use(node.lineno, path, _advice(path, "as an attribute"))
+    yield Use(line, path, _advice(path, "as an attribute"))
+
+
+def _column(key: str) -> str:
+    """The name that a key of `SampleBatch` has among `Columns`; empty if there is none."""
+    name = {"CUR_OBS": "OBS"}.get(key, key)
+    return name if name.isupper() and hasattr(Columns, name) else ""
 
 
 def _advice(path: str, how: str) -> str:
     """What to write in the place of a dotted path: the name that it leads to, or why there is none."""
     parts = path.split(".")
+    if "SampleBatch" in parts[:-1] and (column := _column(parts[parts.index("SampleBatch") + 1])):
+        return f"used {how}: write epibatch.core.columns.Columns.{column}"
     for end in range(len(parts) - 1, 1, -1):
         home = home_of(".".join(parts[:end]), parts[end])
         if home is not None:

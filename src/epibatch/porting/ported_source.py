@@ -116,7 +116,7 @@ def port_source(text: str, name: str = "module.py") -> PortedSource:
         if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and not ported.missing:
             stars.append((node.lineno, node.module or ""))
         for position in ported.missing:
-            left.append((*_missing(node, position, used), ported.rest_line))
+            left.append((*_missing(node, position, used), ported.lines.get(position)))
     uses = list(uses_of_ray(tree))
     left += [(use.line, use.name, use.reason, None) for use in uses]
     left += [(line, name, reason, None) for line, name, reason in _not_in_stars(tree, stars)]
