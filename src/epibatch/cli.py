@@ -166,7 +166,7 @@ def pieces(
 def port(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Python files that were written for RLlib.", metavar="FILE...", readable=False),
+        typer.Argument(help="Python files that were written for RLlib.", metavar="FILE", readable=False),
     ] = None,
     write: Annotated[
         bool, typer.Option("--write", help="Change the files in their places; without it, they are only shown.")
