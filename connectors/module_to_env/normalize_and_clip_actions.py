@@ -9,9 +9,9 @@ import numpy as np
 
 from epibatch.core.action_scaling import EnvActions
 from epibatch.core.columns import Columns
-from epibatch.core.errors import SpaceError, explain
 from epibatch.core.structs import map_struct
 
+from ..agent_parts import entry_of
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
@@ -54,7 +54,7 @@ class NormalizeAndClipActions(ColumnarPiece):
         self.normalize_actions = normalize_actions
         self.clip_actions = clip_actions
         self._encoders: list[EnvActions] = []
-        self._by_agent: dict[Any, EnvActions] = {}
+        self._by_agent: dict[Any, tuple[Any, EnvActions]] = {}
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column."""
@@ -86,19 +86,11 @@ class NormalizeAndClipActions(ColumnarPiece):
         return map_struct(lambda *leaves: np.concatenate(leaves)[back], *parts)
 
     def _of_agent(self, space: gym.spaces.Dict, agent_id: Any) -> EnvActions:
-        encoder = self._by_agent.get(agent_id)
-        if encoder is None or encoder.space != space.spaces.get(agent_id):
-            if agent_id not in space.spaces:
-                raise SpaceError(
-                    explain(
-                        f"NormalizeAndClipActions, agent {agent_id!r}",
-                        expected=f"an action space among those of agents {list(space.spaces)}",
-                        found="none",
-                        do="give the environment's action_spaces an entry for every possible agent",
-                    )
-                )
-            encoder = self._by_agent[agent_id] = self._encoder(space.spaces[agent_id])
-        return encoder
+        known = self._by_agent.get(agent_id)
+        if known is None or known[0] is not space.spaces.get(agent_id):
+            own = entry_of(self, "action space", space, agent_id)
+            known = self._by_agent[agent_id] = own, self._encoder(own)
+        return known[1]
 
     def _encoder(self, space: Any) -> EnvActions:
         """What encodes actions of a space; one for all spaces that are equal."""
