@@ -8,7 +8,10 @@ __all__ = ["SpaceKinds"]
 
 
 class SpaceKinds:
-    """Numbers pairs of observation and action space, equal ones alike; agents without spaces each have a number.
+    """Numbers what episodes have spaces of, equal ones alike; agents without spaces each have a number.
+
+    An episode's observations are of its own space until a piece rewrites them: the newest ones may be of the one that it was
+    made with, those before of what the piece left. So both count, and the action space.
 
     Example:
         >>> import gymnasium as gym
@@ -19,16 +22,16 @@ class SpaceKinds:
     """
 
     def __init__(self) -> None:
-        self._by_identity: dict[tuple[int, int], int] = {}
-        self._kinds: list[tuple[Any, Any]] = []
-        self._seen: list[tuple[Any, Any]] = []  # keeps spaces alive, whose identities are kept
+        self._by_identity: dict[tuple[int, ...], int] = {}
+        self._kinds: list[tuple[Any, ...]] = []
+        self._seen: list[tuple[Any, ...]] = []  # keeps spaces alive, whose identities are kept
 
     def of(self, episode: Any) -> int:
         """The number of a single-agent episode's spaces."""
-        spaces = episode.observation_space, episode.action_space
+        spaces = episode.observation_space, episode.action_space, episode._given_observation_space
         if spaces[0] is None:  # nothing says that two agents see the same
-            spaces = episode.agent_id, spaces[1]
-        identity = id(spaces[0]), id(spaces[1])
+            spaces = episode.agent_id, *spaces[1:]
+        identity = tuple(map(id, spaces))
         kind = self._by_identity.get(identity)
         if kind is None:
             self._seen.append(spaces)

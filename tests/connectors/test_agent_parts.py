@@ -238,3 +238,19 @@ def test_only_some_agents_are_flattened() -> None:
         equal(newest(several.agent_episodes[agent]), newest(alone[agent]))
     with pytest.raises(ConfigError, match="agent_ids"):
         FlattenObservations(agent_ids=["a"], as_learner_connector=True)
+
+
+def test_agents_whose_spaces_a_piece_made_alike_are_rewritten_by_their_own_in_every_step() -> None:
+    own = gym.spaces.Dict(a=gym.spaces.Dict(x=Box(-9, 9, (2,)), k=Discrete(3)), b=Box(-np.inf, np.inf, (5,)))
+    piece = FlattenObservations(own, multi_agent=True)
+    assert piece.observation_space["a"] == piece.observation_space["b"]
+    episode = MultiAgentEpisode(id_="e", observation_space=own)
+    for t in range(3):
+        row = {"a": {"x": np.float32([t, -t]), "k": t}, "b": np.full(5, t, np.float32)}
+        if t:
+            episode.add_env_step(row, {"a": 0, "b": 0}, {"a": 0.0, "b": 0.0})
+        else:
+            episode.add_env_reset(observations=row)
+        piece(batch={}, episodes=[episode])
+        assert newest(episode)["a"].tolist() == [*np.eye(3)[t], t, -t]
+        assert newest(episode)["b"].tolist() == [t] * 5

@@ -24,3 +24,11 @@ def test_equal_spaces_are_one_kind() -> None:
 def test_agents_without_spaces_are_told_apart_by_their_name() -> None:
     kinds = SpaceKinds()
     assert [kinds.of(SingleAgentEpisode(agent_id=name)) for name in "abba"] == [0, 1, 1, 0]
+
+
+def test_observations_of_different_spaces_that_a_piece_made_alike_are_of_two_kinds() -> None:
+    kinds = SpaceKinds()
+    made = [SingleAgentEpisode(observation_space=Box(-1, 1, (size,), np.float32)) for size in (2, 3, 3)]
+    for episode in made:
+        episode.observation_space = Box(-1, 1, (5,), np.float32)
+    assert [kinds.of(one) for one in made] == [0, 1, 1]
