@@ -96,6 +96,7 @@ class MultiAgentEpisode(MultiAgentFacts):
         self._modules: dict[Any, Any] = dict(agent_module_ids or {})
         self._given_ids: dict[Any, str] = dict(agent_episode_ids or {})
         self._agents: dict[Any, AgentRecord] = {}
+        self._past: list[AgentSegment] = []
         self._custom_data: dict[str, Any] = {}
         self._was_reset = False
         self._start_time: float | None = None

@@ -37,6 +37,7 @@ class MultiAgentFacts(MultiAgentGetters):
     env_t: int
     agent_to_module_mapping_fn: Callable[..., Any] | None
     _modules: dict[Any, Any]
+    _past: list[AgentSegment]
     _custom_data: dict[str, Any]
     _was_reset: bool
     _start_time: float | None
@@ -79,6 +80,14 @@ class MultiAgentFacts(MultiAgentGetters):
     def segments(self) -> list[AgentSegment]:
         """All lives of all agents in this chunk: each a single-agent episode and the env steps of its observations."""
         return [segment for record in self._agents.values() for segment in record.segments]
+
+    @property
+    def past_segments(self) -> list[AgentSegment]:
+        """Lives that ended before this chunk, as far as its lookback reaches: what their agents saw beside the others.
+
+        They count in nothing else: their agents are none of this chunk's.
+        """
+        return list(self._past)
 
     @property
     def agent_episodes(self) -> Mapping[Any, SingleAgentEpisode]:

@@ -41,7 +41,14 @@ def cut_episode(episode: MultiAgentEpisode, len_lookback_buffer: int, agent_step
         successor.settle()
         chunk._agents[agent] = successor
     chunk.env_t = episode.env_t
+    chunk._past = _past(episode, episode.env_t, low)
     return chunk
+
+
+def _past(episode: MultiAgentEpisode, at: int, low: int) -> list[AgentSegment]:
+    """Copies of what lives that were over at env step `at` hold from env step `low` on."""
+    lives = [s for s in (*episode._past, *episode.segments) if _over(s, at) and s.steps[-1] >= low]
+    return [segment.sliced(at, at, low) for segment in lives]
 
 
 def _reach(episode: MultiAgentEpisode, at: int, wanted: int, living: list[AgentSegment], own: int = 0) -> int:
@@ -96,6 +103,7 @@ def slice_episode(episode: MultiAgentEpisode, slice_: slice, len_lookback_buffer
     living = [s for s in episode.segments if s.steps[0] <= begin and not _over(s, begin)]
     part = _part(episode, begin, _reach(episode, begin, wanted, living))
     part.env_t = end
+    part._past = _past(episode, begin, begin - part.lookback)
     at_end = stop == len(episode)
     for agent, record in episode._agents.items():
         sliced = _slice_record(record, begin, end, begin - part.lookback)

@@ -41,6 +41,7 @@ def episode_state(episode: MultiAgentEpisode) -> dict[str, Any]:
         "own_mapping_fn": episode.agent_to_module_mapping_fn is not map_to_default,
         "modules": [[agent, module] for agent, module in episode._modules.items()],
         "agents": [[agent, _record_state(record)] for agent, record in episode._agents.items()],
+        "past": [_segment_state(segment) for segment in episode.past_segments],
         "custom_data": copy.deepcopy(episode.custom_data),
         "duration_s": episode.get_duration_s(),
     }
@@ -61,11 +62,12 @@ def _record_state(record: AgentRecord) -> dict[str, Any]:
         "reward": record.reward,
         "left_over": record.left_over,
         "infos": copy.deepcopy(record.info),
-        "segments": [
-            {"episode": s.episode.get_state(), "env_steps": s.env_steps, "ended_at": s.ended_at}
-            for s in record.segments
-        ],
+        "segments": [_segment_state(segment) for segment in record.segments],
     }
+
+
+def _segment_state(segment: AgentSegment) -> dict[str, Any]:
+    return {"episode": segment.episode.get_state(), "env_steps": segment.env_steps, "ended_at": segment.ended_at}
 
 
 def episode_from_state(cls: type[E], state: Mapping[str, Any], mapping_fn: Callable[..., Any] | None) -> E:
@@ -97,6 +99,7 @@ def episode_from_state(cls: type[E], state: Mapping[str, Any], mapping_fn: Calla
     episode._was_reset = state["is_reset"]
     episode._modules = dict(state["modules"])
     episode._agents = {agent: _record_from_state(record) for agent, record in state["agents"]}
+    episode._past = [_segment_from_state(one) for one in state.get("past", ())]
     episode._custom_data = copy.deepcopy(state["custom_data"])
     episode._start_time, episode._last_step_time = 0.0, state["duration_s"]
     return episode
@@ -108,16 +111,14 @@ def _spaces_from_list(spaces: list[Any]) -> dict[Any, Any]:
     return {agent: space_from_dict(space) for agent, space in spaces}
 
 
+def _segment_from_state(state: Mapping[str, Any]) -> AgentSegment:
+    steps = array("q", [int(env_t) for env_t in state["env_steps"]])
+    return AgentSegment(SingleAgentEpisode.from_state(state["episode"]), steps, state["ended_at"])
+
+
 def _record_from_state(state: Mapping[str, Any]) -> AgentRecord:
     record = AgentRecord()
-    record.segments = [
-        AgentSegment(
-            SingleAgentEpisode.from_state(one["episode"]),
-            array("q", [int(env_t) for env_t in one["env_steps"]]),
-            one["ended_at"],
-        )
-        for one in state["segments"]
-    ]
+    record.segments = [_segment_from_state(one) for one in state["segments"]]
     record.born = state["born"]
     record.end = None if state["end"] is None else (bool(state["end"][0]), bool(state["end"][1]))
     record.live = record.segments[-1] if record.segments and record.end is None else None

@@ -176,3 +176,32 @@ def test_a_cut_keeps_steps_of_each_agents_own(wanted, own, slow, fast):
     assert {agent: one.lookback for agent, one in chunk.agent_episodes.items()} == {"slow": slow, "fast": fast}
     with pytest.raises(EpisodeError, match="agent_steps"):
         episode.cut(agent_steps=-1)
+
+
+def test_lives_that_ended_stay_as_far_as_the_lookback_reaches() -> None:
+    """b and c end at env steps 2 and 4; a's rows are at every env step."""
+    episode = episode_of("a", "b", "c", steps=1)
+    episode.add_env_step(**step_of("a", "b", "c", terminateds={"b": True}))
+    episode.add_env_step(**step_of("a", "c"))
+    episode.add_env_step(**step_of("a", "c", truncateds={"c": True}))
+
+    def past(part: MultiAgentEpisode) -> list[tuple[str, list[int], int]]:
+        return [(life.agent_id, life.env_steps.tolist(), len(life.episode)) for life in part.past_segments]
+
+    assert not episode.past_segments
+    for lookback, kept in ((0, [("c", [4], 0)]), (1, [("c", [3, 4], 0)]), (2, [("b", [2], 0), ("c", [2, 3, 4], 0)])):
+        chunk = episode.cut(lookback)
+        assert past(chunk) == kept and list(chunk.agent_ids) == ["a"]
+        state = MultiAgentEpisode.from_state(chunk.get_state())
+        assert past(state) == kept and [one.episode.is_truncated for one in state.past_segments][-1:] == [True]
+    chunk = episode.cut(2)
+    for _ in range(3):
+        chunk.add_env_step(**step_of("a"))
+    assert past(episode.cut(2)) == past(chunk)
+    assert past(chunk.cut(3)) == [("c", [4], 0)] and not past(chunk.cut(2))
+    whole = episode_of("a")
+    whole.concat_episode(whole.cut())
+    assert not whole.past_segments
+    assert past(episode.slice(slice(3, None), len_lookback_buffer=1)) == [("b", [2], 0)]
+    chunk.past_segments[0].episode.set_observations(new_data=7.0, at_indices=-1)
+    assert episode.agent_episodes["b"].get_observations(-1) == 1.0
