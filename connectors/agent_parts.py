@@ -56,7 +56,7 @@ class AgentParts:
 
 def _part(whole: ConnectorV2, key: Any) -> Any:
     part = copy.copy(whole)
-    part.spaces_by_agent, part.part_of = False, key
+    part.spaces_by_agent, part.part_of, part.whole = False, key, whole
     _give_spaces(part, whole, key)
     return part
 
@@ -95,7 +95,7 @@ def output_spaces(piece: ConnectorV2) -> tuple[Any, Any]:
     parts = {}
     for key in keys:
         part = copy.copy(piece)
-        part.spaces_by_agent, part.part_of = False, key
+        part.spaces_by_agent, part.part_of, part.whole = False, key, piece
         part.input_observation_space, part.input_action_space = (
             space.spaces.get(key) if isinstance(space, gym.spaces.Dict) else space for space in (observations, actions)
         )

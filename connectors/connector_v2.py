@@ -76,6 +76,8 @@ class ConnectorV2(Checkpointable, ABC):
     """Whether the spaces are Dicts of the agents' spaces, or of the modules'; set by the pipeline."""
     part_of: Any = None
     """The agent (or module) that this copy of a piece of several agents is for."""
+    whole: Any = None
+    """The piece that it is a copy of, whose spaces are those of all agents."""
 
     _ctor: tuple[tuple[Any, ...], dict[str, Any]]
 

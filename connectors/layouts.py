@@ -183,7 +183,12 @@ def _joined(name: str, items: list[list[Any]], call: Call) -> EpisodeColumn:
         return EpisodeColumn(flat, counts, single=True)
     owners = [i for i, own in enumerate(items) for _ in own]
     rows = [item if _is_batched(item) else map_struct(lambda leaf: np.asarray(leaf)[None], item) for item in flat]
-    data = join_rows(name, rows, owners, call)
+    try:
+        data = join_rows(name, rows, owners, call)
+    except ColumnError:
+        if name == Columns.ACTIONS_FOR_ENV and call.module_id is not None:
+            return EpisodeColumn(flat, counts, single=True)  # agents of one module, each with a space of its own
+        raise
     one_each = single and bool((counts == 1).all())
     return EpisodeColumn(data, None if one_each else counts, single=single)
 

@@ -10,8 +10,8 @@ __all__ = ["SpaceKinds"]
 class SpaceKinds:
     """Numbers what episodes have spaces of, equal ones alike; agents without spaces each have a number.
 
-    An episode's observations are of its own space until a piece rewrites them: the newest ones may be of the one that it was
-    made with, those before of what the piece left. So both count, and the action space.
+    An episode's observations are of its own space until a piece rewrites them: the newest ones may be of the one that
+    it was made with, those before of what the piece left. So both count, and the action space.
 
     Example:
         >>> import gymnasium as gym

@@ -8,6 +8,7 @@ from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from .add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
+    from .add_other_agents_from_episodes_to_batch import AddOtherAgentsFromEpisodesToBatch
     from .add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
     from .add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
     from .agent_to_module_mapping import AgentToModuleMapping
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
     from .flatten_observations import FlattenObservations
     from .frame_stacking import FrameStacking
     from .numpy_to_tensor import NumpyToTensor
+    from .stack_agents import StackAgents
     from .tensor_to_numpy import TensorToNumpy
 
 
 __all__ = [
     "AddObservationsFromEpisodesToBatch",
+    "AddOtherAgentsFromEpisodesToBatch",
     "AddStatesFromEpisodesToBatch",
     "AddTimeDimToBatchAndZeroPad",
     "AgentToModuleMapping",
@@ -27,6 +30,7 @@ __all__ = [
     "FlattenObservations",
     "FrameStacking",
     "NumpyToTensor",
+    "StackAgents",
     "TensorToNumpy",
 ]
 
@@ -34,6 +38,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "AddObservationsFromEpisodesToBatch": ".add_observations_from_episodes_to_batch",
+        "AddOtherAgentsFromEpisodesToBatch": ".add_other_agents_from_episodes_to_batch",
         "AddStatesFromEpisodesToBatch": ".add_states_from_episodes_to_batch",
         "AddTimeDimToBatchAndZeroPad": ".add_time_dim_to_batch_and_zero_pad",
         "AgentToModuleMapping": ".agent_to_module_mapping",
@@ -41,6 +46,7 @@ __getattr__, __dir__ = lazy_exports(
         "FlattenObservations": ".flatten_observations",
         "FrameStacking": ".frame_stacking",
         "NumpyToTensor": ".numpy_to_tensor",
+        "StackAgents": ".stack_agents",
         "TensorToNumpy": ".tensor_to_numpy",
     },
 )

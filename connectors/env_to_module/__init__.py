@@ -15,11 +15,14 @@ if TYPE_CHECKING:
         BatchIndividualItems,
         NumpyToTensor,
     )
+    from .agent_indicator import AgentIndicator
     from .env_to_module_pipeline import EnvToModulePipeline
     from .flatten_observations import FlattenObservations
     from .frame_stacking import FrameStackingEnvToModule
     from .mean_std_filter import MeanStdFilter
     from .observation_preprocessor import ObservationPreprocessor, SingleAgentObservationPreprocessor
+    from .pad_actions import PadActions
+    from .pad_observations import PadObservations
     from .prev_actions_prev_rewards import PrevActionsPrevRewards
     from .write_observations_to_episodes import WriteObservationsToEpisodes
 
@@ -39,6 +42,9 @@ __all__ = [
     "PrevActionsPrevRewards",
     "SingleAgentObservationPreprocessor",
     "WriteObservationsToEpisodes",
+    "AgentIndicator",
+    "PadActions",
+    "PadObservations",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -47,6 +53,7 @@ __getattr__, __dir__ = lazy_exports(
         "AddObservationsFromEpisodesToBatch": "..common",
         "AddStatesFromEpisodesToBatch": "..common",
         "AddTimeDimToBatchAndZeroPad": "..common",
+        "AgentIndicator": ".agent_indicator",
         "AgentToModuleMapping": "..common",
         "BatchIndividualItems": "..common",
         "EnvToModulePipeline": ".env_to_module_pipeline",
@@ -55,6 +62,8 @@ __getattr__, __dir__ = lazy_exports(
         "MeanStdFilter": ".mean_std_filter",
         "NumpyToTensor": "..common",
         "ObservationPreprocessor": ".observation_preprocessor",
+        "PadActions": ".pad_actions",
+        "PadObservations": ".pad_observations",
         "PrevActionsPrevRewards": ".prev_actions_prev_rewards",
         "SingleAgentObservationPreprocessor": ".observation_preprocessor",
         "WriteObservationsToEpisodes": ".write_observations_to_episodes",

@@ -17,6 +17,7 @@ from epibatch.core.padding import padded_layout
 from ..acting_module import is_multi
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
+from ..stacked_rows import StackedRows, stacked_rows_of
 
 __all__ = ["GeneralAdvantageEstimation"]
 
@@ -123,7 +124,10 @@ def _check_discounts(values: Mapping[str, Any], where: str) -> None:
 
 
 def _real_rows(batch: dict[str, Any], call: Call, shape: Any) -> Any:
-    """Flat positions of the chunks' rows in a zero-padded batch; None if nothing is padded."""
+    """Flat positions of the chunks' rows in a zero-padded batch, or one of stacked agents; None if it is neither."""
+    stacked = call.shared_data.get(stacked_rows_of(call.module_id))
+    if isinstance(stacked, StackedRows):
+        return stacked.cells
     if Columns.SEQ_LENS not in batch or len(shape) < 2:
         return None
     return padded_layout(call.counts, shape[1]).destination

@@ -8,6 +8,7 @@ from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from ..common import TensorToNumpy
+    from .cut_padded_actions import CutPaddedActions
     from .get_actions import GetActions
     from .listify_data_for_vector_env import ListifyDataForVectorEnv
     from .module_to_agent_unmapping import ModuleToAgentUnmapping
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from .normalize_and_clip_actions import NormalizeAndClipActions
     from .remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
     from .unbatch_to_individual_items import UnBatchToIndividualItems
+    from .unstack_agents import UnstackAgents
 
 
 __all__ = [
@@ -26,11 +28,14 @@ __all__ = [
     "NormalizeAndClipActions",
     "RemoveSingleTsTimeRankFromBatch",
     "UnBatchToIndividualItems",
+    "UnstackAgents",
+    "CutPaddedActions",
 ]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "CutPaddedActions": ".cut_padded_actions",
         "GetActions": ".get_actions",
         "ListifyDataForVectorEnv": ".listify_data_for_vector_env",
         "ModuleToAgentUnmapping": ".module_to_agent_unmapping",
@@ -39,5 +44,6 @@ __getattr__, __dir__ = lazy_exports(
         "RemoveSingleTsTimeRankFromBatch": ".remove_single_ts_time_rank_from_batch",
         "TensorToNumpy": "..common",
         "UnBatchToIndividualItems": ".unbatch_to_individual_items",
+        "UnstackAgents": ".unstack_agents",
     },
 )

@@ -20,7 +20,16 @@ ELSEWHERE = {  # held beside RLlib's item by item, or probe by probe, not by a p
     "SingleAgentObservationPreprocessor",
     "WriteObservationsToEpisodes",
 }
-WITHOUT_COUNTERPART = {"PrevActionsPrevRewardsLearner"}
+WITHOUT_COUNTERPART = {
+    "AddOtherAgentsFromEpisodesToBatch",
+    "AgentIndicator",
+    "CutPaddedActions",
+    "PadActions",
+    "PadObservations",
+    "PrevActionsPrevRewardsLearner",
+    "StackAgents",
+    "UnstackAgents",
+}
 
 
 def theirs() -> set[str]:

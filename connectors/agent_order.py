@@ -1,0 +1,102 @@
+"""The fixed order of agents that pieces about several of them go by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.errors import BatchLayoutError, ConfigError, SpaceError, UnknownNameError, explain, nearest
+
+if TYPE_CHECKING:
+    from .call import Call
+    from .connector_v2 import ConnectorV2
+
+__all__ = ["agents_of", "check_agent_ids", "check_several", "places_of"]
+
+
+def check_agent_ids(piece: ConnectorV2, agent_ids: Sequence[Any] | None) -> list[Any] | None:
+    """The agents that a piece was given, as a list.
+
+    Raises:
+        ConfigError: no list of agents that differ.
+    """
+    if agent_ids is None:
+        return None
+    if isinstance(agent_ids, (list, tuple)) and agent_ids and len(dict.fromkeys(agent_ids)) == len(agent_ids):
+        return list(agent_ids)
+    raise ConfigError(
+        explain(
+            f"{type(piece).__name__}.agent_ids",
+            expected="a list of agents, each once",
+            found=repr(agent_ids),
+            do="name all agents that can be there, in the order that is to be kept",
+        )
+    )
+
+
+def agents_of(piece: Any, agent_ids: list[Any] | None) -> list[Any]:
+    """All agents that can be there, in their order.
+
+    Args:
+        piece: Whose spaces are Dicts by agent; or an agent's copy of such a piece.
+        agent_ids: What the piece was told; default: the entries of its observation space.
+
+    Raises:
+        SpaceError: neither says which agents there are.
+    """
+    if agent_ids is not None:
+        return agent_ids
+    space = (piece.whole or piece).input_observation_space
+    if isinstance(space, gym.spaces.Dict):
+        return list(space.spaces)
+    raise SpaceError(
+        explain(
+            type(piece).__name__,
+            expected="the agents that can be there",
+            found=f"observation space {space}, which is not by agent",
+            do="pass agent_ids=[...], or give the pipeline a Dict of all agents' observation spaces",
+        )
+    )
+
+
+def places_of(piece: Any, agents: Sequence[Any], found: Sequence[Any]) -> npt.NDArray[np.int64]:
+    """The place of each agent among all.
+
+    Raises:
+        UnknownNameError: an agent that is not among them.
+    """
+    places = {agent: i for i, agent in enumerate(agents)}
+    try:
+        return np.array([places[agent] for agent in found], np.int64)
+    except KeyError as error:
+        stranger = error.args[0]
+        raise UnknownNameError(
+            explain(
+                type(piece).__name__,
+                expected=f"the agents {', '.join(map(repr, agents))}",
+                found=repr(stranger),
+                do="name it in agent_ids, or in the environment's possible agents; "
+                + nearest(str(stranger), list(map(str, agents))),
+            )
+        ) from None
+
+
+def check_several(piece: Any, call: Call) -> None:
+    """Refuse episodes of one agent each.
+
+    Raises:
+        BatchLayoutError: they are.
+    """
+    if call.module_id is None:
+        raise BatchLayoutError(
+            explain(
+                type(piece).__name__,
+                expected="multi-agent episodes",
+                found=f"{len(call.episodes)} episodes of one agent each",
+                do="leave this piece out: there are no other agents",
+            )
+        )

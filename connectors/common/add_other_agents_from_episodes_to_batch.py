@@ -1,0 +1,124 @@
+"""Adds what the other agents saw at the same env step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ConfigError, explain
+from epibatch.core.structs import map_struct
+
+from ..agent_order import agents_of, check_agent_ids, check_several, places_of
+from ..agent_table import AgentTable
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+
+if TYPE_CHECKING:
+    from ..agent_batch import AgentBatch
+    from ..agent_call import AgentCall
+
+__all__ = ["AddOtherAgentsFromEpisodesToBatch"]
+
+
+class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
+    """Adds `other_obs`: for each row of an agent's the other agents' observations at its env step.
+
+    It is what a centralised critic sees beside `obs` (Lowe et al. 2017, "Multi-agent actor-critic for mixed
+    cooperative-competitive environments"; Yu et al. 2022, MAPPO). With A possible agents `other_obs` is [rows, A - 1,
+    ...], the others in their fixed order, and `other_obs_mask` [rows, A - 1] says which of them observed at that very
+    env step. Agents that did not (they have ended, come later, or it is not their turn) are zeros. Bootstrap rows
+    have those at the env step of the agent's last observation. With `actions`, in training, `other_actions` and
+    `other_actions_mask` are added in the same way: what the others did on those observations, as far as they did it
+    before the chunk's end.
+
+    Observations are those of the episodes: pieces that rewrite them stand in front when acting, and what a piece puts
+    into the column `obs` only is not seen. So the columns are the same in acting and in training, and wherever
+    episodes are cut: a chunk holds all that is needed (a step that was under way at the cut included), and no
+    lookback is asked for.
+
+    Args:
+        input_observation_space: Dict of the agents' observation spaces, all of one shape (see `PadObservations`).
+        input_action_space: Dict of the agents' action spaces.
+        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
+        agent_ids: All agents that can be there, in the order that is kept; default: those of the observation spaces.
+        actions: Whether to add the others' actions; for training.
+        as_learner_connector: Whether the batch is for training.
+
+    Raises:
+        ConfigError: `agent_ids` is no list of agents that differ, or `actions` for acting.
+        SpaceError: nothing says which agents there are.
+        UnknownNameError: an agent that is not among them.
+        ColumnError: agents' observations (or actions) differ in shape or nesting, or are no numbers.
+        BatchLayoutError: episodes of one agent each.
+
+    Example:
+        >>> from epibatch.episodes import MultiAgentEpisode
+        >>> episode = MultiAgentEpisode(id_="e")
+        >>> episode.add_env_reset(observations={"a": [1.0], "b": [2.0]})
+        >>> episode.add_env_step({"a": [3.0]}, {"a": 0, "b": 0}, {"a": 0.0})
+        >>> episode.add_env_step({"a": [5.0], "b": [6.0]}, {"a": 0}, {"a": 0.0, "b": 0.0})
+        >>> piece = AddOtherAgentsFromEpisodesToBatch(agent_ids=["a", "b"], as_learner_connector=True)
+        >>> batch = piece(batch={}, episodes=[episode])
+        >>> key = ("e", "a", "default_policy")
+        >>> batch["other_obs"][key][0].tolist(), batch["other_obs_mask"][key][0].tolist()
+        ([[[2.0]], [[0.0]]], [[True], [False]])
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = ("other_obs", "other_obs_mask", "other_actions", "other_actions_mask")
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        multi_agent: bool = False,
+        agent_ids: Sequence[Any] | None = None,
+        actions: bool = False,
+        as_learner_connector: bool = False,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        self._agent_ids = check_agent_ids(self, agent_ids)
+        if actions and not as_learner_connector:
+            raise ConfigError(
+                explain(
+                    "AddOtherAgentsFromEpisodesToBatch.actions",
+                    expected="the learner's side",
+                    found="a piece for acting, when nobody has acted yet",
+                    do="leave actions=True out in the env-to-module pipeline",
+                )
+            )
+        self._names = (Columns.OBS, Columns.ACTIONS) if actions else (Columns.OBS,)
+        self._as_learner_connector = as_learner_connector
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Refuse episodes of one agent."""
+        check_several(self, call)
+        return batch
+
+    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+        """Add the columns to every module's batch."""
+        if not call.groups:
+            return batch
+        agents = agents_of(self, self._agent_ids)
+        table = AgentTable(call, agents, self, newest=not self._as_learner_connector)
+        others = np.array([[j for j in range(len(agents)) if j != i] for i in range(len(agents))], np.int64)
+        for name in self._names:
+            rows, data = (table.rows, table.observations()) if name == Columns.OBS else table.actions()
+            for group, own in call.groups.items():
+                places = places_of(self, agents, [episode.agent_id for episode in own.episodes])
+                counts = own.counts if self._as_learner_connector else None
+                each = places if counts is None else np.repeat(places, counts)
+                found = rows[table.env_rows(own)[:, None], others[each]]
+                seen = map_struct(lambda leaf, found=found: leaf[found], data)
+                columns = batch.groups.setdefault(group, {})
+                columns[f"other_{name}"] = EpisodeColumn(seen, counts)
+                columns[f"other_{name}_mask"] = EpisodeColumn(found >= 0, counts)
+        return batch

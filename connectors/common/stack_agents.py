@@ -1,0 +1,167 @@
+"""Gives a module all agents of an env step in one row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, explain
+from epibatch.core.structs import flatten, flatten_like
+
+from ..agent_order import check_agent_ids, check_several, places_of
+from ..agent_table import AgentTable
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..stacked_rows import StackedRows, stacked_rows_of
+
+if TYPE_CHECKING:
+    from ..agent_batch import AgentBatch
+    from ..agent_call import AgentCall
+
+__all__ = ["StackAgents"]
+
+
+class StackAgents(ColumnarPiece):
+    """Makes one row of all agents' rows at an env step: columns become `[B, A, ...]`, with A agents in a fixed order.
+
+    It stands behind BatchIndividualItems, in the env-to-module pipeline and in the learner's, and `UnstackAgents` at
+    the start of the module-to-env pipeline gives each agent its part of the outputs, which the module returns as `[B,
+    A, ...]`. A row is an env step at which an agent of the module has a row, episode by episode. `agent_mask` [B, A]
+    says which agents observed there; the others are zeros in every column. Joint observations are whole in both
+    pipelines: agents that observed without having a row of their own are in them too, as the episodes have them. They
+    have ended, or another module decides for them, or their step ends in another chunk; where their rows would be
+    other columns have zeros. In training `loss_mask` [B, A] is False for all but rows of agents that carry loss.
+
+    GeneralAdvantageEstimation behind it takes values [B, A] and goes by agent. Recurrent modules have sequences of each
+    agent's own steps, which no env step is common to; they cannot be stacked.
+
+    Args:
+        input_observation_space: Dict of the modules' observation spaces.
+        input_action_space: Dict of the modules' action spaces.
+        agent_ids: The agents that are in a row, in their order; among them all of the module.
+        module_ids: The modules whose batches are stacked; default: all.
+        as_learner_connector: Whether the batch is for training.
+
+    Raises:
+        ConfigError: no `agent_ids`, or no list of agents that differ.
+        UnknownNameError: an agent of the module that is not among them.
+        BatchLayoutError: a recurrent module, an episode that is in the call twice, or episodes of one agent each.
+        ColumnError: an agent without a row whose observation differs in shape from the rows' (a piece that changes
+            observations in the batch only, such as FrameStacking).
+
+    Example:
+        >>> from epibatch.connectors.common import (
+        ...     AddObservationsFromEpisodesToBatch, AgentToModuleMapping, BatchIndividualItems)
+        >>> from epibatch.connectors.env_to_module import EnvToModulePipeline
+        >>> from epibatch.episodes import MultiAgentEpisode
+        >>> episode = MultiAgentEpisode()
+        >>> episode.add_env_reset(observations={"c": [3.0], "a": [1.0]})
+        >>> pieces = [AddObservationsFromEpisodesToBatch(), AgentToModuleMapping(), BatchIndividualItems()]
+        >>> pipeline = EnvToModulePipeline(connectors=[*pieces, StackAgents(agent_ids=["a", "b", "c"])])
+        >>> batch = pipeline(episodes=[episode])["default_policy"]
+        >>> batch["obs"].tolist(), batch["agent_mask"].tolist()
+        ([[[1.0], [0.0], [3.0]]], [[True, False, True]])
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("arrays",)
+    reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
+    writes: ClassVar[tuple[str, ...]] = ("agent_mask",)
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        agent_ids: Sequence[Any] | None = None,
+        module_ids: Sequence[Any] | None = None,
+        as_learner_connector: bool = False,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        if agent_ids is None:
+            raise ConfigError(
+                explain(
+                    "StackAgents.agent_ids",
+                    expected="the agents that are in a row",
+                    found="none",
+                    do="name them in the order in which the module is to see them",
+                )
+            )
+        self._agent_ids = check_agent_ids(self, agent_ids) or []
+        self._module_ids = None if module_ids is None else list(module_ids)
+        self._as_learner_connector = as_learner_connector
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Refuse episodes of one agent."""
+        check_several(self, call)
+        return batch
+
+    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+        """Stack the batches."""
+        wanted = [name for name in call.groups if self._module_ids is None or name in self._module_ids]
+        if not wanted:
+            return batch
+        table = AgentTable(call, self._agent_ids, self, newest=not self._as_learner_connector, only=True)
+        for module_id in wanted:
+            own = call.groups[module_id]
+            if own.stateful:
+                raise BatchLayoutError(
+                    explain(
+                        f"StackAgents, module {module_id!r}",
+                        expected="a module without state, whose rows are env steps",
+                        found="a recurrent one, whose rows are sequences of an agent's own steps",
+                        do="leave it out of module_ids, or show it the others with AddOtherAgentsFromEpisodesToBatch",
+                    )
+                )
+            batch.groups[module_id] = self._stacked(batch.groups[module_id], own, table)
+        return batch
+
+    def _stacked(self, columns: dict[str, Any], own: Call, table: AgentTable) -> dict[str, Any]:
+        places = places_of(self, self._agent_ids, [episode.agent_id for episode in own.episodes])
+        each = np.repeat(places, own.counts) if self._as_learner_connector else places
+        env_rows, there = table.env_rows(own), np.zeros(len(table.rows), np.bool_)
+        there[env_rows] = True
+        steps, at = np.flatnonzero(there), (np.cumsum(there) - 1)[env_rows]
+        stacked = StackedRows(at * len(self._agent_ids) + each, (len(steps), len(self._agent_ids)))
+        own.shared_data[stacked_rows_of(own.module_id)] = stacked
+        numbers = table.rows[steps]
+        out = {name: stacked.stack(name, column) for name, column in columns.items()}
+        rest = numbers.reshape(-1) >= 0
+        rest[stacked.cells] = False
+        if int((numbers >= 0).sum()) - int(rest.sum()) != len(each):
+            raise BatchLayoutError(
+                explain(
+                    f"StackAgents, module {own.module_id!r}",
+                    expected="each episode once",
+                    found="one that is in the call twice, so that two rows have one place",
+                    do="leave one of them out",
+                )
+            )
+        cells = np.flatnonzero(rest)
+        if len(cells):
+            self._fill(out[Columns.OBS], table.observations(numbers.reshape(-1)[cells]), cells, own)
+        out["agent_mask"] = numbers >= 0
+        if self._as_learner_connector and Columns.LOSS_MASK not in out:
+            out[Columns.LOSS_MASK] = stacked.stack(Columns.LOSS_MASK, np.ones(len(each), np.bool_))
+        return out
+
+    def _fill(self, obs: Any, rows: Any, cells: npt.NDArray[np.int64], own: Call) -> None:
+        """Write observations of agents without rows of their own."""
+        leaves, form = flatten(obs)
+        parts = flatten_like(form, rows)
+        for leaf, part in zip(leaves, parts):
+            if leaf.shape[2:] != part.shape[1:]:
+                raise ColumnError(
+                    explain(
+                        f"StackAgents, column 'obs' of module {own.module_id!r}",
+                        expected=f"observations as the episodes have them, of shape {part.shape[1:]}",
+                        found=f"{leaf.shape[2:]}; an agent that observed without a row of its own cannot be filled in",
+                        do="change observations in the episodes, by pieces in the env-to-module pipeline",
+                    )
+                )
+            leaf.reshape(-1, *leaf.shape[2:])[cells] = part

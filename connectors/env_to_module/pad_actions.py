@@ -1,0 +1,181 @@
+"""Lets agents of different action spaces share a module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import SpaceError, explain
+
+from ..agent_order import check_agent_ids, check_several, places_of
+from ..call import Call
+from ..observation_rewriter import ObservationRewriter
+from ..padded_spaces import common_space
+
+if TYPE_CHECKING:
+    from ..agent_batch import AgentBatch
+    from ..agent_call import AgentCall
+
+__all__ = ["PadActions"]
+
+_MASK, _OBSERVATIONS = "action_mask", "observations"
+
+
+class PadActions(ObservationRewriter):
+    """Gives agents whose action spaces differ one common space, and shows each which of its actions are real.
+
+    The common space is what modules are built for. Of Discrete spaces it is the smallest one that has all their
+    values; an observation becomes `{"action_mask": ..., "observations": observation}` then, with a 1 for each value
+    that is the agent's own. If it is a Dict with an `action_mask` already, that one is lengthened with zeros instead.
+    The module has to heed the mask, by setting the logits of masked actions very low. Boxes are padded to the largest
+    length of each axis, and observations stay: entries that an agent does not have are ignored. Where all spaces are
+    equal nothing is done.
+
+    `CutPaddedActions` in the module-to-env pipeline is the way back; it refuses masked actions. After
+    pad_action_space_v0 of SuperSuit (Terry et al. 2020, "Multi-agent deep reinforcement learning with parameter
+    sharing"), which makes them 0.
+
+    Args:
+        input_observation_space: Dict of the agents' observation spaces.
+        input_action_space: Dict of the agents' action spaces: Discrete ones, or Boxes.
+        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
+        agent_ids: The agents that are to have one space; others are left alone. Default: all.
+
+    Raises:
+        ConfigError: `agent_ids` is no list of agents that differ.
+        SpaceError: no Dict of action spaces, or spaces that are neither all Discrete nor all Boxes of one number of
+            axes.
+        UnknownNameError: `agent_ids` names one without an action space.
+        BatchLayoutError: episodes of one agent each.
+
+    Example:
+        >>> from epibatch.episodes import MultiAgentEpisode
+        >>> actions = gym.spaces.Dict(a=gym.spaces.Discrete(2), b=gym.spaces.Discrete(3))
+        >>> episode = MultiAgentEpisode(action_space=actions)
+        >>> episode.add_env_reset(observations={"a": 5, "b": 6})
+        >>> piece = PadActions(None, actions, multi_agent=True)
+        >>> batch = piece(batch={}, episodes=[episode])
+        >>> episode.get_observations(-1)["a"]
+        {'action_mask': array([1, 1, 0], dtype=int8), 'observations': np.int64(5)}
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        multi_agent: bool = False,
+        agent_ids: Sequence[Any] | None = None,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        self._agent_ids = check_agent_ids(self, agent_ids)
+        self._known: _Common | None = None
+
+    # -- spaces --------------------------------------------------------------------------------
+
+    def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The common space of all agents that are padded."""
+        common = self._common()
+        return input_action_space if common is None else common.space
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """A Dict with the mask, if actions are masked."""
+        common, space = self._common(), input_observation_space
+        if common is None or not common.masked:
+            return space
+        mask = gym.spaces.MultiBinary(int(common.space.n))
+        if isinstance(space, gym.spaces.Dict) and _MASK in space.spaces:
+            return gym.spaces.Dict({**space.spaces, _MASK: mask})
+        return gym.spaces.Dict({_MASK: mask, _OBSERVATIONS: space})
+
+    def _common(self) -> _Common | None:
+        """What the agents' spaces become; None for an agent that is left alone."""
+        if self.part_of is None or (self._agent_ids is not None and self.part_of not in self._agent_ids):
+            return None
+        whole = self.whole
+        if whole._known is None or whole._known.of is not whole.input_action_space:
+            whole._known = whole._made()
+        known: _Common = whole._known
+        return known
+
+    def _made(self) -> _Common:
+        spaces = self.input_action_space
+        if not isinstance(spaces, gym.spaces.Dict):
+            raise SpaceError(
+                explain(
+                    "PadActions",
+                    expected="a Dict of the agents' action spaces",
+                    found=str(spaces),
+                    do="pass it to the pipeline, or to the piece with multi_agent=True",
+                )
+            )
+        agents = list(spaces.spaces) if self._agent_ids is None else self._agent_ids
+        places_of(self, list(spaces.spaces), agents)
+        meant = [spaces.spaces[agent] for agent in agents]
+        common = common_space(meant, "PadActions, action spaces")
+        differ = any(one != meant[0] for one in meant)
+        if differ and not isinstance(common, (gym.spaces.Discrete, gym.spaces.Box)):
+            raise SpaceError(
+                explain(
+                    "PadActions, action spaces",
+                    expected="Discrete spaces, or Boxes",
+                    found=str(next(one for one in meant if one != meant[0])),
+                    do="pass agent_ids= for the agents that have such spaces; give the others a module of their own",
+                )
+            )
+        return _Common(spaces, common, differ and isinstance(common, gym.spaces.Discrete))
+
+    # -- observations --------------------------------------------------------------------------
+
+    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+        """Rewrite the newest observations of the agents, agent by agent if only some are meant."""
+        for columns in batch.groups.values():
+            self._refuse_taken(columns)
+        return self.run_agents(batch, call)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Rewrite the newest observations, if actions are masked."""
+        check_several(self, call)
+        common = self._common()
+        return batch if common is None or not common.masked else super().run(batch, call)
+
+    def rewrite(self, observations: Any, call: Call) -> Any:
+        """Put the masks beside the observations, or lengthen those that are there."""
+        common: Any = self.action_space
+        own: Any = self.input_action_space
+        first, rows = int(own.start - common.start), len(call.episodes)
+        real = slice(first, first + int(own.n))
+        given = observations.get(_MASK) if isinstance(observations, dict) else None
+        if given is None:
+            mask = np.zeros((rows, int(common.n)), np.int8)
+            mask[:, real] = 1
+            return {_MASK: mask, _OBSERVATIONS: observations}
+        if given.shape[1:] != (int(own.n),):
+            raise SpaceError(
+                explain(
+                    f"PadActions, {_MASK!r} of agent {self.part_of!r}",
+                    expected=f"one entry for each value of {own}",
+                    found=f"shape {given.shape[1:]}",
+                    do="let the environment give a mask of that length",
+                )
+            )
+        mask = np.zeros((rows, int(common.n)), given.dtype)
+        mask[:, real] = given
+        return {**observations, _MASK: mask}
+
+
+class _Common(NamedTuple):
+    """What agents' action spaces become.
+
+    Args:
+        of: The Dict of the agents' spaces.
+        space: The common one.
+        masked: Whether an agent's observations have to say which values are its own.
+    """
+
+    of: Any
+    space: Any
+    masked: bool

@@ -1,0 +1,104 @@
+"""Brings agents' observations to one space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from epibatch.core.errors import SpaceError, explain
+
+from ..agent_order import check_agent_ids, check_several, places_of
+from ..call import Call
+from ..observation_rewriter import ObservationRewriter
+from ..padded_spaces import common_space, padding
+
+if TYPE_CHECKING:
+    from ..agent_batch import AgentBatch
+    from ..agent_call import AgentCall
+
+__all__ = ["PadObservations"]
+
+
+class PadObservations(ObservationRewriter):
+    """Pads observations of agents whose spaces differ to one common space, so that they can share a module.
+
+    Boxes get zeros behind the end of each axis, up to the longest agent's; MultiBinary vectors too. Of Discrete
+    observations the values stay, and the space becomes the smallest one that has all of them. Dicts with the same
+    keys and Tuples go part by part, parts that are equal stay. What comes out is written back into the episodes, so
+    that the learner sees it. After pad_observations_v0 of SuperSuit (Terry et al. 2020, "Multi-agent deep
+    reinforcement learning with parameter sharing").
+
+    Args:
+        input_observation_space: Dict of the agents' observation spaces.
+        input_action_space: Dict of the agents' action spaces.
+        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
+        agent_ids: The agents that are to have one space; others are left alone. Default: all.
+
+    Raises:
+        ConfigError: `agent_ids` is no list of agents that differ.
+        UnknownNameError: `agent_ids` names one without an observation space.
+        SpaceError: spaces that have no common one, such as Boxes with one axis and with two; or observations that do
+            not
+            match their space.
+        BatchLayoutError: episodes of one agent each.
+
+    Example:
+        >>> from epibatch.episodes import MultiAgentEpisode
+        >>> spaces = gym.spaces.Dict(a=gym.spaces.Box(0, 1, (1,)), b=gym.spaces.Box(0, 9, (3,)))
+        >>> episode = MultiAgentEpisode(observation_space=spaces)
+        >>> episode.add_env_reset(observations={"a": [0.5], "b": [7.0, 8.0, 9.0]})
+        >>> piece = PadObservations(spaces, multi_agent=True)
+        >>> batch = piece(batch={}, episodes=[episode])
+        >>> episode.get_observations(-1)["a"].tolist(), piece.observation_space["a"].shape
+        ([0.5, 0.0, 0.0], (3,))
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        multi_agent: bool = False,
+        agent_ids: Sequence[Any] | None = None,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        self._agent_ids = check_agent_ids(self, agent_ids)
+        self._padding: tuple[Any, Callable[[Any], Any]] | None = None
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The common space of all agents that are padded."""
+        if self.part_of is None or (self._agent_ids is not None and self.part_of not in self._agent_ids):
+            return input_observation_space
+        spaces = self.whole.input_observation_space
+        if not isinstance(spaces, gym.spaces.Dict):  # one space of all agents
+            return input_observation_space
+        agents = list(spaces.spaces) if self._agent_ids is None else self._agent_ids
+        places_of(self, list(spaces.spaces), agents)
+        return common_space([spaces.spaces[agent] for agent in agents], "PadObservations, observation spaces")
+
+    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+        """Rewrite the newest observations of the agents, agent by agent if only some are meant."""
+        if self._agent_ids is None:
+            return super().run_modules(batch, call)
+        for columns in batch.groups.values():
+            self._refuse_taken(columns)
+        return self.run_agents(batch, call)
+
+    def rewrite(self, observations: Any, call: Call) -> Any:
+        """Pad rows of observations."""
+        check_several(self, call)
+        own, common = self.input_observation_space, self.observation_space
+        if own is None or common is None:
+            raise SpaceError(
+                explain(
+                    "PadObservations",
+                    expected="a Dict of the agents' observation spaces",
+                    found="none",
+                    do="pass it to the pipeline, or to the piece with multi_agent=True",
+                )
+            )
+        if self._padding is None or self._padding[0] is not common:
+            self._padding = common, padding(own, common, f"PadObservations, agent {self.part_of!r}")
+        return self._padding[1](observations)

@@ -1,0 +1,167 @@
+"""Gives agents that share a padded action space actions of their own."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.action_scaling import EnvActions
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, SpaceError, explain
+from epibatch.core.structs import map_struct
+
+from ..agent_order import check_several
+from ..agent_parts import entry_of
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+
+__all__ = ["CutPaddedActions"]
+
+
+class CutPaddedActions(ColumnarPiece):
+    """Adds `actions_for_env`, cut to each agent's own space; the module's padded actions stay in `actions`.
+
+    It is the way back of `PadActions`. Of Box actions the entries that the agent has are kept. A Discrete action that
+    is not one of the agent's own is an error, and is never made another one: the module did not heed the mask. What
+    remains is stretched and clipped as by `NormalizeAndClipActions`, which leaves these actions alone; so give this
+    piece the same two settings if they are not the default ones.
+
+    Args:
+        input_observation_space: Dict of the agents' observation spaces.
+        input_action_space: Dict of the agents' own action spaces.
+        normalize_actions: Whether to stretch float actions from [-1, 1] to the bounds; goes before clipping.
+        clip_actions: Whether to clip.
+
+    Raises:
+        ColumnError: a Discrete action that the agent does not have, or Box actions that are shorter than the agent's.
+        SpaceError: no Dict of action spaces, or one without an entry for an agent.
+        BatchLayoutError: episodes of one agent each.
+
+    Example:
+        >>> from epibatch.episodes import MultiAgentEpisode
+        >>> from epibatch.connectors.module_to_env import (
+        ...     ModuleToAgentUnmapping, ModuleToEnvPipeline, TensorToNumpy, UnBatchToIndividualItems)
+        >>> spaces = gym.spaces.Dict(a=gym.spaces.Discrete(2), b=gym.spaces.Discrete(3))
+        >>> episode = MultiAgentEpisode(id_="e")
+        >>> episode.add_env_reset(observations={"a": 5, "b": 6})
+        >>> pieces = [TensorToNumpy(), UnBatchToIndividualItems(), ModuleToAgentUnmapping(), CutPaddedActions()]
+        >>> pipeline = ModuleToEnvPipeline(None, spaces, connectors=pieces)
+        >>> out = pipeline(batch={"default_policy": {"actions": np.array([1, 2])}}, episodes=[episode])
+        >>> out["actions_for_env"]["e", "b", "default_policy"]
+        [np.int64(2)]
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = (Columns.ACTIONS,)
+    writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS_FOR_ENV,)
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        normalize_actions: bool = True,
+        clip_actions: bool = False,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        self.normalize_actions = normalize_actions
+        self.clip_actions = clip_actions
+        self._encoders: list[EnvActions] = []
+        self._by_agent: dict[Any, EnvActions] = {}
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the column."""
+        check_several(self, call)
+        if Columns.ACTIONS_FOR_ENV in batch or not batch or not len(call.episodes):
+            return batch
+        actions = self.need(batch, Columns.ACTIONS, "put GetActions in front")
+        if not isinstance(actions, EpisodeColumn) or actions.holds_objects:
+            raise ColumnError(
+                explain(
+                    f"CutPaddedActions, column {Columns.ACTIONS!r} of module {call.module_id!r}",
+                    expected="padded actions of one shape",
+                    found=f"{type(getattr(actions, 'data', actions)).__name__}",
+                    do="put it behind ModuleToAgentUnmapping, with the module's actions as they are",
+                )
+            )
+        own = [self._of_agent(episode.agent_id) for episode in call.episodes]
+        cut: list[tuple[npt.NDArray[np.int64], Any]] = []
+        for encoder in dict.fromkeys(own):
+            rows = np.flatnonzero([one is encoder for one in own])
+            mine = map_struct(lambda leaf, rows=rows: leaf[rows], actions.data)
+            cut.append((rows, encoder(_cut(mine, encoder.space, rows, call))))
+        batch[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(_together(cut))
+        return batch
+
+    def _of_agent(self, agent_id: Any) -> EnvActions:
+        """What encodes an agent's actions; one for all spaces that are equal."""
+        spaces = self.input_action_space
+        known = self._by_agent.get(agent_id)
+        if known is not None and isinstance(spaces, gym.spaces.Dict) and spaces.spaces.get(agent_id) is known.space:
+            return known
+        if spaces is None:
+            raise SpaceError(
+                explain(
+                    "CutPaddedActions",
+                    expected="a Dict of the agents' own action spaces",
+                    found="none",
+                    do="pass it to the pipeline, or to the piece: CutPaddedActions(None, action_spaces)",
+                )
+            )
+        space = entry_of(self, "action space", spaces, agent_id)
+        encoder = next((one for one in self._encoders if one.space == space), None)
+        if encoder is None:
+            encoder = EnvActions(space, normalize=self.normalize_actions, clip=self.clip_actions)
+            self._encoders.append(encoder)
+        self._by_agent[agent_id] = encoder
+        return encoder
+
+
+def _cut(actions: Any, space: Any, rows: npt.NDArray[np.int64], call: Call) -> Any:
+    """Rows of padded actions as rows of the agents' own space."""
+    if isinstance(space, gym.spaces.Discrete):
+        first = int(space.start)
+        last = first + int(space.n) - 1
+        wrong = np.flatnonzero((actions < first) | (actions > last))
+        if len(wrong):
+            raise ColumnError(
+                explain(
+                    f"CutPaddedActions, {call.describe(int(rows[wrong[0]]))}",
+                    expected=f"an action of {space}: {first} to {last}",
+                    found=f"{actions[wrong[0]]}, which only other agents of module {call.module_id!r} have",
+                    do="heed batch['obs']['action_mask'] of PadActions: set the logits of masked actions very low",
+                )
+            )
+    if not isinstance(space, gym.spaces.Box):
+        return actions
+    shape = actions.shape[1:] if isinstance(actions, np.ndarray) else None
+    if shape is None or len(shape) != len(space.shape) or any(have < need for have, need in zip(shape, space.shape)):
+        raise ColumnError(
+            explain(
+                f"CutPaddedActions, {call.describe(int(rows[0]))}",
+                expected=f"actions of shape {space.shape}, or padded ones",
+                found="nested actions" if shape is None else f"shape {shape}",
+                do="put PadActions into the env-to-module pipeline, whose action space modules are built for",
+            )
+        )
+    return actions[(slice(None), *map(slice, space.shape))]
+
+
+def _together(parts: list[tuple[npt.NDArray[np.int64], Any]]) -> Any:
+    """Rows of several encoders in the order of chunks: arrays if they are alike, else a list of rows."""
+    if len(parts) == 1:
+        return parts[0][1]
+    arrays = [actions for _, actions in parts]
+    order = np.concatenate([rows for rows, _ in parts])
+    if all(isinstance(one, np.ndarray) for one in arrays) and len({(one.shape[1:], one.dtype) for one in arrays}) == 1:
+        return np.concatenate(arrays)[np.argsort(order)]
+    out: list[Any] = [None] * len(order)
+    for rows, actions in parts:
+        for place, row in enumerate(rows.tolist()):
+            out[row] = map_struct(lambda leaf, place=place: leaf[place], actions)
+    return out

@@ -1,0 +1,146 @@
+"""The smallest space that has room for the values of several, and values brought to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.errors import SpaceError, explain
+
+__all__ = ["common_space", "padding"]
+
+
+def common_space(spaces: Sequence[gym.Space[Any]], where: str) -> gym.Space[Any]:
+    """The smallest space that has room for the values of all, entry by entry.
+
+    Boxes with the same number of axes are padded to the largest length of each axis: their bounds take in the zeros of
+    the padding, and types are promoted. Discrete spaces give the Discrete from their smallest value to their largest,
+    MultiBinary vectors the longest one. Dicts with the same keys, and Tuples of the same length, go part by part. Other
+    spaces must be equal.
+
+    Args:
+        spaces: At least one.
+        where: What they are of, for the message.
+
+    Raises:
+        SpaceError: spaces of different kinds, or Boxes whose numbers of axes differ.
+
+    Example:
+        >>> common_space([gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(2, 3, (3,))], "observations")
+        Box([-1. -1.  0.], 3.0, (3,), float32)
+        >>> common_space([gym.spaces.Discrete(3), gym.spaces.Discrete(4, start=2)], "actions")
+        Discrete(6)
+    """
+    first = spaces[0]
+    if all(space == first for space in spaces):
+        return first
+    made = _common(list(spaces), where)
+    if made is not None:
+        return made
+    other = next(space for space in spaces if space != first)
+    raise SpaceError(
+        explain(
+            where,
+            expected="Boxes with one number of axes, or Discrete, MultiBinary, Dict or Tuple spaces of one form",
+            found=f"{first} and {other}",
+            do="bring them to one kind first (FlattenObservations), or pass agent_ids= for those that share a space",
+        )
+    )
+
+
+def _common(spaces: list[Any], where: str) -> gym.Space[Any] | None:
+    """The common space of spaces of one kind; None if they have none."""
+    kinds = {type(space) for space in spaces}
+    if kinds == {gym.spaces.Box} and len({len(space.shape) for space in spaces}) == 1:
+        return _common_box(spaces)
+    if kinds == {gym.spaces.Discrete}:
+        low = min(int(space.start) for space in spaces)
+        return gym.spaces.Discrete(max(int(space.start + space.n) for space in spaces) - low, start=low)
+    if kinds == {gym.spaces.MultiBinary} and all(len(space.shape) == 1 for space in spaces):
+        return gym.spaces.MultiBinary(max(space.shape[0] for space in spaces))
+    if kinds == {gym.spaces.Dict} and len({frozenset(space.spaces) for space in spaces}) == 1:
+        keys = spaces[0].spaces
+        return gym.spaces.Dict(
+            {key: common_space([space[key] for space in spaces], f"{where}[{key!r}]") for key in keys}
+        )
+    if kinds == {gym.spaces.Tuple} and len({len(space) for space in spaces}) == 1:
+        columns = zip(*[space.spaces for space in spaces])
+        return gym.spaces.Tuple([common_space(own, f"{where}[{i}]") for i, own in enumerate(columns)])
+    return None
+
+
+def _common_box(spaces: Sequence[Any]) -> gym.spaces.Box:
+    shape = tuple(max(lengths) for lengths in zip(*[space.shape for space in spaces]))
+    dtype = np.result_type(*[space.dtype for space in spaces])
+    lows = [_padded(space.low[None].astype(dtype), shape)[0] for space in spaces]
+    highs = [_padded(space.high[None].astype(dtype), shape)[0] for space in spaces]
+    return gym.spaces.Box(np.min(lows, axis=0), np.max(highs, axis=0), dtype=dtype.type)
+
+
+def _padded(rows: npt.NDArray[Any], shape: tuple[int, ...], dtype: Any = None) -> npt.NDArray[Any]:
+    """Zeros behind the end of each axis but the first."""
+    out = np.zeros((len(rows), *shape), dtype or rows.dtype)
+    out[tuple(map(slice, rows.shape))] = rows
+    return out
+
+
+def padding(own: gym.Space[Any], common: gym.Space[Any], where: str) -> Callable[[Any], Any]:
+    """What brings rows of one space to the common one.
+
+    Args:
+        own: Their space.
+        common: What `common_space` made of this and others.
+        where: What the rows are, for the message.
+
+    Returns:
+        A function of arrays of shape [N, ...], nested like `own`, that gives arrays nested like `common`; the same ones
+        where nothing changes. It raises SpaceError for rows that do not match their space.
+
+    Example:
+        >>> own = gym.spaces.Box(-1, 1, (2,))
+        >>> pad = padding(own, common_space([own, gym.spaces.Box(-1, 1, (4,))], "rows"), "rows")
+        >>> pad(np.ones((1, 2), np.float32))
+        array([[1., 1., 0., 0.]], dtype=float32)
+    """
+    if own == common:
+        return lambda rows: rows
+    if isinstance(own, gym.spaces.Dict) and isinstance(common, gym.spaces.Dict):
+        return _of_dict({key: padding(own[key], common[key], f"{where}[{key!r}]") for key in own.spaces}, own, where)
+    if isinstance(own, gym.spaces.Tuple) and isinstance(common, gym.spaces.Tuple):
+        parts = [padding(one, other, f"{where}[{i}]") for i, (one, other) in enumerate(zip(own, common))]
+        return _of_tuple(parts, own, where)
+    discrete = isinstance(own, gym.spaces.Discrete)
+
+    def pad(rows: Any) -> Any:
+        if not isinstance(rows, np.ndarray) or rows.shape[1:] != own.shape:
+            raise _unlike(where, own, rows)
+        return rows if discrete else _padded(rows, common.shape or (), np.result_type(rows.dtype, common.dtype))
+
+    return pad
+
+
+def _of_dict(parts: dict[Any, Callable[[Any], Any]], own: gym.Space[Any], where: str) -> Callable[[Any], Any]:
+    def pad(rows: Any) -> Any:
+        if not isinstance(rows, dict) or rows.keys() != parts.keys():
+            raise _unlike(where, own, rows)
+        return {key: parts[key](part) for key, part in rows.items()}
+
+    return pad
+
+
+def _of_tuple(parts: list[Callable[[Any], Any]], own: gym.Space[Any], where: str) -> Callable[[Any], Any]:
+    def pad(rows: Any) -> Any:
+        if not isinstance(rows, tuple) or len(rows) != len(parts):
+            raise _unlike(where, own, rows)
+        return tuple(one(part) for one, part in zip(parts, rows))
+
+    return pad
+
+
+def _unlike(where: str, own: gym.Space[Any], rows: Any) -> SpaceError:
+    found = f"rows of shape {rows.shape[1:]}" if isinstance(rows, np.ndarray) else f"rows in a {type(rows).__name__}"
+    return SpaceError(explain(where, expected=f"values of {own}", found=found, do="return what the agent's space says"))
