@@ -31,10 +31,10 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
     It is what a centralised critic sees beside `obs` (Lowe et al. 2017, "Multi-agent actor-critic for mixed
     cooperative-competitive environments"; Yu et al. 2022, MAPPO). With A possible agents `other_obs` is [rows, A - 1,
     ...], the others in their fixed order, and `other_obs_mask` [rows, A - 1] says which of them observed at that very
-    env step. Agents that did not (they have ended, come later, or it is not their turn) are zeros. Bootstrap rows
-    have those at the env step of the agent's last observation. With `actions`, in training, `other_actions` and
-    `other_actions_mask` are added in the same way: what the others did on those observations, as far as they did it
-    before the chunk's end.
+    env step. Agents that did not (they have ended, come later, or it is not their turn) are zeros; one that ends
+    without a last observation is seen with the one before again. Bootstrap rows have those at the env step of the
+    agent's last observation. With `actions`, in training, `other_actions` and `other_actions_mask` are added in the
+    same way: what the others did on those observations, as far as they did it before the chunk's end.
 
     Observations are those of the episodes: pieces that rewrite them stand in front when acting, and what a piece puts
     into the column `obs` only is not seen. So the columns are the same in acting and in training, and wherever

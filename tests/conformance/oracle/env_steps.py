@@ -16,13 +16,11 @@ class EnvSteps:
         seen: for each env step agent -> observation.
         done: for each env step agent -> the action that followed the observation there.
         taken: (env step, agent) of those -> the env step that the action brought.
-        repeated: (env step, agent) of observations that were given again, as the agent ended without one.
     """
 
     seen: list[dict[str, Any]]
     done: list[dict[str, Any]]
     taken: dict[tuple[int, str], int] = field(default_factory=dict)
-    repeated: set[tuple[int, str]] = field(default_factory=set)
 
 
 def by_env_step(schedule: Schedule) -> EnvSteps:
@@ -44,8 +42,7 @@ def by_env_step(schedule: Schedule) -> EnvSteps:
         flags = {**step["terminateds"], **step["truncateds"]}
         for agent in sorted(alive if "__all__" in flags else alive & flags.keys()):
             if agent in waiting:
-                out.seen[t][agent] = out.seen[newest[agent]][agent]
-                out.repeated.add((t, agent))
+                out.seen[t][agent] = out.seen[newest[agent]][agent]  # it ended without one: the last one again
             alive.discard(agent)
             waiting.discard(agent)
     return out

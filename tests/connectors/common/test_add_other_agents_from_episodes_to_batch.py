@@ -110,9 +110,6 @@ def test_rows_of_train_batches(schedule: Schedule, cuts: set[int], lookback: int
 @random_cases(schedule=schedules(agents=4, length=8), cuts=st.sets(st.integers(1, 7)))
 def test_acting_and_training_see_the_same(schedule: Schedule, cuts: set[int]) -> None:
     """With a piece that rewrites observations in front, and the batch by module behind it."""
-    world = by_env_step(schedule)
-    if world.repeated:  # no observation of the environment's, so no acting pipeline runs for it
-        return
     acting = EnvToModulePipeline(
         gym.spaces.Dict(dict.fromkeys(AGENTS, VECTOR)),
         connectors=[

@@ -17,7 +17,6 @@ from epibatch.core.errors import BatchLayoutError, ConfigError, SpaceError, Unkn
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 from oracle.agents import Schedule, schedules
 from oracle.cases import random_cases
-from oracle.env_steps import by_env_step
 
 SIZES = {"a": 1, "b": 4, "c": 2, "d": 4}
 SPACES = gym.spaces.Dict({agent: Box(-np.inf, np.inf, (size,), np.float32) for agent, size in SIZES.items()})
@@ -47,8 +46,6 @@ def episode_of(spaces: Any, observations: dict[str, Any]) -> MultiAgentEpisode:
 
 @random_cases(schedule=schedules(agents=4, length=8))
 def test_in_every_step_and_in_the_train_batch(schedule: Schedule) -> None:
-    if by_env_step(schedule).repeated:  # the last observation again is padded already
-        return
     acting, seen = pipeline(Plain(), PadObservations(), Plain()), {}
 
     def expected(agent: str, observation: Any) -> list[float]:
