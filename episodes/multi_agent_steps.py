@@ -299,7 +299,12 @@ def _end(episode: MultiAgentEpisode, agent: Any, record: AgentRecord, end: tuple
         last, info = owned(segment.episode.observations.last()), record.info
         if info is None and segment.episode.infos._data[-1] is not EMPTY:
             info = segment.episode.infos.get(-1)
-        _observe(episode, agent, record, last, info)
+        single = segment.episode
+        space, single._given_observation_space = single._given_observation_space, None  # a piece may have rewritten it
+        try:
+            _observe(episode, agent, record, last, info)
+        finally:
+            single._given_observation_space = space
         segment.repeats = True
     record.finish(*end, env_t)
 

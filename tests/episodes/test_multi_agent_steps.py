@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
+from epibatch.core.errors import SpaceError
 from epibatch.episodes import MultiAgentEpisode
 
 
@@ -203,3 +205,17 @@ def test_a_late_model_output_takes_back_what_other_agents_got_in_that_step() -> 
     assert first.equals(before)
     first.add_env_step(**step_of("a", "b"))
     assert first.agent_steps() == 2
+
+
+def test_an_observation_that_a_piece_made_longer_is_repeated_at_a_termination_without_one() -> None:
+    short, long = gym.spaces.Box(-9, 9, (1,), np.float32), gym.spaces.Box(-9, 9, (3,), np.float32)
+    episode = MultiAgentEpisode(observation_space={"a": short, "b": short})
+    episode.add_env_reset(observations={"a": np.float32([1]), "b": np.float32([2])})
+    for agent in "ab":
+        episode.set_observations(new_data={agent: np.float32([1, 2, 3])}, at_indices=-1)
+        episode.agent_episodes[agent].observation_space = long
+    episode.add_env_step({}, {"a": 0, "b": 0}, {"a": 0.5}, terminateds={"a": True})
+    single = episode.agent_episodes["a"]
+    assert single.get_observations().tolist() == [[1, 2, 3]] * 2 and single.is_terminated
+    with pytest.raises(SpaceError, match=r"shape \(2,\)"):
+        episode.add_env_step({"b": np.zeros(2, np.float32)}, {}, {"b": 0.0})
