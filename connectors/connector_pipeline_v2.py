@@ -213,6 +213,13 @@ class ConnectorPipelineV2(ConnectorV2):
         rewritten = [piece.observation_space for piece in self.pieces() if piece.rewrites_observations]
         return rewritten[-1] if rewritten else self.input_observation_space
 
+    @property
+    def episode_action_space(self) -> gym.Space[Any] | None:
+        """Space of the actions as episodes keep them: as modules give them, by agent where there are several."""
+        self._outputs()
+        mapping = next((piece for piece in self.pieces() if piece.maps_agents), None)
+        return self.action_space if mapping is None else mapping.input_action_space
+
     # -- running -------------------------------------------------------------------------------
 
     @property

@@ -87,7 +87,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         pipeline = self._env_to_module
         actions = pipeline.action_space
         modules = {module_id: (own, actions[module_id]) for module_id, own in pipeline.observation_space.items()}
-        return {"__episodes__": (pipeline.episode_observation_space, self.env.single_action_space), **modules}
+        return {"__episodes__": (pipeline.episode_observation_space, pipeline.episode_action_space), **modules}
 
     def _make_stepper(self, seconds: float = 0.0) -> MultiAgentStepper:
         return MultiAgentStepper(self.env, seconds=seconds)
