@@ -179,7 +179,8 @@ class RllibReader(SlowReader):
         if self.arrays and read.fill is not None and any(env_t not in self.rows_at(agent) for env_t in env_ts):
             if "O21" in self.on and len({self._is_array(one) for one in self.slow.lives}) > 1:
                 raise Refused
-            if read.name == "infos" and "filled-infos" in self.on and self._is_array(agent):
+            first = env_ts[0] in self.where(agent)  # it says how the others are to be nested
+            if read.name == "infos" and "filled-infos" in self.on and self._is_array(agent) and first:
                 raise Refused
             if "O21" in self.on and not self._is_array(agent):
                 where, rows = self.where(agent), self.rows(agent)
