@@ -84,6 +84,9 @@ TARGETS = {
     "cleanrl_style": Target("cleanrl_style", "mean return", 450.0),
     "action_mask": Target("action_mask", "mean return, greedy", 2.6),
     "pixel_catch": Target("pixel_catch", "share of balls caught", 0.95),
+    "two_cartpoles": Target("two_cartpoles", "smaller mean return of the two agents", 450.0),
+    "tictactoe_self_play": Target("tictactoe_self_play", "share of games won against random", 0.8),
+    "centralised_critic": Target("centralised_critic", "share of games with a catch", 0.8),
     "blackjack": Target("blackjack", "mean return of 20,000 greedy games", -0.08),
 }
 
