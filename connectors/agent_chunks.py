@@ -129,18 +129,19 @@ def acting_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
     for owner, episode in enumerate(episodes):
         env_t = episode.env_t
         for agent_id, record in episode._agents.items():
-            segments = record.segments
-            if not segments or segments[-1].steps[-1] != env_t or segments[-1].repeats:
+            live = record.live
+            segment = live if live is not None else record.segments[-1] if record.segments else None
+            if segment is None or segment.steps[-1] != env_t or segment.repeats:
                 continue  # without a new observation, or given its last one again at its end
-            part = segments[-1].episode
-            rows = known.get(agent_id)
-            if rows is None or rows.module_id != part.module_id:
-                rows = groups.of(agent_id, part)
-            rows.owners.append(owner)
-            rows.agents.append(agent_id)
-            rows.parts.append(part)
-            rows.places.append(place)
-            rows.acting.append(record.live is not None)
+            part = segment.episode
+            adding = known.get(agent_id)
+            if adding is None or adding.module_id != part.module_id:
+                adding = groups.of(agent_id, part)
+            adding.owner(owner)
+            adding.agent(agent_id)
+            adding.part(part)
+            adding.place(place)
+            adding.acts(live is not None)
             place += 1
     return groups.rows
 
@@ -150,24 +151,37 @@ class _ActingGroups:
 
     Attributes:
         rows: (module id, number of the spaces) -> the group.
-        by_agent: agent -> the group.
+        by_agent: agent -> what adds to the group.
     """
 
     def __init__(self) -> None:
         self.rows: dict[Any, AgentRows] = {}
-        self.by_agent: dict[Any, AgentRows] = {}
+        self.by_agent: dict[Any, _Adding] = {}
+        self._adding: dict[Any, _Adding] = {}
         self._kinds: dict[Any, int] = {}
         self._spaces = SpaceKinds()
 
-    def of(self, agent_id: Any, part: Any) -> AgentRows:
-        """The group of an agent's part, made if it is not there."""
+    def of(self, agent_id: Any, part: Any) -> _Adding:
+        """What adds to the group of an agent's part, which is made if it is not there."""
         if agent_id not in self._kinds:
             self._kinds[agent_id] = self._spaces.of(part)
         group = part.module_id, self._kinds[agent_id]
         if group not in self.rows:
             self.rows[group] = AgentRows(part.module_id)
-        self.by_agent[agent_id] = self.rows[group]
-        return self.rows[group]
+            self._adding[group] = _Adding(self.rows[group])
+        adding = self.by_agent[agent_id] = self._adding[group]
+        return adding
+
+
+class _Adding:
+    """The `append` of each of a group's lists, looked up once and not for every agent in every environment."""
+
+    __slots__ = ("acts", "agent", "module_id", "owner", "part", "place")
+
+    def __init__(self, rows: AgentRows) -> None:
+        self.module_id = rows.module_id
+        self.owner, self.agent, self.part = rows.owners.append, rows.agents.append, rows.parts.append
+        self.place, self.acts = rows.places.append, rows.acting.append
 
 
 class RowsByModule(Mapping[Any, list[tuple[Any, Any]]]):

@@ -147,7 +147,10 @@ def spread(columns: dict[str, Any], to_act: ToAct, num_envs: int, every_agent: d
         outputs: dict[Any, dict[str, Any]] = {agent: dict(every_agent) for agent in stored[i]}
         for name, rows in others:
             for agent, value in rows[i].items():
-                outputs.setdefault(agent, {})[name] = value
+                if agent in outputs:
+                    outputs[agent][name] = value
+                else:
+                    outputs[agent] = {name: value}
         acts.outputs[env] = outputs
     return acts
 

@@ -37,7 +37,7 @@ __all__ = [
 
 Leaf: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
-_FIRST_BYTES, _LEAST_ROWS, _MOST_ROWS = 1024, 16, 64  # small columns of an episode are full at the same step
+_FIRST_BYTES, _LEAST_ROWS, _MOST_ROWS = 4096, 16, 256  # small columns of an episode are full at the same step
 _SMALL_BYTES = 4096
 _OBJECT = np.dtype(object)
 _PYTHON_TYPES = {np.bool_: bool, np.int64: int, np.float64: float, np.complex128: complex}
@@ -69,7 +69,7 @@ def owned(row: Any) -> Any:
 
 
 def empty_leaf(value: Leaf, capacity: int | None = None) -> Leaf:
-    """Room for `capacity` rows that look like `value`; default: a kilobyte, but from 16 to 64 rows."""
+    """Room for `capacity` rows that look like `value`; default: four kilobytes, but from 16 to 256 rows."""
     if capacity is None:
         capacity = min(max(_FIRST_BYTES // max(value.nbytes, 1), _LEAST_ROWS), _MOST_ROWS)
     return np.zeros((capacity, *value.shape), value.dtype)  # unused rows are cast along when a column is promoted

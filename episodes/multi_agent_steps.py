@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["EnvStep", "add_first_observations", "add_step", "end_agents"]
 
 _NO_OUTPUTS: dict[str, Any] = {}
+_NAMES = ("observations", "actions", "rewards", "infos", "terminateds", "truncateds", "outputs")
+_DICTS = {dict}
 _ALL = "__all__"
 _COMMON = "__common__"  # an env's info that belongs to no agent
 
@@ -57,9 +59,12 @@ class EnvStep:
         Raises:
             EpisodeError: one is something else than a dict.
         """
-        for name in ("observations", "actions", "rewards", "infos", "terminateds", "truncateds", "outputs"):
-            found = getattr(self, name)
-            if type(found) is not dict and not isinstance(found, Mapping):
+        taken, flags = (self.observations, self.actions, self.rewards, self.infos), (self.terminateds, self.truncateds)
+        given = (*taken, *flags, self.outputs)
+        if set(map(type, given)) == _DICTS:
+            return
+        for name, found in zip(_NAMES, given):
+            if not isinstance(found, Mapping):
                 raise EpisodeError(
                     explain(
                         f"{where}, {name}",
@@ -124,9 +129,11 @@ def _put_steps(episode: MultiAgentEpisode, step: EnvStep, put: list[AgentSegment
             rest.append(agent)
             continue
         action, reward, single = actions.get(agent), rewards.get(agent), segment.episode
+        if action is None or reward is None:
+            rest.append(agent)
+            continue
         try:
-            whole = action is not None and reward is not None
-            if not whole or not put_step(single, observation, action, reward, outputs.get(agent) or _NO_OUTPUTS):
+            if not put_step(single, observation, action, reward, outputs.get(agent) or _NO_OUTPUTS):
                 rest.append(agent)
                 continue
         except SpaceError as error:

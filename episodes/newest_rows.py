@@ -33,14 +33,16 @@ def newest_rows(columns: Sequence[InfiniteLookbackBuffer]) -> Any:
         >>> newest_rows([InfiniteLookbackBuffer([1.0, 2.0]), InfiniteLookbackBuffer([3.0])]).tolist()
         [2.0, 3.0]
     """
-    stops, form = [column._stop for column in columns], columns[0]._form
-    if 0 in stops:
-        return None
+    form = columns[0]._form
     if form is None:
-        try:
-            return _stacked([column._flat[stop - 1] for column, stop in zip(columns, stops)])  # type: ignore[index]
+        try:  # each column is looked at once: many are more than the caches hold
+            rows = [own._flat[own._stop - 1] if own._stop else None for own in columns]  # type: ignore[index]
+            return _stacked(rows)
         except TypeError:  # one of them is nested, or has no array of its own that holds all its rows
             return None
+    stops = [column._stop for column in columns]
+    if 0 in stops:
+        return None
     if [column._form for column in columns].count(form) < len(columns):
         return None
     for column in columns:

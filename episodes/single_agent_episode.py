@@ -320,6 +320,8 @@ class SingleAgentEpisode(EpisodeFacts):
 
 
 def _column(rows: Any, lookback: int, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:
+    if rows is None:
+        return InfiniteLookbackBuffer(None, 0, space)
     if isinstance(rows, InfiniteLookbackBuffer):
         column = rows.copy_rows(range(rows.len_incl_lookback()), 0)
         column.space = column.space if space is None else space

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from benchmarks.row import Row
 
-FAMILIES = ("learner", "memory", "acting", "sampling", "training", "kernels", "storage")
+FAMILIES = ("learner", "memory", "acting", "sampling", "training", "kernels", "storage", "agents", "agent_sampling")
 
 
 def all_rows() -> list[Row]:

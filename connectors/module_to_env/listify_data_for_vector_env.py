@@ -47,10 +47,16 @@ class _Order:
 
     def by_episode(self, columns: Sequence[Any]) -> list[dict[Any, Any]]:
         """Each episode's `{agent: value}`, from one column per module."""
-        rows = [row for column in columns for row in _rows(column)]
-        ordered = [rows[i] for i in self._back]
-        agents = self._agents
+        ordered, agents = self._ordered(columns), self._agents
         return [dict(zip(agents[start:stop], ordered[start:stop])) for start, stop in self._spans]
+
+    def _ordered(self, columns: Sequence[Any]) -> list[Any]:
+        if all(type(column) is np.ndarray and column.dtype != object for column in columns):
+            first = columns[0]
+            if all(column.dtype == first.dtype and column.shape[1:] == first.shape[1:] for column in columns):
+                return list(np.concatenate(columns)[self._back])
+        rows = [row for column in columns for row in _rows(column)]
+        return [rows[i] for i in self._back]
 
 
 class ListifyDataForVectorEnv(ColumnarPiece):

@@ -37,6 +37,10 @@ GUARDED = {
     "E3/8": None,
     "S1": at_most(4),  # RLlib, which it is not to be slower than, takes four times what the floor takes
     "R1/16": at_most(1 / 0.82),
+    "L4": None,
+    "E4/16": None,
+    "E4/256": None,
+    "S2": at_most(7),  # half of RLlib's time, which is about fourteen times what the floor takes
 }
 
 

@@ -7,11 +7,11 @@ import pytest
 from benchmarks.equality import DifferentValuesError
 from benchmarks.names import OURS
 from benchmarks.row import Options, Timed
-from benchmarks.rows import acting, all_rows, kernels, learner, storage
+from benchmarks.rows import acting, agents, all_rows, kernels, learner, storage
 from benchmarks.workers import portable
 
 OPTIONS = Options(quick=True, rllib=False)
-ROWS = {row.name: row for family in (learner, acting, kernels, storage) for row in family.ROWS}
+ROWS = {row.name: row for family in (learner, acting, kernels, storage, agents) for row in family.ROWS}
 SHARED = {name for name, row in ROWS.items() if len(row.measure.build(OPTIONS).sides) > 1}
 
 
@@ -49,9 +49,9 @@ def spoil(output):
 
 
 def test_learner_rows_have_the_steps_they_say():
-    for name, steps in (("L1", 32_768), ("L2", 32_768), ("L5", 32_768), ("L6", 32_768)):
+    for name, steps in (("L1", 32_768), ("L2", 32_768), ("L5", 32_768), ("L6", 32_768), ("L4", 32 * 200 * 8)):
         assert ROWS[name].measure.build(Options(rllib=False)).steps == steps
-        assert f"{steps:,}" in ROWS[name].what or name == "L6"
+        assert f"{steps:,}" in ROWS[name].what or name in ("L6", "L4")
 
 
 def test_all_families_are_in_the_table():

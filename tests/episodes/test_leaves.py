@@ -108,8 +108,8 @@ def test_with_rows_filled_grown_and_same_leaf() -> None:
     assert leaves.with_rows(np.arange(2), where, "b").tolist() == [0, "b"]
     assert leaves.filled((2,), np.dtype(np.int64), 1.0).dtype == np.int64
     assert leaves.grown(np.arange(3), 2, 5)[:2].tolist() == [0, 1]
-    assert leaves.empty_leaf(np.zeros((), np.float64)).shape == (64,)
-    assert leaves.empty_leaf(np.zeros(8, np.float64)).shape == (16, 8)
+    assert leaves.empty_leaf(np.zeros((), np.float64)).shape == (256,)
+    assert leaves.empty_leaf(np.zeros(8, np.float64)).shape == (64, 8)
     roomier = [leaves.roomier(np.arange(n), n) for n in (0, 5, 512, 513)]
     assert [len(leaf) for leaf in roomier] == [16, 20, 2048, 1026]
     assert leaves.roomier(np.arange(3), 2)[:2].tolist() == [0, 1]

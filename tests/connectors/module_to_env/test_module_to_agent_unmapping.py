@@ -45,6 +45,15 @@ def test_rows_go_back_to_their_agents() -> None:
     assert list(found["a"][0]) == ["z", "y", "x"]
 
 
+@pytest.mark.parametrize(
+    "other", [np.array([2.5], np.float32), np.array([2], np.int8), np.array([[5, 6]]), np.array(["t"], object)]
+)
+def test_columns_that_differ_between_modules_keep_their_kinds(other: Any) -> None:
+    found = back([game("e", y=2.0, x=3.0)], {"m": {"a": np.array([10])}, "n": {"a": other}})["a"][0]
+    assert found["x"] == 10 and np.asarray(found["x"]).dtype == np.int64
+    assert np.array_equal(found["y"], other[0]) and np.asarray(found["y"]).dtype == np.asarray(other[0]).dtype
+
+
 def test_agents_that_ended_in_between_get_nothing_and_the_others_their_own() -> None:
     episode = game("e", z=1.0, y=2.0, x=3.0)
 
