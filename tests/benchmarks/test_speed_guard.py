@@ -40,7 +40,7 @@ GUARDED = {
     "L4": None,
     "E4/16": None,
     "E4/256": None,
-    "S2": at_most(7),  # half of RLlib's time, which is about fourteen times what the floor takes
+    "S2": at_most(5),  # half of RLlib's time, which is ten times what the floor takes
 }
 
 
