@@ -16,7 +16,8 @@ _STEPS = "num_{}_steps_sampled"
 class AgentMetrics:
     """Counts agents' steps, and remembers their returns in the newest ended episodes.
 
-    An agent's step is counted when the observation that ends it comes. A return has all rewards that the environment
+    Steps are counted by observations behind the reset's, as RLlib does: one that ends an agent's step, and a newcomer's
+    first too, but not a step that ends without an observation. A return has all rewards that the environment
     gave, those that no step of the agent's got included. Agents stand under their names as text.
 
     Args:

@@ -21,6 +21,8 @@ from .worker_signals import workers_ignore_ctrl_c
 __all__ = ["EnvFacts", "EnvHandle", "EnvHere", "EnvInProcess"]
 
 _GONE = (EOFError, BrokenPipeError, ConnectionResetError)
+_PATIENCE = 5
+"""Seconds that a process has to end."""
 
 
 class EnvFacts(NamedTuple):
@@ -154,7 +156,7 @@ class EnvInProcess:
             good, answer = self._pipe.recv()
         except _GONE as error:
             self._gone = True
-            self._process.join(5)
+            self._process.join(_PATIENCE)
             raise RunnerError(
                 explain(
                     "worker process",
@@ -173,10 +175,11 @@ class EnvInProcess:
         if not self.broken:
             with contextlib.suppress(*_GONE):
                 self.send("close")
-                self._pipe.recv()
+                if self._pipe.poll(_PATIENCE):
+                    self._pipe.recv()
         else:
             self._process.terminate()
-        self._process.join(5)
+        self._process.join(_PATIENCE)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()

@@ -11,6 +11,7 @@ import pytest
 from gymnasium.spaces import Discrete
 
 from epibatch.core.errors import RunnerError
+from epibatch.env_runner import env_workers
 from epibatch.env_runner.env_workers import EnvHere, EnvInProcess
 from epibatch.env_runner.multi_agent_env import MultiAgentEnv, make_multi_agent
 
@@ -49,7 +50,9 @@ class Doer(MultiAgentEnv):
         return {"a": 1}, {}, {"__all__": False}, {}, info
 
     def close(self):
-        if self.closed is not None:
+        if self.closed == "never":
+            time.sleep(60)
+        elif self.closed is not None:
             self.closed.write_text("yes")
 
 
@@ -123,6 +126,15 @@ def test_one_that_works_on_something_else_is_ended():
     handle.send("step", {"a": "sleep"})
     assert handle.broken
     handle.close()
+    assert not handle._process.is_alive()
+
+
+def test_one_that_does_not_come_to_its_end_is_ended(monkeypatch):
+    monkeypatch.setattr(env_workers, "_PATIENCE", 0.2)
+    handle = EnvInProcess(partial(Doer, "never")).started()
+    started = time.monotonic()
+    handle.close()
+    assert time.monotonic() - started < 30, "60 s are what the environment takes"
     assert not handle._process.is_alive()
 
 
