@@ -156,7 +156,7 @@ class AgentCall:
                     f"episode {self.episode_keys[rows.owners[0]]!r}, agent {rows.agents[0]!r}",
                     expected=f"a module of the MultiRLModule: {', '.join(map(repr, self.rl_module.keys()))}",
                     found=repr(module_id),
-                    do="let the mapping function name one of them; " + nearest(module_id, self.rl_module.keys()),
+                    do="let the mapping function name one of them; " + nearest(str(module_id), self.rl_module.keys()),
                 )
             )
         return self.rl_module[module_id]
@@ -297,7 +297,7 @@ class AgentCall:
         """The batch that columnar pieces work on, from a plain one.
 
         Raises:
-            BatchLayoutError: a key that is no chunk of this call.
+            BatchLayoutError: a key that is no chunk of this call, or not the modules that were given rows.
         """
         if not self.mapped:
             return AgentBatch.of_keys(batch, self.groups)
@@ -309,16 +309,15 @@ class AgentCall:
 
     def _check_modules(self, batch: Mapping[Any, Any]) -> None:
         strangers = [name for name in batch if name not in self.acted and isinstance(batch[name], Mapping)]
-        if strangers:
-            raise BatchLayoutError(
-                explain(
-                    "outputs of the modules",
-                    expected=f"those of modules that were given rows: {sorted(map(repr, self.acted))}",
-                    found=repr(strangers[0]),
-                    do="let forward return outputs of the modules in its batch only; "
-                    + nearest(strangers[0], list(self.acted)),
-                )
-            )
+        missing = [name for name in self.groups if name not in batch]
+        if strangers or missing:
+            where = "outputs of the modules"
+            expected = f"those of modules that were given rows: {', '.join(sorted(map(repr, self.acted)))}"
+            found, do = f"none of {missing and missing[0]!r}", "let forward return outputs of every module in its batch"
+            if strangers:
+                found, do = repr(strangers[0]), "let forward return outputs of the modules in its batch only"
+                do += f"; {nearest(str(strangers[0]), map(str, self.acted))}"
+            raise BatchLayoutError(explain(where, expected=expected, found=found, do=do))
 
 
 def call_about(episodes: Sequence[Any], *, from_module: bool = False, **circumstances: Any) -> Call | AgentCall:

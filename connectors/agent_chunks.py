@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from .chunk_keys import numbered
 from .space_kinds import SpaceKinds
 
 __all__ = ["AgentChunk", "AgentRows", "RowsByModule", "acting_rows", "merged_rows", "rows_given_back", "training_rows"]
@@ -103,7 +103,7 @@ def training_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
     place = 0
     for owner, episode in enumerate(episodes):
         parts = [segment.episode for segment in episode.segments if len(segment.episode)]
-        for name, part in zip(_numbered([part.agent_id for part in parts]), parts):
+        for name, part in zip(numbered([part.agent_id for part in parts]), parts):
             group = part.module_id, kinds.of(part)
             if group not in groups:
                 groups[group] = AgentRows(part.module_id)
@@ -112,16 +112,11 @@ def training_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
     return groups
 
 
-def _numbered(names: list[Any]) -> list[Any]:
-    """Names of an episode's parts; those that occur more than once get their position behind them."""
-    counts = Counter(names)
-    return [name if counts[name] == 1 else f"{name}_{i}" for i, name in enumerate(names)]
-
-
 def acting_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
     """The newest part of every agent that has a new observation, those that ended with it included.
 
-    They are grouped by module and spaces; an agent has the same spaces in all episodes of a call.
+    They are grouped by module and by the spaces of what the environment gives, which pieces may make equal only now;
+    an agent has the same spaces in all episodes of a call.
     """
     groups = _ActingGroups()
     known = groups.by_agent
@@ -136,7 +131,7 @@ def acting_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
             part = segment.episode
             adding = known.get(agent_id)
             if adding is None or adding.module_id != part.module_id:
-                adding = groups.of(agent_id, part)
+                adding = groups.of(agent_id, part.module_id, episode)
             adding.owner(owner)
             adding.agent(agent_id)
             adding.part(part)
@@ -161,13 +156,14 @@ class _ActingGroups:
         self._kinds: dict[Any, int] = {}
         self._spaces = SpaceKinds()
 
-    def of(self, agent_id: Any, part: Any) -> _Adding:
-        """What adds to the group of an agent's part, which is made if it is not there."""
+    def of(self, agent_id: Any, module_id: Any, episode: Any) -> _Adding:
+        """What adds to the group of an agent of a multi-agent episode, which is made if it is not there."""
         if agent_id not in self._kinds:
-            self._kinds[agent_id] = self._spaces.of(part)
-        group = part.module_id, self._kinds[agent_id]
+            spaces = episode.observation_space.get(agent_id), episode.action_space.get(agent_id)
+            self._kinds[agent_id] = self._spaces.of_agent(agent_id, *spaces)
+        group = module_id, self._kinds[agent_id]
         if group not in self.rows:
-            self.rows[group] = AgentRows(part.module_id)
+            self.rows[group] = AgentRows(module_id)
             self._adding[group] = _Adding(self.rows[group])
         adding = self.by_agent[agent_id] = self._adding[group]
         return adding

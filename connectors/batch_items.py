@@ -177,7 +177,9 @@ def _single_agent_episodes(episodes: Sequence[Any], stepped_only: bool) -> Seque
         return episodes
     if stepped_only:
         return [one.agent_episodes[agent_id] for one in episodes for agent_id in one.get_agents_that_observed()]
-    return [segment.episode for one in episodes for segment in one.segments]
+    call = running_call()
+    learning = call is not None and call.training  # parts without steps have no rows in a train batch
+    return [each.episode for one in episodes for each in one.segments if len(each.episode) or not learning]
 
 
 def single_agent_episode_iterator(

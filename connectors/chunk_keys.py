@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["chunk_keys"]
+__all__ = ["chunk_keys", "numbered"]
 
 
 def chunk_keys(episodes: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -24,17 +24,26 @@ def chunk_keys(episodes: Sequence[Any]) -> list[tuple[Any, ...]]:
         [('a_0',), ('b',), ('a_2',)]
     """
     ids = getattr(episodes, "ids", None) or [episode.id_ for episode in episodes]
-    if len(set(ids)) == len(ids):
-        return [(id_,) for id_ in ids]
-    counts = Counter(ids)
-    taken = {id_ for id_, count in counts.items() if count == 1}
-    keys: list[tuple[Any, ...]] = []
-    for i, id_ in enumerate(ids):
-        name = id_
-        if counts[id_] > 1:
-            name = f"{id_}_{i}"
+    return [(name,) for name in numbered(ids)]
+
+
+def numbered(names: Sequence[Any]) -> Sequence[Any]:
+    """Names of which each occurs once: those that occur more often get their position behind them.
+
+    Example:
+        >>> numbered(["a", "a", "a_1"])
+        ['a_0', 'a_1_', 'a_1']
+    """
+    if len(set(names)) == len(names):
+        return names
+    counts = Counter(names)
+    taken = {name for name, count in counts.items() if count == 1}
+    out: list[Any] = []
+    for i, name in enumerate(names):
+        if counts[name] > 1:
+            name = f"{name}_{i}"
             while name in taken:
                 name += "_"
             taken.add(name)
-        keys.append((name,))
-    return keys
+        out.append(name)
+    return out

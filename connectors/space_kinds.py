@@ -29,8 +29,19 @@ class SpaceKinds:
     def of(self, episode: Any) -> int:
         """The number of a single-agent episode's spaces."""
         spaces = episode.observation_space, episode.action_space, episode._given_observation_space
-        if spaces[0] is None:  # nothing says that two agents see the same
-            spaces = episode.agent_id, *spaces[1:]
+        return self.of_agent(episode.agent_id, *spaces)
+
+    def of_agent(self, agent_id: Any, observation_space: Any, action_space: Any, given: Any = None) -> int:
+        """The number of an agent's spaces.
+
+        Args:
+            agent_id: The agent.
+            observation_space: Of its observations as the episode keeps them; None: not known.
+            action_space: Of its actions.
+            given: Of its observations as the environment gives them, where a piece rewrites them.
+        """
+        # without a space nothing says that two agents see the same
+        spaces = agent_id if observation_space is None else observation_space, action_space, given
         identity = tuple(map(id, spaces))
         kind = self._by_identity.get(identity)
         if kind is None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
 from epibatch.connectors.agent_call import AgentCall
-from epibatch.connectors.common import AgentToModuleMapping
+from epibatch.connectors.batch_items import add_n_batch_items, single_agent_episode_iterator
+from epibatch.connectors.common import AgentToModuleMapping, FlattenObservations
+from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.connectors.module_to_env import ModuleToAgentUnmapping
 from epibatch.core.errors import ConfigError, EpisodeError, PipelineError, UnknownNameError
@@ -165,6 +169,49 @@ def test_a_module_that_nobody_knows_is_named(lab: Any) -> None:
     whole.remove_module("walker")
     with pytest.raises(UnknownNameError, match=r"agent 'b'[\s\S]*found: +'walker'"):
         lab.run("learner", mapped(lab.defaults("learner")), [small(lab)], rl_module=whole, **SPACE_ARGS)
+
+
+@pytest.mark.parametrize("module_id", [3, None, ("walker", 1)])
+def test_a_module_whose_id_is_no_text_is_named(lab: Any, module_id: Any) -> None:
+    episode = MultiAgentEpisode(agent_to_module_mapping_fn=lambda *_, **__: module_id)
+    episode.add_env_reset(observations={"a": np.ones(2, np.float32)})
+    with pytest.raises(UnknownNameError, match=re.escape(f"found:    {module_id!r}")):
+        lab.run("env_to_module", mapped(lab.defaults("env_to_module")), [episode], rl_module=modules(lab))
+
+
+def test_agents_of_one_module_that_pieces_make_alike_are_rewritten_each_by_its_space(lab: Any) -> None:
+    """After the first step both have episodes of one space, but the environment still gives them two kinds."""
+    spaces = gym.spaces.Dict({"a": gym.spaces.MultiDiscrete([2, 3]), "b": gym.spaces.MultiDiscrete([3, 2])})
+    actions = gym.spaces.Dict(dict.fromkeys("ab", ACTIONS))
+    episode = MultiAgentEpisode(observation_space=spaces, action_space=actions)
+    episode.add_env_reset(observations={"b": [1, 0], "a": [1, 2]})
+    pieces = mapped([FlattenObservations(multi_agent=True), *lab.defaults("env_to_module")])
+    pipeline = EnvToModulePipeline(spaces, actions, connectors=pieces)
+    pipeline(rl_module=None, batch={}, episodes=[episode], explore=False)
+    for seen in ({"b": [2, 1], "a": [0, 1]}, {"b": [1, 1], "a": [1, 0]}):
+        episode.add_env_step(seen, {"a": 0, "b": 0}, {"a": 0.0, "b": 0.0})
+        found = pipeline(rl_module=None, batch={}, episodes=[episode], explore=False)
+        one_hot = [np.concatenate([np.eye(n)[x] for n, x in zip(spaces[agent].nvec, seen[agent])]) for agent in "ba"]
+        assert found["default_policy"]["obs"].tolist() == np.stack(one_hot).tolist()
+        episode = episode.cut()
+
+
+def test_ported_pieces_of_the_learner_are_not_shown_parts_without_rows(lab: Any) -> None:
+    """Agents that took no step in a chunk are in it, but have no rows that items could belong to."""
+
+    def add(batch: Any, episodes: Any) -> None:
+        for part in single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+            items = part.get_rewards() * 2
+            add_n_batch_items(batch, "doubled", items, len(part), single_agent_episode=part)
+
+    episode = small(lab)
+    episode.add_env_step({"c": np.ones(SPACES["c"].shape, np.float32)}, {}, {})
+    pieces = mapped([lab.user(add), *lab.defaults("learner")])
+    found = lab.run("learner", pieces, [episode], rl_module=modules(lab), **SPACE_ARGS)
+    assert {module_id: own["doubled"].reshape(-1).tolist()[:1] for module_id, own in found.items()} == {
+        "thinker": [1.0],
+        "walker": [1.0],
+    }
 
 
 def test_a_single_module_is_refused_by_name(lab: Any) -> None:

@@ -44,6 +44,18 @@ def test_training_takes_every_life_that_has_steps() -> None:
     }
 
 
+def test_an_agent_may_be_called_like_the_second_life_of_another() -> None:
+    episode = MultiAgentEpisode(id_="e")
+    episode.add_env_reset(observations={"a": 0, "a_1": 10})
+    episode.add_env_step({"a": 1, "a_1": 11}, {"a": 0, "a_1": 0}, {"a": 0, "a_1": 0}, terminateds={"a": True})
+    episode.add_env_step({"a": 2}, {}, {})
+    episode.add_env_step({"a": 3}, {"a": 0}, {"a": 0})
+    keys = [own.keys(["e"]) for own in training_rows([episode]).values()]
+    assert [key for own in keys for key in own] == [("e", name, "default_policy") for name in ("a_0", "a_1_", "a_1")], (
+        "keys are all different"
+    )
+
+
 def test_acting_takes_the_newest_life_of_agents_with_a_new_observation() -> None:
     episode = game()
     assert told(acting_rows([episode])) == {("B", 0): [(0, ("e", "b", "B"), [2, 3])]}

@@ -74,6 +74,11 @@ def test_outputs_of_a_module_that_was_given_nothing_are_named() -> None:
         back([game("e", x=1.0)], {"m": {"a": np.array([1])}, "n": {"a": np.array([2])}})
 
 
+def test_a_module_that_gave_nothing_for_its_rows_is_named() -> None:
+    with pytest.raises(BatchLayoutError, match=r"given rows: 'm', 'n'[\s\S]*found: +none of 'n'"):
+        back([game("e", x=1.0, y=2.0)], {"m": {"a": np.array([1])}})
+
+
 def test_single_agent_episodes_are_refused() -> None:
     pipeline = ModuleToEnvPipeline(connectors=[TensorToNumpy(), UnBatchToIndividualItems(), ModuleToAgentUnmapping()])
     with pytest.raises(BatchLayoutError, match="leave this piece out"):
