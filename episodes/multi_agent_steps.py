@@ -303,15 +303,14 @@ def _end(episode: MultiAgentEpisode, agent: Any, record: AgentRecord, end: tuple
                     do="return an observation together with the truncated flag (terminated agents need none)",
                 )
             )
-        last, info = owned(segment.episode.observations.last()), record.info
-        if info is None and segment.episode.infos._data[-1] is not EMPTY:
-            info = segment.episode.infos.get(-1)
-        single = segment.episode
-        space, single._given_observation_space = single._given_observation_space, None  # a piece may have rewritten it
+        single, info = segment.episode, record.info
+        if info is None and single.infos._data[-1] is not EMPTY:
+            info = single.infos.get(-1)
+        given, single._given_observation_space = single._given_observation_space, None  # pieces may have rewritten it
         try:
-            _observe(episode, agent, record, last, info)
+            _observe(episode, agent, record, owned(single.observations.last()), info)
         finally:
-            single._given_observation_space = space
+            single._given_observation_space = given
         segment.repeats = True
     record.finish(*end, env_t)
 

@@ -103,6 +103,19 @@ def test_no_agent_yet_is_no_end() -> None:
     assert list(episode.get_agents_to_act()) == ["a"]
 
 
+def test_an_agent_that_ends_unseen_has_its_rewritten_observation_again() -> None:
+    """A piece made a vector of it, which the space of what the environment gives does not have."""
+    space = gym.spaces.Discrete(3)
+    episode = MultiAgentEpisode(observation_space={"a": space, "b": space})
+    episode.add_env_reset(observations={"a": 2, "b": 0})
+    single = episode.agent_episodes["a"]
+    single.set_observations(new_data=np.array([0.0, 0.0, 1.0]), at_indices=-1)
+    episode.add_env_step({}, {"a": 1}, {"a": 0.5}, terminateds={"a": True})
+    assert single.is_terminated
+    assert single.get_observations().tolist() == [[0.0, 0.0, 1.0]] * 2
+    assert single.get_state()["given_observation_space"]["n"] == 3
+
+
 def test_an_idle_agent_ends_and_its_late_reward_stays_pending() -> None:
     episode = episode_of("a", "b")
     episode.add_env_step(**step_of("a", "b"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Discrete
 
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.learner import (
@@ -13,6 +14,7 @@ from epibatch.connectors.learner import (
     LearnerConnectorPipeline,
 )
 from epibatch.core.errors import EpibatchError
+from epibatch.episodes import SingleAgentEpisode
 
 
 def without_gae(lab):
@@ -125,6 +127,22 @@ def test_shared_data_of_another_call_adds_no_rows(lab):
     episodes = [lab.episode("a", 2)]
     assert len(batch_of(lab, episodes, shared_data=shared)["rewards"]) == 3
     assert len(batch_of(lab, episodes, lab.defaults("learner"), shared_data=shared)["rewards"]) == 2
+
+
+def test_episodes_whose_observations_were_rewritten_are_lengthened(lab):
+    """The environment gives numbers; a piece made vectors of them."""
+    episode = SingleAgentEpisode(observation_space=Discrete(3))
+    episode.add_env_reset(2)
+    episode.set_observations(new_data=np.array([0.0, 0.0, 1.0]), at_indices=-1)
+    for newest in (np.array([0.0, 1.0, 0.0]), np.array([1.0, 0.0, 0.0])):
+        episode.add_env_step(1, 0, 0.5)
+        episode.set_observations(new_data=newest, at_indices=-1)
+    seen = []
+    pieces = without_gae(lab)
+    pieces.insert(1, lab.user(lambda batch, episodes: seen.append(episodes[0].get_observations().tolist())))
+    rows = [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    assert batch_of(lab, [episode], pieces)["obs"] == rows
+    assert seen == [[*rows, rows[-1]]]
 
 
 def test_lengthened_copies_keep_their_lookback(lab):
