@@ -6,7 +6,7 @@ from collections.abc import Callable, KeysView, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from epibatch.core.errors import EpisodeStateError, explain
+from epibatch.core.errors import EpisodeStateError, add_context, explain
 
 from .agent_segment import AgentSegment
 from .buffer_source import NOTHING
@@ -144,7 +144,11 @@ class MultiAgentFacts(MultiAgentGetters):
                         do="pass agent_to_module_mapping_fn= to from_state",
                     )
                 )
-            self._modules[agent_id] = self.agent_to_module_mapping_fn(agent_id, self)
+            try:
+                self._modules[agent_id] = self.agent_to_module_mapping_fn(agent_id, self)
+            except Exception as error:
+                add_context(error, f"in the mapping function, asked for agent {agent_id!r} of episode {self.id_}:")
+                raise
         return self._modules[agent_id]
 
     def get_agents_that_stepped(self) -> KeysView[Any]:

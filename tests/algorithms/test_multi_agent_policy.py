@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import Policy, PPOConfig
-from epibatch.core.errors import CheckpointError, ColumnError, EpisodeStateError, SpaceError
+from epibatch.core.errors import (
+    CheckpointError,
+    ColumnError,
+    EpisodeError,
+    EpisodeStateError,
+    SpaceError,
+    UnknownNameError,
+)
 from epibatch.core.registry import register_env, registered_envs
 from epibatch.env_runner import MultiAgentEnv
 
@@ -129,7 +136,13 @@ def test_what_does_not_fit():
     policy, obs = algo.get_policy(), {a: np.zeros((2, 1), np.float32) for a in AGENTS}
     with pytest.raises(SpaceError, match=r"(?s)in MultiAgentPolicy\.act:.*shape \(2, 1\)"):
         policy.act({"a": np.zeros(5, np.float32)})
+    with pytest.raises(EpisodeError, match="a dict by agent"):
+        policy.act(obs["a"])
+    with pytest.raises(UnknownNameError, match=r"found: +one of int 3"):
+        policy.act({**obs, 3: obs["a"]})
     _, state = policy.act(obs)
+    with pytest.raises(UnknownNameError, match=r"in MultiAgentPolicy.act:[\s\S]*one of str 'A'"):
+        policy.act({**obs, "A": obs["a"]}, state)
     with pytest.raises(EpisodeStateError, match="one of another policy"):
         build().get_policy().act(obs, state)
     with pytest.raises(EpisodeStateError, match=r"found: +int"):

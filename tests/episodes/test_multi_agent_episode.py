@@ -160,6 +160,14 @@ def test_c26_agents_that_ended_neither_act_nor_go_on_and_may_return() -> None:
     assert chunk.agent_episodes["a"].id_ != episode.agent_episodes["a"].id_
 
 
+def test_a_mapping_function_that_fails_says_for_whom() -> None:
+    episode = MultiAgentEpisode(id_="game", agent_to_module_mapping_fn=lambda agent_id, *_: {"a": "m"}[agent_id])
+    with pytest.raises(KeyError) as raised:
+        episode.add_env_reset(observations={"a": 0.0, "b": 0.0})
+    assert raised.value.__notes__ == ["in the mapping function, asked for agent 'b' of episode game:"]
+    assert not episode.agent_ids
+
+
 def test_c27_the_mapping_function_is_asked_once_per_agent() -> None:
     asked = []
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import EpibatchError, EpisodeStateError, add_context, explain
+from epibatch.core.errors import EpibatchError, EpisodeStateError, UnknownNameError, add_context, explain, nearest
 
 from ..env_runner.agent_acting import AgentActions, ToAct, act_for_agents, spread
 from ..env_runner.sample_amounts import explores
@@ -104,6 +104,7 @@ class MultiAgentPolicy(PolicyPipelines):
 
         Raises:
             SpaceError: an observation that does not fit its agent's space.
+            EpisodeError: observations that are not by agent.
             EpisodeStateError: a state of another policy, or of an episode that has ended.
             UnknownNameError: an agent that has no space, or that the mapping has no module for.
         """
@@ -111,6 +112,7 @@ class MultiAgentPolicy(PolicyPipelines):
         if self._before_acting is not None:
             self._before_acting(self)
         try:
+            self._check_agents(obs)
             if state is None:
                 episode = self._begun(obs, infos)
             else:
@@ -121,13 +123,26 @@ class MultiAgentPolicy(PolicyPipelines):
             raise
         return acts.for_env[0], MultiAgentPolicyState(self._owner, episode, acts)
 
+    def _check_agents(self, obs: Any) -> None:
+        known = self.observation_space.spaces
+        strangers = [agent for agent in obs if agent not in known] if isinstance(obs, Mapping) else []
+        if strangers:
+            raise UnknownNameError(
+                explain(
+                    "observations",
+                    expected=f"those of agents {list(known)}",
+                    found=f"one of {type(strangers[0]).__name__} {strangers[0]!r}",
+                    do=nearest(str(strangers[0]), map(str, known)),
+                )
+            )
+
     def _begun(self, obs: Mapping[Any, Any], infos: Mapping[Any, Any] | None) -> MultiAgentEpisode:
         episode = MultiAgentEpisode(
             observation_space=self.observation_space,
             action_space=self.action_space,
             agent_to_module_mapping_fn=self._mapping,
         )
-        episode.add_env_reset(observations=dict(obs), infos=dict(infos or {}))
+        episode.add_env_reset(observations=obs, infos=dict(infos or {}))
         return episode
 
     def _continued(
@@ -156,7 +171,7 @@ class MultiAgentPolicy(PolicyPipelines):
         episode = state._episode.cut(lookback, agent_steps=lookback)
         acted = state._acts.stored[0]
         episode.add_env_step(
-            dict(obs),
+            obs,
             acted,
             dict.fromkeys(acted, np.nan) if rewards is None else dict(rewards),
             dict(infos or {}),
