@@ -5,6 +5,8 @@ import pytest
 
 from epibatch.algorithms import PPO, PPOConfig
 from epibatch.algorithms.agent_mapping import AgentMapping
+from epibatch.connectors.common import AgentToModuleMapping
+from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, GeneralAdvantageEstimation
 from epibatch.core.errors import ConfigError, UnknownNameError
 from epibatch.core.registry import register_env, registered_envs
 from epibatch.core.rl_module import DefaultActorCritic, MultiRLModuleSpec, RLModuleSpec
@@ -196,6 +198,28 @@ def test_a_module_that_is_needed_stays(algo):
     with pytest.raises(UnknownNameError, match="the only one"):
         algo.remove_module("red")
     assert sampled(algo.train()) == {"red"}
+
+
+def test_pieces_of_ones_own_stay_when_modules_change():
+    class Ours(AgentToModuleMapping):
+        """A mapping of one's own."""
+
+    def pieces(*_):
+        default = small().build_learner_connector(Carts({"num_agents": 3}).observation_space, None).connectors
+        mapping = Ours(rl_module_specs={"red", "blue", "past"}, as_learner_connector=True)
+        ours = [mapping if isinstance(piece, AgentToModuleMapping) else piece for piece in default]
+        advantages = GeneralAdvantageEstimation(gamma=0.5, per_module={"red": {"gamma": 0.25}})
+        return [AddOneTsToEpisodesAndTruncate(), *ours, advantages]
+
+    config = small().learners(learner_connector=pieces, add_default_connectors_to_learner_pipeline=False)
+    algo = config.build_algo()
+    before = list(algo.pipelines["learner"].connectors)
+    algo.add_module("past", new_agent_to_module_mapping_fn=WITH_PAST)
+    after = algo.pipelines["learner"].connectors
+    assert len(after) == len(before)
+    assert all(one is other for one, other in zip(after, before))
+    assert set(learned(algo.train())) <= {"red", "blue", "past"}
+    algo.stop()
 
 
 def test_modules_of_a_multi_rl_module_spec_come_and_go():

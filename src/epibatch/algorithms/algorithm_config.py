@@ -106,7 +106,7 @@ class AlgorithmConfig(FluentSettings):
 
         agents = self._agent_modules()
         for place, piece in enumerate(pipeline.connectors):
-            if agents is not None and isinstance(piece, AgentToModuleMapping):
+            if agents is not None and type(piece) is AgentToModuleMapping:  # a subclass is the user's
                 training = piece.get_ctor_args_and_kwargs()[1].get("as_learner_connector", False)
                 pipeline.connectors[place] = agents.to_modules(as_learner_connector=training)
         pipeline.plan()

@@ -62,8 +62,9 @@ class PPOConfig(AlgorithmConfig):
         """Let a pipeline know the modules of this config, and their discounts."""
         from ..connectors.learner.general_advantage_estimation import GeneralAdvantageEstimation
 
+        default = self.add_default_connectors_to_learner_pipeline
         for place, piece in enumerate(pipeline.connectors):
-            if isinstance(piece, GeneralAdvantageEstimation):
+            if default and type(piece) is GeneralAdvantageEstimation:  # others are the user's
                 own = self._own_discounts() or None
                 pipeline.connectors[place] = GeneralAdvantageEstimation(
                     gamma=piece.gamma, lambda_=piece.lambda_, per_module=own
