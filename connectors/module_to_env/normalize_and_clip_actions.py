@@ -9,7 +9,7 @@ import numpy as np
 
 from epibatch.core.action_scaling import EnvActions
 from epibatch.core.columns import Columns
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import flatten, map_struct
 
 from ..agent_parts import entry_of
 from ..call import Call
@@ -83,6 +83,11 @@ class NormalizeAndClipActions(ColumnarPiece):
             parts.append(encoder(map_struct(lambda leaf, rows=rows: leaf[rows], actions)))
             order.append(rows)
         back = np.argsort(np.concatenate(order))
+        if len({tuple(leaf.dtype for leaf in flatten(part)[0]) for part in parts}) > 1:  # one array has one type
+            items = [
+                map_struct(lambda leaf, i=i: leaf[i], part) for part, at in zip(parts, order) for i in range(len(at))
+            ]
+            return [items[i] for i in back]
         return map_struct(lambda *leaves: np.concatenate(leaves)[back], *parts)
 
     def _of_agent(self, space: gym.spaces.Dict, agent_id: Any) -> EnvActions:

@@ -10,10 +10,13 @@ import torch
 from epibatch.connectors.module_to_env import (
     GetActions,
     ListifyDataForVectorEnv,
+    ModuleToAgentUnmapping,
+    ModuleToEnvPipeline,
     NormalizeAndClipActions,
     TensorToNumpy,
     UnBatchToIndividualItems,
 )
+from epibatch.episodes import MultiAgentEpisode
 
 BOX = gym.spaces.Box(np.array([-2, 0], np.float32), np.array([4, 1], np.float32))
 HALF = gym.spaces.Box(np.array([-np.inf, 0], np.float32), np.array([4, np.inf], np.float32))
@@ -84,6 +87,33 @@ def test_a_module_that_gives_actions_itself_needs_no_get_actions(lab):
     ]
     result = lab.env_step(episodes, outputs, pieces, spaces=(lab.obs_space, BOX))
     assert np.asarray(result["actions_for_env"]).tolist() == [[1.0, 0.5]] * 2
+
+
+def test_agents_of_one_module_have_actions_of_their_own_bounds_and_types():
+    agents = {
+        "a": gym.spaces.Box(-2, 2, (1,), np.float32),
+        "b": gym.spaces.Box(0, 8, (1,), np.float64),
+        "c": gym.spaces.Box(-2, 2, (1,), np.float32),
+    }
+    spaces = gym.spaces.Dict(dict.fromkeys(agents, gym.spaces.Discrete(2))), gym.spaces.Dict(agents)
+    episodes = [MultiAgentEpisode(observation_space=spaces[0], action_space=spaces[1]) for _ in range(2)]
+    for episode, order in zip(episodes, ("cba", "ab")):
+        episode.add_env_reset(observations=dict.fromkeys(order, 0))
+    pieces = [
+        TensorToNumpy(),
+        UnBatchToIndividualItems(),
+        ModuleToAgentUnmapping(),
+        NormalizeAndClipActions(),
+        ListifyDataForVectorEnv(),
+    ]
+    given = torch.tensor([[0.5], [-0.5], [1.0], [0.25], [0.75]])
+    found = ModuleToEnvPipeline(*spaces, connectors=pieces)(
+        batch={"default_policy": {"actions": given}}, episodes=episodes, rl_module=None
+    )
+    told = [{agent: row.tolist() for agent, row in each.items()} for each in found["actions_for_env"]]
+    assert told == [{"c": [1.0], "b": [2.0], "a": [2.0]}, {"a": [0.5], "b": [7.0]}]
+    for each in found["actions_for_env"]:
+        assert all(agents[agent].contains(row) for agent, row in each.items())
 
 
 def test_unknown_keywords_are_refused():
