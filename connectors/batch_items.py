@@ -25,11 +25,24 @@ __all__ = [
 
 
 def key_for(episode: Any) -> tuple[Any, ...]:
-    """The batch key of an episode: that of its chunk in the running call, else made of its ids."""
+    """The batch key of an episode: that of its chunk in the running call, else made of its ids.
+
+    Raises:
+        BatchLayoutError: an episode of several agents.
+    """
     call = running_call()
     key = None if call is None else call.key_of(episode)
     if key is not None:
         return key
+    if isinstance(episode, MultiAgentEpisode):
+        raise BatchLayoutError(
+            explain(
+                "an item of the batch",
+                expected="the episode of one agent, to which it belongs",
+                found=f"all of {episode}",
+                do="go through `self.single_agent_episode_iterator(episodes)`, and pass what it gives",
+            )
+        )
     if episode.agent_id is not None:
         return (episode.multi_agent_episode_id, episode.agent_id, episode.module_id)
     return (episode.id_,)

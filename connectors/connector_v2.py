@@ -14,7 +14,7 @@ from epibatch.core.errors import ConfigError, PieceError, explain, nearest
 from epibatch.core.piece_arguments import wrong_values
 
 from . import batch_items
-from .agent_parts import output_spaces
+from .agent_parts import output_spaces, spaces_of_all
 
 __all__ = ["ConnectorV2"]
 
@@ -160,13 +160,18 @@ class ConnectorV2(Checkpointable, ABC):
         # Computed on demand: a subclass may set the attributes it needs after calling super().__init__.
         if self._output_spaces is None and self.spaces_by_agent and self.space_by_space:
             self._output_spaces = output_spaces(self)
+        elif self._output_spaces is None and self.spaces_by_agent:
+            self._output_spaces = spaces_of_all(self, self._recomputed)
         elif self._output_spaces is None:
-            observations, actions = self._input_spaces
-            self._output_spaces = (
-                None if observations is None else self.recompute_output_observation_space(observations, actions),
-                None if actions is None else self.recompute_output_action_space(observations, actions),
-            )
+            self._output_spaces = self._recomputed()
         return self._output_spaces
+
+    def _recomputed(self) -> tuple[Any, Any]:
+        observations, actions = self._input_spaces
+        return (
+            None if observations is None else self.recompute_output_observation_space(observations, actions),
+            None if actions is None else self.recompute_output_action_space(observations, actions),
+        )
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space of observations after this piece; by default the one before it."""

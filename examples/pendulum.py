@@ -51,7 +51,7 @@ class ScaleRewards(ConnectorV2):
         self.scale = scale
 
     def __call__(self, *, batch: dict[str, Any], episodes: Sequence[Any], **kwargs: Any) -> dict[str, Any]:
-        for episode in self.single_agent_episode_iterator(episodes):
+        for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
             episode.set_rewards(new_data=episode.get_rewards() * self.scale)
         return batch
 

@@ -331,15 +331,7 @@ class Learner:
     def _check_batch(self, batch: Any) -> None:
         empty = isinstance(batch, dict) and not batch and self._multi_agent.known_ids is None
         if not isinstance(batch, dict) or empty or not all(isinstance(value, dict) for value in batch.values()):
-            found = f"columns {sorted(map(str, batch))}" if isinstance(batch, dict) else type(batch).__name__
-            raise BatchLayoutError(
-                explain(
-                    "batch of the learner pipeline",
-                    expected="{module_id: {column: tensor}} with at least one module",
-                    found=found,
-                    do="keep BatchIndividualItems (or AgentToModuleMapping) in the learner pipeline",
-                )
-            )
+            raise _no_batch_of_modules(batch, self._module)
         known = list(self._module)
         for module_id in batch:
             if module_id not in known:
@@ -351,3 +343,24 @@ class Learner:
                         do=nearest(str(module_id), map(str, known)),
                     )
                 )
+
+
+def _no_batch_of_modules(batch: Any, modules: Any) -> BatchLayoutError:
+    """The error for what a pipeline made instead of a batch by module."""
+    do = "keep BatchIndividualItems (or AgentToModuleMapping) in the learner pipeline"
+    if not isinstance(batch, dict):
+        found = type(batch).__name__
+    elif any(key in modules for key in batch):
+        of_nobody = [key for key, value in batch.items() if not isinstance(value, dict)]
+        found = f"{', '.join(map(repr, of_nobody))} beside modules {[key for key in batch if key in modules]}"
+        do = "let the piece that adds it say for whom: add_n_batch_items(batch, column, rows, len(rows), episode)"
+    else:
+        found = f"columns {sorted(map(str, batch))}"
+    return BatchLayoutError(
+        explain(
+            "batch of the learner pipeline",
+            expected="{module_id: {column: tensor}} with at least one module",
+            found=found,
+            do=do,
+        )
+    )

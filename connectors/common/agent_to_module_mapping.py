@@ -113,8 +113,8 @@ class AgentToModuleMapping(ColumnarPiece):
                     explain(
                         f"AgentToModuleMapping, {kind} of module {unknown[0]!r}",
                         expected="one that its RLModuleSpec gives, or an agent that is mapped to it",
-                        found=f"agents {list(agents.spaces)} mapped to {sorted(map(repr, found))}",
-                        do=f"give the module's RLModuleSpec its {kind}",
+                        found=f"agents {list(agents.spaces)}, mapped to {sorted(map(str, found))}",
+                        do=f"give the module's RLModuleSpec its {kind}; if no agent is for it, leave the module out",
                     )
                 )
             spaces.update({module_id: found[module_id] for module_id in missing or found})
@@ -146,17 +146,21 @@ class AgentToModuleMapping(ColumnarPiece):
         """Agent -> module, as the mapping function says without an episode; nothing if it cannot say."""
         if self._mapping is None:
             return {}
-        try:
-            return {agent_id: self._mapping(agent_id, None) for agent_id in agent_ids}
-        except Exception as error:
-            raise SpaceError(
-                explain(
-                    "AgentToModuleMapping",
-                    expected="a mapping function that answers without an episode, to know the modules' spaces",
-                    found=f"{type(error).__name__}: {error}",
-                    do="give each RLModuleSpec its observation_space and action_space",
-                )
-            ) from error
+        modules = {}
+        for agent_id in agent_ids:
+            try:
+                modules[agent_id] = self._mapping(agent_id, None)
+            except Exception as error:
+                raise SpaceError(
+                    explain(
+                        "AgentToModuleMapping",
+                        expected="a mapping function that answers without an episode, to know the modules' spaces",
+                        found=f"{type(error).__name__}: {error}, for agent {agent_id!r} and episode None",
+                        do="let it answer; or, if it needs the episode, give each RLModuleSpec its "
+                        "observation_space and action_space",
+                    )
+                ) from error
+        return modules
 
 
 def _by_key(batch: dict[str, Any], call: Call) -> dict[str, Any]:

@@ -222,3 +222,23 @@ def test_a_function_that_needs_an_episode_is_not_asked_without():
     config = PPOConfig().multi_agent(policies={"red", "blue"}, policy_mapping_fn=by_episode)
     pipeline = config.build_env_to_module_connector(spaces=agents("a", "b"))
     assert dict(pipeline.observation_space) == {"red": BOX, "blue": BOX}
+
+
+@pytest.mark.parametrize(
+    ("mapping", "found"),
+    [
+        (lambda agent_id: agent_id, r"one of \(agent_id\): too many positional arguments"),
+        (lambda agent_id, episode, worker, **kwargs: agent_id, r"missing a required argument: 'worker'"),
+    ],
+)
+def test_a_function_of_other_arguments(mapping, found):
+    config = PPOConfig().multi_agent(policies={"red", "blue"}, policy_mapping_fn=mapping)
+    with pytest.raises(ConfigError, match=rf"(?s)policy_mapping_fn\(agent_id, episode\).*{found}.*\*\*kwargs"):
+        config.build_env_to_module_connector(spaces=agents("red", "blue"))
+
+
+@pytest.mark.parametrize("mapping", [lambda agent_id, *args, **kwargs: agent_id, {"red": "red", "blue": "blue"}.get])
+def test_functions_that_take_both_arguments(mapping):
+    config = PPOConfig().multi_agent(policies={"red", "blue"}, policy_mapping_fn=mapping)
+    pipeline = config.build_env_to_module_connector(spaces=agents("red", "blue"))
+    assert dict(pipeline.observation_space) == {"red": BOX, "blue": BOX}

@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("ray", reason="RLlib is the oracle")
 
+from epibatch.core import metrics
+from epibatch.env_runner.agent_metrics import AgentMetrics
 from oracle.agent_games import game_class, team_runner
 from oracle.libraries import BOTH
 
@@ -163,3 +165,13 @@ def test_metrics_are_the_same(kind):
     theirs, ours = found
     for name in names:
         assert value(ours[name]) == pytest.approx(value(theirs[name])), name
+
+
+@pytest.mark.parametrize(
+    "name", [f"NUM_{kind}_STEPS_SAMPLED{over}" for kind in ("AGENT", "MODULE") for over in ("", "_LIFETIME")]
+)
+def test_the_names_of_the_counts(name):
+    from ray.rllib.utils import metrics as theirs
+
+    assert getattr(metrics, name) == getattr(theirs, name)
+    assert getattr(metrics, name) in AgentMetrics(1).report()

@@ -254,3 +254,45 @@ def test_agents_whose_spaces_a_piece_made_alike_are_rewritten_by_their_own_in_ev
         piece(batch={}, episodes=[episode])
         assert newest(episode)["a"].tolist() == [*np.eye(3)[t], t, -t]
         assert newest(episode)["b"].tolist() == [t] * 5
+
+
+class Doubled(ConnectorV2):
+    """Gives every observation twice, side by side."""
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        return Box(-100.0, 100.0, (2 * input_observation_space.shape[0],), np.float64)
+
+    def __call__(self, *, batch: Any, **_: Any) -> Any:
+        return batch
+
+
+def outputs_of(piece: ConnectorV2) -> Any:
+    """The observation space of an env-to-module pipeline of agents b and c with this piece in front."""
+    agents = [gym.spaces.Dict({agent: own[agent] for agent in "bc"}) for own in (SPACES, ACTIONS)]
+    mapping = AgentToModuleMapping(agent_to_module_mapping_fn=lambda agent_id, episode: MODULES[agent_id])
+    pipeline = EnvToModulePipeline(
+        input_observation_space=agents[0],
+        input_action_space=agents[1],
+        connectors=[piece, AddObservationsFromEpisodesToBatch(), mapping],
+    )
+    return pipeline.observation_space
+
+
+def test_a_piece_that_knows_one_agents_space_is_told_how_to_get_it() -> None:
+    class OneSpace(Doubled):
+        def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+            return WIDE
+
+    with pytest.raises(
+        SpaceError, match=r"OneSpace\.recompute_output_observation_space[\s\S]*of 'b', 'c'[\s\S]*space_by_space"
+    ):
+        outputs_of(OneSpace())
+    with pytest.raises(TypeError, match=r"Doubled\.recompute_output[\s\S]*space_by_space[\s\S]*not subscriptable"):
+        outputs_of(Doubled())
+
+
+def test_a_piece_that_is_given_one_agents_space_at_a_time() -> None:
+    class Each(Doubled):
+        space_by_space = True
+
+    assert outputs_of(Each()) == gym.spaces.Dict(second=Box(-100.0, 100.0, (6,), np.float64))

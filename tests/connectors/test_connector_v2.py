@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from epibatch.connectors.connector_v2 import ConnectorV2
-from epibatch.core.errors import EpibatchError
+from epibatch.core.errors import BatchLayoutError, EpibatchError
 from epibatch.core.spaces import BatchedNdArray
+from epibatch.episodes import MultiAgentEpisode
 
 
 class Identity(ConnectorV2):
@@ -246,3 +247,12 @@ def test_helpers_inside_a_pipeline_use_the_keys_of_the_call(lab):
     episodes = [lab.episode("a", 1), lab.episode("a", 1, t_started=1, lookback=1)]
     seen = lab.see("learner", [lab.user(add)], episodes)
     assert {key: [int(i) for i in items] for key, items in seen["x"].items()} == {("a_0",): [0], ("a_1",): [1]}
+
+
+def test_items_of_several_agents_are_added_agent_by_agent():
+    episode = MultiAgentEpisode(id_="game")
+    episode.add_env_reset(observations={"x": 0.0})
+    with pytest.raises(BatchLayoutError, match=r"id=game[\s\S]*single_agent_episode_iterator"):
+        ConnectorV2.add_batch_item({}, "obs", 0.0, episode)
+    with pytest.raises(BatchLayoutError, match=r"id=game[\s\S]*single_agent_episode_iterator"):
+        ConnectorV2.add_n_batch_items({}, "obs", [0.0], 1, episode)

@@ -103,3 +103,12 @@ def test_agents_without_an_action_may_have_observed_long_ago():
     episode.add_env_step({"x": 2}, {}, {})
     assert list(episode.get_agents_without_action()) == ["x", "y"]
     assert list(episode.get_agents_to_act()) == ["x"]
+
+
+def test_a_mapping_function_that_fails_says_for_whom():
+    def first_letter(agent_id, episode):
+        return agent_id[0]
+
+    episode = MultiAgentEpisode(id_="game", agent_to_module_mapping_fn=first_letter)
+    with pytest.raises(TypeError, match=r"asked for agent 7 of episode game:\n.*not subscriptable"):
+        episode.module_for(7)

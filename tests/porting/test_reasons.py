@@ -8,7 +8,7 @@ from epibatch.porting.reasons import reason_for
 @pytest.mark.parametrize(
     ("module", "name", "said"),
     [
-        ("ray.rllib.utils.replay_buffers", "MultiAgentEpisodeReplayBuffer", "several agents"),
+        ("ray.rllib.utils.replay_buffers", "MultiAgentEpisodeReplayBuffer", "replay buffers"),
         ("ray.rllib.policy.sample_batch", "SampleBatch", "old API stack"),
         ("ray.rllib.policy.policy", "Policy", "old API stack"),
         ("ray.rllib.models", "ModelCatalog", "old API stack"),
@@ -27,7 +27,8 @@ from epibatch.porting.reasons import reason_for
         ("ray.rllib.examples.utils", "add_rllib_example_script_args", "copy what you need"),
         ("ray.tune", "Tuner", "algo.train"),
         ("ray", "init", "no cluster"),
-        ("ray.rllib.utils.metrics", "NUM_AGENT_STEPS_SAMPLED", "several agents"),
+        ("ray.rllib.policy.sample_batch", "MultiAgentBatch", "old API stack"),
+        ("ray.rllib.env.multi_agent_env", "MultiAgentEnvs", "the nearest is MultiAgentEnv"),
         ("ray", "serve", "nothing here takes the place"),
         ("ray.rllib.core", "COMPONENT_RL_MODULES", "no such name in epibatch.core"),
         ("ray.rllib.core", "Colums", "the nearest is Columns"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -145,7 +146,8 @@ def check_agents(mapping: Any, agents: Iterable[Any], modules: Iterable[str]) ->
         modules: ids of the modules.
 
     Raises:
-        ConfigError: no entry of the table fits an agent, or the function gives what is no module.
+        ConfigError: no entry of the table fits an agent, the function takes other arguments, or gives what is
+            no module.
     """
     wanted, known = list(agents), list(modules)
     if isinstance(mapping, AgentMapping):
@@ -160,6 +162,8 @@ def check_agents(mapping: Any, agents: Iterable[Any], modules: Iterable[str]) ->
                 )
             )
         return
+    if mapping is not None:
+        _check_arguments(mapping)
     wrong = {}
     for agent in wanted if mapping is not None else ():
         try:
@@ -178,6 +182,24 @@ def check_agents(mapping: Any, agents: Iterable[Any], modules: Iterable[str]) ->
                 do=nearest(str(next(iter(wrong.values()))), known),
             )
         )
+
+
+def _check_arguments(mapping: Any) -> None:
+    try:
+        signature = inspect.signature(mapping)
+    except (TypeError, ValueError):  # what is built in need not have one
+        return
+    try:
+        signature.bind("agent", None)
+    except TypeError as error:
+        raise ConfigError(
+            explain(
+                "multi_agent.policy_mapping_fn",
+                expected="a function that is called as policy_mapping_fn(agent_id, episode)",
+                found=f"one of {signature}: {error}",
+                do="write it as `def policy_mapping_fn(agent_id, episode, **kwargs):`",
+            )
+        ) from error
 
 
 def _listed(agents: Iterable[Any]) -> str:

@@ -27,12 +27,16 @@ __all__ = [
     "EPISODE_RETURN_MIN",
     "EVALUATION_RESULTS",
     "LEARNER_RESULTS",
+    "NUM_AGENT_STEPS_SAMPLED",
+    "NUM_AGENT_STEPS_SAMPLED_LIFETIME",
     "NUM_ENV_STEPS_SAMPLED",
     "NUM_ENV_STEPS_SAMPLED_LIFETIME",
     "NUM_ENV_STEPS_TRAINED",
     "NUM_ENV_STEPS_TRAINED_LIFETIME",
     "NUM_EPISODES",
     "NUM_EPISODES_LIFETIME",
+    "NUM_MODULE_STEPS_SAMPLED",
+    "NUM_MODULE_STEPS_SAMPLED_LIFETIME",
     "NUM_MODULE_STEPS_TRAINED",
     "NUM_MODULE_STEPS_TRAINED_LIFETIME",
     "REDUCTIONS",
@@ -53,12 +57,16 @@ EPISODE_LEN_MIN = "episode_len_min"
 EPISODE_RETURN_MAX = "episode_return_max"
 EPISODE_RETURN_MEAN = "episode_return_mean"
 EPISODE_RETURN_MIN = "episode_return_min"
+NUM_AGENT_STEPS_SAMPLED = "num_agent_steps_sampled"
+NUM_AGENT_STEPS_SAMPLED_LIFETIME = "num_agent_steps_sampled_lifetime"
 NUM_ENV_STEPS_SAMPLED = "num_env_steps_sampled"
 NUM_ENV_STEPS_SAMPLED_LIFETIME = "num_env_steps_sampled_lifetime"
 NUM_ENV_STEPS_TRAINED = "num_env_steps_trained"
 NUM_ENV_STEPS_TRAINED_LIFETIME = "num_env_steps_trained_lifetime"
 NUM_EPISODES = "num_episodes"
 NUM_EPISODES_LIFETIME = "num_episodes_lifetime"
+NUM_MODULE_STEPS_SAMPLED = "num_module_steps_sampled"
+NUM_MODULE_STEPS_SAMPLED_LIFETIME = "num_module_steps_sampled_lifetime"
 NUM_MODULE_STEPS_TRAINED = "num_module_steps_trained"
 NUM_MODULE_STEPS_TRAINED_LIFETIME = "num_module_steps_trained_lifetime"
 WEIGHTS_SEQ_NO = "weights_seq_no"
@@ -117,12 +125,10 @@ class _Metric:
         if self._values is None:
             return self._value / self._count if reduce == "mean" and ema_coeff is None else self._value
         values = list(self._values)
-        if reduce is None:
-            return values
+        if reduce is None or reduce == "item":
+            return values if reduce is None else values[-1]
         if reduce == "mean":
             return math.fsum(values) / len(values)
-        if reduce == "item":
-            return values[-1]
         return sum(values) if reduce == "sum" else min(values) if reduce == "min" else max(values)
 
     def per_second(self) -> float:

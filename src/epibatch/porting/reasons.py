@@ -10,7 +10,6 @@ from .offered_names import offered_names
 
 __all__ = ["reason_for"]
 
-SEVERAL_AGENTS = "several agents: not there yet"
 OLD_STACK = "old API stack: not here; episodes, connectors and RLModules take its place"
 REPLAY = "replay buffers: not there yet"
 OFFLINE = "offline data: not there yet"
@@ -23,9 +22,6 @@ ALGORITHM = "this algorithm: not there yet; PPO is"
 
 _REASONS: tuple[tuple[str, str], ...] = (
     (r"ray\.rllib\.examples\b.*", EXAMPLES),
-    (r".*\b(multi_agent|pettingzoo)\w*(\..*)?", SEVERAL_AGENTS),
-    (r".*\.(MultiAgent|PettingZoo|ParallelPettingZoo|make_multi_agent)\w*", SEVERAL_AGENTS),
-    (r"ray\.rllib\.utils\.metrics\.(\w+\.)*\w*AGENT_STEPS\w*", SEVERAL_AGENTS),
     (r"ray\.rllib\.utils\.replay_buffers\b.*", REPLAY),
     (r"ray\.rllib\.offline\b.*", OFFLINE),
     (r"ray\.rllib\.connectors\.(action|agent|connector|registry|util)(\..*)?", OLD_STACK),

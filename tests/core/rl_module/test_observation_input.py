@@ -143,7 +143,8 @@ def test_filters_decide_what_is_an_image():
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (None, "TransformObservation"),
+        (None, r"RLModuleSpec\(observation_space=\.\.\., action_space=\.\.\.\)"),
+        (gym.Space(), "TransformObservation"),
         (gym.spaces.Text(5), "encode the text"),
         (gym.spaces.Sequence(Discrete(2)), "pad the sequence"),
         (gym.spaces.Graph(Box(-1, 1, (2,)), None), "pad nodes and edges"),

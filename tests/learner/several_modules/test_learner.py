@@ -290,3 +290,10 @@ def test_a_module_without_parameters_needs_no_optimiser(points):
     learner = points.learner(module, {"still": points.batch("still", 5), "red": points.batch("red", 5)})
     assert learner.update(episodes=[1])["still"] == {"num_rows": 5, "num_minibatches": 0}
     assert set(learner.get_state()["optimizers"]) == {"red"}
+
+
+def test_a_column_that_belongs_to_no_module_is_named(points):
+    learner = points.learner(points.modules(**AT), {})
+    learner._learner_connector = lambda **kwargs: {**two(points), "mark": torch.zeros(3)}
+    with pytest.raises(BatchLayoutError, match=r"'mark' beside modules \['red', 'blue'\][\s\S]*add_n_batch_items"):
+        learner.update(episodes=[1])

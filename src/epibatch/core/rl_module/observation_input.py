@@ -52,6 +52,15 @@ class ObservationInput:
 
     def __init__(self, space: gym.Space[Any] | None, config: DefaultModelConfig | None = None) -> None:
         self._config = config or DefaultModelConfig()
+        if space is None:
+            raise SpaceError(
+                explain(
+                    "observation space of a default module",
+                    expected="a space, for which the network is built",
+                    found=None,
+                    do="give it to the module's spec: RLModuleSpec(observation_space=..., action_space=...)",
+                )
+            )
         leaves = list(_leaves(space, ()))
         self._paths = [path for path, _ in leaves]
         self._encoders: list[Encoder | None] = []
