@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from oracle import differences
 from oracle.cases import CASES, cases_run, random_cases
 from oracle.compare import Mismatch, Outcome, mismatches, outcome, settle
 from oracle.episodes import Chunk, chunks
-from oracle.libraries import BOTH
+from oracle.libraries import BOTH, RLLIB
 from oracle.modules import build_module
 from oracle.spaces import rows, spaces
 
@@ -114,6 +115,15 @@ def test_chunks_are_the_same_episode_in_both_libraries(chunk: Chunk):
             assert getattr(theirs, name) == getattr(ours, name)
     assert len(theirs) == len(ours) == chunk.length
     assert ours.observations.lookback == chunk.lookback
+
+
+def test_rllibs_pieces_note_the_arguments_that_they_note_with_the_whole_stack(monkeypatch):
+    box, make = gym.spaces.Box(-1, 1, (2,)), RLLIB.module_to_env.NormalizeAndClipActions
+    given = {"normalize_actions": False, "clip_actions": True}
+    quick = make(box, box, **given).get_ctor_args_and_kwargs()
+    monkeypatch.setattr(RLLIB.module("connectors.connector_v2"), "inspect", inspect)
+    assert quick == make(box, box, **given).get_ctor_args_and_kwargs()
+    assert quick == ((), {"input_observation_space": box, "input_action_space": box, **given})
 
 
 @pytest.mark.parametrize("library", BOTH, ids=str)
