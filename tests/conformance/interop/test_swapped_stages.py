@@ -17,7 +17,7 @@ from epibatch.interop.rllib import from_rllib_piece, to_rllib_piece
 from oracle.cases import random_cases
 from oracle.compare import Mismatch, Outcome, mismatches, outcome, settle
 from oracle.differences import difference
-from oracle.episodes import chunks, seeds
+from oracle.episodes import seeds, several_chunks
 from oracle.libraries import EPIBATCH, RLLIB, Library
 from oracle.modules import build_module
 
@@ -151,19 +151,6 @@ def pipeline_of(library, package, names, space, swapped=None):
     return cls(*space, connectors=pieces)
 
 
-def case_of(drawn):
-    """Chunks of one pair of spaces with the same columns, each with a name of its own."""
-    first = drawn[0]
-    fixed = {"observation_space": first.observation_space, "action_space": first.action_space}
-    fixed |= {"extras": first.extras, "state": first.state, "reward": "float"}
-    return [type(first)(**{**_fields(chunk), **fixed, "id_": f"chunk{i}"}) for i, chunk in enumerate(drawn)]
-
-
-def _fields(chunk):
-    names = ("length", "lookback", "t_started", "end", "seed")
-    return {name: getattr(chunk, name) for name in names}
-
-
 def train_batch(library, case, names, swapped=None, steps=3):
     space = (case[0].observation_space, case[0].action_space)
     module = build_module(library, *space, state=case[0].state, max_seq_len=steps, multi=True)
@@ -187,12 +174,12 @@ def hold(case, swapped, run):
         settle(pure[library], mixed, Swapped(library, swapped, pure[other], steps))
 
 
-many = st.lists(chunks(action_spaces=ACTIONS), min_size=1, max_size=4)
+many = several_chunks(st.integers(1, 4), action_spaces=ACTIONS, common=("extras", "state"), reward="float")
 
 
-@random_cases(drawn=many, steps=st.integers(1, 7), bootstraps=st.booleans(), at=st.integers(0, 7))
-def test_train_batches(drawn, steps, bootstraps, at):
-    case, names = case_of(drawn), LEARNER if bootstraps else LEARNER[1:-1]
+@random_cases(case=many, steps=st.integers(1, 7), bootstraps=st.booleans(), at=st.integers(0, 7))
+def test_train_batches(case, steps, bootstraps, at):
+    names = LEARNER if bootstraps else LEARNER[1:-1]
     hold(case, names[at % len(names)], lambda library, swapped: train_batch(library, case, names, swapped, steps))
 
 
@@ -230,13 +217,9 @@ def stacked(column):
     return stack_rows(column) if isinstance(column, list) else column
 
 
-@random_cases(
-    drawn=st.lists(chunks(action_spaces=ACTIONS), min_size=1, max_size=4),
-    seed=seeds,
-    at=st.integers(0, len(TO_MODULE + TO_ENV) - 1),
-)
-def test_acting(drawn, seed, at):
-    case, name, there = case_of(drawn), (TO_MODULE + TO_ENV)[at], at < len(TO_MODULE)
+@random_cases(case=many, seed=seeds, at=st.integers(0, len(TO_MODULE + TO_ENV) - 1))
+def test_acting(case, seed, at):
+    name, there = (TO_MODULE + TO_ENV)[at], at < len(TO_MODULE)
 
     def run(library, swapped):
         return acted(library, case, seed, swapped and ((name, "") if there else ("", name)))

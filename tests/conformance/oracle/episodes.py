@@ -111,6 +111,27 @@ def reward_rows(kind: str, rng: np.random.Generator, count: int) -> list[Any]:
     return [np.float32(i / 8) if kind == "float32" else float(i / 8) for i in eighths]
 
 
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "t_started": st.sampled_from([0, 0, 1, 3, 7]),
+    "length": lengths,
+    "end": st.sampled_from(ENDS),
+    "reward": st.sampled_from(REWARDS),
+    "extras": st.sets(st.sampled_from(EXTRAS), max_size=4).map(lambda names: tuple(sorted(names))),
+    "state": st.sampled_from([0, 0, 2]),
+    "seed": seeds,
+}
+LOOKBACKS = [st.integers(0, most) for most in range(5)]
+
+
+def _drawn_fields(draw: st.DrawFn, fixed: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a chunk: those that are fixed, and the others drawn; a fixed one may be a strategy."""
+    given = {**FIELDS, **fixed}
+    fields = {name: draw(own) if isinstance(own, st.SearchStrategy) else own for name, own in given.items()}
+    if "lookback" not in fields:
+        fields["lookback"] = draw(LOOKBACKS[min(fields["t_started"], 4)])
+    return fields
+
+
 @st.composite
 def chunks(
     draw: st.DrawFn,
@@ -124,17 +145,30 @@ def chunks(
         draw: Hypothesis's.
         observation_spaces: which observation spaces.
         action_spaces: which action spaces.
-        **fixed: fields of `Chunk` that are not drawn.
+        **fixed: fields of `Chunk` that are not drawn, or drawn from this strategy.
     """
-    started = draw(st.sampled_from([0, 0, 1, 3, 7]))
-    drawn = {
-        "length": draw(lengths) if "length" not in fixed else 0,
-        "lookback": draw(st.integers(0, min(started, 4))),
-        "t_started": started,
-        "end": draw(st.sampled_from(ENDS)),
-        "reward": draw(st.sampled_from(REWARDS)),
-        "extras": tuple(sorted(draw(st.sets(st.sampled_from(EXTRAS), max_size=4)))),
-        "state": draw(st.sampled_from([0, 0, 2])),
-        "seed": draw(seeds),
-    }
-    return Chunk(draw(observation_spaces), draw(action_spaces), **{**drawn, **fixed})
+    return Chunk(draw(observation_spaces), draw(action_spaces), **_drawn_fields(draw, fixed))
+
+
+@st.composite
+def several_chunks(
+    draw: st.DrawFn,
+    count: st.SearchStrategy[int],
+    observation_spaces: st.SearchStrategy[gym.Space[Any]] = spaces,
+    action_spaces: st.SearchStrategy[gym.Space[Any]] = spaces,
+    common: tuple[str, ...] = (),
+    **fixed: Any,
+) -> list[Chunk]:
+    """Some chunks of one pair of spaces, each of an episode of its own.
+
+    Args:
+        draw: Hypothesis's.
+        count: how many.
+        observation_spaces: which observation spaces.
+        action_spaces: which action spaces.
+        common: fields that are drawn once for all of them.
+        **fixed: as in `chunks`.
+    """
+    own = draw(observation_spaces), draw(action_spaces)
+    shared = {**fixed, **{name: draw(FIELDS[name]) for name in common}}
+    return [Chunk(*own, id_=f"e{i}", **_drawn_fields(draw, shared)) for i in range(draw(count))]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oracle.cases import random_cases
 from oracle.compare import mismatches
-from oracle.episodes import Chunk, chunks
+from oracle.episodes import Chunk, several_chunks
 from oracle.libraries import BOTH, EPIBATCH, RLLIB, Library
 from stock.installed import NotPorted, ported_module
 
@@ -46,16 +46,13 @@ def shaped_rewards(piece: Any, library: Library, calls: list[list[Chunk]]) -> li
     return shaped
 
 
-def calls_of(observation_spaces: Any) -> Any:
+@st.composite
+def calls_of(draw: st.DrawFn, observation_spaces: Any) -> Any:
     """Two calls with some chunks each; rewards are floats, since RLlib cuts bonuses off in a column of ints."""
-
-    def of_one_space(space: gym.Space[Any]) -> Any:
-        one = st.integers(1, 6).flatmap(
-            lambda length: chunks(st.just(space), ACTIONS, length=length, reward="float", state=0, extras=())
-        )
-        return st.lists(st.lists(one, min_size=1, max_size=3), min_size=2, max_size=2)
-
-    return observation_spaces.flatmap(of_one_space)
+    fixed = {"length": st.integers(1, 6), "reward": "float", "state": 0, "extras": ()}
+    drawn = draw(several_chunks(st.integers(2, 6), observation_spaces, ACTIONS, **fixed))
+    second = draw(st.integers(1, len(drawn) - 1))
+    return [drawn[:second], drawn[second:]]
 
 
 @random_cases(calls=calls_of(COUNTED), coefficient=st.sampled_from([1.0, 0.25]))

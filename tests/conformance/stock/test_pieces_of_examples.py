@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from oracle.cases import random_cases
 from oracle.compare import mismatches
-from oracle.episodes import Chunk, chunks
+from oracle.episodes import Chunk, several_chunks
 from oracle.libraries import BOTH, EPIBATCH, RLLIB, Library
 from oracle.spaces import rows, spaces
 
@@ -21,13 +20,7 @@ ACTIONS = st.just(gym.spaces.Discrete(3))
 
 def several(length: Any) -> Any:
     """Some chunks of one observation space, each of an episode of its own."""
-
-    def of_one_space(space: gym.Space[Any]) -> Any:
-        one = length.flatmap(lambda count: chunks(st.just(space), ACTIONS, length=count, state=0, extras=()))
-        found = st.lists(one, min_size=1, max_size=3)
-        return found.map(lambda all_: [dataclasses.replace(own, id_=f"e{i}") for i, own in enumerate(all_)])
-
-    return spaces.flatmap(of_one_space)
+    return several_chunks(st.integers(1, 3), spaces, ACTIONS, length=length, state=0, extras=())
 
 
 def batches(make: Any, given: list[Chunk], *, numpy: bool, newest_only: bool = False) -> tuple[Any, Any]:
