@@ -73,7 +73,7 @@ def integers_become_32_bits(situation: ActingSituation, mismatch: Mismatch) -> b
     """Behind `TensorToNumpy` RLlib's integers and floats have 32 bits."""
     if not mismatch.path or not behind_numpy(mismatch.path[0]) or mismatch.path[1] == "actions_for_env":
         return False
-    return same_numbers(mismatch) and mismatch.kind == "value" and narrowed(mismatch)
+    return mismatch.kind == "value" and same_numbers(mismatch) and narrowed(mismatch)
 
 
 @difference("columns", ActingSituation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from oracle.compare import Mismatch, mismatches
 
 Flat = dict[tuple[Any, ...], Any]
+PLAIN = {bool, int, float, str, np.bool_, np.int64, np.int32, np.float64, np.float32}
 
 
 def snapshot(batch: Any, places: Mapping[Any, int] | None = None) -> Flat:
@@ -27,7 +29,7 @@ def snapshot(batch: Any, places: Mapping[Any, int] | None = None) -> Flat:
     out: Flat = {}
     places = places or {}
     for name, column in batch.items():
-        if isinstance(column, Mapping) and any(isinstance(key, tuple) for key in column):
+        if isinstance(column, (dict, Mapping)) and any(isinstance(key, tuple) for key in column):
             for key, items in column.items():
                 _take(items, (name, f"chunk {places[key]}" if key in places else key), out)
         else:
@@ -36,22 +38,24 @@ def snapshot(batch: Any, places: Mapping[Any, int] | None = None) -> Flat:
 
 
 def _take(value: Any, path: tuple[Any, ...], out: Flat) -> None:
-    if isinstance(value, np.ndarray):
-        tagged = type(value).__name__ == "BatchedNdArray"
-        out[(*path, "batched") if tagged else path] = np.array(value)
+    kind = type(value)
+    if kind in PLAIN:
+        out[path] = value
+    elif isinstance(value, np.ndarray):
+        out[(*path, "batched") if kind.__name__ == "BatchedNdArray" else path] = np.array(value)
     elif isinstance(value, torch.Tensor):
         out[path] = value.clone()
-    elif isinstance(value, Mapping) and value:
+    elif isinstance(value, (dict, Mapping)) and value:
         for key, own in value.items():
             _take(own, (*path, key), out)
-    elif type(value) is list and value and _numbers(value):
+    elif kind is list and value and _numbers(value):
         out[(*path, "[each]")] = np.array(value)
     elif isinstance(value, (list, tuple)) and len(value):
         left, right = "[]" if isinstance(value, list) else "()"
         for i, own in enumerate(value):
             _take(own, (*path, f"{left}{i}{right}"), out)
     elif isinstance(value, (Mapping, list, tuple)):
-        out[path] = f"empty {'dict' if isinstance(value, Mapping) else type(value).__name__}"
+        out[path] = f"empty {'dict' if isinstance(value, Mapping) else kind.__name__}"
     else:
         out[path] = value
 
@@ -96,14 +100,21 @@ def rows_of(flat: Flat) -> dict[Any, list[Any]]:
     """Rows by their place in the structure, whether they are items of lists or of arrays."""
     rows: dict[Any, list[Any]] = {}
     for path, leaf in flat.items():
-        inner = tuple(part for part in path if part != "batched" and not str(part).startswith("["))
-        single = any(str(part).startswith("[") and part != "[each]" for part in path) and "batched" not in path
+        inner, single = _place(path)
         if isinstance(leaf, str) and leaf.startswith("empty "):
             continue
         own = [leaf] if single or np.ndim(leaf) == 0 else list(leaf)
         if own:
             rows.setdefault(inner, []).extend(own)
     return rows
+
+
+@lru_cache(maxsize=4096)
+def _place(path: tuple[Any, ...]) -> tuple[tuple[Any, ...], bool]:
+    """A path without the places in lists, and whether it leads to one row in a list."""
+    inner = tuple(part for part in path if part != "batched" and not str(part).startswith("["))
+    single = any(str(part).startswith("[") and part != "[each]" for part in path) and "batched" not in path
+    return inner, single
 
 
 def same_rows(one: Flat, other: Flat) -> bool:
