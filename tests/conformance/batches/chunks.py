@@ -35,6 +35,18 @@ def states(layout: Any, make: Any) -> Any:
     return {name: states(own, make) if isinstance(own, dict) else make(own) for name, own in layout.items()}
 
 
+COUNTS = st.sampled_from([1, 1, 2, 2, 3, 3, 6])
+LONGEST = st.sampled_from([2, 4, 4, 7, 7, 12, 60])
+COMMON: dict[str, st.SearchStrategy[Any]] = {
+    "reward": st.sampled_from(REWARDS),
+    "extras": st.sets(st.sampled_from(EXTRAS), max_size=3).map(lambda names: tuple(sorted(names))),
+}
+STARTED = st.sampled_from([0, 0, 0, 1, 2, 5])
+LOOKBACKS = [st.integers(0, most) for most in range(4)]
+SOME_IDS, ORDERS_OF_IDS = st.sampled_from(IDS), st.permutations(IDS)
+ANY_END, ONE_IN_EIGHT, SEEDS = st.sampled_from(ENDS), st.integers(0, 7), st.integers(0, 2**20)
+
+
 @dataclass(frozen=True)
 class BatchChunk(Chunk):
     """A chunk whose recurrent states have the layout of that name in `STATES`."""
@@ -77,24 +89,23 @@ def chunk_lists(
         unique: whether no two chunks are of one episode.
         objects: whether there may be an output of strings.
     """
-    count = draw(st.sampled_from([1, 1, 2, 2, 3, 3, 6]))
-    ids = draw(st.permutations(IDS))[:count] if unique else [draw(st.sampled_from(IDS)) for _ in range(count)]
+    count = draw(COUNTS)
+    ids = draw(ORDERS_OF_IDS)[:count] if unique else [draw(SOME_IDS) for _ in range(count)]
     common = {
-        "reward": draw(st.sampled_from(REWARDS)),
-        "extras": tuple(sorted(draw(st.sets(st.sampled_from(EXTRAS), max_size=3)))),
-        "objects": objects and draw(st.integers(0, 7)) == 7,
+        **{name: draw(own) for name, own in COMMON.items()},
+        "objects": objects and draw(ONE_IN_EIGHT) == 7,
         "layout": layout,
     }
-    longest = draw(st.sampled_from([2, 4, 4, 7, 7, 12, 60]))
-    seed = draw(st.integers(0, 2**20))
+    longest = draw(LONGEST)
+    seed = draw(SEEDS)
     chunks = []
     for i, id_ in enumerate(ids):
-        started = draw(st.sampled_from([0, 0, 0, 1, 2, 5]))
+        started = draw(STARTED)
         chunk = {
             "length": draw(st.integers(fewest, longest)),
             "t_started": started,
-            "lookback": draw(st.integers(0, min(started, 3))),
-            "end": "running" if ongoing else draw(st.sampled_from(ENDS)),
+            "lookback": draw(LOOKBACKS[min(started, 3)]),
+            "end": "running" if ongoing else draw(ANY_END),
         }
         chunks.append(BatchChunk(*spaces, id_=id_, seed=seed + i, **common, **chunk))
     return tuple(chunks)
