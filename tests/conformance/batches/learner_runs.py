@@ -124,6 +124,22 @@ class LearnerCall:
         return chunk.build(RLLIB, numpy=self.numpy, **changed)
 
 
+LAYOUTS, FEWEST = st.sampled_from(["", "", *STATES]), st.sampled_from([1, 1, 1, 0])
+FRONTS = st.lists(st.sampled_from(sorted(LEARNER)), max_size=2, unique=True).map(
+    lambda front: tuple(sorted(front, key="swapped_observations".__ne__))  # it comes first
+)
+PLACES = st.sampled_from(["BatchIndividualItems", "NumpyToTensor"])
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "max_seq_len": st.integers(1, 20),
+    "front": FRONTS,
+    "columns": st.lists(st.sampled_from(sorted(COLUMNS)), max_size=1).map(tuple),
+    "batched": st.lists(st.tuples(st.sampled_from(sorted(BATCHED)), PLACES), max_size=1).map(tuple),
+    "numpy": st.sampled_from([True, True, True, False]),
+    "seed": st.integers(0, 1000),
+}
+PPO = st.sampled_from([(0.99, 0.95), (1.0, 1.0), (0.9, 0.0), (0.0, 0.5)])
+
+
 @st.composite
 def learner_calls(draw: st.DrawFn, ppo: bool, *, alone: bool = False, **fixed: Any) -> LearnerCall:
     """Calls of learner pipelines.
@@ -134,21 +150,9 @@ def learner_calls(draw: st.DrawFn, ppo: bool, *, alone: bool = False, **fixed: A
         alone: whether pieces are called without a pipeline, which gives chunks their keys and asks for steps.
         **fixed: fields that are not drawn.
     """
-    layout = draw(st.sampled_from(["", "", *STATES]))
-    fewest = draw(st.sampled_from([1, 1, 1, 0]))
+    layout, fewest = draw(LAYOUTS), draw(FEWEST)
     own_spaces = draw(spaces), draw(spaces)
     chunks = draw(chunk_lists(own_spaces, layout, fewest=fewest))
-    front = draw(st.lists(st.sampled_from(sorted(LEARNER)), max_size=2, unique=True))
-    places = ("BatchIndividualItems", "NumpyToTensor")
-    drawn = {
-        "max_seq_len": draw(st.integers(1, 20)),
-        "front": tuple(sorted(front, key="swapped_observations".__ne__)),  # it comes first
-        "columns": tuple(draw(st.lists(st.sampled_from(sorted(COLUMNS)), max_size=1))),
-        "batched": tuple(
-            draw(st.lists(st.tuples(st.sampled_from(sorted(BATCHED)), st.sampled_from(places)), max_size=1))
-        ),
-        "ppo": draw(st.sampled_from([(0.99, 0.95), (1.0, 1.0), (0.9, 0.0), (0.0, 0.5)])) if ppo else None,
-        "numpy": draw(st.integers(0, 3)) > 0,
-        "seed": draw(st.integers(0, 1000)),
-    }
+    drawn = {name: draw(own) for name, own in FIELDS.items() if name not in fixed}
+    drawn["ppo"] = draw(PPO) if ppo else None
     return LearnerCall(chunks, layout, **{**drawn, **fixed})
