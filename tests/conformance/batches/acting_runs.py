@@ -163,19 +163,23 @@ def counted_from_zero(space: Any) -> Any:
     return space if isinstance(space, gym.spaces.MultiDiscrete) else gym.spaces.Box(-9, 9, space.shape, np.float32)
 
 
+LAYOUTS = st.sampled_from(["", "", *STATES])
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "users": st.lists(st.sampled_from(sorted(ACTING)), max_size=2, unique=True).map(tuple),
+    "explore": st.sampled_from([False, False, True, None]),
+    "given": st.sampled_from(["inputs", "inputs", "actions", "actions and logp"]),
+    "normalize": st.booleans(),
+    "clip": st.booleans(),
+    "seed": st.integers(0, 1000),
+}
+
+
 @st.composite
 def acting_calls(draw: st.DrawFn, **fixed: Any) -> ActingCall:
     """Vector steps of 1 to 6 environments."""
-    layout = draw(st.sampled_from(["", "", *STATES]))
+    layout = draw(LAYOUTS)
     chunks = draw(chunk_lists((draw(spaces), draw(action_spaces)), layout, unique=True))
-    drawn = {
-        "users": tuple(draw(st.lists(st.sampled_from(sorted(ACTING)), max_size=2, unique=True))),
-        "explore": draw(st.sampled_from([False, False, True, None])),
-        "given": draw(st.sampled_from(["inputs", "inputs", "actions", "actions and logp"])),
-        "normalize": draw(st.booleans()),
-        "clip": draw(st.booleans()),
-        "seed": draw(st.integers(0, 1000)),
-    }
+    drawn = {**fixed, **{name: draw(own) for name, own in FIELDS.items() if name not in fixed}}
     if drawn["explore"] and drawn["given"] == "inputs":
         drawn["given"] = "actions"  # the libraries draw from different random streams
-    return ActingCall(chunks, layout, **{**drawn, **fixed})
+    return ActingCall(chunks, layout, **drawn)
