@@ -91,7 +91,9 @@ def test_protobuf_observations(example, values):
     np.testing.assert_array_equal(decoded[EPIBATCH][0], np.float32(values))
 
 
-NOT_HERE = {"add_other_agents_row_index_to_xy_pos": "several agents: not there yet"}
+NEAREST = "the nearest is SingleAgentObservationPreprocessor"
+PREPROCESSOR = f"no such name in epibatch.connectors.env_to_module.observation_preprocessor; {NEAREST}"
+NOT_HERE = {"add_other_agents_row_index_to_xy_pos": PREPROCESSOR}
 """Example connector -> what `epibatch port` says about a name that it needs."""
 
 

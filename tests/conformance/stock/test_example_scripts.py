@@ -63,7 +63,9 @@ RUN = [
     "prev_actions_prev_rewards",
     "single_agent_observation_preprocessor",
 ]
-NOT_HERE = {"multi_agent_observation_preprocessor": "several agents: not there yet"}
+NEAREST = "the nearest is SingleAgentObservationPreprocessor"
+PREPROCESSOR = f"no such name in epibatch.connectors.env_to_module.observation_preprocessor; {NEAREST}"
+NOT_HERE = {"multi_agent_observation_preprocessor": PREPROCESSOR}
 """Script -> why it cannot run, as `epibatch port` says of the connector that it is about."""
 
 OLD_SETTING = "            clip_rewards=True,\n"
