@@ -37,6 +37,11 @@ EXAMPLES = {
     "a sum of arrays": ("buffer-arrays", BOX, [("finalize",), ("add", 2, 1, False)]),
     "arrays and a list of nested rows": ("buffer-arrays", NESTED, [("finalize",), ("extend", 2, False)]),
     "a number and rows of several": ("buffer-sums", BOX, [("add number", 1)]),
+    "rows of a wider type that are gone": (
+        "column-types",
+        gym.spaces.Box(0, 255, (), np.uint8),
+        [("add number", 1), ("pop", 0), ("pop", 0), ("pop", 0), ("pop", 0), ("append",)],
+    ),
     "a lookback of more rows than are left": ("buffer-pop", BOX, [("pop", -1), ("pop", 0), ("pop", 0), ("append",)]),
 }
 

@@ -93,6 +93,15 @@ def what_is_left_of_the_lookback(done: Done, mismatch: Mismatch) -> bool:
     return done.name == "pop" and done.is_right
 
 
+@difference("column-types", Done)
+def rows_of_a_wider_type_that_are_gone(done: Done, mismatch: Mismatch) -> bool:
+    """A list has the type of the rows that are in it now, a column one that also holds those it had."""
+    if done.arrays or mismatch.kind != "dtype" or not done.is_right:
+        return False
+    wider = np.result_type(mismatch.theirs, mismatch.ours) == mismatch.ours.dtype
+    return wider and np.array_equal(mismatch.theirs, mismatch.ours)
+
+
 def sum_of(leaf: Any, number: float) -> Any:
     """An array with a number added; whole ones as 64-bit integers."""
     return (leaf.astype(np.int64) if leaf.dtype.kind in "bui" else leaf) + number
