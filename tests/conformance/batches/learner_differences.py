@@ -154,15 +154,22 @@ def one_key_for_several_chunks(situation: LearnerSituation, mismatch: Mismatch) 
         early = groups_by_key(call, True) if late_numbers(call) else []
         groups = (groups_by_key(call, False), early)
         return missing in [{f"chunk {i}" for group in own for i in group[1:]} for own in groups]
-    return _same_rows_in_another_order(mismatch, padded=bool(call.layout))
+    return _same_rows_in_another_order(mismatch, in_one_array(situation, mismatch), padded=bool(call.layout))
 
 
-def _same_rows_in_another_order(mismatch: Mismatch, padded: bool) -> bool:
+def in_one_array(situation: LearnerSituation, mismatch: Mismatch) -> Any:
+    """Ours, where pieces that were called without a pipeline left padded sequences of strings in a list: stacked."""
+    ours = mismatch.ours
+    listed = "notes" in mismatch.path[1] and list(ours) == [(f"[{i}]",) for i in range(len(ours))]
+    return {(): np.stack(list(ours.values()))} if listed and ours and situation.way == "alone" else ours
+
+
+def _same_rows_in_another_order(mismatch: Mismatch, ours_now: Any, padded: bool) -> bool:
     """Whether both sides hold the same entries; padded rows may be cut elsewhere, so the count of one value is free."""
-    if list(mismatch.theirs) != list(mismatch.ours):
+    if list(mismatch.theirs) != list(ours_now):
         return False
     for path, one in mismatch.theirs.items():
-        theirs, ours = (Counter(map(str, np.ravel(np.asarray(side)).tolist())) for side in (one, mismatch.ours[path]))
+        theirs, ours = (Counter(map(str, np.ravel(np.asarray(side)).tolist())) for side in (one, ours_now[path]))
         if "notes" in mismatch.path[1]:  # padded with empty strings there, with 0 here
             theirs["0"] += theirs.pop("", 0)
         differing = [value for value in {*theirs, *ours} if theirs[value] != ours[value]]
@@ -313,9 +320,7 @@ def outputs_that_are_no_numbers(situation: LearnerSituation, mismatch: Mismatch)
     """
     if mismatch.kind == "error" or "notes" not in mismatch.path[1]:
         return False
-    ours = mismatch.ours
-    if mismatch.kind == "layout" and situation.way == "alone" and list(ours) == [(f"[{i}]",) for i in range(len(ours))]:
-        ours = {(): np.stack(list(ours.values()))}
+    ours = in_one_array(situation, mismatch)
     return mismatch.kind in ("value", "layout") and same_objects(mismatch.theirs, ours)
 
 
