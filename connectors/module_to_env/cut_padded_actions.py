@@ -14,10 +14,10 @@ from epibatch.core.errors import ColumnError, SpaceError, explain
 from epibatch.core.structs import map_struct
 
 from ..agent_order import check_several
-from ..agent_parts import entry_of
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
+from .action_encoders import ActionEncoders
 
 __all__ = ["CutPaddedActions"]
 
@@ -71,8 +71,7 @@ class CutPaddedActions(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         self.normalize_actions = normalize_actions
         self.clip_actions = clip_actions
-        self._encoders: list[EnvActions] = []
-        self._by_agent: dict[Any, EnvActions] = {}
+        self._encoders = ActionEncoders(self)
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column."""
@@ -101,9 +100,6 @@ class CutPaddedActions(ColumnarPiece):
     def _of_agent(self, agent_id: Any) -> EnvActions:
         """What encodes an agent's actions; one for all spaces that are equal."""
         spaces = self.input_action_space
-        known = self._by_agent.get(agent_id)
-        if known is not None and isinstance(spaces, gym.spaces.Dict) and spaces.spaces.get(agent_id) is known.space:
-            return known
         if spaces is None:
             raise SpaceError(
                 explain(
@@ -113,13 +109,9 @@ class CutPaddedActions(ColumnarPiece):
                     do="pass it to the pipeline, or to the piece: CutPaddedActions(None, action_spaces)",
                 )
             )
-        space = entry_of(self, "action space", spaces, agent_id)
-        encoder = next((one for one in self._encoders if one.space == space), None)
-        if encoder is None:
-            encoder = EnvActions(space, normalize=self.normalize_actions, clip=self.clip_actions)
-            self._encoders.append(encoder)
-        self._by_agent[agent_id] = encoder
-        return encoder
+        if not isinstance(spaces, gym.spaces.Dict):
+            return self._encoders.of_space(spaces)
+        return self._encoders.of_agent(spaces, agent_id)
 
 
 def _cut(actions: Any, space: Any, rows: npt.NDArray[np.int64], call: Call) -> Any:

@@ -7,14 +7,13 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.action_scaling import EnvActions
 from epibatch.core.columns import Columns
 from epibatch.core.structs import flatten, map_struct
 
-from ..agent_parts import entry_of
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
+from .action_encoders import ActionEncoders
 
 __all__ = ["NormalizeAndClipActions"]
 
@@ -53,8 +52,7 @@ class NormalizeAndClipActions(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         self.normalize_actions = normalize_actions
         self.clip_actions = clip_actions
-        self._encoders: list[EnvActions] = []
-        self._by_agent: dict[Any, tuple[Any, EnvActions]] = {}
+        self._encoders = ActionEncoders(self)
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column."""
@@ -71,9 +69,9 @@ class NormalizeAndClipActions(ColumnarPiece):
     def _encoded(self, actions: Any, call: Call) -> Any:
         space = self.input_action_space
         if call.module_id is None or not isinstance(space, gym.spaces.Dict):
-            return self._encoder(space)(actions)
+            return self._encoders.of_space(space)(actions)
         agents = [part.agent_id for part in call.episodes]
-        of_agent = {agent_id: self._of_agent(space, agent_id) for agent_id in dict.fromkeys(agents)}
+        of_agent = {agent_id: self._encoders.of_agent(space, agent_id) for agent_id in dict.fromkeys(agents)}
         if len(set(map(id, of_agent.values()))) == 1:
             return of_agent[agents[0]](actions)
         own = [of_agent[agent_id] for agent_id in agents]
@@ -89,22 +87,3 @@ class NormalizeAndClipActions(ColumnarPiece):
             ]
             return [items[i] for i in back]
         return map_struct(lambda *leaves: np.concatenate(leaves)[back], *parts)
-
-    def _of_agent(self, space: gym.spaces.Dict, agent_id: Any) -> EnvActions:
-        known = self._by_agent.get(agent_id)
-        if known is None or known[0] is not space.spaces.get(agent_id):
-            own = entry_of(self, "action space", space, agent_id)
-            known = self._by_agent[agent_id] = own, self._encoder(own)
-        return known[1]
-
-    def _encoder(self, space: Any) -> EnvActions:
-        """What encodes actions of a space; one for all spaces that are equal."""
-        for encoder in self._encoders:
-            if encoder.space is space:
-                return encoder
-        for encoder in self._encoders:
-            if encoder.space == space:
-                return encoder
-        encoder = EnvActions(space, normalize=self.normalize_actions, clip=self.clip_actions)
-        self._encoders.append(encoder)
-        return encoder
