@@ -20,7 +20,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-latest test-oldest lint format types unit examples learning bench bench-readme bench-memory conformance conformance-page dist-check clean
+.PHONY: help setup demo test test-latest test-oldest lint format types unit examples learning bench bench-readme bench-memory piece-table conformance conformance-page dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ bench-readme: $(READY) ## put the newest figures of make bench into README.md (R
 
 bench-memory: $(BENCH_READY) ## memory of a train batch, and of ten million steps of training, some minutes (ARGS="--steps 1000000")
 	$(BIN)/python -m benchmarks.memory $(ARGS)
+
+piece-table: $(READY) ## time every piece beside its bare expression into docs/piece-table.md, minutes (ARGS="--page": no timing)
+	$(BIN)/python -m benchmarks.pieces $(ARGS)
 
 conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n: random cases of each property; ARGS=folder: some of it)
 	mkdir -p runs

@@ -1,0 +1,48 @@
+"""Pieces of both sides."""
+
+from benchmarks.piece_facts.facts import Bare, Facts
+
+WHOLE = "it moves rows and computes nothing; timed with its pipeline ([L1 to L4, E1 to E4](../benchmarks/README.md))"
+
+
+def stacked(episodes):
+    """For each episode a strided window of 4 frames, zeros in front, into one array."""
+    import numpy as np
+
+    counts = [len(own) for own in episodes]
+    out = np.empty((sum(counts), *episodes[0].obs.shape[1:-1], 4), episodes[0].obs.dtype)
+    start = 0
+    for own, count in zip(episodes, counts):
+        padded = np.concatenate([np.zeros((3, *own.obs.shape[1:]), own.obs.dtype), own.obs[:-1]])
+        for frame in range(4):
+            out[start : start + count, ..., frame] = padded[frame : frame + count, ..., 0]
+        start += count
+    return out
+
+
+FACTS = {
+    "add_observations_from_episodes_to_batch": Facts(
+        Bare("np.concatenate([own.obs[:-1] for own in episodes])", {"as_learner_connector": True}, gives="obs"),
+        rllib="AddObservationsFromEpisodesToBatch",
+    ),
+    "add_other_agents_from_episodes_to_batch": Facts("it is about several agents at once"),
+    "add_states_from_episodes_to_batch": Facts(
+        WHOLE, rllib="AddStatesFromEpisodesToBatch", torchrl="TensorDictPrimer, InitTracker"
+    ),
+    "add_time_dim_to_batch_and_zero_pad": Facts(WHOLE, rllib="AddTimeDimToBatchAndZeroPad"),
+    "agent_to_module_mapping": Facts(WHOLE, rllib="AgentToModuleMapping"),
+    "batch_individual_items": Facts(WHOLE, rllib="BatchIndividualItems"),
+    "flatten_observations": Facts(
+        Bare("newest.reshape(len(newest), -1).astype(np.float32)", observations="frame"),
+        rllib="FlattenObservations",
+        torchrl="FlattenObservation, CatTensors",
+    ),
+    "frame_stacking": Facts(
+        Bare(stacked, {"num_frames": 4, "as_learner_connector": True}, gives="obs", observations="frame"),
+        rllib="FrameStacking",
+        torchrl="CatFrames",
+    ),
+    "numpy_to_tensor": Facts(WHOLE, rllib="NumpyToTensor", torchrl="DeviceCastTransform"),
+    "stack_agents": Facts("it is about several agents at once", torchrl="Stack"),
+    "tensor_to_numpy": Facts(WHOLE, rllib="TensorToNumpy", torchrl="DeviceCastTransform"),
+}

@@ -1,0 +1,5 @@
+"""Pieces about observations."""
+
+from benchmarks.piece_facts.facts import Facts
+
+FACTS: dict[str, Facts] = {}

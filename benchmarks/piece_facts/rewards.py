@@ -1,0 +1,5 @@
+"""Pieces about rewards."""
+
+from benchmarks.piece_facts.facts import Facts
+
+FACTS: dict[str, Facts] = {}
