@@ -14,9 +14,10 @@ from batches.acting_runs import ActingCall
 from batches.beside import hold_acting, hold_learner
 from batches.chunks import BatchChunk
 from batches.learner_runs import LearnerCall
-from epibatch.connectors.common import NumpyToTensor
+from epibatch.connectors.common import AddStatesFromEpisodesToBatch, BatchIndividualItems, NumpyToTensor
 from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, GeneralAdvantageEstimation
 from epibatch.connectors.module_to_env import GetActions, NormalizeAndClipActions
+from epibatch.core.errors import LookbackError
 from epibatch.episodes import SingleAgentEpisode
 from oracle.episode_operations import cut, join, round_trip, slice_
 from oracle.episodes import Chunk
@@ -29,8 +30,8 @@ CHOICE = gym.spaces.Discrete(2)
 LATE = gym.spaces.Tuple((gym.spaces.Discrete(2, start=3), gym.spaces.Discrete(2, start=3)))
 
 
-def chunk(actions: Any = CHOICE, length: int = 3) -> BatchChunk:
-    return BatchChunk(BOX, actions, length, seed=5, id_="e")
+def chunk(actions: Any = CHOICE, length: int = 3, **fields: Any) -> BatchChunk:
+    return BatchChunk(BOX, actions, length, **{"seed": 5, "id_": "e", **fields})
 
 
 def without_logp(batch: Any) -> None:
@@ -95,6 +96,65 @@ def test_of_a_batch(beside: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(piece, "run", wrong)
     with pytest.raises(AssertionError, match="not listed"):
         hold(call)
+
+
+def of_the_first_chunk(right: Any, self: Any, batch: Any, call: Any) -> Any:
+    try:
+        return right(self, batch, call)
+    except LookbackError as error:
+        raise LookbackError(str(error).replace("chunk 1 of 2", "chunk 0 of 2")) from None
+
+
+def whatever_the_lookback(right: Any, self: Any, batch: Any, call: Any) -> Any:
+    if not call.counts.all():
+        raise LookbackError("too little of it")
+    return right(self, batch, call)
+
+
+def other_rewards(right: Any, self: Any, batch: Any, call: Any) -> Any:
+    out = right(self, batch, call)
+    rewards_of_32_bits(out)
+    return out
+
+
+def other_notes(right: Any, self: Any, batch: Any, call: Any) -> Any:
+    out = right(self, batch, call)
+    out["default_policy"]["notes"][1][0] += "!"
+    return out
+
+
+RECURRENT = {"layout": "h", "id_": "e_9"}
+LATE_CHUNKS = (chunk(length=0, **RECURRENT), chunk(length=2, t_started=2, **RECURRENT))
+NOTED = (chunk(objects=True, **RECURRENT), chunk(length=2, objects=True, seed=6, **RECURRENT))
+ALONE = {
+    "no-steps": (AddColumnsFromEpisodesToTrainBatch, other_rewards, LearnerCall((chunk(length=0), chunk(id_="f")))),
+    "no-steps and too little lookback": (
+        AddStatesFromEpisodesToBatch,
+        of_the_first_chunk,
+        LearnerCall(LATE_CHUNKS, layout="h", numpy=False),
+    ),
+    "no-steps and an error that should not be": (
+        AddStatesFromEpisodesToBatch,
+        whatever_the_lookback,
+        LearnerCall((LATE_CHUNKS[0], chunk(length=2, t_started=2, lookback=1, **RECURRENT)), layout="h", numpy=False),
+    ),
+    "O12 and object-outputs": (BatchIndividualItems, other_notes, LearnerCall(NOTED, layout="h", max_seq_len=4)),
+    "O12, object-outputs and no-steps": (
+        BatchIndividualItems,
+        other_notes,
+        LearnerCall((*NOTED, chunk(length=0, objects=True, **RECURRENT)), layout="h", max_seq_len=4),
+    ),
+}
+
+
+@pytest.mark.parametrize("beside", ALONE)
+def test_of_a_piece_that_is_called_alone(beside: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    piece, fault, call = ALONE[beside]
+    right = piece.run
+    assert hold_learner(call, ("alone",)) == [False]
+    monkeypatch.setattr(piece, "run", lambda self, batch, call: fault(right, self, batch, call))
+    with pytest.raises(AssertionError, match="not listed"):
+        hold_learner(call, ("alone",))
 
 
 NESTED = Chunk(gym.spaces.Tuple((BOX,)), CHOICE, 4, lookback=3, t_started=3)

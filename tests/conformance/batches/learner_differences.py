@@ -147,6 +147,7 @@ def one_key_for_several_chunks(situation: LearnerSituation, mismatch: Mismatch) 
     stage, column = mismatch.path
     if column == "shared_data":
         return has_map(mismatch.theirs, their_map(call)) and has_map(mismatch.ours, our_map(call))
+    mismatch = replace(mismatch, ours=in_one_array(situation, mismatch))
     if stage.startswith("episodes") or not situation.is_mended(mismatch):
         return False
     if any(str(path[:1]).startswith("('chunk") for path in mismatch.ours):
@@ -154,7 +155,7 @@ def one_key_for_several_chunks(situation: LearnerSituation, mismatch: Mismatch) 
         early = groups_by_key(call, True) if late_numbers(call) else []
         groups = (groups_by_key(call, False), early)
         return missing in [{f"chunk {i}" for group in own for i in group[1:]} for own in groups]
-    return _same_rows_in_another_order(mismatch, in_one_array(situation, mismatch), padded=bool(call.layout))
+    return _same_rows_in_another_order(mismatch, padded=bool(call.layout))
 
 
 def in_one_array(situation: LearnerSituation, mismatch: Mismatch) -> Any:
@@ -164,12 +165,12 @@ def in_one_array(situation: LearnerSituation, mismatch: Mismatch) -> Any:
     return {(): np.stack(list(ours.values()))} if listed and ours and situation.way == "alone" else ours
 
 
-def _same_rows_in_another_order(mismatch: Mismatch, ours_now: Any, padded: bool) -> bool:
+def _same_rows_in_another_order(mismatch: Mismatch, padded: bool) -> bool:
     """Whether both sides hold the same entries; padded rows may be cut elsewhere, so the count of one value is free."""
-    if list(mismatch.theirs) != list(ours_now):
+    if list(mismatch.theirs) != list(mismatch.ours):
         return False
     for path, one in mismatch.theirs.items():
-        theirs, ours = (Counter(map(str, np.ravel(np.asarray(side)).tolist())) for side in (one, ours_now[path]))
+        theirs, ours = (Counter(map(str, np.ravel(np.asarray(side)).tolist())) for side in (one, mismatch.ours[path]))
         if "notes" in mismatch.path[1]:  # padded with empty strings there, with 0 here
             theirs["0"] += theirs.pop("", 0)
         differing = [value for value in {*theirs, *ours} if theirs[value] != ours[value]]

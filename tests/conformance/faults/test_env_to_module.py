@@ -122,6 +122,12 @@ def test_previous_actions_of_a_box(library: Any) -> Any:
     return plain(observation["prev_n_actions"])
 
 
+@probe("O44", ours=[1.0, 0.0, 0.0, 0.0], theirs=[[0.0, 0.0, 0.0, 1.0]])
+def test_a_previous_action_of_a_discrete_space_with_a_start(library: Any) -> Any:
+    _, observation = with_history(library, gym.spaces.Discrete(4, start=3), [3])
+    return plain(observation["prev_n_actions"])
+
+
 @probe("O26", ours=["_orig_obs", "prev_n_rewards"], theirs=["_orig_obs", "prev_n_actions", "prev_n_rewards"])
 def test_the_space_of_no_previous_actions(library: Any) -> Any:
     piece, observation = with_history(library, DISCRETE, [1], n_prev_actions=0)

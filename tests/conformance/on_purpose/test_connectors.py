@@ -18,6 +18,7 @@ from epibatch.core.errors import (
     UnknownNameError,
 )
 from faults.pieces import DISCRETE, filtered, rounded, user_piece, wired
+from oracle.modules import build_module
 from oracle.probes import Raises, plain, probe
 
 BOX = gym.spaces.Box(-99, 99, (1,), np.float32)
@@ -137,6 +138,14 @@ def test_a_column_with_one_row_per_episode(library: Any) -> Any:
 @probe("no-steps", ours=Raises(EpisodeError, "at least one episode"), theirs=[])
 def test_no_episodes(library: Any) -> Any:
     return list(learned(library, learner_pieces(library), []))
+
+
+@probe("no-steps", ours={("e",): []}, theirs=Raises(ValueError, r"Mismatch between `num_items` \(0\)"))
+def test_a_chunk_without_steps_where_a_piece_is_called_by_itself(library: Any) -> Any:
+    module = build_module(library, BOX, DISCRETE, state=2, multi=True)
+    piece = library.learner.AddStatesFromEpisodesToBatch(as_learner_connector=True)
+    batch = piece(rl_module=module, batch={}, episodes=[chunk(library, steps=0)], shared_data={})
+    return plain(batch["state_in"])
 
 
 @probe("missing-history", ours=Raises(LookbackError, "a lookback of 1 steps"), theirs=[[[[[0.0, 1.0]]]]])

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from batches.flat import flat, parts
 from batches.playing import CHOICE, Playing, piece, played_lengths
-from batches.snapshots import flat_mismatches, rows_of, snapshot
-from oracle.cases import random_cases
+from batches.snapshots import column_of, flat_mismatches, rows_of, snapshot
+from oracle.cases import differences_met, random_cases
 from oracle.columns import leaves, space_struct
-from oracle.compare import Mismatch, outcome, settle
+from oracle.compare import Mismatch, Outcome, outcome, settle
 from oracle.differences import difference
 from oracle.libraries import EPIBATCH, RLLIB, Library
 from oracle.spaces import leaf_spaces, spaces
@@ -45,21 +46,26 @@ class Remembering:
         named = dict(zip([key for key in KEYS if key in shown[0]], kept))
         return snapshot({**named, **{f"space of {key}": repr(own) for key, own in space.spaces.items()}})
 
-    def expected(self) -> Any:
-        """What ours should give: all actions and all rewards as float32 vectors, zeros before the start."""
-        size = len(flat_bounds(self.play.actions)[0])
+    def expected(self, choice: Any = None) -> Any:
+        """What ours should give: all actions and all rewards as float32 vectors, zeros before the start.
+
+        Args:
+            choice: the space that actions are taken to be of, instead of their own.
+        """
+        space = choice or self.play.actions
+        size = len(flat_bounds(space)[0])
         out: dict[str, list[Any]] = {key: [] for key in KEYS}
         for steps in self.play.episodes():
             taken = [np.zeros(size, np.float32)] * self.actions
             earned = [0.0] * self.rewards
             for i, step in enumerate(steps):
                 if i:
-                    taken.append(flat(self.play.actions, step.action).astype(np.float32))
+                    taken.append(flat(space, step.action).astype(np.float32))
                     earned.append(step.reward)
                 out["_orig_obs"].append(step.observation)
                 out["prev_n_actions"].append(np.concatenate([*taken[len(taken) - self.actions :], []]).astype("f4"))
                 out["prev_n_rewards"].append(np.array(earned[len(earned) - self.rewards :], np.float32))
-        low, high = (np.tile(own, self.actions) for own in flat_bounds(self.play.actions))
+        low, high = (np.tile(own, self.actions) for own in flat_bounds(space))
         endless = np.full(self.rewards, np.inf)
         parts_ = {
             "_orig_obs": self.play.space,
@@ -95,18 +101,31 @@ def actions_and_rewards_as_declared(situation: Remembering, mismatch: Mismatch) 
     name = mismatch.path[-1]
     if name.startswith("space of"):  # one of no entries, where there are none in the observation either
         return mismatch.kind == "keys" and not mismatch.ours and "(0,)" in str(mismatch.theirs)
-    theirs, ours = (
+    return name in KEYS[1:] and same_vectors(mismatch.theirs, mismatch.ours)
+
+
+def same_vectors(theirs: Any, ours: Any) -> bool:
+    """Whether rows have the same numbers, whatever their types and axes."""
+    one, other = (
         [np.asarray(row, np.float32).ravel() for own in rows_of(side).values() for row in own]
-        for side in (mismatch.theirs, mismatch.ours)
+        for side in (theirs, ours)
     )
-    return name in KEYS[1:] and np.array_equal(np.concatenate(theirs), np.concatenate(ours))
+    return np.array_equal(np.concatenate(one), np.concatenate(other))
 
 
 @difference("O44", Remembering)
 def actions_with_a_start(situation: Remembering, mismatch: Mismatch) -> bool:
-    """RLlib has no one-hot for a Discrete with a start and raises; here it counts from there."""
-    started = any(own.start for own in parts(situation.play.actions, gym.spaces.Discrete))
-    return started and mismatch.kind == "error" and not isinstance(mismatch.ours, Exception) and situation.is_right
+    """RLlib counts one-hots of a Discrete from 0, not from its start, and raises for members that are too high."""
+    space = situation.play.actions
+    started = any(own.start for own in parts(space, gym.spaces.Discrete))
+    if not started or isinstance(mismatch.ours, Exception) or not situation.is_right:
+        return False
+    if mismatch.kind == "error":
+        return True
+    if mismatch.path[-1] != "prev_n_actions" or not isinstance(space, gym.spaces.Discrete):
+        return False
+    counted = situation.expected(gym.spaces.Discrete(int(space.n)))
+    return same_vectors(mismatch.theirs, column_of(counted, "prev_n_actions"))
 
 
 plays = st.builds(
@@ -124,3 +143,20 @@ def test_prev_actions_prev_rewards(play, actions, rewards):
     for recorded in (False, True):
         ours = outcome(lambda recorded=recorded: Remembering(play, actions, rewards).run(EPIBATCH, recorded))
         settle(theirs, ours, Remembering(play, actions, rewards, ours.value or {}), flat_mismatches)
+
+
+def test_wrong_one_hots_of_actions_with_a_start():
+    """RLlib's are of other entries; ours may not be."""
+    play = Playing(gym.spaces.Discrete(1), (1,), 107, gym.spaces.Discrete(4, start=3))  # its one action is 3
+    situation = Remembering(play, 1, 0)
+    theirs, right = situation.run(RLLIB), situation.run(EPIBATCH)
+
+    def hold(ours: Any) -> None:
+        settle(Outcome(theirs), Outcome(ours), replace(situation, ours=ours), flat_mismatches)
+
+    met = differences_met["O44"]
+    hold(right)
+    assert differences_met["O44"] == met + 1
+    wrong = {path: np.roll(leaf, 1) if path[0] == "prev_n_actions" else leaf for path, leaf in right.items()}
+    with pytest.raises(AssertionError, match="not listed"):
+        hold(wrong)

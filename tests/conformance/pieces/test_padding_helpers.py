@@ -33,7 +33,7 @@ def padding(library: Any) -> Any:
     return library.module("learner.postprocessing.zero_padding")
 
 
-@random_cases(length=st.integers(0, 60), steps=seq_lens)
+@random_cases(length=st.integers(0, 400), steps=st.integers(1, 60))  # 24,060 cases: fewer would run out
 def test_create_mask_and_seq_lens(length, steps):
     theirs, ours = (padding(library).create_mask_and_seq_lens(length, steps) for library in BOTH)
     assert mismatches(numbers_of(list(theirs[0])), numbers_of(list(ours[0]))) == []
