@@ -16,21 +16,22 @@ from epibatch.piece_listing import describe_pieces
 PAGE = REPOSITORY / "docs" / "piece-table.md"
 FIGURES = REPOSITORY / "benchmarks" / "pieces.json"
 TARGET = 1.5
+PACKAGES = ("Python", "epibatch", "numpy", "torch")
 HEAD = """# All pieces
 
 <!-- made by `make piece-table` of the code, benchmarks/piece_facts/ and benchmarks/pieces.json: change those -->
 
-Every piece that comes with epibatch, by the room of `epibatch.connectors` it lives in. `epibatch pieces NAME` shows the
-keywords of one. What a piece reads has to be in the batch in front of it; what it takes from the episodes is not listed.
-Counterparts do about the same in RLlib 2.60 and in TorchRL; [features.md](features.md) goes the other way round, from
-their features to ours.
+Every piece that comes with epibatch, by the room of `epibatch.connectors` it lives in. `epibatch pieces NAME` shows
+the keywords of one. What a piece reads has to be in the batch in front of it; what it takes from the episodes is not
+listed. Counterparts do about the same in RLlib 2.60 and in TorchRL; [features.md](features.md) goes the other way
+round, from their features to ours.
 """
 COSTS = """## What they cost
 
-A piece's run, as `pipeline.profile()` counts it, beside the bare NumPy expression that it stands for, on {sizes} rows of
-episodes of about 200 steps: the median of the ratio, first and third quartile in brackets, and in the last column what
-the piece took on {largest} rows, for which at most {target:g} is the target. `obs` is float32 [16], or uint8 [16, 16, 3] or
-[16, 16, 1] for pieces about images; `newest` are the newest observations of as many running episodes.
+A piece's run, as `pipeline.profile()` counts it, beside the bare NumPy expression that it stands for, on {sizes} rows
+of episodes of about 200 steps: the median of the ratio, first and third quartile in brackets, and in the last column
+what the piece took on {largest} rows, for which at most {target:g} is the target. `obs` is float32 [16], or uint8
+[16, 16, 3] or [16, 16, 1] for pieces about images; `newest` are the newest observations of as many running episodes.
 """
 
 
@@ -109,9 +110,7 @@ def _ratio(ratio: Mapping[str, float]) -> str:
 def _circumstances(figures: Mapping[str, Any]) -> str:
     if not figures:
         return ""
-    versions = ", ".join(
-        f"{name} {number}" for name, number in figures["versions"].items() if name not in ("ray", "stable-baselines3")
-    )
+    versions = ", ".join(f"{name} {own}" for name, own in figures["versions"].items() if name in PACKAGES)
     return f"{figures['machine']['processor']}, one core, one thread; {versions}; {figures['when'][:10]}."
 
 

@@ -1,4 +1,4 @@
-"""docs/piece-table.md is what the code, the facts about pieces and the saved figures give; expressions are their pieces' equals."""
+"""docs/piece-table.md is what the code, the facts and the figures give; expressions give what their pieces give."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from epibatch.core.piece_names import BUILT_IN_PIECES
 
 FACTS = all_facts()
 EXPRESSIONS = {name: own.bare for name, own in FACTS.items() if isinstance(own.bare, Bare)}
-HOW = "run `python -m benchmarks.pieces --page` (after `--only PIECE` for a new piece's figures) and commit what it writes"
+HOW = "run `python -m benchmarks.pieces --page` (a new piece's figures: `--only PIECE`) and commit what it writes"
 
 
 def test_the_page_is_in_step_with_the_code():
@@ -47,7 +47,7 @@ def test_an_expression_gives_what_its_piece_gives(name):
 
 
 def test_another_expression_is_refused():
-    with pytest.raises(DifferentValuesError, match="new_obs has \\d+ other values"):
+    with pytest.raises(DifferentValuesError, match=r"new_obs has \d+ other values"):
         sides("add_next_observations_from_episodes_to_train_batch", Bare("obs", gives="new_obs"), 100)
 
 
