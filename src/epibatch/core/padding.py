@@ -30,15 +30,23 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class PaddedLayout:
-    """Where each row of ragged chunks lies in the padded layout `[B, T]`; built by `padded_layout`.
+    """Where each row of ragged chunks lies in sequences `[B, T]`.
+
+    Built by `padded_layout`, and by `epibatch.core.sequence_ends` where sequences end in another way.
 
     Attributes:
         counts: int64 [C], rows per chunk.
         max_seq_len: T, rows per sequence.
         seq_lens: int64 [B], valid rows per sequence.
         mask: bool [B, T], True where a row is.
-        sequence_chunks: int64 [B], the chunk each sequence belongs to.
+        sequence_chunks: int64 [B], the chunk of each sequence's first row.
         num_rows: R, the sum of `counts`.
+        offsets: int64 [B], which row of its chunk each sequence begins with.
+        scattered: Whether some rows lie in several sequences or in none; otherwise all do in one, in their order.
+        prefixes: int64 [B], rows at the start of each sequence that belong to the one before it; None: none.
+        muted: bool [B], sequences that carry no loss at all; None: none.
+        burn_in: int64 [B], rows of the prefix that are there for the state alone; None: none.
+        resets: bool [B, T], True where another chunk begins behind the first place of a sequence; None: nowhere.
     """
 
     counts: npt.NDArray[np.int64]
@@ -47,6 +55,12 @@ class PaddedLayout:
     mask: npt.NDArray[np.bool_]
     sequence_chunks: npt.NDArray[np.int64]
     num_rows: int
+    offsets: npt.NDArray[np.int64]
+    scattered: bool = False
+    prefixes: npt.NDArray[np.int64] | None = None
+    muted: npt.NDArray[np.bool_] | None = None
+    burn_in: npt.NDArray[np.int64] | None = None
+    resets: npt.NDArray[np.bool_] | None = None
 
     @property
     def num_sequences(self) -> int:
@@ -54,21 +68,55 @@ class PaddedLayout:
         return len(self.seq_lens)
 
     @cached_property
+    def first_rows(self) -> npt.NDArray[np.int64]:
+        """int64 [B]: the flat row at each sequence's first place."""
+        return (np.cumsum(self.counts) - self.counts)[self.sequence_chunks] + self.offsets
+
+    @cached_property
+    def own(self) -> npt.NDArray[np.bool_]:
+        """bool [B, T]: where each row lies that lies anywhere, once."""
+        if self.prefixes is None:
+            return self.mask
+        return self.mask & (np.arange(self.max_seq_len) >= self.prefixes[:, None])
+
+    @cached_property
+    def loss(self) -> npt.NDArray[np.bool_]:
+        """bool [B, T]: the places of `own` in sequences that carry loss."""
+        return self.own if self.muted is None else self.own & ~self.muted[:, None]
+
+    @cached_property
     def destination(self) -> npt.NDArray[np.int64]:
-        """int64 [R]: the place of every flat row in the layout flattened to `[B * T]`."""
-        return np.flatnonzero(self.mask)
+        """int64 [K]: the place of every row of `kept_rows` in the layout flattened to `[B * T]`."""
+        return np.flatnonzero(self.own)
+
+    @cached_property
+    def kept_rows(self) -> npt.NDArray[np.int64]:
+        """int64 [K]: the flat rows that lie in a sequence, which `unpad` gives back."""
+        return self.source[self.destination] if self.scattered else np.arange(self.num_rows)
 
     @cached_property
     def source(self) -> npt.NDArray[np.int64]:
         """int64 [B * T]: the flat row at every place; 0 at the places of `holes`."""
+        if self.scattered:
+            return np.where(self.mask, self.first_rows[:, None] + np.arange(self.max_seq_len), 0).ravel()
         source = np.zeros(self.mask.size, np.int64)
         source[self.mask.ravel()] = np.arange(self.num_rows)
         return source
 
     @cached_property
     def holes(self) -> npt.NDArray[np.int64]:
-        """int64 [B * T - R]: the padded places of the flattened layout."""
+        """int64 [H]: the places of the flattened layout without a row."""
         return np.flatnonzero(~self.mask)
+
+    @property
+    def gaps(self) -> list[int]:
+        """Places without a row behind each chunk's rows; only where the layout is not `scattered`."""
+        if self.resets is None:
+            return (-self.counts % self.max_seq_len).tolist()
+        gaps = [0] * len(self.counts)
+        if gaps:
+            gaps[-1] = -self.num_rows % self.max_seq_len
+        return gaps
 
 
 def padded_layout(counts: npt.ArrayLike, max_seq_len: int) -> PaddedLayout:
@@ -91,7 +139,7 @@ def padded_layout(counts: npt.ArrayLike, max_seq_len: int) -> PaddedLayout:
                [1, 0, 0, 0],
                [1, 1, 1, 0]])
     """
-    steps = _check_seq_len(max_seq_len)
+    steps = check_seq_len(max_seq_len)
     rows = check_counts(counts)
     per_chunk = -(-rows // steps)
     num_sequences = int(per_chunk.sum())
@@ -106,6 +154,7 @@ def padded_layout(counts: npt.ArrayLike, max_seq_len: int) -> PaddedLayout:
         mask=np.arange(steps) < seq_lens[:, None],
         sequence_chunks=chunks,
         num_rows=int(rows.sum()),
+        offsets=offsets,
     )
 
 
@@ -123,7 +172,7 @@ def pad(rows: npt.NDArray[Any], layout: PaddedLayout) -> npt.NDArray[Any]:
     if len(rows) != layout.num_rows:
         raise _row_error("padding", f"{layout.num_rows} rows, as the chunks hold", f"{len(rows)} rows")
     shape = (layout.num_sequences, layout.max_seq_len, *rows.shape[1:])
-    if rows.ndim == 1 or layout.num_rows == 0:
+    if not layout.scattered and (rows.ndim == 1 or layout.num_rows == 0):
         padded = np.zeros(shape, rows.dtype)
         padded[layout.mask] = rows
         return padded
@@ -134,6 +183,8 @@ def pad(rows: npt.NDArray[Any], layout: PaddedLayout) -> npt.NDArray[Any]:
 
 def unpad(padded: npt.NDArray[Any], layout: PaddedLayout) -> npt.NDArray[Any]:
     """Move `[B, T, ...]` back to flat rows `[R, ...]`: the exact inverse of `pad`.
+
+    Where the layout leaves rows out, those of `layout.kept_rows` come back, `[K, ...]`.
 
     Raises:
         ColumnError: `padded` does not start with the layout's `[B, T]`.
@@ -146,7 +197,7 @@ def unpad(padded: npt.NDArray[Any], layout: PaddedLayout) -> npt.NDArray[Any]:
     if padded.shape[:2] != layout.mask.shape:
         raise _row_error("removing padding", f"leading shape {layout.mask.shape}", f"{padded.shape[:2]}")
     if padded.ndim == 2:
-        flat: npt.NDArray[Any] = padded[layout.mask]
+        flat: npt.NDArray[Any] = padded[layout.own]
         return flat
     return padded.reshape(layout.mask.size, *padded.shape[2:]).take(layout.destination, axis=0)
 
@@ -263,7 +314,12 @@ def check_counts(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
     return rows.astype(np.int64, copy=False)
 
 
-def _check_seq_len(max_seq_len: int) -> int:
+def check_seq_len(max_seq_len: int) -> int:
+    """Return rows per sequence after checking that they are an integer >= 1.
+
+    Raises:
+        ConfigError: they are not.
+    """
     if isinstance(max_seq_len, bool) or not isinstance(max_seq_len, (int, np.integer)) or max_seq_len < 1:
         raise ConfigError(
             explain(

@@ -1,0 +1,285 @@
+"""Other ways to cut ragged chunks into sequences than zero-padding each chunk's last one.
+
+`epibatch.core.padding` has `pad` and `unpad`, which move rows into the layouts made here and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.padding import PaddedLayout, check_counts, check_seq_len, padded_layout
+
+__all__ = [
+    "SEQUENCE_ENDS",
+    "burned_layout",
+    "check_burn_in",
+    "check_sequence_end",
+    "merged_layout",
+    "random_layout",
+    "sequence_layout",
+]
+
+SEQUENCE_ENDS = ("pad", "drop", "truncate", "overlap", "continue")
+
+
+def sequence_layout(
+    counts: npt.ArrayLike, max_seq_len: int, *, end: str = "pad", burn_in: int = 0, bootstrapped: bool = False
+) -> PaddedLayout:
+    """Lay ragged chunks out as sequences of T = `max_seq_len` rows that end in one of five ways.
+
+    - `pad`: a chunk's last sequence has zeros on its right.
+    - `drop`: a chunk's last sequence is left out if it is short; so is a chunk of less than T rows.
+    - `truncate`: a chunk is cut to its first sequence; what lies behind is left out. A short chunk is padded.
+    - `overlap`: a chunk's last sequence reaches back so far that it is full. Rows that the sequence before it has too
+      are its prefix and carry no loss. A chunk of less than T rows is padded.
+    - `continue`: chunks follow one another without a gap, across sequences; only the very last one is padded.
+
+    With `burn_in` = k, sequences own T - k rows each, and every one but a chunk's first has up to k rows in front of
+    them that the one before it owns: a prefix, which carries no loss.
+
+    With `bootstrapped` the last row of each chunk is no step but holds what came after the last one. A value function
+    needs all rows then, so `drop` and `truncate` leave nothing out: what they would leave out carries no loss.
+
+    Args:
+        counts: int [C], rows per chunk; a chunk of 0 rows gets no sequence.
+        max_seq_len: T >= 1.
+        end: one of `SEQUENCE_ENDS`.
+        burn_in: k, in [0, T).
+        bootstrapped: whether each chunk's last row is for bootstrapping only.
+
+    Raises:
+        ConfigError: an unknown end; k outside of [0, T); k > 0 with an end that has no sequences to burn in.
+        ColumnError: counts are not a one-dimensional array of integers >= 0.
+
+    Example:
+        >>> layout = sequence_layout([5, 3], 4, end="overlap")
+        >>> layout.offsets, layout.seq_lens
+        (array([0, 1, 0]), array([4, 4, 3]))
+        >>> layout.loss.astype(int)
+        array([[1, 1, 1, 1],
+               [0, 0, 0, 1],
+               [1, 1, 1, 0]])
+    """
+    steps = check_seq_len(max_seq_len)
+    check_sequence_end(end, "sequence_layout, end")
+    check_burn_in(burn_in, steps, end, "sequence_layout, burn_in")
+    if end == "continue":
+        return _continued(check_counts(counts), steps)
+    if end == "pad" and not burn_in:
+        return padded_layout(counts, steps)
+    rows = check_counts(counts)
+    chunks, begin, stop = _owned(rows, steps - burn_in)
+    first = np.maximum(begin - burn_in, 0)
+    if end == "overlap":
+        last = stop == rows[chunks]
+        first[last] = np.minimum(first, np.maximum(rows[chunks] - steps, 0))[last]
+    left_out = np.zeros(len(chunks), np.bool_)
+    if end == "drop":
+        left_out = np.minimum(stop, rows[chunks] - bootstrapped) - begin < steps - burn_in
+    elif end == "truncate":
+        left_out = begin > 0
+    if bootstrapped:
+        return _placed(rows, steps, chunks, (first, begin, stop), burn_in, left_out)
+    kept = ~left_out
+    return _placed(rows, steps, chunks[kept], (first[kept], begin[kept], stop[kept]), burn_in)
+
+
+def random_layout(
+    counts: npt.ArrayLike, max_seq_len: int, draws: npt.ArrayLike, *, burn_in: int = 0, short: str = "pad"
+) -> PaddedLayout:
+    """Lay one random sub-sequence of each chunk out.
+
+    The rows that carry loss are T - k in a row, at any place of the chunk with the same probability; up to k rows in
+    front of them are the prefix.
+
+    Args:
+        counts: int [C], rows per chunk.
+        max_seq_len: T >= 1.
+        draws: float [C], uniform in [0, 1): where each chunk's sub-sequence lies.
+        burn_in: k, in [0, T).
+        short: chunks with less than T - k rows: "pad" takes all rows and pads them, "drop" leaves them out.
+
+    Raises:
+        ConfigError: k outside of [0, T), or `short` is neither.
+        ColumnError: counts are not a one-dimensional array of integers >= 0.
+
+    Example:
+        >>> layout = random_layout([5, 2], 3, [0.9, 0.9])
+        >>> layout.offsets, layout.seq_lens
+        (array([2, 0]), array([3, 2]))
+    """
+    steps, rows = check_seq_len(max_seq_len), check_counts(counts)
+    check_burn_in(burn_in, steps, "pad", "random_layout, burn_in")
+    if short not in ("pad", "drop"):
+        do = nearest(str(short), ("pad", "drop"))
+        raise ConfigError(explain("random_layout, short", expected="'pad' or 'drop'", found=repr(short), do=do))
+    length = steps - burn_in
+    places = np.maximum(rows - length + 1, 1)
+    begin = np.minimum((np.asarray(draws, np.float64) * places).astype(np.int64), places - 1)
+    stop = np.minimum(begin + length, rows)
+    kept = np.flatnonzero(rows >= (length if short == "drop" else 1))
+    first = np.maximum(begin - burn_in, 0)
+    return _placed(rows, steps, kept, (first[kept], begin[kept], stop[kept]), burn_in)
+
+
+def burned_layout(layout: PaddedLayout, burn_in: int) -> PaddedLayout:
+    """The layout without the rows that are there for the state alone: T - k rows per sequence.
+
+    Args:
+        layout: one that was made with `burn_in`.
+        burn_in: k.
+
+    Example:
+        >>> layout = sequence_layout([6], 4, burn_in=2)
+        >>> layout.offsets, burned_layout(layout, 2).offsets
+        (array([0, 0, 2]), array([0, 2, 4]))
+    """
+    if layout.burn_in is None or layout.prefixes is None:
+        return layout
+    seq_lens, steps = layout.seq_lens - layout.burn_in, layout.max_seq_len - burn_in
+    return replace(
+        layout,
+        max_seq_len=steps,
+        seq_lens=seq_lens,
+        mask=np.arange(steps) < seq_lens[:, None],
+        offsets=layout.offsets + layout.burn_in,
+        prefixes=layout.prefixes - layout.burn_in,
+        burn_in=None,
+    )
+
+
+def merged_layout(layouts: Sequence[PaddedLayout], places: Sequence[Sequence[int]]) -> PaddedLayout:
+    """One layout of several groups of chunks, none of whose sequences holds more than one chunk.
+
+    Args:
+        layouts: of each group; made with the same settings.
+        places: per group, where its chunks stand among all chunks.
+
+    Example:
+        >>> layouts = [sequence_layout([5], 2, end="drop"), sequence_layout([3], 2, end="drop")]
+        >>> merged_layout(layouts, [[1], [0]]).sequence_chunks
+        array([0, 1, 1])
+    """
+    found = np.concatenate([np.asarray(own, np.int64) for own in places])
+    rank = np.argsort(np.argsort(found, kind="stable"), kind="stable")  # places may have gaps
+    starts = np.cumsum([0, *(len(own) for own in places)])
+    chunks = np.concatenate([rank[start + own.sequence_chunks] for start, own in zip(starts, layouts)])
+    order = np.argsort(chunks, kind="stable")
+    counts = np.empty(len(rank), np.int64)
+    counts[rank] = np.concatenate([own.counts for own in layouts])
+
+    def together(name: str) -> Any:
+        parts = [getattr(own, name) for own in layouts]
+        return None if all(part is None for part in parts) else np.concatenate(parts)[order]
+
+    names = ("seq_lens", "mask", "offsets", "prefixes", "muted", "burn_in")
+    return replace(
+        layouts[0],
+        counts=counts,
+        sequence_chunks=chunks[order],
+        num_rows=int(counts.sum()),
+        **{name: together(name) for name in names},
+    )
+
+
+def check_sequence_end(end: Any, where: str) -> str:
+    """Return the name of an end after checking that it is one.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if end not in SEQUENCE_ENDS:
+        hint = nearest(str(end), SEQUENCE_ENDS)
+        raise ConfigError(explain(where, expected=f"one of {', '.join(SEQUENCE_ENDS)}", found=repr(end), do=hint))
+    return str(end)
+
+
+def check_burn_in(burn_in: Any, steps: int, end: str, where: str) -> int:
+    """Return the rows to burn in after checking that they fit sequences of `steps` rows with this end.
+
+    Raises:
+        ConfigError: they do not.
+    """
+    if isinstance(burn_in, bool) or not isinstance(burn_in, (int, np.integer)) or not 0 <= burn_in < steps:
+        raise ConfigError(
+            explain(
+                where,
+                expected=f"an integer of at least 0 and less than max_seq_len = {steps}",
+                found=repr(burn_in),
+                do="make max_seq_len the steps to burn in and those to learn from together",
+            )
+        )
+    if burn_in and end in ("truncate", "continue"):
+        raise ConfigError(
+            explain(
+                where,
+                expected=f"0 with sequence_end {end!r}, "
+                + ("whose sequences all begin with a chunk" if end == "truncate" else "whose sequences mix chunks"),
+                found=repr(burn_in),
+                do="use sequence_end 'pad', 'drop' or 'overlap', or leave burn_in out",
+            )
+        )
+    return int(burn_in)
+
+
+def _owned(rows: npt.NDArray[np.int64], stride: int) -> tuple[Any, Any, Any]:
+    """The chunk of each sequence, and the first row of that chunk that it owns, and the one behind the last."""
+    per_chunk = -(-rows // stride)
+    chunks = np.repeat(np.arange(len(rows)), per_chunk)
+    first = np.cumsum(per_chunk) - per_chunk
+    begin = (np.arange(len(chunks)) - first[chunks]) * stride
+    return chunks, begin, np.minimum(begin + stride, rows[chunks])
+
+
+def _placed(
+    rows: npt.NDArray[np.int64],
+    steps: int,
+    chunks: npt.NDArray[np.int64],
+    spans: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]],
+    burn_in: int,
+    muted: npt.NDArray[np.bool_] | None = None,
+) -> PaddedLayout:
+    """The layout of sequences with these first rows, first rows of their own, and rows behind the last."""
+    first, begin, stop = spans
+    seq_lens = stop - first
+    return PaddedLayout(
+        counts=rows,
+        max_seq_len=steps,
+        seq_lens=seq_lens,
+        mask=np.arange(steps) < seq_lens[:, None],
+        sequence_chunks=chunks,
+        num_rows=int(rows.sum()),
+        offsets=first,
+        scattered=True,
+        prefixes=begin - first,
+        muted=muted,
+        burn_in=np.minimum(begin - first, burn_in) if burn_in else None,
+    )
+
+
+def _continued(rows: npt.NDArray[np.int64], steps: int) -> PaddedLayout:
+    total = int(rows.sum())
+    starts = np.cumsum(rows) - rows
+    num_sequences = -(-total // steps)
+    first = np.arange(num_sequences) * steps
+    chunks = np.searchsorted(starts + rows, first, side="right")
+    resets = np.zeros(num_sequences * steps, np.bool_)
+    resets[starts[rows > 0]] = True
+    resets[::steps] = False
+    seq_lens = np.minimum(total - first, steps)
+    return PaddedLayout(
+        counts=rows,
+        max_seq_len=steps,
+        seq_lens=seq_lens,
+        mask=np.arange(steps) < seq_lens[:, None],
+        sequence_chunks=chunks,
+        num_rows=total,
+        offsets=first - starts[chunks],
+        resets=resets.reshape(num_sequences, steps),
+    )
