@@ -12,7 +12,7 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
 from epibatch.core.structs import Form, flatten
 
-__all__ = ["StateLayout", "acting_module", "is_multi", "is_stateful", "max_seq_len", "state_layout"]
+__all__ = ["StateLayout", "acting_module", "is_multi", "is_stateful", "max_seq_len", "model_option", "state_layout"]
 
 
 class StateLayout(NamedTuple):
@@ -89,6 +89,12 @@ def _layout_of(module: Any) -> StateLayout:
     return StateLayout(form, tuple(tuple(np.shape(leaf)) for leaf in leaves))
 
 
+def model_option(module: Any, name: str) -> Any:
+    """One option of a module's `model_config`, whether that is a mapping or an object; None if it has none."""
+    config = getattr(module, "model_config", None)
+    return config.get(name) if isinstance(config, Mapping) else getattr(config, name, None)
+
+
 def max_seq_len(rl_module: Any) -> int:
     """Rows per sequence in a train batch of a recurrent module: its model_config's, else its `default_max_seq_len`.
 
@@ -96,8 +102,7 @@ def max_seq_len(rl_module: Any) -> int:
         ConfigError: neither says, or it is no length.
     """
     module = acting_module(rl_module)
-    config = module.model_config
-    found = config.get("max_seq_len") if isinstance(config, Mapping) else getattr(config, "max_seq_len", None)
+    found = model_option(module, "max_seq_len")
     if found is None:
         found = getattr(type(module), "default_max_seq_len", None)
     if not isinstance(found, int) or found < 1:

@@ -17,6 +17,7 @@ from .agent_chunks import AgentChunk, AgentRows, RowsByModule, acting_rows, merg
 from .call import Call
 from .chunk_keys import chunk_keys
 from .lengthened import with_lengthened_parts
+from .sequence_cut import merged_sequences
 
 __all__ = ["AgentCall", "call_about"]
 
@@ -194,6 +195,9 @@ class AgentCall:
             rows[module_id] = merged_rows(parts)
             calls[module_id] = self._call(rows[module_id])
             self._go_on(calls[module_id], [self.groups[group] for group in groups])
+            calls[module_id].sequences = merged_sequences(
+                [self.groups[group].sequences for group in groups], [own.places for own in parts], module_id
+            )
             columns = [(batch.groups[group], self.groups[group]) for group in groups]
             merged[module_id] = merge_columns(columns, [own.places for own in parts], calls[module_id])
         self.mapped, batch.groups = True, merged

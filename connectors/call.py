@@ -16,7 +16,10 @@ from .chunk_keys import chunk_keys
 from .lengthened import lengthened
 
 if TYPE_CHECKING:
+    from epibatch.core.padding import PaddedLayout
+
     from .agent_call import AgentCall
+    from .sequence_cut import RandomCut
 
 __all__ = ["ADDED_LOSS_MASK", "Call", "running_call", "within"]
 
@@ -41,6 +44,8 @@ class Call:
 
     Attributes:
         halves_floats: Whether arrays are made right in front of the piece that makes them float32.
+        sequences: How the rows were laid out as sequences, once they were.
+        cut: Which sequences are to be taken, if a piece said so; otherwise the module's settings do.
         handed_out: Columns that plain pieces are shown, each with the items that they were given.
     """
 
@@ -56,6 +61,7 @@ class Call:
         "_positions",
         "_stateful",
         "_vector",
+        "cut",
         "episodes",
         "explore",
         "halves_floats",
@@ -66,6 +72,7 @@ class Call:
         "plus_one",
         "rl_module",
         "rows",
+        "sequences",
         "shared_data",
         "training",
     )
@@ -103,6 +110,8 @@ class Call:
         self._vector: VectorEpisodes | None = None
         self.handed_out: dict[str, Any] = {}
         self.halves_floats = False
+        self.sequences: PaddedLayout | None = None
+        self.cut: RandomCut | None = None
         self._stateful: bool | None = None
         self._looked = False
 

@@ -81,9 +81,9 @@ class EpisodeColumn:
         Args:
             layout: Of chunks with as many rows as these.
         """
-        if type(self._data) is not ColumnParts:
+        if type(self._data) is not ColumnParts or layout.scattered:
             return map_struct(lambda leaf: pad(leaf, layout), self.data)
-        rows = self._data.joined((-layout.counts % layout.max_seq_len).tolist())
+        rows = self._data.joined(layout.gaps)
         return map_struct(lambda leaf: leaf.reshape(layout.num_sequences, layout.max_seq_len, *leaf.shape[1:]), rows)
 
     def __len__(self) -> int:

@@ -9,13 +9,15 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import LookbackError, explain
+from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, unflatten
 
 from ...episodes.newest_rows import newest_rows
-from ..acting_module import acting_module, max_seq_len, state_layout
+from ..acting_module import acting_module, state_layout
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
+from ..sequence_cut import layout_of
 
 __all__ = ["AddStatesFromEpisodesToBatch"]
 
@@ -25,7 +27,8 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
 
     For acting it is the newest `state_out` of each episode, or the initial state at its start. In
     training there is one state per sequence: the one before its first step, which for the first
-    sequence of a chunk comes from the chunk's lookback. No time axis is added.
+    sequence of a chunk comes from the chunk's lookback. No time axis is added. Where sequences
+    hold several chunks, `reset_states` has the states to go on from at their `resets`, in order.
 
     Args:
         input_observation_space: Space of one observation.
@@ -59,12 +62,16 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         if not self._as_learner_connector:
             batch[Columns.STATE_IN] = EpisodeColumn(self._newest(call))
             return batch
-        initial = self._initial(call)
-        states, counts = self._before_each_sequence(call, initial)
-        batch[Columns.STATE_IN] = EpisodeColumn(states, counts)
+        initial, layout = self._initial(call), layout_of(call)
+        counts = np.bincount(layout.sequence_chunks, minlength=len(call.counts))
+        names = [(Columns.STATE_IN, Columns.RESET_STATES)]
         if Columns.NEXT_OBS in batch:
-            later, _ = self._before_each_sequence(call, initial, shift=1)
-            batch[Columns.NEXT_STATE_IN] = EpisodeColumn(later, counts)
+            names.append((Columns.NEXT_STATE_IN, Columns.NEXT_RESET_STATES))
+        for shift, (name, at_resets) in enumerate(names):
+            states = self._before_each_sequence(call, layout, counts, initial, shift)
+            batch[name] = EpisodeColumn(states, counts)
+            if layout.resets is not None:
+                batch[at_resets] = EpisodeColumn(self._before_resets(call, layout, initial, shift), counts)
         return batch
 
     def _initial(self, call: Call) -> Any:
@@ -88,33 +95,55 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
             leaves = [_with_starts(leaf, start, has) for leaf, start in zip(leaves, starts)]
         return unflatten(form, leaves)
 
-    def _before_each_sequence(self, call: Call, initial: Any, shift: int = 0) -> tuple[Any, Any]:
+    def _before_each_sequence(self, call: Call, layout: PaddedLayout, counts: Any, initial: Any, shift: int = 0) -> Any:
         """The state before each sequence's first step, or `shift` steps later."""
-        steps = max_seq_len(call.rl_module)
-        counts = -(-call.counts // steps)
+        if not shift and not layout.scattered and layout.resets is None and call.vector is None:
+            known = self._have_states(call)
+            begins = known & (counts > 0) & self._begins(call, known & (counts > 0))
+            if known.all() and (counts > begins).any():
+                first, form = flatten(initial)
+                return unflatten(form, _woven(call, begins, counts, layout.max_seq_len, first, form))
+        return self._before(call, layout.sequence_chunks, layout.offsets, initial, shift)
+
+    def _before(self, call: Call, chunks: Any, at: Any, initial: Any, shift: int) -> Any:
+        """The state before given steps of given chunks, in their order, or `shift` steps later."""
         first, form = flatten(initial)
         known = self._have_states(call)
-        chunks = np.repeat(np.arange(len(counts)), counts)
-        firsts = np.cumsum(counts) - counts
         fresh = ~known[chunks]
         if not shift:
-            begins = known & (counts > 0) & self._begins(call, known & (counts > 0))
-            fresh[firsts[begins]] = True
-            if call.vector is None and known.all() and not fresh.all():
-                return unflatten(form, _woven(call, begins, counts, steps, first, form)), counts
+            wanted = np.zeros(len(known), np.bool_)
+            wanted[chunks[at == 0]] = True
+            wanted &= known
+            fresh |= (at == 0) & (wanted & self._begins(call, wanted))[chunks]
         if fresh.all():
             out = [np.empty((len(fresh), *leaf.shape), leaf.dtype) for leaf in first]
         else:
             old = ~fresh
-            at = (np.arange(len(chunks)) - firsts[chunks]) * steps - 1 + shift
-            wanted = np.minimum(at, call.lengths[chunks] - 1)[old]
-            rows = self._rows(call, chunks[old], wanted, form)
+            steps = np.minimum(at - 1 + shift, call.lengths[chunks] - 1)[old]
+            rows = self._rows(call, chunks[old], steps, form)
             out = [np.empty((len(fresh), *leaf.shape), row.dtype) for leaf, row in zip(first, rows)]
             for leaf, row in zip(out, rows):
                 leaf[old] = row
         for leaf, start in zip(out, first):
             leaf[fresh] = start
-        return unflatten(form, out), counts
+        return unflatten(form, out)
+
+    def _before_resets(self, call: Call, layout: PaddedLayout, initial: Any, shift: int = 0) -> Any:
+        """The state that each sequence goes on from at its resets, in order: [B, most of one sequence, ...]."""
+        starts = np.flatnonzero(np.asarray(layout.resets))
+        sequences = starts // layout.max_seq_len
+        chunks = np.searchsorted(np.cumsum(layout.counts), starts, side="right")
+        states = self._before(call, chunks, np.zeros_like(chunks), initial, shift)
+        per_sequence = np.bincount(sequences, minlength=layout.num_sequences)
+        place = np.arange(len(sequences)) - np.repeat(np.cumsum(per_sequence) - per_sequence, per_sequence)
+        shape = (layout.num_sequences, int(per_sequence.max(initial=0)))
+
+        def placed(leaf: Any) -> Any:
+            out = np.zeros((*shape, *leaf.shape[1:]), leaf.dtype)
+            out[sequences, place] = leaf
+            return out
+
+        return map_struct(placed, states)
 
     def _have_states(self, call: Call) -> Any:
         """Which chunks recorded the module's states: bool, [chunks]."""

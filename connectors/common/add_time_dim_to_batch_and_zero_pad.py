@@ -9,14 +9,14 @@ import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
-from epibatch.core.padding import PaddedLayout, padded_layout
+from epibatch.core.errors import ColumnError, EpisodeError, explain
+from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import map_struct
 
-from ..acting_module import max_seq_len
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
+from ..sequence_cut import layout_of
 
 __all__ = ["AddTimeDimToBatchAndZeroPad"]
 
@@ -28,10 +28,20 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
     `max_seq_len`; the last one of a chunk is padded with zeros on the right. `seq_lens` says how
     many steps of each sequence are real (an artificial bootstrap step is not), `loss_mask` which.
 
+    The module's `model_config` may say `sequence_end` ("pad", "drop", "truncate", "overlap" or
+    "continue", see `epibatch.core.sequence_ends.sequence_layout`) and `burn_in`. Rows that two
+    sequences share carry loss in one of them. With "continue" the column `resets` is True where
+    another chunk begins behind a sequence's first place.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
         as_learner_connector: Whether the batch is for training.
+
+    Raises:
+        ConfigError: the module's settings do not fit together, or it has no `max_seq_len`.
+        ColumnError: a column with another number of rows than the chunks have.
+        EpisodeError: no chunk is long enough for a sequence that is kept.
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
@@ -62,7 +72,9 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
         return batch
 
     def _pad(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
-        layout = padded_layout(call.counts, max_seq_len(call.rl_module))
+        layout = layout_of(call)
+        if not layout.num_sequences and call.module_id is None:
+            raise _none_left(call)
         per_chunk = np.bincount(layout.sequence_chunks, minlength=len(call.counts))
         for name, column in batch.items():
             if isinstance(column, EpisodeColumn) and not column.holds_objects:
@@ -71,18 +83,17 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
         module_id = DEFAULT_MODULE_ID if call.module_id is None else call.module_id
         call.shared_data[f"_zero_padded_for_mid={module_id}"] = True
         call.rows = per_chunk
-        seq_lens = self._real_steps(layout, call)
-        batch[Columns.SEQ_LENS] = EpisodeColumn(seq_lens, per_chunk, single=True)
-        if not call.plus_one:
+        batch[Columns.SEQ_LENS] = EpisodeColumn(_real_steps(layout, call), per_chunk, single=True)
+        plain = not layout.scattered and layout.resets is None
+        if not plain:
+            given = batch.get(Columns.LOSS_MASK)
+            mask = layout.loss & given.data if isinstance(given, EpisodeColumn) else layout.loss
+            batch[Columns.LOSS_MASK] = EpisodeColumn(mask, per_chunk, single=True)
+        elif not call.plus_one:
             batch[Columns.LOSS_MASK] = EpisodeColumn(layout.mask, per_chunk, single=True)
+        if layout.resets is not None:
+            batch[Columns.RESETS] = EpisodeColumn(layout.resets, per_chunk, single=True)
         return batch
-
-    def _real_steps(self, layout: PaddedLayout, call: Call) -> np.ndarray[Any, np.dtype[np.int64]]:
-        if not call.plus_one:
-            return layout.seq_lens
-        last = np.append(layout.sequence_chunks[1:] != layout.sequence_chunks[:-1], True)
-        real: np.ndarray[Any, np.dtype[np.int64]] = layout.seq_lens - last.astype(np.int64)
-        return real
 
     def _check_rows(self, name: str, column: EpisodeColumn, call: Call) -> None:
         counts = np.ones_like(call.counts) if column.counts is None else column.counts
@@ -97,3 +108,24 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
                     do="let the piece that writes it add one row per step (add_n_batch_items)",
                 )
             )
+
+
+def _real_steps(layout: PaddedLayout, call: Call) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The rows of each sequence, without a bootstrap row at its end; where chunks follow one another all of them."""
+    if not call.plus_one or layout.resets is not None:
+        return layout.seq_lens
+    ends = layout.offsets + layout.seq_lens == layout.counts[layout.sequence_chunks]
+    real: np.ndarray[Any, np.dtype[np.int64]] = layout.seq_lens - ends
+    return real
+
+
+def _none_left(call: Call) -> EpisodeError:
+    longest = int(call.lengths.max(initial=0))
+    return EpisodeError(
+        explain(
+            "AddTimeDimToBatchAndZeroPad",
+            expected="at least one chunk that is long enough for a whole sequence",
+            found=f"{len(call.episodes)} chunks of at most {longest} steps, all left out",
+            do=f"take a max_seq_len of at most {longest}, sequence_end 'pad' or 'overlap', or longer episodes",
+        )
+    )

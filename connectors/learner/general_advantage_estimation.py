@@ -12,11 +12,11 @@ import torch
 from epibatch.core.advantages import generalized_advantages, td_errors
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, explain, nearest
-from epibatch.core.padding import padded_layout
 
 from ..acting_module import is_multi
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
+from ..sequence_cut import layout_of
 from ..stacked_rows import StackedRows, stacked_rows_of
 
 __all__ = ["GeneralAdvantageEstimation"]
@@ -124,13 +124,34 @@ def _check_discounts(values: Mapping[str, Any], where: str) -> None:
 
 
 def _real_rows(batch: dict[str, Any], call: Call, shape: Any) -> Any:
-    """Flat positions of the chunks' rows in a zero-padded batch, or one of stacked agents; None if it is neither."""
+    """Flat positions of the chunks' rows in a batch of sequences, or of stacked agents; None if it is neither."""
     stacked = call.shared_data.get(stacked_rows_of(call.module_id))
     if isinstance(stacked, StackedRows):
         return stacked.cells
     if Columns.SEQ_LENS not in batch or len(shape) < 2:
         return None
-    return padded_layout(call.counts, shape[1]).destination
+    layout = layout_of(call, shape[1])
+    if layout.mask.shape != tuple(shape[:2]):
+        raise ColumnError(
+            explain(
+                "GeneralAdvantageEstimation",
+                expected=f"sequences {list(layout.mask.shape)}, as the chunks and the module's settings make them",
+                found=f"{list(shape[:2])}",
+                do="let it run in the pipeline that makes the sequences",
+            )
+        )
+    rows = layout.destination
+    if len(rows) != call.counts.sum():
+        raise ConfigError(
+            explain(
+                "GeneralAdvantageEstimation",
+                expected=f"all {call.counts.sum()} rows of the chunks, whose rewards add up",
+                found=f"{len(rows)} rows: the others were left out when sequences were made",
+                do="put AddOneTsToEpisodesAndTruncate in front, with which rows that sequence_end 'drop' or 'truncate' "
+                "leaves out stay without loss; and leave RandomSubsequences out",
+            )
+        )
+    return rows
 
 
 def _flat(tensor: Any, rows: Any) -> Any:

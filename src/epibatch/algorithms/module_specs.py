@@ -137,13 +137,15 @@ def check_module(module: Any, normalize_actions: bool) -> None:
         normalize_actions: whether its actions are stretched from [-1, 1] to the bounds of the environment's.
 
     Raises:
-        ConfigError: it is recurrent, and neither its model_config nor its class says `max_seq_len`; or it squashes
+        ConfigError: it is recurrent, and neither its model_config nor its class says `max_seq_len`, or its
+            `sequence_end` and `burn_in` do not fit; or it squashes
             its actions into [-1, 1], and nothing stretches them.
     """
-    from ..connectors.acting_module import is_stateful, max_seq_len
+    from ..connectors.acting_module import is_stateful
+    from ..connectors.sequence_cut import sequence_settings
 
     if is_stateful(module):
-        max_seq_len(module)
+        sequence_settings(module)
     options = module.model_config
     if not normalize_actions and hasattr(options, "get") and options.get("squash_actions", False):
         raise ConfigError(

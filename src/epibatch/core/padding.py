@@ -112,7 +112,7 @@ class PaddedLayout:
     def gaps(self) -> list[int]:
         """Places without a row behind each chunk's rows; only where the layout is not `scattered`."""
         if self.resets is None:
-            return (-self.counts % self.max_seq_len).tolist()
+            return [-count % self.max_seq_len for count in self.counts.tolist()]
         gaps = [0] * len(self.counts)
         if gaps:
             gaps[-1] = -self.num_rows % self.max_seq_len

@@ -174,3 +174,24 @@ def test_sequences_have_20_steps_unless_the_config_says_otherwise(model_config):
     assert max_seq_len(module) == max_seq_len(module.as_multi_rl_module()) == 20
     shorter = {"use_lstm": True, "max_seq_len": 7}
     assert max_seq_len(DefaultLSTMActorCritic(observation_space=BOX, action_space=CHOICE, model_config=shorter)) == 7
+
+
+def test_resets_equal_sequences_of_their_own():
+    module, batch = module_of(), batch_of(2, 6)
+    again = {name: torch.randn(2, 2, 8, generator=torch.Generator().manual_seed(7)) for name in ("h", "c")}
+    resets = torch.zeros(2, 6, dtype=torch.bool)
+    resets[0, 2] = resets[0, 5] = resets[1, 3] = True
+    found = module.forward_train({**batch, "resets": resets, "reset_states": again})
+    values = module.compute_values({**batch, "resets": resets, "reset_states": again})
+    for row, start, stop, number in ((0, 0, 2, 0), (0, 2, 5, 1), (0, 5, 6, 2), (1, 0, 3, 0), (1, 3, 6, 1)):
+        own = {
+            name: (leaf[row] if not number else again[name][row, number - 1])[None]
+            for name, leaf in batch["state_in"].items()
+        }
+        part = {"obs": batch["obs"][row : row + 1, start:stop], "state_in": own}
+        alone = module.forward_train(part)
+        torch.testing.assert_close(found["action_dist_inputs"][row, start:stop], alone["action_dist_inputs"][0])
+        torch.testing.assert_close(values[row, start:stop], module.compute_values(part)[0])
+        if stop == 6:
+            for name in ("h", "c"):
+                torch.testing.assert_close(found["state_out"][name][row], alone["state_out"][name][0])

@@ -20,6 +20,7 @@ from epibatch.core.rl_module.networks import (
 )
 from epibatch.core.rl_module.observation_input import ObservationInput, observations_of
 from epibatch.core.rl_module.policy_head import PolicyHead
+from epibatch.core.rl_module.resets import resetting
 from epibatch.core.rl_module.torch_rl_module import TorchRLModule
 from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
 from epibatch.core.structs import map_struct
@@ -33,7 +34,9 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
 
     A batch holds `obs` `[B, T, ...]` and `state_in` `{"h": [B, H], "c": [B, H]}`; each row is one sequence
     that starts from its state. Outputs are `action_dist_inputs` `[B, T, n]` and `state_out`, the state after
-    the last timestep of the row (padding included). Spaces are those of `DefaultActorCritic`.
+    the last timestep of the row (padding included). Where a column `resets` `[B, T]` is True the LSTM goes on from the
+    next state in `reset_states`, `{"h": [B, most resets of a row, H], "c": ...}`. Spaces are those of
+    `DefaultActorCritic`.
 
     Args:
         **kwargs: the keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
@@ -56,6 +59,7 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
     """
 
     default_max_seq_len: ClassVar[int | None] = DefaultModelConfig.max_seq_len
+    handles_resets: ClassVar[bool] = True
 
     def setup(self) -> None:
         """Build the networks."""
@@ -124,6 +128,11 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
         if features.shape[1] == 1 and not torch.is_grad_enabled():
             h, c = self._step(features[:, 0], h, c)
             return h.unsqueeze(1), {"h": h, "c": c}
+        resets = batch.get(Columns.RESETS)
+        if resets is not None and bool(resets.any()):
+            again = batch[Columns.RESET_STATES]
+            outputs, (h, c) = resetting(self.lstm, features, resets, (h, c), (again["h"], again["c"]))
+            return outputs, {"h": h, "c": c}
         outputs, (h, c) = self.lstm(features, (h.unsqueeze(0).contiguous(), c.unsqueeze(0).contiguous()))
         return outputs, {"h": h[0], "c": c[0]}
 

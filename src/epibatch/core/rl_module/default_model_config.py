@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.sequence_ends import SEQUENCE_ENDS
 
 __all__ = ["ACTIVATIONS", "DefaultModelConfig"]
 
@@ -55,6 +56,10 @@ class DefaultModelConfig:
         vf_share_layers: let policy and value function share the encoder; recurrent modules always do.
         use_lstm: put an LSTM behind the encoder.
         max_seq_len: longest sequence in a training batch of a recurrent module, in timesteps.
+        sequence_end: what becomes of a chunk's last, short sequence in a training batch: "pad" with zeros, "drop", let
+            it "overlap" the one before, "continue" with the next chunk; "truncate" keeps a chunk's first sequence only.
+        burn_in: timesteps in front of each training sequence that are run without gradient, for the state alone; they
+            count for `max_seq_len`.
         lstm_cell_size: size of the LSTM's state.
         lstm_kernel_initializer: initializer of the LSTM's weights.
         lstm_bias_initializer: initializer of the LSTM's biases.
@@ -93,6 +98,8 @@ class DefaultModelConfig:
     vf_share_layers: bool = False
     use_lstm: bool = False
     max_seq_len: int = 20
+    sequence_end: str = "pad"
+    burn_in: int = 0
     lstm_cell_size: int = 256
     lstm_kernel_initializer: str | Callable[..., Any] | None = None
     lstm_kernel_initializer_kwargs: dict[str, Any] | None = None
@@ -199,6 +206,13 @@ def _problems(config: DefaultModelConfig) -> list[str]:
             check(name, value is None or isinstance(value, Mapping), "a dict or None")
             initializer = name.removesuffix("_kwargs")
             check(name, not value or values[initializer] is not None, f"none, as there is no {initializer}")
+        elif name == "sequence_end":
+            check(name, value in SEQUENCE_ENDS, f"one of {', '.join(SEQUENCE_ENDS)}")
+        elif name == "burn_in":
+            longest = config.max_seq_len if _is_int(config.max_seq_len, 1) else 1
+            check(name, _is_int(value, 0) and value < longest, f"an integer from 0 to max_seq_len - 1 = {longest - 1}")
+            alone = not value or config.sequence_end not in ("truncate", "continue")
+            check(name, alone, f"0 with sequence_end {config.sequence_end!r}")
         elif name in ("max_seq_len", "lstm_cell_size"):
             check(name, _is_int(value, 1), "a positive integer")
         elif name == "log_std_clip_param":

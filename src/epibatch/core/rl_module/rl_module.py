@@ -62,6 +62,8 @@ class RLModule(Checkpointable, ABC):
     framework: str | None = None
     default_max_seq_len: ClassVar[int | None] = None
     """Rows per training sequence of a recurrent module whose `model_config` has no `max_seq_len`; None: it must."""
+    handles_resets: ClassVar[bool] = False
+    """Whether a recurrent module begins anew from `reset_states` where the column `resets` says so."""
 
     _dist_cls: type[Distribution] | None = None
 

@@ -1,0 +1,82 @@
+"""Recurrent layers over sequences in which another episode begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from epibatch.core.errors import ColumnError, explain
+
+__all__ = ["resetting"]
+
+
+def resetting(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, states: Any, at_resets: Any) -> tuple[Any, Any]:
+    """Run an LSTM, GRU or RNN layer that goes on from another state at each reset.
+
+    The parts between resets are laid out as sequences of their own, of which the layer makes one pass.
+
+    Args:
+        layer: of one direction and one level, with `batch_first=True`.
+        x: [B, T, ...], the layer's input.
+        resets: bool [B, T], True where the state is replaced before the timestep; never at a row's first.
+        states: [B, H] to start rows from, or (h, c) for an LSTM.
+        at_resets: [B, R, H], or (h, c): the states at each row's resets in order, R at least the most of any row.
+
+    Returns:
+        The layer's outputs [B, T, H], and the state after each row's last timestep, in the form of `states`.
+
+    Raises:
+        ColumnError: there are fewer states than resets, or a row begins with a reset.
+
+    Example:
+        >>> layer = nn.GRU(1, 1, batch_first=True)
+        >>> x, zero = torch.ones(1, 4, 1), torch.zeros(1, 1)
+        >>> outputs, _ = resetting(layer, x, torch.tensor([[False, False, True, False]]), zero, zero[None])
+        >>> bool((outputs[0, :2] == outputs[0, 2:]).all())
+        True
+    """
+    rows, steps = resets.shape
+    pair = isinstance(states, tuple)
+    starts, at = (states, at_resets) if pair else ((states,), (at_resets,))
+    resets = resets.to(torch.bool)
+    number = resets.cumsum(1)  # of the part within its row
+    most = int(number[:, -1].max()) if rows else 0
+    if most > at[0].shape[1] or bool(resets[:, 0].any()):
+        raise _wrong_resets(most, at[0].shape[1])
+    first = torch.cumsum(number[:, -1] + 1, 0) - number[:, -1] - 1  # of each row's parts among all
+    parts = first[:, None] + number
+    lengths = torch.bincount(parts.flatten())
+    begins = torch.cumsum(lengths, 0) - lengths
+    within = torch.arange(rows * steps, device=x.device).view(rows, steps) - begins[parts]
+    inputs = x.new_zeros(len(lengths), int(lengths.max()) if rows else 0, *x.shape[2:])
+    inputs[parts, within] = x
+    begun = resets.nonzero(as_tuple=True)
+    which = (begun[0], number[begun] - 1)  # of the states at resets
+    initial = tuple(_woven(own, again[which], first, parts[begun])[None] for own, again in zip(starts, at))
+    packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    outputs, last = layer(packed, initial if pair else initial[0])
+    outputs = pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])[0][parts, within]
+    ends = parts[:, -1]
+    return outputs, tuple(state[0][ends] for state in last) if pair else last[0][ends]
+
+
+def _woven(own: torch.Tensor, again: torch.Tensor, first: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """The state of each part: a row's first part starts from the row's own, the others from those at its resets."""
+    states = own.new_empty(len(first) + len(others), *own.shape[1:])
+    states[first] = own
+    states[others] = again.to(own.dtype)
+    return states
+
+
+def _wrong_resets(most: int, given: int) -> ColumnError:
+    return ColumnError(
+        explain(
+            "columns 'resets' and 'reset_states'",
+            expected="a state for each reset of a row, and no reset at its first timestep, which has 'state_in'",
+            found=f"up to {most} resets and {given} states",
+            do="let AddTimeDimToBatchAndZeroPad and AddStatesFromEpisodesToBatch make both",
+        )
+    )

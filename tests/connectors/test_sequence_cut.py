@@ -1,0 +1,244 @@
+"""Sequences of a train batch in every way that a module's settings ask for, with the states they start from."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from epibatch.connectors.call import Call
+from epibatch.connectors.connector_v2 import ConnectorV2
+from epibatch.connectors.sequence_cut import layout_of, merged_sequences, sequence_settings
+from epibatch.core.errors import ColumnError, ConfigError, EpisodeError
+from epibatch.core.padding import pad, unpad
+from epibatch.core.sequence_ends import sequence_layout
+from epibatch.core.structs import flatten
+
+ENDS = [("pad", 0), ("drop", 0), ("truncate", 0), ("overlap", 0), ("continue", 0)]
+BURNED = [("pad", 2), ("drop", 1), ("overlap", 2)]
+
+
+def module_of(lab, end, burn_in, max_seq_len=4, **config):
+    module = lab.module(2, max_seq_len, sequence_end=end, burn_in=burn_in, **config)
+    type(module).handles_resets = True
+    return module
+
+
+@pytest.fixture(autouse=True)
+def forget(lab):
+    yield
+    module = type(lab.module())
+    if "handles_resets" in vars(module):
+        del module.handles_resets
+
+
+def episodes_of(lab):
+    """Chunks of many lengths: whole episodes, and one that goes on at t = 5 with states from before."""
+    return [
+        lab.episode("a", 9, state=2, end="terminated"),
+        lab.episode("b", 1, state=2, offset=100),
+        lab.episode("c", 3, state=2, offset=200, t_started=5, lookback=1),
+        lab.episode("d", 4, state=2, offset=300, end="truncated"),
+    ]
+
+
+def flat_columns(lab, episodes, ppo):
+    """The columns of the same pipeline for a module without state: rows, one chunk after the other."""
+    return lab.run("learner", lab.defaults("learner", ppo), episodes, rl_module=lab.module())
+
+
+def states_by_hand(episodes, sequences):
+    """The recorded state before each (chunk, row); -1 where an episode begins."""
+    states = []
+    for chunk, row in sequences:
+        t = episodes[chunk].t_started + row
+        start = episodes[chunk].get_observations(0)[0] - t + row  # its offset
+        states.append(np.full(2, -1.0 if t == 0 else start + t - 1 + 0.25, np.float32))
+    return np.array(states, np.float32).reshape(len(states), 2)
+
+
+@pytest.mark.parametrize("ppo", [False, True], ids=["rows", "bootstraps"])
+@pytest.mark.parametrize(("end", "burn_in"), ENDS + BURNED)
+def test_columns_lie_where_the_layout_says(lab, end, burn_in, ppo):
+    episodes = episodes_of(lab)
+    module = module_of(lab, end, burn_in)
+    batch = lab.run("learner", lab.defaults("learner", ppo), episodes, rl_module=module)
+    rows = flat_columns(lab, episodes, ppo)
+    counts = [len(episode) + ppo for episode in episodes]
+    layout = sequence_layout(counts, 4, end=end, burn_in=burn_in, bootstrapped=ppo)
+    for name in ("obs", "actions", "rewards", "terminateds", "truncateds", "action_logp"):
+        np.testing.assert_array_equal(batch[name].numpy(), pad(rows[name].numpy(), layout), err_msg=name)
+        back = unpad(batch[name].numpy(), layout)
+        assert back.tobytes() == rows[name].numpy()[layout.kept_rows].tobytes(), name
+    real = rows["loss_mask"].numpy() if ppo else np.ones(sum(counts), bool)
+    np.testing.assert_array_equal(batch["loss_mask"].numpy(), pad(real, layout) & layout.loss)
+    ends = layout.offsets + layout.seq_lens == np.array(counts)[layout.sequence_chunks]
+    less = ends & ppo if end != "continue" else 0
+    assert batch["seq_lens"].tolist() == (layout.seq_lens - less).tolist()
+    expected = states_by_hand(episodes, zip(layout.sequence_chunks, layout.offsets))
+    np.testing.assert_array_equal(batch["state_in"]["h"].numpy(), expected)
+    assert ("resets" in batch) == (end == "continue")
+
+
+@pytest.mark.parametrize("ppo", [False, True], ids=["rows", "bootstraps"])
+@pytest.mark.parametrize("max_seq_len", [1, 3, 4, 50])
+def test_continued_sequences_know_where_and_from_what_to_begin_anew(lab, max_seq_len, ppo):
+    episodes = episodes_of(lab)
+    module = module_of(lab, "continue", 0, max_seq_len)
+    batch = lab.run("learner", lab.defaults("learner", ppo), episodes, rl_module=module)
+    begins, start = [], 0
+    for chunk, episode in enumerate(episodes):
+        if start % max_seq_len:
+            begins.append((start // max_seq_len, start % max_seq_len, chunk))
+        start += len(episode) + ppo
+    assert [tuple(own) for own in batch["resets"].nonzero().tolist()] == [own[:2] for own in begins]
+    states = batch["reset_states"]["h"]
+    most = max((sum(own[0] == row for own in begins) for row in range(len(states))), default=0)
+    assert tuple(states.shape) == (-(-start // max_seq_len), most, 2)
+    expected = np.zeros(states.shape, np.float32)
+    for row in range(len(states)):
+        own = [(chunk, 0) for sequence, _, chunk in begins if sequence == row]
+        expected[row, : len(own)] = states_by_hand(episodes, own)
+    np.testing.assert_array_equal(states.numpy(), expected)
+
+
+@pytest.mark.parametrize(("end", "burn_in"), [*ENDS[1:], *BURNED])
+def test_advantages_are_those_of_padded_sequences(lab, end, burn_in):
+    """Only rows without loss under `drop` and `truncate` differ, and the scale, which is that of rows with loss."""
+    episodes = episodes_of(lab)
+    layouts = {}
+    for own in (("pad", 0), (end, burn_in)):
+        batch = lab.run("learner", lab.defaults("learner", True), episodes, rl_module=module_of(lab, *own))
+        layout = sequence_layout([len(one) + 1 for one in episodes], 4, end=own[0], burn_in=own[1], bootstrapped=True)
+        layouts[own] = {
+            name: unpad(batch[name].numpy(), layout) for name in ("value_targets", "advantages", "loss_mask")
+        }
+        layouts[own]["values"] = unpad(batch["obs"].numpy(), layout)[:, 0]
+    right, found = layouts["pad", 0], layouts[end, burn_in]
+    loss = found["loss_mask"]
+    np.testing.assert_array_equal(found["value_targets"][loss], right["value_targets"][loss])
+    np.testing.assert_array_equal(found["value_targets"][~loss], found["values"][~loss])
+    raw = (right["value_targets"] - right["values"])[loss]
+    np.testing.assert_allclose(
+        found["advantages"][loss], (raw - raw.mean()) / max(1e-4, raw.std()), rtol=1e-4, atol=1e-5
+    )
+    assert not found["advantages"][~loss].any()
+    dropped = right["loss_mask"] & ~loss
+    assert dropped.any() == (end in ("drop", "truncate"))
+
+
+def test_a_loss_mask_of_the_users_stays(lab):
+    episodes = [lab.episode("a", 5), lab.episode("b", 3)]
+    mine = {"loss_mask": {("a",): [True, False, True, True, True], ("b",): [False, True, True]}}
+    module = module_of(lab, "overlap", 0)
+    batch = lab.run("learner", lab.defaults("learner"), episodes, rl_module=module, batch=mine)
+    expected = [[True, False, True, True], [False] * 3 + [True], [False, True, True, False]]
+    assert batch["loss_mask"].tolist() == expected
+
+
+def test_nested_columns_and_infos_in_overlapping_sequences(lab):
+    mine = {
+        "extra": {("a",): [{"x": np.arange(i, i + 2), "y": float(i)} for i in range(5)]},
+        "infos": {("a",): [{"t": i} for i in range(5)]},
+    }
+    module = module_of(lab, "overlap", 0)
+    batch = lab.run("learner", lab.defaults("learner"), [lab.episode("a", 5)], rl_module=module, batch=mine)
+    assert batch["extra"]["y"].tolist() == [[0.0, 1.0, 2.0, 3.0], [1.0, 2.0, 3.0, 4.0]]
+    assert batch["extra"]["x"][1].tolist() == [[1, 2], [2, 3], [3, 4], [4, 5]]
+    assert batch["infos"] == [{"t": i} for i in range(5)]
+
+
+@pytest.mark.parametrize("end", ["overlap", "continue"])
+def test_states_of_next_observations_are_one_step_later(lab, end):
+    from epibatch.connectors.learner import AddNextObservationsFromEpisodesToTrainBatch
+
+    pieces = lab.defaults("learner")
+    pieces.insert(2, AddNextObservationsFromEpisodesToTrainBatch())
+    episodes = [lab.episode("a", 6, state=2), lab.episode("b", 3, state=2, offset=100)]
+    batch = lab.run("learner", pieces, episodes, rl_module=module_of(lab, end, 0))
+    expected = {"overlap": [0.25, 2.25, 100.25], "continue": [0.25, 4.25, 102.25]}[end]
+    assert batch["next_state_in"]["h"][:, 0].tolist() == expected
+    if end == "continue":
+        assert batch["next_reset_states"]["h"][:, :, 0].tolist() == [[0.0], [100.25], [0.0]]
+
+
+def test_chunks_that_are_all_too_short_are_an_error(lab):
+    module = module_of(lab, "drop", 0)
+    with pytest.raises(EpisodeError, match=r"max_seq_len of at most 3") as raised:
+        lab.run("learner", lab.defaults("learner"), [lab.episode("a", 3)], rl_module=module)
+    assert "overlap" in str(raised.value)
+
+
+def test_advantages_need_every_row(lab):
+    pieces = lab.defaults("learner", True)[1:]
+    mask = {"loss_mask": {("a",): [True] * 5}}
+    with pytest.raises(ConfigError, match="AddOneTsToEpisodesAndTruncate"):
+        lab.run("learner", pieces, [lab.episode("a", 5)], rl_module=module_of(lab, "drop", 0), batch=mask)
+
+
+def test_advantages_refuse_sequences_of_other_settings(lab):
+    class Longer(ConnectorV2):
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            return {name: torch.cat([leaf, leaf]) if torch.is_tensor(leaf) else leaf for name, leaf in batch.items()}
+
+    pieces = lab.defaults("learner", True)
+    with pytest.raises(ColumnError, match="the pipeline that makes the sequences"):
+        lab.run("learner", [*pieces[:-1], Longer(), pieces[-1]], [lab.episode("a", 5)], rl_module=lab.module(2))
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({"sequence_end": "overlapp"}, "overlap"),
+        ({"sequence_end": True}, "True"),
+        ({"burn_in": 4}, "less than max_seq_len = 4"),
+        ({"burn_in": "2"}, "'2'"),
+        ({"burn_in": 2, "sequence_end": "truncate"}, "sequence_end 'truncate'"),
+        ({"burn_in": 2, "sequence_end": "continue"}, "sequence_end 'continue'"),
+        ({"sequence_end": "continue"}, "handles_resets"),
+    ],
+)
+def test_settings_that_do_not_fit_are_named(lab, config, named):
+    with pytest.raises(ConfigError, match=named) as raised:
+        lab.run("learner", lab.defaults("learner"), [lab.episode("a", 3)], rl_module=lab.module(2, **config))
+    assert "model_config of Module" in str(raised.value)
+
+
+def test_settings_of_an_object_and_of_nothing():
+    class Own:
+        max_seq_len, sequence_end, burn_in = 7, "overlap", 2
+
+    class Holder:
+        model_config = Own()
+
+    assert sequence_settings(Holder()) == (7, "overlap", 2)
+    Holder.model_config = {"max_seq_len": 5}
+    assert sequence_settings(Holder()) == (5, "pad", 0)
+    assert sequence_settings(Holder(), steps=3).max_seq_len == 3
+
+
+def test_a_layout_is_made_once_and_again_when_rows_are_added(lab):
+    call = Call(rl_module=lab.module(2, 4), episodes=[lab.episode("a", 6)])
+    first = layout_of(call)
+    assert layout_of(call) is first
+    call.plus_one = True
+    assert layout_of(call).counts.tolist() == [7]
+
+
+def test_groups_of_one_module():
+    groups = [sequence_layout([3], 2), sequence_layout([5], 2)]
+    assert merged_sequences(groups, [[1], [0]], "p").seq_lens.tolist() == [2, 2, 1, 2, 1]
+    assert merged_sequences([groups[0], None], [[1], [0]], "p") is None
+    with pytest.raises(ConfigError, match="module 'p', sequence_end"):
+        merged_sequences([sequence_layout([3], 2, end="continue")] * 2, [[0], [1]], "p")
+
+
+def test_spaces_with_nested_observations_come_back_leaf_by_leaf(lab):
+    space = gym.spaces.Dict(a=gym.spaces.Box(-9, 9, (2,)), b=gym.spaces.Tuple([gym.spaces.Discrete(9)]))
+    observations = [{"a": np.full(2, i, np.float32), "b": (np.int64(i),)} for i in range(7)]
+    episode = lab.episode("a", 6, observations=observations, observation_space=space)
+    batch = lab.run("learner", lab.defaults("learner"), [episode], rl_module=module_of(lab, "overlap", 0))
+    layout = sequence_layout([6], 4, end="overlap")
+    for leaf in flatten(batch["obs"])[0]:
+        assert unpad(leaf.numpy(), layout).reshape(6, -1)[:, 0].tolist() == list(range(6))
