@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
@@ -85,9 +86,9 @@ class ConnectorPipelineV2(ConnectorV2):
 
     def plan(self) -> Plan:
         """The checked order of pieces; made anew when the list has changed."""
-        if self._plan is not None and self._planned == self.connectors and not self._nested:
+        if self._plan is not None and not self._nested and _are_the_same(self._planned, self.connectors):
             return self._plan
-        if self._plan is None or self._plan.connectors != self.pieces():
+        if self._plan is None or not _are_the_same(self._plan.connectors, self.pieces()):
             self._plan = make_plan(
                 type(self).__name__, self.pieces(), self.start_layout, self.start_columns, self.training
             )
@@ -375,6 +376,11 @@ class ConnectorPipelineV2(ConnectorV2):
     def __repr__(self) -> str:
         lines = [f"  {i}: {piece!r}" for i, piece in enumerate(self.connectors)]
         return "\n".join([f"{type(self).__name__}(", *lines, ")"])
+
+
+def _are_the_same(before: Sequence[Any], now: Sequence[Any]) -> bool:
+    """Whether these are the very same pieces; equal ones may have other states."""
+    return len(before) == len(now) and all(map(is_, before, now))
 
 
 def _wanted(name: str, components: Any, not_components: Any) -> bool:

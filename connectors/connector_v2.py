@@ -228,10 +228,11 @@ class ConnectorV2(Checkpointable, ABC):
 def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Refuse keywords that the constructor does not know, naming the nearest that it does, and wrong types.
 
-    Types are checked for our own pieces only: others' annotations may be meant less strictly.
+    Types are checked for our own pieces and for parameters that are fields; other annotations may be meant less
+    strictly.
     """
     parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
-    if cls.__module__.startswith("epibatch."):
+    if cls.__module__.startswith("epibatch.") or hasattr(cls, "__dataclass_fields__"):
         for name, (expected, found) in wrong_values(cls, kwargs).items():
             do = f"give {name} a value of that type"
             raise ConfigError(explain(f"{cls.__name__}.{name}", expected=expected, found=found, do=do))

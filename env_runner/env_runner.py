@@ -14,6 +14,7 @@ from epibatch.core.errors import RunnerError, explain
 from epibatch.core.metrics import MetricsLogger
 from epibatch.core.state_codec import state_parts
 
+from ..connectors.authoring.undo import undo_actions
 from .chosen_parts import chosen_parts
 from .episode_callbacks import EpisodeCallbacks
 from .reset_seeds import ResetSeeds
@@ -47,6 +48,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._env_to_module = config.build_env_to_module_connector(env=self.env, spaces=self.spaces)
         self.spaces.update(self._module_spaces())
         self._module_to_env = config.build_module_to_env_connector(env=self.env, spaces=self.spaces)
+        undo_actions(self._env_to_module, self._module_to_env)
         self.pipelines: dict[str, Any] = {"env_to_module": self._env_to_module, "module_to_env": self._module_to_env}
         self.module = self.make_module()
         self._stepper = self._make_stepper()

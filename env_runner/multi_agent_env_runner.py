@@ -8,6 +8,7 @@ import numpy as np
 
 from epibatch.core.errors import ConfigError, RunnerError, explain, nearest
 
+from ..connectors.authoring.undo import acted_at_random
 from ..episodes import MultiAgentEpisode
 from .agent_acting import AgentActions, ToAct, act_for_agents, own_actions, spread
 from .agent_metrics import AgentMetrics
@@ -180,8 +181,12 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     def _random_actions(self) -> AgentActions:
         """An action from its space for each agent that is to act, without outputs."""
         agents = dict(zip(self._to_act.envs, self._to_act.agents))
-        actions = self._stepper.random_actions([agents.get(env, ()) for env in range(self.num_envs)])
-        return AgentActions(actions, [own_actions(each) for each in actions], [{}] * self.num_envs)
+        drawn = self._stepper.random_actions([agents.get(env, ()) for env in range(self.num_envs)])
+        actions = [
+            {agent: acted_at_random(self._env_to_module, own, agent) for agent, own in each.items()} for each in drawn
+        ]
+        stored, for_env = ([{agent: own[i] for agent, own in each.items()} for each in actions] for i in (0, 1))
+        return AgentActions(stored, [own_actions(each) for each in for_env], [{}] * self.num_envs)
 
     def _actions(self, explore: bool) -> AgentActions:
         """The modules' actions, those for the environments, and the other columns of the step."""

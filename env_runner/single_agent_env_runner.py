@@ -10,6 +10,7 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.structs import map_struct
 
+from ..connectors.authoring.undo import acted_at_random
 from ..episodes import SingleAgentEpisode, VectorEpisodes, VectorRecorder
 from .acting import act
 from .env_runner import WEIGHTS_SEQ_NO, EnvRunner
@@ -75,10 +76,10 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         }
 
     def _module_spaces(self) -> dict[str, Any]:
-        action = self.env.single_action_space
+        pipeline = self._env_to_module
         return {
-            "__episodes__": (self._env_to_module.episode_observation_space, action),
-            DEFAULT_MODULE_ID: (self._env_to_module.observation_space, action),
+            "__episodes__": (pipeline.episode_observation_space, pipeline.episode_action_space),
+            DEFAULT_MODULE_ID: (pipeline.observation_space, pipeline.action_space),
         }
 
     def _make_stepper(self, seconds: float = 0.0) -> EnvStepper:
@@ -87,7 +88,8 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     def _make_recorder(self) -> VectorRecorder:
         return VectorRecorder(
             self.num_envs,
-            *self.spaces["__env_single__"],
+            self.env.single_observation_space,
+            self.spaces["__episodes__"][1],
             autoreset="next_step" if self._stepper.mode == "next_step" else "same_step",
             stored_observation_space=self.spaces["__episodes__"][0],
         )
@@ -147,8 +149,8 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         return self._stepper.step(actions)
 
     def _random_actions(self) -> tuple[Any, Any, dict[str, Any]]:
-        actions = self.env.action_space.sample()
-        return actions, map_struct(np.copy, actions), {}
+        actions, for_env = acted_at_random(self._env_to_module, self.env.action_space.sample())
+        return actions, map_struct(np.copy, for_env), {}
 
     def _actions(self, explore: bool) -> tuple[Any, Any, dict[str, Any]]:
         """The module's actions, those for the environment, and the other columns of the step."""
@@ -171,7 +173,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     # -- callbacks -----------------------------------------------------------------------------
 
     def _announced(self, env: int, *, begun: bool) -> SingleAgentEpisode:
-        observation_space, action_space = self.spaces["__env_single__"]
+        observation_space, action_space = self.env.single_observation_space, self.spaces["__episodes__"][1]
         id_ = self._recorder.episodes.chunks[env].id_ if begun else None
         return SingleAgentEpisode(id_=id_, observation_space=observation_space, action_space=action_space)
 

@@ -95,7 +95,9 @@ class GetActions(ColumnarPiece):
         width = inputs.shape[-1] if inputs.ndim else 0
         if width == self._widths.get(module_id):
             return
-        space = self.input_action_space if module_id is None else getattr(module, "action_space", None)
+        space = getattr(module, "action_space", None)  # which need not be the environment's
+        if space is None and module_id is None:
+            space = self.input_action_space
         if space is None:
             return
         expected = _inputs_of(module.get_exploration_action_dist_cls(), space)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..connectors.authoring.undo import undo_actions
 from .multi_agent_policy import MultiAgentPolicy
 from .pipelines import check_same_pieces
 from .policy import Policy
@@ -33,6 +34,7 @@ class LivePolicy:
             "env_to_module": config.build_env_to_module_connector(env=runner.env, spaces=spaces),
             "module_to_env": config.build_module_to_env_connector(env=runner.env, spaces=spaces),
         }
+        undo_actions(*built.values())
         check_same_pieces(built, runner.pipelines, "Algorithm.get_policy")
         self.policy: Policy | MultiAgentPolicy
         if config.is_multi_agent:

@@ -12,6 +12,7 @@ from epibatch.core.errors import CheckpointError, EpibatchError, add_context, ex
 from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.core.spaces import space_from_dict, space_to_dict
 
+from ..connectors.authoring.undo import undo_actions
 from .checkpoint import config_from_checkpoint, read_checkpoint
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ class _Parts:
                 made.append(cls(*spaces, connectors=pieces))
             except EpibatchError as error:
                 raise self._unfit(f"pieces of {name} that can be built here", str(error)) from error
+        undo_actions(*made)
         return made[0], made[1]
 
     def module(self, env_to_module: Any) -> Any:
@@ -204,14 +206,16 @@ class _ConfigParts:
         try:
             env_to_module = self._config.build_env_to_module_connector(env=None, spaces=self._spaces, device="cpu")
             self._spaces.update(self._module_spaces(env_to_module))
-            return env_to_module, self._config.build_module_to_env_connector(env=None, spaces=self._spaces)
+            module_to_env = self._config.build_module_to_env_connector(env=None, spaces=self._spaces)
+            undo_actions(env_to_module, module_to_env)
+            return env_to_module, module_to_env
         except Exception as error:
             add_context(error, "in Policy.from_checkpoint, which calls the config's functions with env=None:")
             raise
 
     def _module_spaces(self, env_to_module: Any) -> dict[str, tuple[Any, Any]]:
         if not self._config.is_multi_agent:
-            return {DEFAULT_MODULE_ID: (env_to_module.observation_space, self._spaces["__env_single__"][1])}
+            return {DEFAULT_MODULE_ID: (env_to_module.observation_space, env_to_module.action_space)}
         actions = env_to_module.action_space
         return {each: (space, actions[each]) for each, space in env_to_module.observation_space.items()}
 

@@ -85,6 +85,7 @@ def test_supplied_actions_without_distribution_inputs_are_enough(lab):
 
 def test_continuous_actions(lab):
     module = lab.module(dist_cls=TorchDiagGaussian)
+    module.action_space = gym.spaces.Box(-5, 5, (2,))
     inputs = torch.tensor([[1.0, -1.0, 0.0, np.log(2.0)]])
     greedy = lab.call(
         GetActions(),

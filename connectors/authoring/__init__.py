@@ -1,0 +1,38 @@
+"""Shorter ways to write a piece: functions of columns, functions of episodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from epibatch.core.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from .column_transform import ColumnTransform
+    from .episode_transform import EpisodeTransform
+    from .functions import column_function, episode_function
+    from .parameters import ParameterPiece
+    from .undo import Undo, undo_actions
+
+
+__all__ = [
+    "ColumnTransform",
+    "EpisodeTransform",
+    "ParameterPiece",
+    "Undo",
+    "column_function",
+    "episode_function",
+    "undo_actions",
+]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "ColumnTransform": ".column_transform",
+        "EpisodeTransform": ".episode_transform",
+        "ParameterPiece": ".parameters",
+        "Undo": ".undo",
+        "column_function": ".functions",
+        "episode_function": ".functions",
+        "undo_actions": ".undo",
+    },
+)

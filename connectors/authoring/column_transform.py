@@ -1,0 +1,224 @@
+"""Pieces that are one function of the rows of a column."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import gymnasium as gym
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, add_context, explain
+from epibatch.core.structs import flatten
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+from ..taken import taken
+from .column_paths import ColumnPath, paths_from
+from .parameters import ParameterPiece
+from .probed_spaces import probed_space
+
+if TYPE_CHECKING:
+    from .undo import Undo
+
+__all__ = ["ColumnTransform"]
+
+_STATES = (Columns.STATE_IN, Columns.STATE_OUT, Columns.NEXT_STATE_IN, Columns.NEXT_STATE_OUT)
+
+
+class ColumnTransform(ParameterPiece, ColumnarPiece):
+    """A function of the rows of one or several columns, for acting and for training, one agent or many.
+
+    A subclass names `columns`, as a class attribute or a parameter, and writes `transform`. What it makes of a row
+    depends on that row alone, so the same code serves a vector step and a train batch. A column that the batch does not
+    have yet is taken from the episodes: all steps for training, the newest observations for acting. Episodes stay as
+    they are. Observations that are transformed for the network need the piece in both pipelines, as frame stacks do.
+
+    The output space follows from a trial of `transform`; `output_space` is written where bounds matter. With `inverse`
+    the same object undoes itself. A transform of `actions` in the env-to-module pipeline changes the space that the
+    module acts in, and `undo()` on the way to the environment makes `actions_for_env` by its inverse; configs put it
+    there.
+
+    Annotated attributes are parameters, as `ParameterPiece` says.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        **parameters: The parameters of the class.
+
+    Raises:
+        PieceError: no columns; or what `ParameterPiece` refuses.
+
+    Example:
+        >>> class ScaleRewards(ColumnTransform):
+        ...     columns = "rewards"
+        ...     factor: float = 0.1
+        ...     def transform(self, x):
+        ...         return x * self.factor
+        >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> rows = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [1.0, 2.0]}
+        >>> episode = SingleAgentEpisode(**rows, len_lookback_buffer=0)
+        >>> pipeline = LearnerConnectorPipeline(connectors=[ScaleRewards(factor=0.5), BatchIndividualItems()])
+        >>> pipeline(episodes=[episode])["rewards"]
+        array([0.5, 1. ])
+    """
+
+    _is_base: ClassVar[bool] = True
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    reads: ClassVar[tuple[str, ...]] = ()
+    columns: Any = ()
+    """Name of the column, or names; `obs/camera` is one part of a nested column."""
+    takes_tensors: ClassVar[bool] = False
+    """Whether `transform` works on tensors as it does on arrays, so that the piece may stand behind NumpyToTensor."""
+    monotonic: ClassVar[bool] = False
+    """Whether each entry of the result never falls, or never rises, with the same entry of the row; gives the
+    bounds."""
+
+    _known_paths: tuple[Any, tuple[ColumnPath, ...]] = (None, ())
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "takes" not in cls.__dict__:
+            cls.takes = ("episodes", "arrays", "tensors") if cls.takes_tensors else ("episodes", "arrays")
+
+    @abstractmethod
+    def transform(self, x: Any) -> Any:
+        """What becomes of rows.
+
+        Args:
+            x: An array of shape [rows, ...], one leaf of a nested column; not to be kept.
+
+        Returns:
+            An array of as many rows.
+        """
+
+    def inverse(self, y: Any) -> Any:
+        """The rows that `transform` makes `y` of; write it where there is such a function.
+
+        Args:
+            y: An array of shape [rows, ...].
+
+        Raises:
+            PieceError: the class has none.
+        """
+        raise PieceError(
+            explain(
+                f"{type(self).__name__}.inverse",
+                expected="an inverse",
+                found="a class that writes transform alone",
+                do="write inverse(self, y) in the class, if each result comes of one row",
+            )
+        )
+
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        """The space of what `transform` makes of rows of a space, by default found out by trying it.
+
+        Args:
+            space: Of one row: neither Dict nor Tuple, whose parts are given one by one.
+        """
+        trial = copy.deepcopy(self)  # which may keep statistics, or draw
+        return probed_space(space, trial.transform, monotonic=self.monotonic)
+
+    @property
+    def has_inverse(self) -> bool:
+        """Whether the class writes `inverse`."""
+        return type(self).inverse is not ColumnTransform.inverse
+
+    @property
+    def paths(self) -> tuple[ColumnPath, ...]:
+        """What `columns` says, taken apart.
+
+        Raises:
+            PieceError: it says nothing.
+        """
+        if self._known_paths[0] is not self.columns or not self._known_paths[1]:
+            self._known_paths = self.columns, paths_from(type(self).__name__, self.columns)
+        return self._known_paths[1]
+
+    def _prepare(self) -> None:
+        self.paths  # noqa: B018  # refuses columns that are none
+
+    @property
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The columns that are in the batch behind the piece."""
+        return tuple(dict.fromkeys(path.column for path in self.paths))
+
+    def undo(self) -> Undo:
+        """The piece for the module-to-env pipeline that makes `actions_for_env` by this one's inverse."""
+        from .undo import Undo
+
+        return Undo(of=self)
+
+    # -- spaces --------------------------------------------------------------------------------
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of transformed observations, if they are transformed."""
+        return self._space(Columns.OBS, input_observation_space)
+
+    def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of transformed actions, if they are transformed."""
+        return self._space(Columns.ACTIONS, input_action_space)
+
+    def _space(self, column: str, space: Any) -> Any:
+        for path in self.paths:
+            if path.column == column:
+                space = path.change_space(space, self.output_space)
+        return space
+
+    # -- running -------------------------------------------------------------------------------
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Transform the columns."""
+        if not len(call.episodes):
+            return batch
+        for path in self.paths:
+            name = path.column
+            if name == Columns.ACTIONS and call.training is False and name not in batch:
+                continue  # there are none yet; undo() maps the module's back
+            column = taken(batch, call, name, type(self).__name__)
+            try:
+                if isinstance(column, EpisodeColumn):
+                    _refuse_objects(column, path, type(self).__name__)
+                    data = path.change(column.data, self._rows)
+                    batch[name] = EpisodeColumn(data, column.counts, single=column.single)
+                else:
+                    padded = call.stateful and name not in _STATES
+                    batch[name] = path.change(column, self._sequences if padded else self._rows)
+            except Exception as error:
+                add_context(error, f"column {str(path)!r}:")
+                raise
+        return batch
+
+    def _rows(self, x: Any) -> Any:
+        out = self.transform(x)
+        if getattr(out, "shape", ())[:1] != x.shape[:1]:
+            raise PieceOutputError(
+                explain(
+                    f"{type(self).__name__}.transform",
+                    expected=f"an array of {len(x)} rows, as many as it was given",
+                    found=f"shape {tuple(out.shape)}" if hasattr(out, "shape") else f"{type(out).__name__}: {out!r}",
+                    do="return the transformed rows, first axis unchanged",
+                )
+            )
+        return out
+
+    def _sequences(self, x: Any) -> Any:
+        """Transform arrays of shape [B, T, ...]."""
+        out = self._rows(x.reshape(-1, *x.shape[2:]))
+        return out.reshape(*x.shape[:2], *out.shape[1:])
+
+
+def _refuse_objects(column: EpisodeColumn, path: ColumnPath, piece: str) -> None:
+    ragged = column.holds_objects or any(leaf.dtype == object for leaf in flatten(column.data)[0])
+    if ragged:
+        raise ColumnError(
+            explain(
+                piece,
+                expected="rows of one shape and type",
+                found="rows that differ, or are no arrays",
+                do="bring them to one shape with a piece in front",
+            )
+        )

@@ -1,0 +1,89 @@
+"""Pieces that are one function of a whole episode."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from epibatch.core.errors import PieceOutputError, add_context, explain
+
+from .parameters import ParameterPiece
+
+__all__ = ["EpisodeTransform"]
+
+
+class EpisodeTransform(ParameterPiece):
+    """A function of each single-agent episode, which may write to it: reward shaping, relabelling.
+
+    It stands in the learner pipeline in front of what makes columns, and is given one chunk after the other; of
+    episodes of several agents each agent's own, with `agent_id` and `module_id`. Chunks without steps are left out.
+    What is written stays in the episodes, so it is done once and not again when the same episodes come back.
+
+    Annotated attributes are parameters, as `ParameterPiece` says.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        **parameters: The parameters of the class.
+
+    Raises:
+        PieceOutputError: `transform_episode` returned something.
+
+    Example:
+        >>> class StepPenalty(EpisodeTransform):
+        ...     penalty: float = 0.5
+        ...     def transform_episode(self, episode):
+        ...         episode.set_rewards(new_data=episode.get_rewards() - self.penalty)
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> rows = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [1.0, 2.0]}
+        >>> episode = SingleAgentEpisode(**rows, len_lookback_buffer=0)
+        >>> batch = StepPenalty()(rl_module=None, batch={}, episodes=[episode])
+        >>> episode.get_rewards().tolist()
+        [0.5, 1.5]
+    """
+
+    _is_base: ClassVar[bool] = True
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    mutates_episodes: ClassVar[bool] = True
+
+    @abstractmethod
+    def transform_episode(self, episode: Any) -> None:
+        """Change an episode.
+
+        Args:
+            episode: A SingleAgentEpisode, whole or a chunk, of one step at least.
+        """
+
+    def __call__(
+        self,
+        *,
+        rl_module: Any = None,
+        batch: dict[str, Any],
+        episodes: Sequence[Any],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Transform each episode; the batch stays as it is."""
+        for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+            if not len(episode):
+                continue
+            try:
+                out: Any = self.transform_episode(episode)
+            except Exception as error:
+                add_context(error, f"episode {episode.id_!r}:")
+                raise
+            if out is not None:
+                raise PieceOutputError(
+                    explain(
+                        f"{type(self).__name__}.transform_episode",
+                        expected="None: the episode is changed in place",
+                        found=f"{type(out).__name__}: {out!r}",
+                        do="write to the episode, as in episode.set_rewards(new_data=...), and return nothing",
+                    )
+                )
+        return batch

@@ -1,0 +1,139 @@
+"""Pieces made of plain functions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from epibatch.core.errors import PieceError, explain
+
+from .column_transform import ColumnTransform
+from .episode_transform import EpisodeTransform
+
+__all__ = ["column_function", "episode_function"]
+
+PieceT = TypeVar("PieceT", bound=type)
+
+
+def column_function(
+    columns: str | Sequence[str],
+    *,
+    inverse: Callable[..., Any] | None = None,
+    output_space: Callable[..., Any] | None = None,
+    takes_tensors: bool = False,
+    monotonic: bool = False,
+) -> Callable[[Callable[..., Any]], type[ColumnTransform]]:
+    """Make a `ColumnTransform` class of a function of rows.
+
+    The function's first parameter is the array of rows; further ones are the piece's parameters. Instances are made by
+    calling the decorated name. Its import path is the piece's name in files.
+
+    Args:
+        columns: What it is a function of.
+        inverse: The function that undoes it, with the same parameters.
+        output_space: Function of the space of a row, with the same parameters; default: found by trying.
+        takes_tensors: Whether it works on tensors, too.
+        monotonic: Whether each entry never falls, or never rises, with the same entry that goes in.
+
+    Raises:
+        PieceError: not a function of at least one parameter.
+
+    Example:
+        >>> @column_function("rewards")
+        ... def scaled(x, factor: float = 0.1):
+        ...     return x * factor
+        >>> scaled(factor=0.5)
+        scaled(factor=0.5)
+    """
+    if not isinstance(columns, (str, tuple, list)):
+        raise PieceError(
+            explain(
+                "@column_function",
+                expected="the column's name in parentheses",
+                found="the function itself" if callable(columns) else repr(columns),
+                do='write @column_function("rewards")',
+            )
+        )
+
+    def make(function: Callable[..., Any]) -> type[ColumnTransform]:
+        methods = {"transform": function} | ({"inverse": inverse} if inverse else {})
+        methods |= {"output_space": output_space} if output_space else {}
+        attributes = {"columns": columns, "takes_tensors": takes_tensors, "monotonic": monotonic}
+        return _class_of(ColumnTransform, function, methods, attributes)
+
+    return make
+
+
+def episode_function(function: Callable[..., Any]) -> type[EpisodeTransform]:
+    """Make an `EpisodeTransform` class of a function of an episode.
+
+    The function's first parameter is a SingleAgentEpisode; further ones are the piece's parameters.
+
+    Args:
+        function: Changes the episode; returns None.
+
+    Raises:
+        PieceError: not a function of at least one parameter.
+
+    Example:
+        >>> @episode_function
+        ... def penalised(episode, penalty: float = 0.5):
+        ...     episode.set_rewards(new_data=episode.get_rewards() - penalty)
+        >>> penalised()
+        penalised(penalty=0.5)
+    """
+    return _class_of(EpisodeTransform, function, {"transform_episode": function}, {})
+
+
+def _class_of(
+    base: PieceT, function: Any, methods: dict[str, Callable[..., Any]], attributes: dict[str, Any]
+) -> PieceT:
+    """A subclass whose methods call functions with the piece's parameters."""
+    parameters = _parameters(function)
+    namespace: dict[str, Any] = {
+        "__module__": function.__module__,
+        "__qualname__": function.__qualname__,
+        "__doc__": function.__doc__,
+        "__annotations__": {name: _annotation(one) for name, one in parameters.items()},
+        **{name: one.default for name, one in parameters.items() if one.default is not one.empty},
+        **attributes,
+        **{name: _method(own, tuple(parameters)) for name, own in methods.items()},
+    }
+    made: Any = type(base)(function.__name__, (base,), namespace)
+    return made  # type: ignore[no-any-return]
+
+
+def _method(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+    def method(self: Any, x: Any) -> Any:
+        return function(x, **{name: getattr(self, name) for name in names})
+
+    return method
+
+
+def _annotation(parameter: inspect.Parameter) -> Any:
+    return Any if parameter.annotation is parameter.empty else parameter.annotation
+
+
+def _parameters(function: Any) -> dict[str, inspect.Parameter]:
+    """What a function takes behind its first parameter."""
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+    if inspect.isfunction(function):
+        given = list(inspect.signature(function).parameters.values())
+        if given and not any(one.kind in kinds for one in given[1:]):
+            return {one.name: one for one in given[1:]}
+    raise PieceError(
+        explain(
+            f"a piece of {getattr(function, '__name__', function)!r}",
+            expected="a function of the rows (or the episode) and of named parameters",
+            found=f"{type(function).__name__} {_signature(function)}",
+            do="write def scaled(x, factor: float = 0.1): return x * factor",
+        )
+    )
+
+
+def _signature(function: Any) -> str:
+    try:
+        return f"of {inspect.signature(function)}"
+    except (TypeError, ValueError):  # a class, or a function written in C
+        return repr(function)

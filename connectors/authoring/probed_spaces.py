@@ -1,0 +1,78 @@
+"""The space of what a function makes of rows, found out by trying it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import SpaceError, add_context, explain
+
+__all__ = ["probed_space", "space_of_rows"]
+
+_ROWS = 3
+
+
+def probed_space(space: gym.Space[Any], function: Callable[[Any], Any], *, monotonic: bool = False) -> gym.Space[Any]:
+    """The space of a function's results, one row each.
+
+    Its shape and type are those of what the function makes of a few samples. Its bounds are not known from them, so
+    they are those of the type, unless the function is said to be monotonic: then they are its values at the bounds.
+
+    Args:
+        space: Of the rows that go in: Box, Discrete, MultiDiscrete or MultiBinary.
+        function: Array of rows to array of rows.
+        monotonic: Whether each entry of a result depends on the same entry alone, and never falls, or never rises, with
+            it.
+
+    Raises:
+        SpaceError: a space whose samples are no arrays.
+    """
+    rows = _samples(space)
+    try:
+        out = np.asarray(function(rows))
+        if monotonic and isinstance(space, gym.spaces.Box) and out.dtype != np.bool_:
+            with np.errstate(all="ignore"):
+                ends = np.asarray(function(np.stack([space.low, space.high])))
+            lowest = np.iinfo(out.dtype).min if out.dtype.kind in "iu" else -np.inf
+            highest = np.iinfo(out.dtype).max if out.dtype.kind in "iu" else np.inf
+            low, high = np.minimum(*ends), np.maximum(*ends)
+            low, high = np.where(np.isnan(low), lowest, low), np.where(np.isnan(high), highest, high)
+            return gym.spaces.Box(low.astype(out.dtype), high.astype(out.dtype), dtype=out.dtype.type)
+    except Exception as error:
+        add_context(error, f"tried on {len(rows)} samples of {space}, shape {rows.shape} and type {rows.dtype}:")
+        raise
+    return space_of_rows(out)
+
+
+def space_of_rows(rows: Any) -> gym.Space[Any]:
+    """The space of rows of which only shape and type are known.
+
+    Args:
+        rows: An array, rows first.
+    """
+    rows = np.asarray(rows)
+    if rows.dtype == np.bool_:
+        return gym.spaces.Box(0, 1, rows.shape[1:], np.bool_)  # type: ignore[arg-type]
+    if rows.dtype.kind in "iu":
+        ends = np.iinfo(rows.dtype)
+        return gym.spaces.Box(ends.min, ends.max, rows.shape[1:], rows.dtype.type)
+    return gym.spaces.Box(-np.inf, np.inf, rows.shape[1:], rows.dtype.type)
+
+
+def _samples(space: gym.Space[Any]) -> Any:
+    if not isinstance(space, (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)):
+        raise SpaceError(
+            explain(
+                f"{type(space).__name__} space",
+                expected="a Box, Discrete, MultiDiscrete or MultiBinary space, whose samples are arrays",
+                found=str(space),
+                do="name the parts to change, as in columns = 'obs/camera', or write output_space(self, space)",
+            )
+        )
+    own = copy.deepcopy(space)
+    own.seed(0)
+    return np.stack([np.asarray(own.sample()) for _ in range(_ROWS)])

@@ -1,0 +1,9 @@
+"""Pieces that rename, choose, join or check columns, whatever they hold."""
+
+from __future__ import annotations
+
+from epibatch.core.lazy import lazy_exports
+
+__all__: list[str] = []
+
+__getattr__, __dir__ = lazy_exports(__name__, {})

@@ -1,0 +1,64 @@
+"""A column of the batch, or else the episodes' own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, explain, nearest
+
+from .call import Call
+from .episode_column import EpisodeColumn
+from .gather import gather, gather_column, latest_observations, output_keys
+
+__all__ = ["taken"]
+
+_OF_EPISODES = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
+
+
+def taken(batch: dict[str, Any], call: Call, column: str, piece: str) -> Any:
+    """What a batch has as a column; if it has none yet, the rows of the episodes.
+
+    In training these are all steps of all chunks, of observations the one to bootstrap from too if the pipeline has
+    such rows. When acting they are the newest observations.
+
+    Args:
+        batch: Columns.
+        call: The running call.
+        column: `obs`, `actions`, `rewards` or the key of a model output; any that the batch has.
+        piece: Name of the piece, for messages.
+
+    Raises:
+        ColumnError: neither has such a column.
+    """
+    if column in batch:
+        return batch[column]
+    if call.training is not False and column in _OF_EPISODES:
+        if column == Columns.OBS:
+            return gather_column(call, column)
+        return EpisodeColumn(gather(call, column), call.lengths)
+    if column == Columns.OBS:
+        return EpisodeColumn(latest_observations(call))
+    if column == Columns.ACTIONS_FOR_ENV and Columns.ACTIONS in batch:
+        return batch[Columns.ACTIONS]
+    outputs = output_keys(call) if call.training is not False else []
+    if column in outputs:
+        return EpisodeColumn(gather(call, column), call.lengths)
+    raise _missing(batch, call, column, piece, outputs)
+
+
+def _missing(batch: dict[str, Any], call: Call, column: str, piece: str, outputs: list[str]) -> ColumnError:
+    known = [*map(str, batch), *([Columns.OBS] if call.training is False else _OF_EPISODES), *outputs]
+    acting = call.training is False and column in (Columns.ACTIONS, Columns.REWARDS)
+    return ColumnError(
+        explain(
+            f"{piece}, column {column!r}",
+            expected="a column of the batch" + ("" if acting else ", or of the episodes"),
+            found="none while acting, when only the newest observation is there"
+            if acting
+            else f"columns {sorted(set(known))}",
+            do="put the piece into the learner pipeline; past actions and rewards are shown by PrevActionsPrevRewards"
+            if acting
+            else nearest(column, known),
+        )
+    )

@@ -1,0 +1,65 @@
+"""The pieces that come with epibatch: registered name and where the class is; nothing is imported to list them."""
+
+from __future__ import annotations
+
+__all__ = ["ALIASES", "BUILT_IN_PIECES"]
+
+_AUTHORING = "epibatch.connectors.authoring"
+_COMMON = "epibatch.connectors.common"
+_TO_ENV = "epibatch.connectors.module_to_env"
+_TO_MODULE = "epibatch.connectors.env_to_module"
+_LEARNER = "epibatch.connectors.learner"
+
+BUILT_IN_PIECES: dict[str, str] = {
+    "add_columns_from_episodes_to_train_batch": (
+        f"{_LEARNER}.add_columns_from_episodes_to_train_batch:AddColumnsFromEpisodesToTrainBatch"
+    ),
+    "add_infos_from_episodes_to_train_batch": (
+        f"{_LEARNER}.add_infos_from_episodes_to_train_batch:AddInfosFromEpisodesToTrainBatch"
+    ),
+    "add_next_observations_from_episodes_to_train_batch": (
+        f"{_LEARNER}.add_next_observations_from_episodes_to_train_batch:AddNextObservationsFromEpisodesToTrainBatch"
+    ),
+    "add_observations_from_episodes_to_batch": (
+        f"{_COMMON}.add_observations_from_episodes_to_batch:AddObservationsFromEpisodesToBatch"
+    ),
+    "add_one_ts_to_episodes_and_truncate": (
+        f"{_LEARNER}.add_one_ts_to_episodes_and_truncate:AddOneTsToEpisodesAndTruncate"
+    ),
+    "add_other_agents_from_episodes_to_batch": (
+        f"{_COMMON}.add_other_agents_from_episodes_to_batch:AddOtherAgentsFromEpisodesToBatch"
+    ),
+    "add_states_from_episodes_to_batch": f"{_COMMON}.add_states_from_episodes_to_batch:AddStatesFromEpisodesToBatch",
+    "add_time_dim_to_batch_and_zero_pad": f"{_COMMON}.add_time_dim_to_batch_and_zero_pad:AddTimeDimToBatchAndZeroPad",
+    "agent_indicator": f"{_TO_MODULE}.agent_indicator:AgentIndicator",
+    "agent_to_module_mapping": f"{_COMMON}.agent_to_module_mapping:AgentToModuleMapping",
+    "batch_individual_items": f"{_COMMON}.batch_individual_items:BatchIndividualItems",
+    "compute_returns_to_go": f"{_LEARNER}.compute_returns_to_go:ComputeReturnsToGo",
+    "cut_padded_actions": f"{_TO_ENV}.cut_padded_actions:CutPaddedActions",
+    "flatten_observations": f"{_COMMON}.flatten_observations:FlattenObservations",
+    "frame_stacking": f"{_COMMON}.frame_stacking:FrameStacking",
+    "general_advantage_estimation": f"{_LEARNER}.general_advantage_estimation:GeneralAdvantageEstimation",
+    "get_actions": f"{_TO_ENV}.get_actions:GetActions",
+    "listify_data_for_vector_env": f"{_TO_ENV}.listify_data_for_vector_env:ListifyDataForVectorEnv",
+    "mean_std_filter": f"{_TO_MODULE}.mean_std_filter:MeanStdFilter",
+    "module_to_agent_unmapping": f"{_TO_ENV}.module_to_agent_unmapping:ModuleToAgentUnmapping",
+    "normalize_and_clip_actions": f"{_TO_ENV}.normalize_and_clip_actions:NormalizeAndClipActions",
+    "numpy_to_tensor": f"{_COMMON}.numpy_to_tensor:NumpyToTensor",
+    "pad_actions": f"{_TO_MODULE}.pad_actions:PadActions",
+    "pad_observations": f"{_TO_MODULE}.pad_observations:PadObservations",
+    "prev_actions_prev_rewards": f"{_TO_MODULE}.prev_actions_prev_rewards:PrevActionsPrevRewards",
+    "prev_actions_prev_rewards_learner": f"{_LEARNER}.prev_actions_prev_rewards_learner:PrevActionsPrevRewardsLearner",
+    "remove_single_ts_time_rank_from_batch": (
+        f"{_TO_ENV}.remove_single_ts_time_rank_from_batch:RemoveSingleTsTimeRankFromBatch"
+    ),
+    "stack_agents": f"{_COMMON}.stack_agents:StackAgents",
+    "tensor_to_numpy": f"{_COMMON}.tensor_to_numpy:TensorToNumpy",
+    "unbatch_to_individual_items": f"{_TO_ENV}.unbatch_to_individual_items:UnBatchToIndividualItems",
+    "undo": f"{_AUTHORING}.undo:Undo",
+    "unstack_agents": f"{_TO_ENV}.unstack_agents:UnstackAgents",
+    "write_observations_to_episodes": f"{_TO_MODULE}.write_observations_to_episodes:WriteObservationsToEpisodes",
+}
+"""Registered name -> `module path:Class` of every piece that comes with epibatch."""
+
+ALIASES: dict[str, str] = {"add_columns_from_episodes_to_batch": "add_columns_from_episodes_to_train_batch"}
+"""A second name of a built-in piece -> its registered name."""

@@ -1,0 +1,276 @@
+"""One function of rows: both sides, one agent and many, arrays, tensors and nested columns."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from epibatch.algorithms.ppo import PPOConfig
+from epibatch.connectors.authoring import ColumnTransform
+from epibatch.connectors.env_to_module import EnvToModulePipeline
+from epibatch.connectors.learner import (
+    AddColumnsFromEpisodesToTrainBatch,
+    AddObservationsFromEpisodesToBatch,
+    AddOneTsToEpisodesAndTruncate,
+    BatchIndividualItems,
+    LearnerConnectorPipeline,
+    NumpyToTensor,
+)
+from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, SpaceError
+from epibatch.core.rl_module import default_module_spec
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+
+BOX = gym.spaces.Box(-2.0, 4.0, (2,), np.float32)
+
+
+class Shift(ColumnTransform):
+    """Adds an amount."""
+
+    columns: str | tuple[str, ...] = "rewards"
+    takes_tensors = True
+    monotonic = True
+    amount: float = 1.0
+
+    def transform(self, x):
+        return x + self.amount
+
+    def inverse(self, y):
+        return y - self.amount
+
+
+def episode(id_="e", rewards=(1.0, 2.0, 3.0), **more):
+    steps = len(rewards)
+    return SingleAgentEpisode(
+        id_=id_,
+        observations=[np.float32([t, -t]) for t in range(steps + 1)],
+        actions=[t % 2 for t in range(steps)],
+        rewards=list(rewards),
+        len_lookback_buffer=0,
+        **more,
+    )
+
+
+def batch_of(pieces, episodes, **kwargs):
+    made = [*pieces, AddObservationsFromEpisodesToBatch(as_learner_connector=True)]
+    pipeline = LearnerConnectorPipeline(
+        connectors=[*made, AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems()]
+    )
+    return pipeline(rl_module=None, batch={}, episodes=episodes, **kwargs)
+
+
+def test_rewards_of_a_train_batch_are_transformed_and_episodes_are_not():
+    one, other = episode("a"), episode("b", [10.0])
+    batch = batch_of([Shift(amount=0.5)], [one, other])
+    assert batch["rewards"].tolist() == [1.5, 2.5, 3.5, 10.5]
+    assert one.get_rewards().tolist() == [1.0, 2.0, 3.0]
+    assert batch["obs"].shape == (4, 2)
+
+
+def test_transforms_of_one_column_follow_one_another():
+    batch = batch_of([Shift(amount=1.0), Shift(amount=10.0)], [episode()])
+    assert batch["rewards"].tolist() == [12.0, 13.0, 14.0]
+
+
+def test_a_column_that_the_batch_has_is_transformed_there():
+    behind = [AddColumnsFromEpisodesToTrainBatch(), Shift(amount=1.0)]
+    assert batch_of(behind, [episode()])["rewards"].tolist() == [2.0, 3.0, 4.0]
+
+
+def test_several_columns_and_model_outputs():
+    one = episode(extra_model_outputs={"bonus": [5.0, 6.0, 7.0]})
+    batch = batch_of([Shift(columns=("rewards", "bonus"))], [one])
+    assert batch["rewards"].tolist() == [2.0, 3.0, 4.0]
+    assert batch["bonus"].tolist() == [6.0, 7.0, 8.0]
+
+
+def test_bootstrap_rows_of_rewards_are_zero_and_of_observations_are_there():
+    config = PPOConfig().learners(learner_connector=lambda o, a: [Shift(), Shift(columns="obs")])
+    pipeline = config.build_learner_connector(BOX, gym.spaces.Discrete(2))
+    pipeline.insert_before("add_observations_from_episodes_to_batch", AddOneTsToEpisodesAndTruncate())
+    batch = pipeline(rl_module=None, batch={}, episodes=[episode(terminated=True)])
+    assert batch["rewards"].tolist() == [2.0, 3.0, 4.0, 0.0]
+    assert batch["obs"][:, 0].tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_newest_observations_are_transformed_for_acting():
+    pipeline = EnvToModulePipeline(
+        BOX,
+        gym.spaces.Discrete(2),
+        connectors=[Shift(columns="obs"), AddObservationsFromEpisodesToBatch(), BatchIndividualItems()],
+    )
+    episodes = [episode("a"), episode("b", [0.0])]
+    batch = pipeline(rl_module=None, batch={}, episodes=episodes)
+    assert batch["obs"].tolist() == [[4.0, -2.0], [2.0, 0.0]]
+    assert pipeline.observation_space == gym.spaces.Box(-1.0, 5.0, (2,), np.float32)
+    assert episodes[0].get_observations(-1).tolist() == [3.0, -3.0]
+
+
+def test_acting_row_equals_training_row():
+    whole = episode(rewards=[0.0] * 5)
+    trained = batch_of([Shift(columns="obs", amount=0.25)], [whole])["obs"]
+    pieces = [Shift(columns="obs", amount=0.25), AddObservationsFromEpisodesToBatch(), BatchIndividualItems()]
+    acting = EnvToModulePipeline(BOX, gym.spaces.Discrete(2), connectors=pieces)
+    running = SingleAgentEpisode(observations=[whole.get_observations(0)])
+    for t in range(5):
+        row = acting(rl_module=None, batch={}, episodes=[running])["obs"][0]
+        assert row.tolist() == trained[t].tolist()
+        running.add_env_step(whole.get_observations(t + 1), 0, 0.0)
+
+
+def test_tensors_behind_numpy_to_tensor_equal_arrays_in_front():
+    tail = [AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems(), NumpyToTensor(as_learner_connector=True)]
+
+    def run(pieces):
+        return LearnerConnectorPipeline(connectors=pieces)(rl_module=None, batch={}, episodes=[episode()])
+
+    before, behind = run([Shift(), *tail]), run([*tail, Shift()])
+    assert isinstance(behind["rewards"], torch.Tensor) or not isinstance(before["rewards"], torch.Tensor)
+    assert np.asarray(before["rewards"]).tolist() == np.asarray(behind["rewards"]).tolist() == [2.0, 3.0, 4.0]
+
+
+class Doubles(ColumnTransform):
+    """Rows of [2 x]; refuses a time axis by its shape."""
+
+    columns = "obs"
+    takes_tensors = True
+
+    def transform(self, x):
+        if x.ndim != 2:
+            raise ValueError(f"{x.ndim} axes")
+        return x * 2
+
+
+@pytest.mark.parametrize("behind", ["batch_individual_items", "numpy_to_tensor"])
+def test_a_time_axis_is_hidden_from_the_function(behind):
+    config = PPOConfig().rl_module(model_config={"use_lstm": True, "max_seq_len": 2, "lstm_cell_size": 4})
+    pipeline = config.build_learner_connector(BOX, gym.spaces.Discrete(2))
+    module = default_module_spec(BOX, gym.spaces.Discrete(2), {"use_lstm": True, "max_seq_len": 2}).build()
+    one = episode(extra_model_outputs={"state_out": [_state(module)] * 3})
+    plain = pipeline(rl_module=module, batch={}, episodes=[one])["obs"]
+    pipeline.insert_after(behind, Doubles())
+    twice = pipeline(rl_module=module, batch={}, episodes=[one])["obs"]
+    assert twice.shape == (2, 2, 2)
+    assert torch.equal(twice, plain * 2)
+
+
+def _state(module):
+    return {key: np.zeros(np.shape(value), np.float32) for key, value in module.get_initial_state().items()}
+
+
+NESTED = gym.spaces.Dict(camera=gym.spaces.Box(0, 255, (2,), np.uint8), pose=gym.spaces.Tuple([BOX, BOX]))
+
+
+class Bright(ColumnTransform):
+    columns = "obs/camera"
+
+    def transform(self, x):
+        return x.astype(np.float32) / 255
+
+
+def nested_episode():
+    row = {"camera": np.array([0, 255], np.uint8), "pose": (np.float32([1, 2]), np.float32([3, 4]))}
+    return SingleAgentEpisode(observations=[row, row], actions=[0], rewards=[0.0], len_lookback_buffer=0)
+
+
+def test_one_part_of_nested_observations():
+    batch = batch_of([Bright()], [nested_episode()])
+    assert batch["obs"]["camera"].tolist() == [[0.0, 1.0]]
+    assert batch["obs"]["camera"].dtype == np.float32
+    assert batch["obs"]["pose"][1].tolist() == [[3.0, 4.0]]
+    space = Bright(NESTED).observation_space
+    assert space["camera"] == gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    assert space["pose"] == NESTED["pose"]
+
+
+def test_parts_of_tuples_are_counted_and_whole_columns_mapped_leaf_by_leaf():
+    batch = batch_of([Shift(columns="obs/pose/1")], [nested_episode()])
+    assert batch["obs"]["pose"][0].tolist() == [[1.0, 2.0]]
+    assert batch["obs"]["pose"][1].tolist() == [[4.0, 5.0]]
+    batch = batch_of([Shift(columns="obs/pose")], [nested_episode()])
+    assert [leaf.tolist() for leaf in batch["obs"]["pose"]] == [[[2.0, 3.0]], [[4.0, 5.0]]]
+
+
+@pytest.mark.parametrize("columns", ["obs/kamera", "obs/pose/2", "rewards/x"])
+def test_parts_that_are_not_there_are_named(columns):
+    with pytest.raises(ColumnError, match="expected: a part"):
+        batch_of([Shift(columns=columns)], [nested_episode()])
+
+
+class Ending(ColumnTransform):
+    columns = "rewards"
+
+    def transform(self, x):
+        return x[:-1]
+
+
+def test_a_function_that_loses_rows_is_named():
+    with pytest.raises(PieceOutputError, match=r"Ending.transform[\s\S]*3 rows[\s\S]*shape \(2,\)"):
+        batch_of([Ending()], [episode()])
+
+
+def test_what_is_neither_in_the_batch_nor_in_episodes_is_named():
+    with pytest.raises(ColumnError, match="did you mean 'rewards'"):
+        batch_of([Shift(columns="rewardss")], [episode()])
+
+
+def test_rewards_while_acting_are_refused_with_the_way_out():
+    pieces = [Shift(), AddObservationsFromEpisodesToBatch(), BatchIndividualItems()]
+    pipeline = EnvToModulePipeline(BOX, gym.spaces.Discrete(2), connectors=pieces)
+    with pytest.raises(ColumnError, match="put the piece into the learner pipeline"):
+        pipeline(rl_module=None, batch={}, episodes=[episode()])
+
+
+@pytest.mark.parametrize("columns", [(), "", 3, ("rewards", None)])
+def test_columns_that_are_none_are_refused_at_once(columns):
+    class Wrong(ColumnTransform):
+        def transform(self, x):
+            return x
+
+    Wrong.columns = columns
+    with pytest.raises(PieceError, match=r"Wrong.columns[\s\S]*found: "):
+        Wrong()
+
+
+def test_without_an_inverse_asking_for_it_is_an_error():
+    with pytest.raises(PieceError, match=r"write inverse\(self, y\)"):
+        Doubles().inverse(np.zeros(2))
+    assert Shift().inverse(Shift().transform(np.arange(3.0))).tolist() == [0.0, 1.0, 2.0]
+
+
+def test_a_space_that_cannot_be_tried_is_named():
+    space = gym.spaces.Dict(text=gym.spaces.Text(5))
+    with pytest.raises(SpaceError, match="write output_space"):
+        Shift(space, columns="obs").observation_space  # noqa: B018
+
+
+def test_each_agents_rows_are_transformed():
+    mapping = {"a": "one", "b": "two"}
+    both = MultiAgentEpisode(id_="m", agent_to_module_mapping_fn=lambda agent, episode: mapping[agent])
+    both.add_env_reset(observations={"a": np.float32([0, 0]), "b": np.float32([1, 1])})
+    for t in range(1, 4):
+        both.add_env_step(
+            observations={"a": np.float32([t, t]), "b": np.float32([t, t])},
+            actions={"a": 0, "b": 1},
+            rewards={"a": float(t), "b": 10.0 * t},
+        )
+    config = (
+        PPOConfig()
+        .multi_agent(policies=["one", "two"], policy_mapping_fn=mapping)
+        .learners(learner_connector=lambda o, a: [Shift(amount=0.5)])
+    )
+    spaces = [gym.spaces.Dict(a=space, b=space) for space in (BOX, gym.spaces.Discrete(2))]
+    batch = config.build_learner_connector(*spaces)(rl_module=None, batch={}, episodes=[both])
+    assert np.asarray(batch["one"]["rewards"]).tolist() == [1.5, 2.5, 3.5]
+    assert np.asarray(batch["two"]["rewards"]).tolist() == [10.5, 20.5, 30.5]
+
+
+@settings(max_examples=50, deadline=None)
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4), amount=st.floats(-5, 5))
+def test_a_list_and_a_loop_give_the_same(lengths, amount):
+    episodes = [episode(f"e{i}", [float(i + t) for t in range(length)]) for i, length in enumerate(lengths)]
+    batch = batch_of([Shift(amount=amount)], episodes)
+    assert batch["rewards"].tolist() == [reward + amount for one in episodes for reward in one.get_rewards().tolist()]

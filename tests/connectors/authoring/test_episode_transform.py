@@ -1,0 +1,88 @@
+"""One function of each episode: one agent and many, chunks, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from epibatch.algorithms.ppo import PPOConfig
+from epibatch.connectors.authoring import EpisodeTransform
+from epibatch.core.errors import PieceOutputError
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+
+
+class Countdown(EpisodeTransform):
+    """Adds to each reward the number of steps that follow in its chunk, times a weight."""
+
+    weight: float = 1.0
+
+    def transform_episode(self, episode):
+        left = np.arange(len(episode))[::-1]
+        episode.set_rewards(new_data=episode.get_rewards() + self.weight * left)
+
+
+def episode(id_="e", steps=3):
+    return SingleAgentEpisode(
+        id_=id_,
+        observations=list(range(steps + 1)),
+        actions=[0] * steps,
+        rewards=[1] * steps,
+        len_lookback_buffer=0,
+    )
+
+
+def batch_of(piece, episodes):
+    pipeline = PPOConfig().learners(learner_connector=lambda o, a: piece).build_learner_connector()
+    return pipeline(rl_module=None, batch={}, episodes=episodes)
+
+
+def test_each_episode_is_written_to_and_the_batch_shows_it():
+    one = episode(steps=3)
+    batch = batch_of(Countdown(weight=0.5), [one, episode("f", 1)])
+    assert batch["rewards"].tolist() == [2.0, 1.5, 1.0, 1.0]
+    assert one.get_rewards().tolist() == [2.0, 1.5, 1.0]
+
+
+def test_a_chunk_counts_its_own_steps():
+    whole = episode(steps=4)
+    rest = whole.cut(len_lookback_buffer=2)
+    rest.add_env_step(9, 0, 1.0)
+    assert batch_of(Countdown(), [whole, rest])["rewards"].tolist() == [4.0, 3.0, 2.0, 1.0, 1.0]
+
+
+def test_each_agents_episode_comes_by_itself():
+    seen = []
+
+    class Note(EpisodeTransform):
+        def transform_episode(self, episode):
+            seen.append((episode.agent_id, episode.module_id, len(episode)))
+
+    both = MultiAgentEpisode(id_="m", agent_to_module_mapping_fn=lambda agent, episode: f"of_{agent}")
+    both.add_env_reset(observations={"a": 0, "b": 0})
+    both.add_env_step(observations={"a": 1, "b": 1}, actions={"a": 0, "b": 0}, rewards={"a": 1.0, "b": 2.0})
+    both.add_env_step(observations={"b": 2}, actions={"b": 0}, rewards={"b": 2.0})
+    Note()(rl_module=None, batch={}, episodes=[both])
+    assert seen == [("a", "of_a", 1), ("b", "of_b", 2)]
+
+
+def test_chunks_without_steps_are_left_out():
+    empty = SingleAgentEpisode(observations=[1])
+    assert Countdown()(rl_module=None, batch={}, episodes=[empty]) == {}
+
+
+def test_returning_something_is_an_error():
+    class Returns(EpisodeTransform):
+        def transform_episode(self, episode):
+            return episode
+
+    with pytest.raises(PieceOutputError, match="return nothing"):
+        batch_of(Returns(), [episode()])
+
+
+def test_errors_name_the_episode():
+    class Fails(EpisodeTransform):
+        def transform_episode(self, episode):
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match=r"piece 0 \(Fails\)[\s\S]*episode 'walk'[\s\S]*no"):
+        batch_of(Fails(), [episode("walk")])

@@ -1,0 +1,126 @@
+"""Annotated attributes as parameters: constructor, checks, repr, equality and data form."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from typing import ClassVar, Literal
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.connectors.authoring import ParameterPiece
+from epibatch.core.errors import ConfigError, PieceError
+from epibatch.core.registry import build_piece, piece_to_dict, register, unregister
+
+
+class Band(ParameterPiece):
+    """Keeps its parameters."""
+
+    low: float
+    high: float = 1.0
+    mode: Literal["clip", "wrap"] = "clip"
+    names: list = dataclasses.field(default_factory=list)
+    kind: ClassVar[str] = "no parameter"
+    calls = 0
+
+    def __post_init__(self):
+        if self.low > self.high:
+            raise ConfigError(f"low {self.low} above high {self.high}")
+        self.width = self.high - self.low
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+
+
+class Wider(Band):
+    margin: int = 2
+
+
+def test_values_are_kept_and_post_init_sees_them():
+    piece = Band(low=0.25, names=["a"])
+    assert (piece.low, piece.high, piece.mode, piece.names, piece.width) == (0.25, 1.0, "clip", ["a"], 0.75)
+    assert Band(low=0).names is not Band(low=0).names
+
+
+def test_spaces_come_first_and_after_the_parameters():
+    space = gym.spaces.Discrete(3)
+    assert Band(space, low=0).input_observation_space is space
+    assert Band(None, space, low=0).input_action_space is space
+
+
+def test_subclasses_add_parameters():
+    assert repr(Wider(low=0)) == "Wider(low=0, high=1.0, mode='clip', names=[], margin=2)"
+
+
+def test_equality_goes_by_class_and_parameters():
+    assert Band(low=0) == Band(low=0.0)
+    assert Band(low=0) != Band(low=0, high=2.0)
+    assert Band(low=0) != Wider(low=0)
+    assert hash(Band(low=0)) == hash(Band(low=0.0))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error", "match"),
+    [
+        ({}, PieceError, "expected: the parameter low"),
+        ({"low": 0, "hihg": 2}, PieceError, "did you mean 'high'"),
+        ({"low": "0"}, ConfigError, "Band.low"),
+        ({"low": 0, "mode": "cut"}, ConfigError, "'clip' or 'wrap'"),
+        ({"low": 2}, ConfigError, "low 2 above high 1.0"),
+        ({"low": 0, "kind": "x"}, PieceError, "kind"),
+        ({"low": 0, "calls": 3}, PieceError, "calls"),
+    ],
+)
+def test_wrong_parameters_are_named(kwargs, error, match):
+    with pytest.raises(error, match=match):
+        Band(**kwargs)
+
+
+def test_a_parameter_without_its_name_is_no_space():
+    with pytest.raises(PieceError, match=r"give parameters by name: Band\(low=0.5\)"):
+        Band(0.5)
+
+
+def test_data_form_holds_what_is_not_the_default():
+    register("band_of_test")(Band)
+    try:
+        assert piece_to_dict(Band(low=0.5)) == {"piece": "band_of_test", "low": 0.5}
+        piece = Band(low=0.5, names=["x"], mode="wrap")
+        piece.high = 3.0  # what it is now
+        data = json.loads(json.dumps(piece_to_dict(piece)))
+        assert data == {"piece": "band_of_test", "low": 0.5, "high": 3.0, "mode": "wrap", "names": ["x"]}
+        assert build_piece(data) == piece
+    finally:
+        unregister("band_of_test")
+
+
+def test_arrays_as_parameters():
+    class Weighted(ParameterPiece):
+        weights: object
+
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            return batch
+
+    assert Weighted(weights=np.ones(2)) == Weighted(weights=np.ones(2))
+    assert Weighted(weights=np.ones(2)) != Weighted(weights=np.zeros(2))
+
+
+def test_pickle():
+    piece = pickle.loads(pickle.dumps(Band(low=0.5, names=["x"])))
+    assert piece == Band(low=0.5, names=["x"])
+    assert piece.width == 0.5
+
+
+def test_a_class_with_its_own_constructor_is_left_alone():
+    class Own(ParameterPiece):
+        def __init__(self, input_observation_space=None, input_action_space=None, *, by=1):
+            super().__init__(input_observation_space, input_action_space)
+            self.by = by
+
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            return batch
+
+    assert Own(by=3).by == 3

@@ -1,0 +1,183 @@
+"""Actions that a module decides on in another space than the environment's."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from epibatch.algorithms import Policy
+from epibatch.algorithms.ppo import PPOConfig
+from epibatch.connectors.authoring import ColumnTransform, Undo, undo_actions
+from epibatch.core.errors import PieceError
+from epibatch.env_runner import MultiAgentEnvRunner, SingleAgentEnvRunner, make_multi_agent
+
+ENV = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
+
+
+class Bins(ColumnTransform):
+    """The module picks one of five torques."""
+
+    columns = "actions"
+    bins: int = 5
+
+    def output_space(self, space):
+        return gym.spaces.Discrete(self.bins)
+
+    def transform(self, x):
+        space = self.input_action_space
+        return np.rint((x[:, 0] - space.low) / (space.high - space.low) * (self.bins - 1)).astype(np.int64)
+
+    def inverse(self, y):
+        space = self.input_action_space
+        return (space.low + y[:, None] * (space.high - space.low) / (self.bins - 1)).astype(np.float32)
+
+
+class Double(ColumnTransform):
+    columns = "actions"
+    monotonic = True
+
+    def transform(self, x):
+        return x * 2
+
+    def inverse(self, y):
+        return y / 2
+
+
+def config(pieces, **runners):
+    small = {"train_batch_size": 32, "minibatch_size": 32, "num_epochs": 1}
+    made = PPOConfig().environment("Pendulum-v1").training(**small).debugging(seed=0)
+    return made.env_runners(
+        num_envs_per_env_runner=2, env_to_module_connector=lambda env, spaces, device: pieces(), **runners
+    )
+
+
+class Watched(gym.Wrapper):
+    """Notes the actions that reach the environment."""
+
+    seen: list
+
+    def step(self, action):
+        type(self).seen.append(np.array(action))
+        return super().step(action)
+
+
+def test_the_module_acts_in_the_new_space_and_the_environment_in_its_own():
+    Watched.seen = []
+    made = config(lambda: [Bins()]).environment("Pendulum-v1", wrappers=[Watched])
+    algo = made.build_algo()
+    assert algo.get_module().action_space == gym.spaces.Discrete(5)
+    algo.train()
+    sample = algo.env_runner.sample(num_timesteps=8)
+    stored = np.concatenate([episode.get_actions() for episode in sample])
+    assert stored.dtype == np.int64 and set(stored) <= set(range(5))
+    assert {round(float(action[0]), 4) for action in Watched.seen} <= {-2.0, -1.0, 0.0, 1.0, 2.0}
+    assert Watched.seen[0].dtype == np.float32
+    assert all(episode.action_space == gym.spaces.Discrete(5) for episode in sample)
+    algo.stop()
+
+
+@pytest.mark.parametrize("random_actions", [False, True])
+def test_what_episodes_record_is_what_the_environment_got_transformed(random_actions):
+    Watched.seen = []
+    runner = SingleAgentEnvRunner(config=config(lambda: [Bins(bins=9)]).environment("Pendulum-v1", wrappers=[Watched]))
+    sample = runner.sample(num_timesteps=10, random_actions=random_actions)
+    stored = np.stack([episode.get_actions() for episode in sample], 1).ravel()
+    got = np.concatenate(Watched.seen)
+    np.testing.assert_allclose(-2 + stored * 0.5, got)
+    runner.stop()
+
+
+def test_several_are_undone_last_first():
+    made = config(lambda: [Double(), Bins(bins=3)])
+    spaces = {"__env_single__": (gym.spaces.Box(-1, 1, (3,)), ENV)}
+    first = made.build_env_to_module_connector(None, spaces)
+    second = made.build_module_to_env_connector(None, spaces)
+    undo_actions(first, second)
+    assert first.action_space == gym.spaces.Discrete(3)
+    assert [type(piece.of).__name__ for piece in second[Undo]] == ["Bins", "Double"]
+    assert [piece.of for piece in second[Undo]] == [first[1], first[0]]
+    assert second.names.index("undo_1") + 1 == second.names.index("normalize_and_clip_actions")
+    from epibatch.episodes import SingleAgentEpisode
+
+    episodes = [SingleAgentEpisode(observations=[np.zeros(3, np.float32)])]
+    logits = torch.tensor([[0.0, 0.0, 9.0]])
+    out = second(rl_module=_Greedy(), batch={"action_dist_inputs": logits}, episodes=episodes, explore=False)
+    assert [float(np.ravel(one)[0]) for one in out["actions_for_env"]] == [2.0]  # Bins: 4 of [-4, 4]; Double: 2
+    assert [int(one) for one in out["actions"]] == [2]
+
+
+class _Greedy:
+    action_space = gym.spaces.Discrete(3)
+
+    @staticmethod
+    def get_inference_action_dist_cls():
+        from epibatch.core.distributions import TorchCategorical
+
+        return TorchCategorical
+
+    get_exploration_action_dist_cls = get_inference_action_dist_cls
+
+    @staticmethod
+    def is_stateful():
+        return False
+
+
+def test_undoing_twice_changes_nothing():
+    made = config(lambda: [Bins()])
+    spaces = {"__env_single__": (gym.spaces.Box(-1, 1, (3,)), ENV)}
+    first, second = made.build_env_to_module_connector(None, spaces), made.build_module_to_env_connector(None, spaces)
+    undo_actions(first, second)
+    undo_actions(first, second)
+    assert len(second[Undo]) == 1
+    assert second["undo"].of is first[0]
+
+
+def test_a_policy_and_a_checkpoint_undo_as_well(tmp_path):
+    from epibatch.core.registry import register, unregister
+
+    register("bins_of_test")(Bins)
+    try:
+        algo = config(lambda: [Bins()]).build_algo()
+        algo.train()
+        observation = np.array([0.1, 0.2, 0.3], np.float32)
+        action, _ = algo.act(observation)
+        path = algo.save_to_path(str(tmp_path / "saved"))
+        algo.stop()
+        policy = Policy.from_checkpoint(path)
+        again, _ = policy.act(observation)
+    finally:
+        unregister("bins_of_test")
+    assert round(float(np.ravel(action)[0]), 4) in (-2.0, -1.0, 0.0, 1.0, 2.0)
+    assert np.array_equal(action, again)
+
+
+def test_each_agents_own_bounds():
+    made = (
+        PPOConfig()
+        .environment(make_multi_agent("Pendulum-v1"), env_config={"num_agents": 2})
+        .multi_agent(policies=["p"], policy_mapping_fn=lambda agent, episode: "p")
+        .env_runners(env_to_module_connector=lambda env, spaces, device: [Bins(bins=3)])
+        .debugging(seed=0)
+    )
+    runner = MultiAgentEnvRunner(config=made)
+    assert runner.module["p"].action_space == gym.spaces.Discrete(3)
+    for random_actions in (False, True):
+        (episode,) = runner.sample(num_timesteps=6, random_actions=random_actions)
+        stored = np.concatenate([episode.agent_episodes[agent].get_actions() for agent in (0, 1)])
+        assert set(stored.tolist()) <= {0, 1, 2}
+    runner.stop()
+
+
+def test_a_transform_of_actions_needs_an_inverse():
+    class OneWay(ColumnTransform):
+        columns = "actions"
+
+        def transform(self, x):
+            return x
+
+    with pytest.raises(PieceError, match=r"write inverse\(self, y\)"):
+        SingleAgentEnvRunner(config=config(lambda: [OneWay()]))
+    with pytest.raises(PieceError, match=r"Undo.of[\s\S]*found: .*OneWay"):
+        Undo(of=OneWay())

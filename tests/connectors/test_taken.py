@@ -1,0 +1,61 @@
+"""The batch's column, or the episodes'."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from epibatch.connectors.call import Call
+from epibatch.connectors.episode_column import EpisodeColumn
+from epibatch.connectors.taken import taken
+from epibatch.core.errors import ColumnError
+from epibatch.episodes import SingleAgentEpisode
+
+
+def episode():
+    return SingleAgentEpisode(
+        observations=[0, 1, 2],
+        actions=[5, 6],
+        rewards=[0.5, 1.5],
+        extra_model_outputs={"v": [7, 8]},
+        len_lookback_buffer=0,
+    )
+
+
+def call(training, plus_one=False):
+    return Call(rl_module=None, episodes=[episode(), episode()], training=training, plus_one=plus_one)
+
+
+@pytest.mark.parametrize(
+    ("column", "rows"),
+    [("obs", [0, 1, 0, 1]), ("actions", [5, 6, 5, 6]), ("rewards", [0.5, 1.5, 0.5, 1.5]), ("v", [7, 8, 7, 8])],
+)
+@pytest.mark.parametrize("training", [True, None])
+def test_all_steps_for_training(column, rows, training):
+    assert taken({}, call(training), column, "P").data.tolist() == rows
+
+
+def test_bootstrap_rows_are_those_of_observations_alone():
+    assert taken({}, call(True, plus_one=True), "obs", "P").data.tolist() == [0, 1, 2, 0, 1, 2]
+    rewards = taken({}, call(True, plus_one=True), "rewards", "P")
+    assert rewards.data.tolist() == [0.5, 1.5, 0.5, 1.5]
+    assert rewards.counts.tolist() == [2, 2]
+
+
+def test_the_newest_observations_for_acting():
+    assert taken({}, call(False), "obs", "P").data.tolist() == [2, 2]
+
+
+def test_what_the_batch_has_comes_first():
+    mine = EpisodeColumn(np.arange(4))
+    assert taken({"rewards": mine}, call(True), "rewards", "P") is mine
+    assert taken({"actions": mine}, call(False), "actions_for_env", "P") is mine
+
+
+@pytest.mark.parametrize(
+    ("training", "column", "match"),
+    [(True, "reward", "did you mean 'rewards'"), (False, "rewards", "learner pipeline"), (False, "v", "Known: obs")],
+)
+def test_what_is_nowhere_is_named(training, column, match):
+    with pytest.raises(ColumnError, match=match):
+        taken({}, call(training), column, "P")
