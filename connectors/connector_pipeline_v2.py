@@ -21,7 +21,6 @@ from .agent_call import AgentCall, call_about
 from .call import Call, within
 from .connector_v2 import ConnectorV2
 from .layouts import to_plain
-from .piece_copies import keep_apart
 from .pipeline_arguments import are_episodes, check_batch, check_pipeline_arguments, check_state, no_episodes
 from .plan import Plan, check_connector, make_plan, numbered
 from .run_plan import run_plan
@@ -93,7 +92,6 @@ class ConnectorPipelineV2(ConnectorV2):
             self._plan = make_plan(
                 type(self).__name__, self.pieces(), self.start_layout, self.start_columns, self.training
             )
-            keep_apart(self)
             self._wire_spaces()
         self._planned = list(self.connectors)
         self._nested = any(isinstance(piece, ConnectorPipelineV2) for piece in self.connectors)
@@ -192,12 +190,6 @@ class ConnectorPipelineV2(ConnectorV2):
         if isinstance(key, str):
             return self.connectors[self._index(key)]
         return self.connectors[key]
-
-    def clone(self, *, share_state: bool = False) -> Any:
-        """A pipeline of clones of these pieces; see `ConnectorV2.clone`."""
-        args, kwargs = self.get_ctor_args_and_kwargs()
-        pieces = [piece.clone(share_state=share_state) for piece in self.connectors]
-        return type(self)(*args[:2], **{**kwargs, "connectors": pieces})
 
     # -- spaces --------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import numpy as np
 from epibatch.core.padding import PaddedLayout, pad
 from epibatch.core.structs import flatten, map_struct
 
-from ..episodes.column_parts import ColumnParts
+from ..episodes.column_parts import LazyRows
 
 __all__ = ["EpisodeColumn"]
 
@@ -21,7 +21,7 @@ class EpisodeColumn:
 
     Args:
         data: Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects, or
-            the chunks' own rows as `ColumnParts`, which are joined when somebody asks for `data`.
+            the chunks' own rows as `LazyRows`, which are joined when somebody asks for `data`.
         counts: Rows of each chunk (int64, [number of chunks]); None: one row each.
         single: Whether a plain piece sees each row as an item of its own; otherwise it sees one
             item that holds all of a chunk's rows.
@@ -51,13 +51,13 @@ class EpisodeColumn:
         self._data = data
 
     @property
-    def parts(self) -> ColumnParts | None:
+    def parts(self) -> LazyRows | None:
         """The chunks' own rows, as long as nobody asked for them as `data`."""
-        return self._data if type(self._data) is ColumnParts else None
+        return self._data if isinstance(self._data, LazyRows) else None
 
     def settle(self) -> None:
         """Copy the rows now, if that was not done yet: somebody may be about to write to the episodes."""
-        if type(self._data) is ColumnParts:
+        if isinstance(self._data, LazyRows):
             self._data = self._data.joined()
 
     def batched(self, *, halved: bool) -> Any:
@@ -66,7 +66,7 @@ class EpisodeColumn:
         Args:
             halved: Whether float64 is about to become float32, so that it may be so at once.
         """
-        if halved and type(self._data) is ColumnParts:
+        if halved and isinstance(self._data, LazyRows):
             return self._data.joined(halved=True)
         return self.data
 
@@ -81,10 +81,9 @@ class EpisodeColumn:
         Args:
             layout: Of chunks with as many rows as these.
         """
-        if type(self._data) is not ColumnParts or layout.scattered:
-            return map_struct(lambda leaf: pad(leaf, layout), self.data)
-        rows = self._data.joined(layout.gaps)
-        return map_struct(lambda leaf: leaf.reshape(layout.num_sequences, layout.max_seq_len, *leaf.shape[1:]), rows)
+        if isinstance(self._data, LazyRows):
+            return self._data.padded(layout)
+        return map_struct(lambda leaf: pad(leaf, layout), self.data)
 
     def __len__(self) -> int:
         return len(self.data if isinstance(self.data, list) else flatten(self.data)[0][0])

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from epibatch.core.structs import Form, unflatten
+from epibatch.core.padding import PaddedLayout, pad
+from epibatch.core.structs import Form, map_struct, unflatten
 
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
 from .leaves import Leaf
 from .single_agent_episode import SingleAgentEpisode
 
-__all__ = ["ColumnParts", "lengths_of"]
+__all__ = ["ColumnParts", "LazyRows", "lengths_of", "spans_of"]
 
 _PLAIN_BUFFER = {InfiniteLookbackBuffer}
 
@@ -35,7 +37,54 @@ def lengths_of(episodes: Sequence[Any]) -> list[int]:
     return [len(own) if own._flat is None else own._stop - own.lookback for own in rewards]
 
 
-class ColumnParts:
+def spans_of(buffers: Sequence[Any], firsts: Sequence[int], stops: Sequence[int]) -> list[Leaf] | None:
+    """Rows of some buffers, from a first one to a last one each, counted from the chunks' starts; views.
+
+    Returns:
+        None unless all buffers hold one array of their own.
+
+    Example:
+        >>> spans_of([InfiniteLookbackBuffer([1.0, 2.0, 3.0], lookback=1)], [-1], [1])
+        [array([1., 2.])]
+    """
+    if set(map(type, buffers)) != _PLAIN_BUFFER:
+        return None
+    try:
+        return [
+            own._flat[own.lookback + first : min(own.lookback + stop, own._stop)]
+            for own, first, stop in zip(buffers, firsts, stops)
+        ]
+    except TypeError:  # one has none
+        return None
+
+
+class LazyRows:  # no ABC: asking whether something is one is part of every step, and takes three times as long there
+    """The rows of a column that lie in the episodes, until somebody wants them as arrays."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def joined(self, gaps: Sequence[int] | None = None, *, halved: bool = False) -> Any:
+        """Copies of all rows, chunk after chunk, in the column's nesting.
+
+        Args:
+            gaps: Rows of zeros to leave behind each chunk's; default: none.
+            halved: Whether leaves that are float64 throughout become float32.
+        """
+
+    @abstractmethod
+    def rows_and_bytes(self) -> tuple[int, int]:
+        """How many rows `joined` gives, and the bytes of all its arrays."""
+
+    def padded(self, layout: PaddedLayout) -> Any:
+        """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
+        if layout.scattered:
+            return map_struct(lambda leaf: pad(leaf, layout), self.joined())
+        rows = self.joined(layout.gaps)
+        return map_struct(lambda leaf: leaf.reshape(layout.num_sequences, layout.max_seq_len, *leaf.shape[1:]), rows)
+
+
+class ColumnParts(LazyRows):
     """The rows of a column, one array per chunk and leaf: views of the episodes' storage.
 
     Whoever keeps them joins them before anybody writes to the episodes.

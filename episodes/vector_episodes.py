@@ -225,10 +225,10 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
     # -- whole columns, for batches ---------------------------------------------------------------
 
     def latest_steps(self, name: str, steps: int) -> tuple[Any, np.ndarray[Any, np.dtype[np.bool_]]]:
-        """The newest actions or rewards of every environment.
+        """The newest actions, rewards or model outputs of every environment.
 
         Args:
-            name: `actions` or `rewards`.
+            name: `actions`, `rewards`, or the key of a model output.
             steps: How many.
 
         Returns:
@@ -237,12 +237,16 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
 
         Raises:
             ColumnError: a reward that whoever acts in these episodes did not give.
+            UnknownNameError: steps were recorded without such an output.
         """
         block = self.block
-        column = block.actions if name == Columns.ACTIONS else block.rewards
+        own = {Columns.ACTIONS: block.actions, Columns.REWARDS: block.rewards}
+        column = own[name] if name in own else block.extras.get(name)
         first = max(0, block.row - steps)
         held = np.arange(first, block.row)[:, None] >= self._lows
-        if not column.leaves:  # no step yet
+        if column is None and block.rewards.leaves:
+            raise self._unknown(name)
+        if column is None or not column.leaves:  # no step yet
             return np.empty((0, block.num_envs)), held[:0]
         rows = unflatten(column.form, [leaf[first : block.row] for leaf in column.leaves])
         if block.unknown_rewards and name == Columns.REWARDS:
@@ -290,6 +294,34 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         if own.tail is not NOTHING and stop > own.end:
             return self[chunk].observations.rows(-before, count)
         return [leaf[own.start - before : stop, own.env] for leaf in column.leaves]
+
+    def rows_of(
+        self, name: str, spans: Sequence[tuple[int, int]]
+    ) -> tuple[Any, list[list[Leaf]], dict[int, list[Leaf]]]:
+        """Some rows of each chunk, as views.
+
+        Args:
+            name: `obs`, `actions`, `rewards`, or the key of a model output.
+            spans: From which row to which, counted from the chunk's start.
+
+        Returns:
+            The column's form; for each leaf the chunks' rows; and the last observations that lie outside the block,
+            by position of the chunk, each leaf of shape [1, ...].
+
+        Raises:
+            UnknownNameError: no such column.
+            EpisodeStateError: the episodes are not `columnar` any more.
+        """
+        column = self._column(name)
+        places = [(c.start + first, c.start + stop, c.env) for c, (first, stop) in zip(self.chunks, spans)]
+        tails = {}
+        for i in self._facts().tails.tolist() if name == Columns.OBS else ():
+            first, stop, env = places[i]
+            own = self.chunks[i]
+            if stop > own.end:
+                tails[i] = [np.asarray(one)[None] for one in flatten_like(column.form, own.tail)]
+                places[i] = first, own.end, env
+        return column.form, [[leaf[low:high, env] for low, high, env in places] for leaf in column.leaves], tails
 
     def _rows(self, facts: ChunkFacts, plus_one: bool, is_obs: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Where the chunks' rows lie; kept for the next column once the chunks are fixed."""
@@ -353,11 +385,10 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             return own[name]
         if name in block.extras:
             return block.extras[name]
-        raise UnknownNameError(
-            explain(
-                "VectorEpisodes",
-                expected="the name of a column",
-                found=repr(name),
-                do=nearest(name, [Columns.OBS, *own, *block.extras]),
-            )
+        raise self._unknown(name)
+
+    def _unknown(self, name: str) -> UnknownNameError:
+        known = [Columns.OBS, Columns.ACTIONS, Columns.REWARDS, *self.block.extras]
+        return UnknownNameError(
+            explain("VectorEpisodes", expected="the name of a column", found=repr(name), do=nearest(name, known))
         )

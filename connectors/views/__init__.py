@@ -1,9 +1,21 @@
-"""Pieces that show columns at other steps."""
+"""Trajectory views: columns some steps away from each row, declared once for acting and training."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from epibatch.core.lazy import lazy_exports
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from .trajectory_views import TrajectoryViews
+    from .view import View
 
-__getattr__, __dir__ = lazy_exports(__name__, {})
+__all__ = ["TrajectoryViews", "View"]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "TrajectoryViews": ".trajectory_views",
+        "View": ".view",
+    },
+)

@@ -54,6 +54,7 @@ BUILT_IN_PIECES: dict[str, str] = {
     ),
     "stack_agents": f"{_COMMON}.stack_agents:StackAgents",
     "tensor_to_numpy": f"{_COMMON}.tensor_to_numpy:TensorToNumpy",
+    "trajectory_views": "epibatch.connectors.views.trajectory_views:TrajectoryViews",
     "unbatch_to_individual_items": f"{_TO_ENV}.unbatch_to_individual_items:UnBatchToIndividualItems",
     "undo": f"{_AUTHORING}.undo:Undo",
     "unstack_agents": f"{_TO_ENV}.unstack_agents:UnstackAgents",

@@ -28,6 +28,7 @@ WITHOUT_COUNTERPART = {
     "PadObservations",
     "PrevActionsPrevRewardsLearner",
     "StackAgents",
+    "TrajectoryViews",
     "UnstackAgents",
 }
 

@@ -1,0 +1,330 @@
+"""Where the rows lie that views read: in each chunk's part of an episode, or in the block of a recorder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, ConfigError, LookbackError, UnknownNameError, explain, nearest
+from epibatch.core.spaces import fill_row
+from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
+
+from ...episodes.column_parts import spans_of
+from ..acting_module import acting_module
+from ..call import Call
+from ..window_rows import HeldRows
+from .view import IDS, View
+
+__all__ = ["blank_rows", "check_history", "held_rows", "id_rows", "leaf_of", "steps_held"]
+
+_FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
+_AT_OBSERVATIONS = (Columns.OBS, Columns.INFOS, Columns.T)
+_NAMES = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.INFOS, Columns.T, *_FLAGS, *IDS)
+
+
+def held_rows(call: Call, view: View, starts: Any, counts: Any, where: str, space: Any) -> HeldRows:
+    """The rows that a view needs, as far as the chunks of a call hold them; views of the episodes' storage.
+
+    Args:
+        call: The running call.
+        view: What is asked for; its column is known.
+        starts: Each chunk's first row in the batch, counted from its start: int64, [chunks].
+        counts: Each chunk's rows in the batch, likewise.
+        where: For messages.
+        space: Space of one row of the column, for columns that have none yet; or None.
+
+    Raises:
+        LookbackError: a chunk has lost history that existed.
+        UnknownNameError: no such column.
+        ColumnError: rows of several shapes, or that are no numbers.
+        ConfigError: nothing says what rows are like.
+    """
+    started, lookbacks = call.histories()
+    lows, ends = starts + min(view.shifts), call.lengths + (view.base in _AT_OBSERVATIONS)
+    for chunk in np.flatnonzero((lows < -lookbacks) & (started > lookbacks) & (counts > 0)).tolist():
+        check_history(call, chunk, int(started[chunk]), int(lookbacks[chunk]), -int(lows[chunk]), where, view.base)
+    firsts = np.minimum(np.maximum(lows, -lookbacks), ends)
+    stops = np.maximum(firsts, np.minimum(starts + counts + max(view.shifts), ends))
+    stops = np.where(counts > 0, stops, firsts)
+    rows = _Rows(call, view, firsts.tolist(), stops.tolist(), where)
+    return rows.held(firsts, space)
+
+
+def check_history(call: Call, chunk: int, started: int, lookback: int, needed: int, where: str, column: str) -> None:
+    """Make sure that what a chunk does not hold does not exist either.
+
+    Raises:
+        LookbackError: it was lost when the episode was cut.
+    """
+    if lookback < needed and started > lookback:
+        raise LookbackError(
+            explain(
+                f"{where}, {call.describe(chunk)} that starts at t={started}",
+                expected=f"a lookback of {min(needed, started)} steps",
+                found=f"{lookback} steps (filling in would hide {column} that exist)",
+                do=f"cut episodes with len_lookback_buffer={needed}",
+            )
+        )
+
+
+class _Rows:
+    """Rows `firsts` to `stops` of a column in every chunk."""
+
+    def __init__(self, call: Call, view: View, firsts: list[int], stops: list[int], where: str) -> None:
+        self.call, self.view, self.firsts, self.stops, self.where = call, view, firsts, stops, where
+        self.tails: dict[int, list[Any]] = {}
+        self.spans = list(zip(firsts, stops))
+
+    def held(self, firsts: Any, space: Any) -> HeldRows:
+        """The rows, checked."""
+        parts = self._plain()
+        if parts is None:
+            form, leaves = self._nested()
+        else:
+            form, leaves = None, [parts]
+        if leaves is None:
+            form, like = blank_rows(self.call, self.view, self.where, space)
+            return HeldRows(form, [[leaf] * len(firsts) for leaf in like], {}, firsts, like)
+        form, picked = leaf_of(form, self.view, self.where)
+        leaves = [leaves[i] for i in picked]
+        tails = {chunk: [tail[i] for i in picked] for chunk, tail in self.tails.items()}
+        like = [self._checked(own, [tail[i] for tail in tails.values()]) for i, own in enumerate(leaves)]
+        for own, empty in zip(leaves, like):
+            if any(part.shape[1:] != empty.shape[1:] for part in own):  # those without rows may be of any
+                own[:] = [part if len(part) else empty for part in own]
+        return HeldRows(form, leaves, tails, firsts, like)
+
+    def _plain(self) -> list[Any] | None:
+        """Arrays, if the column is neither nested nor in a block."""
+        name, call = self.view.base, self.call
+        if name == Columns.T:
+            started = call.histories()[0].tolist()
+            return [np.arange(t + first, t + stop) for t, (first, stop) in zip(started, self.spans)]
+        if name in _FLAGS:
+            return _flags(call, _FLAGS.index(name), self.spans)
+        if name == Columns.INFOS:
+            return _entries(call, self.view, self.spans, self.where)
+        if call.vector is not None:
+            return None
+        self.buffers = _buffers(call, name, self.where)
+        return spans_of(self.buffers, self.firsts, self.stops)
+
+    def _nested(self) -> tuple[Form, list[list[Any]] | None]:
+        """The column's form and the leaves of it; None if no chunk has a row of it yet."""
+        call, name = self.call, self.view.base
+        if call.vector is not None:
+            if name not in (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, *call.vector.output_names()):
+                raise _unknown(name, call.vector.output_names(), self.where)
+            form, found, self.tails = call.vector.rows_of(name, self.spans)
+            return form, found if found else None
+        read = [_rows_of(column, *span) for column, span in zip(self.buffers, self.spans)]
+        form = next((own[0] for own in read if own is not None), None)
+        first = next((own for own in read if own is not None), None)
+        if first is None:
+            return None, None
+        blank = (form, [leaf[:0] for leaf in first[1]])
+        each = [blank if own is None else own for own in read]
+        parts = [own[1] if own[0] == form else flatten_like(form, unflatten(own[0], own[1])) for own in each]
+        return form, [list(leaf) for leaf in zip(*parts)]
+
+    def _checked(self, parts: list[Any], tails: list[Any]) -> Any:
+        """An array without rows, like those of all chunks.
+
+        Raises:
+            ColumnError: they differ in shape, or are no numbers.
+        """
+        kinds = {(part.dtype, part.shape[1:]): part for part in (*parts, *tails) if len(part)}
+        if len({shape for _, shape in kinds}) > 1 or any(dtype.kind not in "biufc" for dtype, _ in kinds):
+            raise _no_numbers(self.where, " and ".join(f"{dtype} of shape {shape}" for dtype, shape in kinds))
+        first = next(iter(kinds.values())) if kinds else parts[0]
+        return np.empty((0, *first.shape[1:]), first.dtype)
+
+
+def _rows_of(column: Any, first: int, stop: int) -> tuple[Form, list[Any]] | None:
+    leaves = None if column is None else column.rows(first, stop)
+    return (column.form, leaves) if leaves else None
+
+
+def _buffers(call: Call, name: str, where: str) -> list[Any]:
+    """The column's buffer in each episode; None where nothing was recorded yet."""
+    episodes = call.lengthened or call.episodes
+    if name == Columns.OBS:
+        return [episode.observations for episode in episodes]
+    if name == Columns.ACTIONS:
+        return [episode.actions for episode in episodes]
+    if name == Columns.REWARDS:
+        return [episode.rewards for episode in episodes]
+    columns = [episode.extra_model_outputs.get(name) for episode in episodes]
+    for chunk, (episode, column) in enumerate(zip(episodes, columns)):
+        if column is None and episode.rewards.len_incl_lookback():
+            raise _unknown(name, episode.extra_model_outputs, f"{where}, {call.describe(chunk)}")
+    return columns
+
+
+def _unknown(name: str, outputs: Any, where: str) -> UnknownNameError:
+    known = [*_NAMES, *outputs]
+    return UnknownNameError(
+        explain(where, expected="a column of the episodes", found=repr(name), do=nearest(name, known))
+    )
+
+
+def _flags(call: Call, which: int, spans: list[tuple[int, int]]) -> list[Any]:
+    """False for all steps but the last one of a chunk that ended with it."""
+    ends, lengths = call.ends()[which].tolist(), call.lengths.tolist()
+    out = []
+    for ended, length, (first, stop) in zip(ends, lengths, spans):
+        rows = np.zeros(stop - first, np.bool_)
+        if ended and first < length <= stop:
+            rows[length - 1 - first] = True
+        out.append(rows)
+    return out
+
+
+def _entries(call: Call, view: View, spans: list[tuple[int, int]], where: str) -> list[Any]:
+    """One entry of each info dict, float64; the fill value where the dict has none."""
+    path = (view.column or "").partition("/")[2]
+    missing = 0 if view.fill is None else view.fill
+    out = []
+    for episode, (first, stop) in zip(call.lengthened or call.episodes, spans):
+        infos = episode.infos.get(slice(first, stop), neg_index_as_lookback=True) if stop > first else []
+        values = [_entry(info, path) for info in infos]
+        shape = next((np.shape(value) for value in values if value is not None), ())
+        try:
+            rows = np.array([np.full(shape, missing) if value is None else value for value in values])
+        except ValueError:
+            rows = np.empty(0, object)
+        if len(values) and rows.dtype.kind not in "biufc":
+            raise _no_numbers(where, f"entries {[value for value in values if value is not None][:2]} of infos")
+        out.append(rows.reshape(len(values), *shape).astype(np.float64))
+    return out
+
+
+def _entry(info: Any, path: str) -> Any:
+    for key in path.split("/"):
+        info = info.get(key) if isinstance(info, dict) else None
+    return info
+
+
+def _no_numbers(where: str, found: str) -> ColumnError:
+    do = "give them one shape in the environment or with a piece in front, or view one leaf of them (obs/position)"
+    return ColumnError(explain(where, expected="numbers of one shape at every step", found=found, do=do))
+
+
+def leaf_of(form: Form, view: View, where: str) -> tuple[Form, list[int]]:
+    """The form of what a view shows of a column, and which of the column's leaves that are.
+
+    Raises:
+        UnknownNameError: "obs/camera" of a column without a leaf of that name.
+    """
+    numbers: list[int] = []
+    _count(form, numbers)
+    part = unflatten(form, numbers)
+    path = "" if view.base == Columns.INFOS else (view.column or "").partition("/")[2]
+    for key in path.split("/") if path else ():
+        keys = list(part) if isinstance(part, dict) else list(range(len(part))) if isinstance(part, tuple) else []
+        places = {str(one): one for one in keys}
+        if key not in places:
+            do = nearest(key, places) if places else "leave the path out: the column is not nested here"
+            raise UnknownNameError(explain(where, expected=f"a part of {view.base!r}", found=repr(key), do=do))
+        part = part[places[key]]
+    picked, own = flatten(part)
+    return own, picked
+
+
+def _count(form: Form, numbers: list[int]) -> None:
+    if form is None:
+        numbers.append(len(numbers))
+    else:
+        for sub in form[2]:
+            _count(sub, numbers)
+
+
+def blank_rows(call: Call, view: View, where: str, space: Any) -> tuple[Form, list[Any]]:
+    """Form and leaves without rows, of a column that nothing was recorded of.
+
+    Raises:
+        ConfigError: nothing says what its rows are like.
+    """
+    if view.space is not None:
+        row = fill_row(view.space, 0)
+    elif view.base == Columns.REWARDS or view.base == Columns.INFOS:
+        row = np.float64(0)
+    elif space is not None:
+        row = fill_row(space, 0)
+    elif view.base == Columns.STATE_OUT and call.rl_module is not None:
+        row = map_struct(_to_array, acting_module(call.rl_module).get_initial_state())
+    else:
+        raise ConfigError(
+            explain(
+                where,
+                expected=f"the space of {view.column!r}: nothing was recorded yet that shows what it is like",
+                found="none",
+                do=f"View({view.column!r}, shift={view.shift!r}, space=gymnasium.spaces.Box(...))",
+            )
+        )
+    leaves, form = flatten(row)
+    if view.space is None:
+        form, picked = leaf_of(form, view, where)
+        leaves = [leaves[i] for i in picked]
+    return form, [np.asarray(leaf)[None][:0] for leaf in leaves]
+
+
+def _to_array(leaf: Any) -> Any:
+    return leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else np.asarray(leaf)
+
+
+def steps_held(call: Call, view: View, where: str) -> tuple[Form, list[Any], Any, int] | None:
+    """The newest rows of the environments that a recorder is adding to.
+
+    Returns:
+        Form; leaves of shape [rows, N, ...]; which of these belong to the environments' episodes (bool, [rows, N]);
+        and the place among them of the row that shift 0 means. None if there is no row yet.
+
+    Raises:
+        LookbackError: a chunk has lost history that existed.
+        UnknownNameError: no such column.
+    """
+    recording, need = call.recording, view.lookback
+    if recording is None:
+        return None
+    if view.base == Columns.OBS:
+        window, rows = recording.latest_window(need + 1)
+        held = np.arange(need + 1)[:, None] >= need + 1 - rows
+        leaves, form = flatten(window)
+    else:
+        window, held = recording.latest_steps(view.base, need)
+        rows = held.sum(0) + 1
+        leaves, form = flatten(window)
+    for env in np.flatnonzero(rows <= need).tolist():
+        own = recording.chunks[env]
+        check_history(call, env, own.t_started + len(own), int(rows[env]) - 1, need, where, view.base)
+    if not len(leaves[0]):
+        return None
+    form, picked = leaf_of(form, view, where)
+    for i in picked:
+        if leaves[i].dtype.kind not in "biufc":
+            raise _no_numbers(where, f"{leaves[i].dtype}")
+    return form, [leaves[i] for i in picked], held, len(leaves[0]) - (view.base == Columns.OBS)
+
+
+def id_rows(call: Call, view: View, counts: Sequence[int], where: str) -> Any:
+    """Names, one per row: a list, or an array if they are ints.
+
+    Raises:
+        ColumnError: episodes of one agent, of which only `eps_id` has a name.
+    """
+    names = [_name_of(episode, view.base) for episode in call.episodes]
+    if None in names:
+        do = 'leave the view out; View("eps_id") names the episode'
+        raise ColumnError(explain(where, expected="episodes of several agents", found="one agent each", do=do))
+    rows = [name for name, count in zip(names, counts) for _ in range(count)]
+    return np.array(rows, np.int64) if all(type(name) is int for name in names) else [str(name) for name in rows]
+
+
+def _name_of(episode: Any, column: str) -> Any:
+    if column == Columns.EPS_ID:
+        return episode.id_ if episode.multi_agent_episode_id is None else episode.multi_agent_episode_id
+    return episode.agent_id if column == Columns.AGENT_ID else episode.module_id

@@ -1,0 +1,272 @@
+"""Adds columns some steps away from each row, for acting and for training out of one declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ConfigError, PipelineError, explain
+from epibatch.core.structs import unflatten
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+from ..sequence_cut import layout_of
+from ..window_rows import WindowRows
+from .held_rows import blank_rows, held_rows, id_rows, steps_held
+from .view import IDS, View, as_views
+from .view_spaces import stacked_space
+
+__all__ = ["TrajectoryViews"]
+
+_OWN_ROWS = (
+    *(Columns.ACTIONS, Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS, Columns.LOSS_MASK, Columns.SEQ_LENS),
+    *(Columns.STATE_IN, Columns.STATE_OUT, Columns.INFOS, Columns.ADVANTAGES, Columns.VALUE_TARGETS),
+)
+_AT_OBSERVATIONS = (Columns.T, Columns.INFOS, Columns.TERMINATEDS, Columns.TRUNCATEDS)
+
+
+class TrajectoryViews(ColumnarPiece):
+    """Adds a column for each view: the value of another step for every row, such as the reward before.
+
+    The same views go into the piece of either side, and what the module acted on at a step is what it is trained on
+    there, wherever episodes were cut. Chunks keep as many earlier steps as the views reach back. Before an episode's
+    start stands the view's `fill`. Positive shifts are for training: behind a chunk's last step there is one
+    observation, so the next observation of the last row is real; everything else there is `fill`, in an episode that
+    goes on in another chunk too. The bootstrap row is the step after the last one: what came before it is real.
+
+    A view named `obs` replaces the observations, and the observation space that the module is built for is stacked:
+    View("obs", "-3:0") is frame stacking on a new axis in front, [rows, 4, ...].
+
+    Ranges and lists are not copied before the batch is made (a window of 50 steps is 50 times its column).
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        views: Name of the new column -> View, or a dict of its arguments.
+        per_module: Module id -> views that only this module's rows have.
+        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
+        as_learner_connector: Whether the batch is for training.
+
+    Raises:
+        ConfigError: views that cannot be meant, none that is for this side, or a name that the pipeline needs itself.
+        LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
+        UnknownNameError: a column that the episodes do not have.
+        ColumnError: rows of several shapes, or that are no numbers.
+        PipelineError: the piece stands behind the one that adds the time axis; or in front of it, with views that
+            recurrent modules get once per sequence.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> episode = SingleAgentEpisode(id_="e", observations=[0, 1, 2], actions=[7, 8], rewards=[0.5, 1.5],
+        ...                              len_lookback_buffer=0)
+        >>> views = {"prev_rewards": View("rewards", -1), "next_actions": View("actions", 1)}
+        >>> TrajectoryViews(views=views)(batch={}, episodes=[episode])
+        {'prev_rewards': {('e',): [np.float64(1.5)]}}
+        >>> batch = TrajectoryViews(views=views, as_learner_connector=True)(batch={}, episodes=[episode])
+        >>> {name: column["e",][0].tolist() for name, column in batch.items()}
+        {'prev_rewards': [0.0, 0.5], 'next_actions': [8, 0]}
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    uses_spaces: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        views: Mapping[str, Any] | None = None,
+        per_module: Mapping[str, Mapping[str, Any]] | None = None,
+        multi_agent: bool = False,
+        as_learner_connector: bool = False,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        self._as_learner_connector = as_learner_connector
+        self.views = as_views(views or {}, "TrajectoryViews.views")
+        self.per_module = {
+            module_id: as_views(own, f"TrajectoryViews.per_module[{module_id!r}]")
+            for module_id, own in (per_module or {}).items()
+        }
+        own = [view for views in self.per_module.values() for view in views.items()]
+        self._check([*self.views.items(), *own])
+        used = [(name, view) for name, view in (*self.views.items(), *own) if self._is_for_this_side(view)]
+        self.lookback = max((view.lookback for _, view in used), default=0)
+        self.writes = tuple(dict.fromkeys(name for name, _ in used))  # type: ignore[misc]
+
+    def _is_for_this_side(self, view: View) -> bool:
+        return view.train if self._as_learner_connector else bool(view.act)
+
+    def _check(self, views: list[tuple[str, View]]) -> None:
+        """Refuse what no batch can have."""
+        if not views:
+            do = 'pass views={"prev_rewards": View("rewards", shift=-1)}'
+            raise ConfigError(explain("TrajectoryViews.views", expected="at least one view", found="none", do=do))
+        for name, view in views:
+            where = f"TrajectoryViews, view {name!r}"
+            same = view.column == name and view.shifts == (0,) and view.is_single
+            if name in _OWN_ROWS and not (same or (name == view.column == Columns.INFOS)):
+                do = f"give the view another name, such as 'view_of_{name}'"
+                raise ConfigError(explain(where, expected="a column of its own", found=f"{name!r}", do=do))
+            if view.column == Columns.INFOS and name != Columns.INFOS:
+                do = f'call it "infos", or view one entry as numbers: {name!r}: View("infos/speed", ...)'
+                raise ConfigError(explain(where, expected="whole infos under their own name", found=repr(name), do=do))
+            if name == Columns.OBS and (view.base != Columns.OBS or view.agent is not None or view.per_sequence):
+                do = 'give the view another name; View("obs", ...) may replace the observations'
+                raise ConfigError(explain(where, expected="observations", found=repr(view), do=do))
+        if not any(self._is_for_this_side(view) for _, view in views):
+            side = "train batches" if self._as_learner_connector else "batches to act on"
+            other = "env-to-module" if self._as_learner_connector else "learner"
+            do = f"put the piece into the {other} pipeline only"
+            found = f"none: {', '.join(name for name, _ in views)} are for the other side"
+            raise ConfigError(explain("TrajectoryViews", expected=f"a view that {side} have", found=found, do=do))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The arguments as plain data.
+
+        Raises:
+            PieceError: a view has a space, which is none.
+        """
+        own: dict[str, Any] = {"views": {name: view.to_dict() for name, view in self.views.items()}}
+        if self.per_module:
+            own["per_module"] = {
+                module_id: {name: view.to_dict() for name, view in views.items()}
+                for module_id, views in self.per_module.items()
+            }
+        return {**own, "as_learner_connector": True} if self._as_learner_connector else own
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of the view named `obs`, if there is one; otherwise the one before."""
+        view = self.views.get(Columns.OBS)
+        if view is None or not self._is_for_this_side(view):
+            return input_observation_space
+        return stacked_space(input_observation_space, view)
+
+    # -- columns -------------------------------------------------------------------------------
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the columns."""
+        if not len(call.episodes):
+            return batch
+        for name, view in self.views_of(call.module_id).items():
+            if self._is_for_this_side(view):
+                self._add(batch, name, view, call)
+        return batch
+
+    def views_of(self, module_id: Any) -> dict[str, View]:
+        """All views that rows of a module have."""
+        return {**self.views, **self.per_module.get(module_id, {})}
+
+    def _add(self, batch: dict[str, Any], name: str, view: View, call: Call) -> None:
+        where = f"TrajectoryViews, view {name!r}"
+        self._check_place(view, call, where)
+        training = self._as_learner_connector
+        counts = call.counts if training else np.ones(len(call.episodes), np.int64)
+        if view.base in IDS:
+            rows = id_rows(call, view, counts.tolist(), where)
+            batch[name] = EpisodeColumn(rows, counts if training or isinstance(rows, list) else None, single=True)
+        elif view.column == Columns.INFOS:
+            batch[name] = EpisodeColumn(_infos(call, view, training), counts, single=True)
+        elif not training:
+            self._add_newest(batch, name, view, call, where)
+        else:
+            self._put(batch, name, view, call, self._rows(view, call, np.zeros_like(counts), counts, where))
+
+    def _rows(self, view: View, call: Call, starts: Any, counts: Any, where: str) -> WindowRows:
+        held = held_rows(call, view, starts, counts, where, self._space_of(view))
+        return WindowRows(held, starts, counts, view.shifts, single=view.is_single, fill=view.fill)
+
+    def _put(self, batch: dict[str, Any], name: str, view: View, call: Call, rows: WindowRows) -> None:
+        """Add rows to a train batch."""
+        if not (view.per_sequence and call.stateful):
+            batch[name] = EpisodeColumn(rows, call.counts)
+            if view.masked:
+                batch[f"{name}_mask"] = EpisodeColumn(rows.mask(), call.counts)
+            return
+        layout = layout_of(call)
+        per_chunk = np.bincount(layout.sequence_chunks, minlength=len(call.counts))
+        batch[name] = EpisodeColumn(rows.firsts(layout), per_chunk)
+        if view.masked:
+            batch[f"{name}_mask"] = EpisodeColumn(rows.mask()[layout.first_rows], per_chunk)
+
+    def _add_newest(self, batch: dict[str, Any], name: str, view: View, call: Call, where: str) -> None:
+        """Add the values for the newest observations."""
+        if call.recording is None or view.base in _AT_OBSERVATIONS:
+            rows = self._rows(view, call, call.lengths, np.ones_like(call.lengths), where)
+            batch[name] = EpisodeColumn(rows.joined())
+            mask = rows.mask()
+        else:
+            data, mask = self._of_recorder(view, call, where)
+            batch[name] = EpisodeColumn(data)
+        if view.masked:
+            batch[f"{name}_mask"] = EpisodeColumn(mask)
+
+    def _of_recorder(self, view: View, call: Call, where: str) -> tuple[Any, Any]:
+        """The same out of a recorder's block, for all environments at once; and which values are real."""
+        count, fill = len(call.episodes), 0 if view.fill is None else view.fill
+        found = steps_held(call, view, where)
+        if found is None:
+            form, like = blank_rows(call, view, where, self._space_of(view))
+            rows = [np.full((count, len(view.shifts), *leaf.shape[1:]), fill, leaf.dtype) for leaf in like]
+            mask = np.zeros((count, len(view.shifts)), np.bool_)
+        else:
+            form, leaves, held, newest = found
+            at = np.array(view.shifts) + newest
+            there = at >= 0
+            mask = np.zeros((count, len(at)), np.bool_)
+            mask[:, there] = held[at[there]].T
+            rows = [_picked(leaf, at, mask, fill) for leaf in leaves]
+        if view.is_single:
+            rows, mask = [leaf[:, 0] for leaf in rows], mask[:, 0]
+        return unflatten(form, rows), mask
+
+    def _space_of(self, view: View) -> Any:
+        if view.base == Columns.OBS:
+            return self.input_observation_space
+        return self.input_action_space if view.base == Columns.ACTIONS else None
+
+    def _check_place(self, view: View, call: Call, where: str) -> None:
+        """Make sure that a recurrent module's time axis is added at the right side of this piece."""
+        if call.training is None or not call.stateful:
+            return
+        added = call.rows is not None if call.training else "_added_single_ts_time_rank" in call.shared_data
+        if added != view.per_sequence:
+            side = "behind" if view.per_sequence else "in front of"
+            raise PipelineError(
+                explain(
+                    where,
+                    expected=f"to stand {side} AddTimeDimToBatchAndZeroPad, as per_sequence is {view.per_sequence}",
+                    found="the other side of it",
+                    do=f"put views with per_sequence={view.per_sequence} into a piece of their own {side} it",
+                )
+            )
+
+
+def _infos(call: Call, view: View, training: bool) -> list[Any]:
+    """Whole info dicts; an empty one where there is none."""
+    (shift,) = view.shifts
+    out: list[Any] = []
+    lengths, counts = call.lengths.tolist(), call.counts.tolist()
+    for episode, length, count in zip(call.lengthened or call.episodes, lengths, counts):
+        first = shift if training else length + shift
+        for at in range(first, first + (count if training else 1)):
+            known = -episode.infos.lookback <= at <= length
+            out.append(episode.infos.get(at, neg_index_as_lookback=True) if known else {})
+    return out
+
+
+def _picked(leaf: Any, at: Any, mask: Any, fill: float) -> Any:
+    """Rows of a leaf of shape [rows, N, ...] at places `at`, as [N, k, ...]; the fill value where the mask is False."""
+    from epibatch.core.fill_values import fill_value
+
+    out = leaf[np.clip(at, 0, len(leaf) - 1)].swapaxes(0, 1)
+    if not mask.all():
+        out = np.array(out)
+        out[~mask] = fill_value(leaf.dtype, fill)
+    return out
