@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 
 import numpy as np
@@ -159,3 +160,12 @@ def test_half_precision_arithmetic_is_done_in_single():
         assert EnvActions(box)(rows([2.0], [-1.0])).tolist() == [[60000.0], [-60000.0]]
     box = spaces.Box(-1.027, 9.9, (1,), np.float16)
     assert EnvActions(box)(rows([1.0], [-1.0]).astype(np.float16)).tolist() == [box.high.tolist(), box.low.tolist()]
+
+
+@pytest.mark.parametrize("switches", [{}, {"normalize": False}, {"normalize": False, "clip": True}])
+def test_a_pickled_copy_gives_the_same(switches):
+    encoder = EnvActions(spaces.Dict(a=BOX, b=INT_BOX), **switches)
+    actions = {"a": np.array([[0.5, 7.0]], np.float32), "b": np.array([[0, 6]])}
+    one, other = encoder(actions), pickle.loads(pickle.dumps(encoder))(actions)
+    assert np.array_equal(one["a"], other["a"]) and np.array_equal(one["b"], other["b"])
+    assert [own.dtype for own in other.values()] == [np.float32, np.int32]

@@ -41,6 +41,7 @@ class EnvActions:
 
     def __init__(self, space: gym.Space[Any], *, normalize: bool = True, clip: bool = False) -> None:
         self.space = space
+        self._settings = (normalize, clip)
         leaves, self._form = flatten(get_base_struct_from_space(space))
         self._encoders = [_encoder(leaf, normalize, clip) for leaf in leaves]
 
@@ -58,6 +59,13 @@ class EnvActions:
         given = [np.asarray(leaf) for leaf in flatten_like(self._form, actions)]
         made = [encode(leaf) for encode, leaf in zip(self._encoders, given)]
         return unflatten(self._form, [leaf.copy() if leaf is own else leaf for leaf, own in zip(made, given)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made_again, (type(self), self.space, *self._settings)  # what it works with are functions
+
+
+def _made_again(cls: type[EnvActions], space: gym.Space[Any], normalize: bool, clip: bool) -> EnvActions:
+    return cls(space, normalize=normalize, clip=clip)
 
 
 def _encoder(leaf: Any, normalize: bool, clip: bool) -> Callable[[Array], Array]:

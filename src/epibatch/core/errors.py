@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = [
     "BatchLayoutError",
@@ -92,7 +93,13 @@ class PieceError(EpibatchError, TypeError):
 
 
 class PieceCheckError(EpibatchError, AssertionError):
-    """A piece does not keep the contract of connector pieces; the message lists everything that was found."""
+    """A piece does not keep the contract of connector pieces; the message lists everything that was found.
+
+    Attributes:
+        report: what every check found, an `epibatch.testing.CheckReport`.
+    """
+
+    report: Any = None
 
 
 class PieceOutputError(EpibatchError, ValueError):

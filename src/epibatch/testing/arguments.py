@@ -1,0 +1,183 @@
+"""What `check_connector` was asked for, checked and completed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+
+from epibatch.core.errors import PieceError, UnknownNameError, explain, nearest
+from epibatch.core.piece_declarations import PIPELINE_NAMES
+from epibatch.testing.contract import contract_checks
+from epibatch.testing.rehearsal import Factory, made_again
+
+__all__ = ["Asked", "asked_for"]
+
+_SIDE = "as_learner_connector"
+_RETIRED = {
+    "pipeline": "sides={!r}",
+    "observation_space": "spaces={!r}",
+    "action_space": "spaces=(observation space, {!r})",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be checked.
+
+    Args:
+        name: the piece's class.
+        factory: makes a new piece.
+        spaces: observation and action space of one environment.
+        sides: the pipelines.
+        model_config: settings of the default module.
+        checks: names of the checks to make or to report as skipped.
+        skip: names of those to leave out, with the reasons.
+    """
+
+    name: str
+    factory: Factory
+    spaces: tuple[Any, Any]
+    sides: tuple[str, ...]
+    model_config: dict[str, Any]
+    checks: tuple[str, ...]
+    skip: dict[str, str]
+
+
+def asked_for(
+    piece: Any, spaces: Any, sides: Any, model_config: Any, only: Any, skip: Any, retired: Mapping[str, Any]
+) -> Asked:
+    """Check the arguments of `check_connector`, and complete them.
+
+    Raises:
+        PieceError: `piece` makes no piece, or an argument cannot be meant.
+        UnknownNameError: a check that there is not.
+    """
+    _refuse(retired)
+    factory, made = _factory_of(piece)
+    skipped = _skipped(skip)
+    return Asked(
+        type(made).__name__,
+        factory,
+        _spaces(spaces),
+        _sides(made, sides),
+        dict(model_config or {}),
+        tuple(dict.fromkeys([*_checks(only), *skipped])) if only is not None else _checks(only),
+        skipped,
+    )
+
+
+def _refuse(retired: Mapping[str, Any]) -> None:
+    for name, value in retired.items():
+        known = ("sides", "spaces", "model_config", "only", "skip")
+        raise PieceError(
+            explain(
+                f"check_connector, {name}",
+                expected=f"keywords among {', '.join(known)}",
+                found=f"{name}={value!r}",
+                do=f"write {_RETIRED[name].format(value)}" if name in _RETIRED else nearest(name, known),
+            )
+        )
+
+
+def _factory_of(piece: Any) -> tuple[Factory, Any]:
+    from epibatch.connectors.connector_v2 import ConnectorV2
+
+    if isinstance(piece, ConnectorV2):
+        return lambda: made_again(piece), piece
+    found = f"{type(piece).__name__} {piece!r}"
+    if callable(piece):
+        first, second = piece(), piece()
+        if isinstance(first, ConnectorV2) and first is not second:
+            return piece, first
+        found = "the same piece twice" if first is second else f"a function that returns a {type(first).__name__}"
+    raise PieceError(
+        explain(
+            "check_connector",
+            expected="a piece, its class, or a function that makes a new piece each time",
+            found=found,
+            do="check_connector(MyPiece), or check_connector(MyPiece(x=1))",
+        )
+    )
+
+
+def _sides(piece: Any, given: Any) -> tuple[str, ...]:
+    own = piece.pipelines if isinstance(piece.pipelines, (tuple, list)) else ()
+    chosen = piece.get_ctor_args_and_kwargs()[1].get(_SIDE)
+    if given is None:
+        sides = [name for name in own if name in PIPELINE_NAMES and chosen in (None, name == "learner")]
+    else:
+        sides = [given] if isinstance(given, str) else list(given)
+    strangers = [name for name in sides if name not in PIPELINE_NAMES]
+    if sides and not strangers:
+        return tuple(dict.fromkeys(sides))
+    raise PieceError(
+        explain(
+            "check_connector, sides",
+            expected=f"some of {', '.join(PIPELINE_NAMES)}",
+            found=repr(strangers[0]) if strangers else "none, and the piece does not say one either",
+            do=nearest(str(strangers[0]), PIPELINE_NAMES)
+            if strangers
+            else 'check_connector(MyPiece, sides="learner"), or pipelines = ("learner",) on the class',
+        )
+    )
+
+
+def _spaces(given: Any) -> tuple[Any, Any]:
+    default: tuple[Any, Any] = (gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2))
+    if given is None:
+        return default
+    if isinstance(given, gym.Space):
+        return given, default[1]
+    pair = tuple(given) if isinstance(given, (tuple, list)) else ()
+    if len(pair) == 2 and all(own is None or isinstance(own, gym.Space) for own in pair):
+        return pair[0] or default[0], pair[1] or default[1]
+    raise PieceError(
+        explain(
+            "check_connector, spaces",
+            expected="(observation space, action space) of one environment",
+            found=f"{type(given).__name__} {given!r}",
+            do="spaces=(gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2))",
+        )
+    )
+
+
+def _checks(only: str | Sequence[str] | None) -> tuple[str, ...]:
+    known = tuple(contract_checks())
+    if only is None:
+        return known
+    names = [only] if isinstance(only, str) else list(only)
+    for name in names:
+        _known(name, "only")
+    return tuple(name for name in known if name in names)
+
+
+def _skipped(skip: Any) -> dict[str, str]:
+    if skip is None:
+        return {}
+    if not isinstance(skip, Mapping) or not all(isinstance(why, str) and why.strip() for why in skip.values()):
+        raise PieceError(
+            explain(
+                "check_connector, skip",
+                expected="names of checks, each with the reason",
+                found=repr(skip),
+                do='skip={"chunks": "returns need the whole episode"}, say',
+            )
+        )
+    for name in skip:
+        _known(name, "skip")
+    return dict(skip)
+
+
+def _known(name: Any, argument: str) -> None:
+    if name not in contract_checks():
+        raise UnknownNameError(
+            explain(
+                f"check_connector, {argument}",
+                expected="the name of a check",
+                found=repr(name),
+                do=nearest(str(name), contract_checks()),
+            )
+        )

@@ -1,0 +1,137 @@
+"""Checks that a connector piece keeps the contract, for the tests of whoever writes one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from epibatch.core.errors import PieceCheckError, explain
+from epibatch.testing.arguments import Asked, asked_for
+from epibatch.testing.contract import ContractCheck, Fault, NotApplied, contract_checks
+from epibatch.testing.rehearsal import Rehearsal
+from epibatch.testing.report import FAILED, NOT_APPLIED, NOT_RUN, PASSED, SKIPPED, CheckReport, CheckResult
+
+__all__ = ["check_connector", "report_on"]
+
+
+def check_connector(
+    piece: Any,
+    *,
+    spaces: Any = None,
+    sides: str | Sequence[str] | None = None,
+    model_config: Mapping[str, Any] | None = None,
+    only: str | Sequence[str] | None = None,
+    skip: Mapping[str, str] | None = None,
+    **retired: Any,
+) -> CheckReport:
+    """Check that a piece keeps the contract of `ConnectorV2`, in the pipelines it is made for.
+
+    New pieces are put where a config puts a user's, or where their declarations let them stand, and run on recorded
+    episodes in every way in which they can be handed over. docs/contract-kit.md lists the checks.
+
+    Args:
+        piece: the class, a function that makes a new piece, or a piece, of which new ones are made.
+        spaces: observation and action space of one environment; or the first alone. Default: a Box of shape (3,) and
+            Discrete(2).
+        sides: some of "env_to_module", "module_to_env", "learner"; default: those that the piece names in `pipelines`.
+            In the learner's, pieces with an argument `as_learner_connector` are made with it.
+        model_config: settings of the default module, such as {"use_lstm": True}; with none, pieces that take no tensors
+            run without a module.
+        only: names of the checks to make; default: all.
+        skip: names of checks to leave out, each with the reason, which the report repeats.
+        **retired: keywords of earlier releases, for which there is an error that names their successor.
+
+    Returns:
+        The report: `print` shows it as a table.
+
+    Raises:
+        PieceCheckError: everything that was found; an AssertionError, too. It has the report as `report`.
+        PieceError: `piece` makes no piece, or an argument cannot be meant.
+
+    Example:
+        >>> import gymnasium as gym
+        >>> from epibatch.connectors.common import FrameStacking
+        >>> report = check_connector(FrameStacking(num_frames=2), spaces=gym.spaces.Box(0, 1, (4, 1)))
+        >>> report.ok, "chunks" in report.passed
+        (True, True)
+    """
+    report = report_on(asked_for(piece, spaces, sides, model_config, only, skip, retired))
+    if not report.ok:
+        raise _failed(report)
+    return report
+
+
+def report_on(asked: Asked) -> CheckReport:
+    """Make the checks that were asked for; what they find is in the report, and nothing is raised."""
+    results: list[CheckResult] = []
+    known: dict[str, list[CheckResult]] = {}
+    for side in asked.sides:
+        for result in _side(asked, side):
+            earlier = known.setdefault(result.check, [])
+            if not result.side and earlier:
+                continue
+            earlier.append(result)
+    for name in contract_checks():
+        results += known.get(name, [])
+    return CheckReport(asked.name, tuple(results))
+
+
+def _side(asked: Asked, side: str) -> Iterator[CheckResult]:
+    rehearsal = Rehearsal(asked.factory, side, asked.spaces, asked.model_config)
+    failed: list[str] = []
+    for check in contract_checks().values():
+        where = "" if check.once else side
+        if side not in check.sides or check.name not in asked.checks:
+            continue
+        if check.name in asked.skip:
+            yield CheckResult(check.name, where, SKIPPED, asked.skip[check.name])
+            continue
+        before = [name for name in check.after if name in failed]
+        if before:
+            yield CheckResult(check.name, where, NOT_RUN, f"{before[0]} failed")
+            continue
+        result = _made(check, rehearsal, where)
+        failed += [check.name] * (result.outcome == FAILED)
+        yield result
+
+
+def _made(check: ContractCheck, rehearsal: Rehearsal, where: str) -> CheckResult:
+    """The result of one check; what it finds after an exception would only fail in the same way."""
+    faults: list[Fault] = []
+    why = ""
+    try:
+        for finding in check.look(rehearsal):
+            if isinstance(finding, NotApplied):
+                why = finding.why
+            elif finding not in faults:
+                faults.append(finding)
+    except Exception as error:
+        faults.append(
+            Fault(
+                rehearsal.name,
+                f"no error: {check.sentence[0].lower()}{check.sentence[1:]}",
+                f"{type(error).__name__}: {error}".replace("\n", "\n    "),
+                "mend what raises it",
+            )
+        )
+    outcome = FAILED if faults else NOT_APPLIED if why else PASSED
+    return CheckResult(check.name, where, outcome, "" if faults else why, tuple(faults))
+
+
+def _failed(report: CheckReport) -> PieceCheckError:
+    failed = [one for one in report if one.outcome == FAILED]
+    found = [
+        f"- {one.check}{f' ({one.side})' if one.side else ''}: {fault!s}".replace("\n", "\n      ")
+        for one in failed
+        for fault in one.faults
+    ]
+    error = PieceCheckError(
+        explain(
+            f"check_connector({report.piece})",
+            expected="a piece that keeps the contract of ConnectorV2",
+            found=f"{len(failed)} of {len(report)} checks failed" + "".join(f"\n    {text}" for text in found),
+            do="mend them; docs/contract-kit.md says what each of them is about",
+        )
+    )
+    error.report = report
+    return error

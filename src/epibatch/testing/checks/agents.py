@@ -1,0 +1,34 @@
+"""Whether several agents are as many single ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from epibatch.testing.contract import Fault, Finding, NotApplied, contract_check
+from epibatch.testing.rehearsal import Rehearsal
+from epibatch.testing.troupe import unlike_single_agents
+
+__all__ = ["several_agents"]
+
+
+@contract_check()
+def several_agents(rehearsal: Rehearsal) -> Iterator[Finding]:
+    """An agent among several has the rows that it has alone."""
+    piece = rehearsal.piece
+    if not (piece.columnar or piece.space_by_space):
+        yield NotApplied("it is written for one agent; space_by_space = True says that each agent has its own spaces")
+        return
+    if rehearsal.draws:
+        yield NotApplied("it draws random numbers")
+        return
+    unlike = unlike_single_agents(rehearsal)
+    if isinstance(unlike, NotApplied):
+        yield unlike
+    elif unlike:
+        yield Fault(
+            "an agent among several",
+            "the rows it has alone",
+            unlike,
+            "go through single_agent_episode_iterator (in training with agents_that_stepped_only=False), and keep "
+            "apart what belongs to different agents",
+        )

@@ -1,0 +1,97 @@
+"""What a piece says about itself, without running it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+
+from epibatch.core.errors import EpibatchError
+from epibatch.core.piece_declarations import check_declarations
+from epibatch.core.piece_specs import build_piece, piece_to_dict
+from epibatch.testing.contract import Fault, Finding, contract_check
+from epibatch.testing.rehearsal import Rehearsal, made_again
+
+__all__ = ["call_signature", "data_form", "declarations", "representation", "unknown_keywords"]
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
+_STRANGER = "keyword_that_no_piece_has"
+
+
+@contract_check(after=())
+def declarations(rehearsal: Rehearsal) -> Iterator[Finding]:
+    """Its class attributes say what they can say, and it is made for the pipeline it is checked in."""
+    piece, side = rehearsal.piece, rehearsal.side
+    try:
+        check_declarations(piece, rehearsal.name)
+    except EpibatchError as error:
+        where, *lines = str(error).splitlines()
+        expected, found, do = (line.partition(":")[2].strip() for line in lines)
+        yield Fault(where, expected, found, do)
+        return
+    if piece.pipelines and side not in piece.pipelines:
+        yield Fault(
+            f"{rehearsal.name}.pipelines",
+            f"{side}, where it is checked",
+            repr(piece.pipelines),
+            f"name {side} there too, or check it in {' and '.join(piece.pipelines)}",
+        )
+
+
+@contract_check(after=(), once=True)
+def call_signature(rehearsal: Rehearsal) -> Iterator[Finding]:
+    """Its `__call__` takes whatever keywords a pipeline passes on."""
+    kinds = [parameter.kind for parameter in inspect.signature(rehearsal.piece.__call__).parameters.values()]
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        where = f"{rehearsal.name}.__call__"
+        yield Fault(where, "any further keyword", "none is taken", "end its parameters with **kwargs")
+
+
+@contract_check(after=(), once=True)
+def unknown_keywords(rehearsal: Rehearsal) -> Iterator[Finding]:
+    """Its constructor refuses a keyword that it does not know."""
+    try:
+        made_again(rehearsal.piece, **{_STRANGER: 1})
+    except (TypeError, ValueError):
+        return
+    yield Fault(
+        f"{rehearsal.name}(...)",
+        "an error that names a misspelt keyword",
+        "it is swallowed, and nobody is told that it changes nothing",
+        "leave **kwargs out of __init__; a piece that is ported as it stands may skip this check",
+    )
+
+
+@contract_check(after=(), once=True)
+def representation(rehearsal: Rehearsal) -> Iterator[Finding]:
+    """Its repr names the class and every argument it was made with, and no memory address."""
+    shown, again = repr(rehearsal.piece), repr(rehearsal.make())
+    where = f"repr({rehearsal.name})"
+    if _ADDRESS.search(shown):
+        yield Fault(where, "no memory address", shown, "give what it holds a repr of its own, or keep it out")
+    elif shown != again:
+        yield Fault(
+            where, "the same for a piece with the same arguments", f"{shown} and {again}", "show arguments only"
+        )
+    elif rehearsal.name not in shown:
+        yield Fault(where, f"the class, {rehearsal.name}", shown, "begin it with the name of the class")
+    missing = [key for key in rehearsal.piece.get_ctor_args_and_kwargs()[1] if key not in shown]
+    if missing:
+        yield Fault(where, f"its argument {missing[0]}", shown, "show every argument it was made with")
+
+
+@contract_check(after=("declarations",), once=True)
+def data_form(rehearsal: Rehearsal) -> Iterator[Finding]:
+    """It can be written as data, for YAML and checkpoints, and is built from that as it was."""
+    try:
+        spec = piece_to_dict(rehearsal.piece)
+    except EpibatchError as error:
+        where, *lines = str(error).splitlines()
+        expected, found, do = (line.partition(":")[2].strip() for line in lines)
+        yield Fault(where, expected, found, do)
+        return
+    again = piece_to_dict(build_piece(json.loads(json.dumps(spec)), allow_imports=True))
+    if again != spec:
+        do = "let its constructor, and get_ctor_args_and_kwargs, give what it was given"
+        yield Fault(f"{rehearsal.name} built from data", repr(spec), repr(again), do)

@@ -1,0 +1,296 @@
+"""One piece on one side: new copies of it in pipelines, and what these give."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import PipelineError
+from epibatch.core.piece_specs import constructor_keywords
+from epibatch.core.struct_batches import convert_to_numpy
+from epibatch.testing.stage import Recording, growing, recorded_in
+
+__all__ = ["Factory", "Rehearsal", "made_again", "plain_neighbour", "same_numbers"]
+
+Factory: TypeAlias = "Callable[[], Any]"
+_SMALL = {"fcnet_hiddens": [4], "max_seq_len": 4}
+_SIDE = "as_learner_connector"
+_STARTS = {"env_to_module": 0, "module_to_env": 4, "learner": 0}
+
+
+class Rehearsal:
+    """A piece on one side, and everything that a check needs to try it.
+
+    Args:
+        factory: makes a new piece.
+        side: "env_to_module", "module_to_env" or "learner".
+        spaces: observation and action space of one environment.
+        model_config: settings of the default module; with none a piece that takes no tensors runs without a module.
+
+    Attributes:
+        piece: one piece that no pipeline has seen, to look at.
+        acting: whether the side is called at every step, about the newest row of each episode.
+        recording: where episodes come from.
+    """
+
+    def __init__(self, factory: Factory, side: str, spaces: tuple[Any, Any], model_config: dict[str, Any]) -> None:
+        self.side, self.spaces, self.acting = side, spaces, side != "learner"
+        self._factory = factory
+        self.model_config = {**_SMALL, **model_config}
+        self._own_module = bool(model_config)
+        self.piece = self.make()
+        self.recording: Recording = recorded_in(spaces, self.model_config)
+        self._place: tuple[int, int] | None = None
+        self._modules: dict[str, Any] = {}
+        self._first: Any = None
+        self._outputs: list[Any] | None = None
+        self._has_state = False
+
+    @property
+    def name(self) -> str:
+        """The piece's class."""
+        return type(self.piece).__name__
+
+    @property
+    def declared(self) -> bool:
+        """Whether the piece says what it reads."""
+        return self.piece.columnar or self.piece.reads is not None
+
+    @property
+    def draws(self) -> bool:
+        """Whether the piece draws random numbers."""
+        return hasattr(self.piece, "seed")
+
+    def overrides(self, method: str) -> bool:
+        """Whether the piece has a method of its own in place of `ConnectorV2`'s."""
+        from epibatch.connectors.connector_v2 import ConnectorV2
+
+        return getattr(type(self.piece), method) is not getattr(ConnectorV2, method)
+
+    # -- pieces and pipelines --------------------------------------------------------------------
+
+    def make(self) -> Any:
+        """A new piece; where its side is an argument, of this side."""
+        piece = self._factory()
+        if self.side != "learner" or _SIDE not in constructor_keywords(type(piece)):
+            return piece
+        given = piece.get_ctor_args_and_kwargs()[1]
+        return piece if _SIDE in given else made_again(piece, **{_SIDE: True})
+
+    def pipeline(self, piece: Any, before: Iterable[Any] = (), after: Iterable[Any] = ()) -> Any:
+        """A pipeline with the piece in its place, seeded.
+
+        Args:
+            piece: the piece.
+            before: further pieces right in front of it.
+            after: further pieces right behind it.
+        """
+        default = self._default()
+        at, instead = self._placed(default)
+        pipeline = self._built([*default[:at], *before, piece, *after, *default[at + instead :]])
+        pipeline.seed(0)
+        return pipeline
+
+    def pipeline_of_agents(self, piece: Any, agent_ids: Sequence[str]) -> Any:
+        """A pipeline for agents of these spaces with a module each, of the agent's name; the piece in its place."""
+        from epibatch.algorithms.pipelines import AgentModules
+
+        agents = AgentModules(dict.fromkeys(agent_ids), lambda agent_id, episode: agent_id)
+        default = self._default(agents)
+        at, instead = self._placed(self._default())
+        mapped = next(i for i, one in enumerate(default) if one.maps_agents)
+        at += at > mapped or (at == mapped and bool(instead))
+        spaces = [gym.spaces.Dict(dict.fromkeys(agent_ids, space)) for space in self.spaces]
+        pieces = [*default[:at], piece, *default[at + instead :]]
+        return _PIPELINES[self.side]()(
+            input_observation_space=spaces[0], input_action_space=spaces[1], connectors=pieces
+        )
+
+    def _built(self, pieces: list[Any]) -> Any:
+        return _PIPELINES[self.side]()(
+            input_observation_space=self.spaces[0], input_action_space=self.spaces[1], connectors=pieces
+        )
+
+    def _default(self, agents: Any = None) -> list[Any]:
+        from epibatch.algorithms import pipelines
+
+        if self.side == "env_to_module":
+            return pipelines.default_env_to_module([], None, agents)
+        if self.side == "module_to_env":
+            return pipelines.default_module_to_env([], {"normalize_actions": True, "clip_actions": False}, agents)
+        from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate
+
+        return [AddOneTsToEpisodesAndTruncate(), *pipelines.default_learner([], None, agents)]
+
+    def _placed(self, default: list[Any]) -> tuple[int, int]:
+        """Where the piece goes, and how many default pieces it replaces: where a config puts it, or the next place."""
+        if self._place is not None:
+            return self._place
+        own = [i for i, one in enumerate(default) if type(one) is type(self.piece)]
+        if own:
+            self._place = own[0], 1
+            return self._place
+        start, refused = _STARTS[self.side], None
+        for at in [*range(start, len(default) + 1), *range(start)]:
+            pieces = self._default()
+            try:
+                self._built([*pieces[:at], self.make(), *pieces[at:]])
+            except PipelineError as error:
+                refused = refused or error
+                continue
+            self._place = at, 0
+            return self._place
+        raise refused or PipelineError(self.name)
+
+    @property
+    def at_start(self) -> bool:
+        """Whether the piece stands where a config puts a user's."""
+        return self._placed(self._default()) == (_STARTS[self.side], 0)
+
+    # -- running -----------------------------------------------------------------------------------
+
+    @property
+    def with_module(self) -> bool:
+        """Whether pipelines get a module, and make tensors for it."""
+        layouts = (*(self.piece.takes or ()), self.piece.gives)
+        return self._own_module or self.side == "module_to_env" or "tensors" in layouts
+
+    def module(self, observation_space: Any) -> Any:
+        """The default module for what comes out of a pipeline, with the same weights every time."""
+        key = repr(observation_space)
+        if key not in self._modules:
+            import torch
+
+            from epibatch.core.rl_module import default_module_spec
+
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                spec = default_module_spec(observation_space, self.spaces[1], self.model_config)
+                self._modules[key] = spec.build()
+        return self._modules[key]
+
+    def call(self, pipeline: Any, episodes: Any, *, numpy: bool = True) -> Any:
+        """What one call of the pipeline about these episodes gives, as arrays.
+
+        Args:
+            pipeline: one of this side.
+            episodes: whole ones for the learner's, growing ones for those of an acting step.
+            numpy: whether tensors become arrays.
+        """
+        how: dict[str, Any] = {"episodes": episodes, "explore": False, "shared_data": {}}
+        first = self._to_module() if self.side == "module_to_env" else pipeline
+        how["rl_module"] = self.module(first.observation_space) if self.with_module else None
+        batch = first(batch={}, **how)
+        if first is not pipeline:
+            batch = dict(pipeline(batch=how["rl_module"].forward_inference(batch), **how))
+        return convert_to_numpy(batch) if numpy else batch
+
+    def _to_module(self) -> Any:
+        if self._first is None:
+            from epibatch.algorithms.pipelines import default_env_to_module
+
+            self._first = _PIPELINES["env_to_module"]()(
+                input_observation_space=self.spaces[0],
+                input_action_space=self.spaces[1],
+                connectors=default_env_to_module([], None),
+            )
+        return self._first
+
+    def outputs(self, pipeline: Any, episodes: Any = None) -> list[Any]:
+        """What the pipeline gives: one train batch, or what each of several acting steps gives.
+
+        Args:
+            pipeline: one of this side.
+            episodes: for the learner's, episodes; for others what gives episodes step by step; default: those of the
+                first recorded call.
+        """
+        if not self.acting:
+            return [self.call(pipeline, self.recording.episodes() if episodes is None else episodes)]
+        steps = growing(self.recording.played()) if episodes is None else episodes
+        return [self.call(pipeline, shown) for shown in steps]
+
+    def base(self) -> list[Any]:
+        """What a new piece gives for the first recorded call; worked out once, and not to be changed."""
+        if self._outputs is None:
+            piece = self.make()
+            self._outputs = self.outputs(self.pipeline(piece))
+            self._has_state = bool(piece.get_state())
+        return self._outputs
+
+    def has_state(self) -> bool:
+        """Whether the piece has something to save once it ran."""
+        self.base()
+        return self._has_state
+
+    def later(self) -> Any:
+        """Other episodes than the first call's, in the form that `outputs` takes."""
+        return growing(self.recording.played(first=1)) if self.acting else self.recording.episodes(1)
+
+    def counts(self, episodes: Sequence[Any]) -> list[int]:
+        """Rows of each episode in a batch: one to act on, or one per step and one for the bootstrap."""
+        return [1 if self.acting else len(episode) + 1 for episode in episodes]
+
+
+def made_again(piece: Any, **changes: Any) -> Any:
+    """A new piece from the arguments that another was made with.
+
+    Args:
+        piece: the other one.
+        **changes: arguments that are to differ.
+    """
+    args, kwargs = piece.get_ctor_args_and_kwargs()
+    return type(piece)(*args, **{**kwargs, **changes})
+
+
+@contextmanager
+def same_numbers() -> Iterator[None]:
+    """Let the random numbers of the process be the same in each of these contexts, and put them back behind it."""
+    known = random.getstate(), np.random.get_state()
+    random.seed(0)
+    np.random.seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(known[0])
+        np.random.set_state(known[1])
+
+
+def plain_neighbour() -> Any:
+    """A piece that does nothing and declares nothing, so that its neighbours see plain dicts."""
+    from epibatch.connectors.connector_v2 import ConnectorV2
+
+    class Plain(ConnectorV2):
+        def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **kwargs: Any) -> Any:
+            return batch
+
+    return Plain()
+
+
+def _env_to_module() -> Any:
+    from epibatch.connectors.env_to_module import EnvToModulePipeline
+
+    return EnvToModulePipeline
+
+
+def _module_to_env() -> Any:
+    from epibatch.connectors.module_to_env import ModuleToEnvPipeline
+
+    return ModuleToEnvPipeline
+
+
+def _learner() -> Any:
+    from epibatch.connectors.learner import LearnerConnectorPipeline
+
+    return LearnerConnectorPipeline
+
+
+_PIPELINES: dict[str, Callable[[], Any]] = {
+    "env_to_module": _env_to_module,
+    "module_to_env": _module_to_env,
+    "learner": _learner,
+}

@@ -1,0 +1,183 @@
+"""`check_connector` passes good pieces, refuses what cannot be checked, and reports what it did."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.connectors import ConnectorV2
+from epibatch.connectors.common import FrameStacking
+from epibatch.connectors.env_to_module import MeanStdFilter
+from epibatch.connectors.learner import (
+    AddColumnsFromEpisodesToTrainBatch,
+    AddObservationsFromEpisodesToBatch,
+    AddOneTsToEpisodesAndTruncate,
+)
+from epibatch.connectors.module_to_env import NormalizeAndClipActions
+from epibatch.core.errors import PieceCheckError, PieceError, UnknownNameError
+from epibatch.testing import CheckReport, check_connector, contract_checks
+
+ONE_CHANNEL = gym.spaces.Box(-1, 1, (4, 1))
+SEEN = gym.spaces.Box(-1, 1, (3,))
+TORQUE = gym.spaces.Box(-2, 2, (2,))
+OUTPUTS = {"writes": "the names of a module's outputs are the module's"}
+
+
+class Penalty(ConnectorV2):
+    """Takes an amount off every reward."""
+
+    pipelines = ("learner",)
+    mutates_episodes = True
+
+    def __init__(self, input_observation_space=None, input_action_space=None, *, amount=0.5):
+        super().__init__(input_observation_space, input_action_space)
+        self.amount = amount
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+            episode.set_rewards(new_data=episode.get_rewards() - np.float32(self.amount))
+        return batch
+
+
+class Halves(ConnectorV2):
+    """Halves the newest observation."""
+
+    pipelines = ("env_to_module",)
+
+    def __init__(self, input_observation_space=None, input_action_space=None):
+        super().__init__(input_observation_space, input_action_space)
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes):
+            episode.set_observations(new_data=episode.get_observations(-1) / 2, at_indices=-1)
+        return batch
+
+
+ONE_PIECE = Penalty()
+GOOD = [
+    (Penalty, {}),
+    (lambda: Penalty(amount=3), {}),
+    (Penalty(amount=3), {}),
+    (Halves, {}),
+    (Halves, {"model_config": {"use_lstm": True, "lstm_cell_size": 4}}),
+    (lambda: FrameStacking(num_frames=3), {"sides": "env_to_module", "spaces": ONE_CHANNEL}),
+    (FrameStacking(num_frames=3), {"spaces": ONE_CHANNEL}),
+    (FrameStacking(num_frames=3, as_learner_connector=True), {"sides": ["learner"], "spaces": ONE_CHANNEL}),
+    (MeanStdFilter, {"spaces": (SEEN, TORQUE)}),
+    (AddOneTsToEpisodesAndTruncate, {}),
+    (AddColumnsFromEpisodesToTrainBatch, {"skip": OUTPUTS}),
+    (AddObservationsFromEpisodesToBatch, {}),
+    (lambda: NormalizeAndClipActions(normalize_actions=True), {"spaces": (SEEN, TORQUE)}),
+]
+
+
+@pytest.mark.parametrize(("piece", "how"), GOOD)
+def test_pieces_that_keep_the_contract(piece, how):
+    report = check_connector(piece, **how)
+    assert isinstance(report, CheckReport)
+    assert report.failed == [] and "runs" in report.passed
+
+
+def test_each_side_of_a_piece_is_checked():
+    report = check_connector(FrameStacking, spaces=ONE_CHANNEL)
+    assert {one.side for one in report} == {"", "env_to_module", "learner"}
+    assert [one.side for one in report if one.check == "chunks"] == ["env_to_module", "learner"]
+    assert [one.side for one in report if one.check == "data_form"] == [""]  # one side's answer is that of all
+    assert {one.side for one in check_connector(FrameStacking, sides="learner", spaces=ONE_CHANNEL)} == {"", "learner"}
+    made = FrameStacking(as_learner_connector=True)
+    assert {one.side for one in check_connector(made, spaces=ONE_CHANNEL)} == {"", "learner"}
+
+
+def test_every_check_is_reported_once():
+    report = check_connector(Penalty)
+    expected = [name for name, check in contract_checks().items() if "learner" in check.sides]
+    assert [one.check for one in report] == expected
+    assert {one.check: one.why for one in report if one.outcome == "does not apply"}["freeze"].startswith("it keeps")
+
+
+def test_only_some_checks():
+    assert [one.check for one in check_connector(Penalty, only="runs")] == ["runs"]
+    assert [one.check for one in check_connector(Penalty, only=["runs", "data_form"])] == ["data_form", "runs"]
+
+
+def test_skipped_checks_are_reported_with_the_reason():
+    report = check_connector(Penalty, skip={"chunks": "because"})
+    (skipped,) = [one for one in report if one.check == "chunks"]
+    assert (skipped.outcome, skipped.why) == ("skipped", "because")
+    assert [one.outcome for one in check_connector(Penalty, only="chunks", skip={"chunks": "because"})] == ["skipped"]
+
+
+class WritesInSilence(Penalty):
+    mutates_episodes = False
+
+    def __init__(self, **kwargs):
+        super().__init__()
+
+
+def test_the_error_lists_every_fault_and_has_the_report():
+    with pytest.raises(PieceCheckError) as caught:
+        check_connector(WritesInSilence)
+    message, report = str(caught.value), caught.value.report
+    assert isinstance(caught.value, AssertionError)
+    assert report.failed == ["unknown_keywords", "episodes_unchanged"] and not report.ok
+    assert message.startswith("check_connector(WritesInSilence)\n  expected: a piece that keeps the contract")
+    assert f"found:    2 of {len(report)} checks failed" in message
+    assert "- unknown_keywords: WritesInSilence(...)\n        expected: an error" in message
+    assert "- episodes_unchanged (learner): episode 0\n        expected: as it was before the call" in message
+    assert "['rewards'][0]: -0.25 and -0.75" in message and "mutates_episodes = True" in message
+
+
+class Breaks(Penalty):
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return None
+
+
+def test_a_piece_that_does_not_run_is_not_tried_further():
+    with pytest.raises(PieceCheckError, match="PieceOutputError") as caught:
+        check_connector(Breaks)
+    report = caught.value.report
+    assert report.failed == ["runs"]
+    assert {one.why for one in report if one.outcome == "not run"} == {"runs failed"}
+    assert "data_form" in report.passed
+
+
+@pytest.mark.parametrize(
+    ("piece", "how", "error", "message"),
+    [
+        (lambda: ONE_PIECE, {}, PieceError, "the same piece twice"),
+        (dict, {}, PieceError, "a function that returns a dict"),
+        (3, {}, PieceError, "found:    int 3"),
+        (ConnectorV2, {}, TypeError, "abstract"),
+        (Halves, {"sides": "lerner"}, PieceError, "'lerner'.*\n.*did you mean 'learner'"),
+        (Halves, {"sides": []}, PieceError, "some of env_to_module"),
+        (Halves, {"pipeline": "learner"}, PieceError, "write sides='learner'"),
+        (Halves, {"observation_space": SEEN}, PieceError, "write spaces=Box"),
+        (Halves, {"action_space": TORQUE}, PieceError, r"write spaces=\(observation space, Box"),
+        (Halves, {"side": "learner"}, PieceError, "did you mean 'sides'"),
+        (Halves, {"spaces": 3}, PieceError, "observation space, action space"),
+        (Halves, {"spaces": (SEEN, 3)}, PieceError, "observation space, action space"),
+        (Halves, {"only": "chunk"}, UnknownNameError, "did you mean 'chunks'"),
+        (Halves, {"skip": {"chunk": "x"}}, UnknownNameError, "did you mean 'chunks'"),
+        (Halves, {"skip": ["chunks"]}, PieceError, "each with the reason"),
+        (Halves, {"skip": {"chunks": ""}}, PieceError, "each with the reason"),
+    ],
+)
+def test_what_cannot_be_checked(piece, how, error, message):
+    with pytest.raises(error, match=f"(?s){message}"):
+        check_connector(piece, **how)
+
+
+def test_a_piece_without_pipelines_needs_sides():
+    class Anywhere(Penalty):
+        pipelines = ()
+
+    with pytest.raises(PieceError, match="none, and the piece does not say one either"):
+        check_connector(Anywhere)
+
+
+def test_a_piece_is_made_again_and_keeps_its_state():
+    piece = MeanStdFilter(SEEN)
+    before = piece.get_state()
+    check_connector(piece, only="runs")
+    assert piece.get_state()["since"]["count"] == before["since"]["count"] == 0

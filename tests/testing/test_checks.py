@@ -1,0 +1,400 @@
+"""Planted faults: each is found by the check that is named after it, and by no other than those that it concerns."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.connectors import ColumnarPiece, ConnectorV2
+from epibatch.connectors.env_to_module import MeanStdFilter
+from epibatch.connectors.episode_column import EpisodeColumn
+from epibatch.connectors.gather import gather_column
+from epibatch.core.columns import Columns
+from epibatch.core.errors import PieceCheckError
+from epibatch.episodes.vector_episodes import VectorEpisodes
+from epibatch.testing import check_connector
+
+SEEN = gym.spaces.Box(-1, 1, (3,))
+TORQUE = gym.spaces.Box(-2, 2, (2,))
+
+
+class Piece(ConnectorV2):
+    """A learner piece that does nothing; those below go wrong in one thing each."""
+
+    pipelines = ("learner",)
+
+    def __init__(self, input_observation_space=None, input_action_space=None):
+        super().__init__(input_observation_space, input_action_space)
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+            self.add(batch, episode)
+        return batch
+
+    def add(self, batch, episode):
+        pass
+
+    def column(self, batch, episode, rows):
+        self.add_n_batch_items(batch, "own", np.asarray(rows, np.float32), len(rows), episode)
+
+
+class Rewrites(Piece):
+    """An acting piece that halves observations; those below go wrong in one thing each."""
+
+    pipelines = ("env_to_module",)
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for i, episode in enumerate(self.single_agent_episode_iterator(episodes)):
+            episode.set_observations(new_data=self.of(episode.get_observations(-1), i), at_indices=-1)
+        return batch
+
+    def of(self, observation, place):
+        return observation / 2
+
+
+class Counts(Piece):
+    """Numbers the steps it has seen; a good piece with a state."""
+
+    def __init__(self, input_observation_space=None, input_action_space=None):
+        super().__init__(input_observation_space, input_action_space)
+        self.learning = True
+        self.reset_state()
+
+    def reset_state(self):
+        self.known = {"before": 0, "since": 0}
+
+    def add(self, batch, episode):
+        self.column(batch, episode, sum(self.known.values()) + np.arange(len(episode)))
+        if self.learning:
+            self.known["since"] += len(episode)
+
+    def freeze(self):
+        self.learning = False
+
+    def get_state(self, components=None, *, not_components=None, **kwargs):
+        return dict(self.known)
+
+    def set_state(self, state):
+        self.known = dict(state)
+
+    def merge_states(self, states):
+        return {"before": states[0]["before"] + sum(state["since"] for state in states), "since": 0}
+
+
+class Columnar(ColumnarPiece):
+    """A columnar learner piece that adds the rewards under another name; a good one."""
+
+    pipelines = ("learner",)
+    takes = ("episodes",)
+    reads = ()
+    writes = ("own",)
+
+    def run(self, batch, call):
+        if len(call.episodes):
+            batch["own"] = self.own(call)
+        return batch
+
+    def own(self, call):
+        return gather_column(call, Columns.REWARDS, last=0.0)
+
+
+class OnArrays(Columnar):
+    """A columnar learner piece behind the one that makes arrays; a good one."""
+
+    takes = ("arrays",)
+    reads = ("rewards",)
+
+    def run(self, batch, call):
+        batch["own"] = batch["rewards"] * 2
+        return batch
+
+
+class OlderObservations(Piece):
+    """Gives each step the first entry of the observation two steps before it; a good piece that looks back."""
+
+    reads = ()
+    writes = ("own",)
+    lookback = 2
+
+    def add(self, batch, episode):
+        rows = episode.get_observations(slice(-2, len(episode) - 2), neg_index_as_lookback=True, fill=0.0)
+        self.column(batch, episode, rows[:, 0])
+
+
+@pytest.mark.parametrize("piece", [Piece, Rewrites, Counts, Columnar, OnArrays, OlderObservations])
+def test_good_pieces_pass(piece):
+    report = check_connector(piece)
+    assert report.failed == []
+
+
+def test_checks_look_at_what_they_are_about():
+    assert {"merge_states", "freeze", "resume", "reset_state"} <= set(check_connector(Counts).passed)
+    assert {"reads", "writes", "layouts", "several_agents", "chunks"} <= set(check_connector(OnArrays).passed)
+    assert {"observation_space", "action_space", "dtypes", "chunks"} <= set(check_connector(Rewrites).passed)
+
+
+# ----------------------------------------------------------------------------------------- planted faults
+
+
+class NamesReadsInAString(Piece):
+    reads = "obs"
+
+
+class TakesNoFurtherKeywords(Piece):
+    def __call__(self, *, rl_module, batch, episodes, explore=None, shared_data=None, metrics=None):
+        return batch
+
+
+class SwallowsKeywords(Piece):
+    def __init__(self, input_observation_space=None, input_action_space=None, **kwargs):
+        super().__init__(input_observation_space, input_action_space)
+
+
+class ShowsAnAddress(Piece):
+    def __repr__(self):
+        return object.__repr__(self)
+
+
+class TakesAFunction(Piece):
+    def __init__(self, input_observation_space=None, input_action_space=None, *, function=None):
+        super().__init__(input_observation_space, input_action_space)
+
+
+class Breaks(Piece):
+    def add(self, batch, episode):
+        raise KeyError("rewads")
+
+
+class StacksNothing(Rewrites):
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        np.stack([episode.get_observations(-1) for episode in episodes])
+        return batch
+
+
+class ScalesByTheBatch(Columnar):
+    def own(self, call):
+        rewards = gather_column(call, Columns.REWARDS, last=0.0)
+        return EpisodeColumn(rewards.data / np.abs(rewards.data).max(), rewards.counts)
+
+
+class LooksForBlocks(Columnar):
+    def own(self, call):
+        rows = int(call.counts.sum())
+        return EpisodeColumn(np.full(rows, isinstance(call.episodes, VectorEpisodes), np.float32), call.counts)
+
+
+class LooksAtThePlainBatch(Columnar):
+    def own(self, call):
+        return EpisodeColumn(np.full(int(call.counts.sum()), call._plain is None, np.float32), call.counts)
+
+
+class DrawsFromTheGlobalGenerator(Piece):
+    def add(self, batch, episode):
+        self.column(batch, episode, np.random.random(len(episode)))
+
+
+class NumbersEpisodes(Rewrites):
+    def of(self, observation, place):
+        return observation / (2 + place)
+
+
+class WritesInSilence(Piece):
+    def add(self, batch, episode):
+        episode.set_rewards(new_data=episode.get_rewards() - np.float32(1))
+
+
+class GivesViews(Columnar):
+    def own(self, call):
+        rows = [episode.get_observations()[:, 0] for episode in call.episodes]
+        counts = np.array([len(own) for own in rows])
+        return EpisodeColumn(rows[0] if len(rows) == 1 else np.concatenate(rows), counts)
+
+
+class WritesInPlace(OnArrays):
+    writes = ("own", "rewards")
+
+    def run(self, batch, call):
+        batch["own"] = batch["rewards"]
+        batch["rewards"] *= 2
+        return batch
+
+
+class ReadsMoreThanItSays(OlderObservations):
+    lookback = 1
+
+
+class SaysMoreThanItReads(OlderObservations):
+    lookback = 3
+
+
+class WritesWhatItDoesNotSay(Columnar):
+    writes = ()
+
+
+class SaysWhatItDoesNotWrite(Columnar):
+    writes = ("own", "other")
+
+
+class ReadsWhatItDoesNotSay(OnArrays):
+    reads = ()
+
+
+class SaysWhatItDoesNotRead(OnArrays):
+    reads = ("rewards", "actions")
+
+
+class LeavesArrays(Columnar):
+    def own(self, call):
+        return super().own(call).data
+
+
+class WidensTypes(Rewrites):
+    def of(self, observation, place):
+        return observation.astype(np.float64) / 2
+
+
+class OtherShape(Rewrites):
+    def recompute_output_observation_space(self, input_observation_space, input_action_space):
+        return gym.spaces.Box(-1, 1, (4,))
+
+
+class OutOfBounds(Rewrites):
+    def of(self, observation, place):
+        return observation * 2
+
+
+class TooStrong(Piece):
+    pipelines = ("module_to_env",)
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        batch[Columns.ACTIONS_FOR_ENV] = {
+            key: [row * 0 + 9.0 for row in rows] for key, rows in batch["actions"].items()
+        }
+        return batch
+
+
+class MixesAgents(Columnar):
+    def run_modules(self, batch, call):
+        batch = super().run_modules(batch, call)
+        columns = [own["own"] for own in batch.groups.values()]
+        for column in columns:
+            column.data = column.data - columns[0].data.mean()
+        return batch
+
+
+class HoldsALambda(Piece):
+    def __init__(self, input_observation_space=None, input_action_space=None):
+        super().__init__(input_observation_space, input_action_space)
+        self.function = lambda rows: rows
+
+
+class KeepsItInTheClass(Piece):
+    known: list[str] = []  # noqa: RUF012 - the fault
+
+    def add(self, batch, episode):
+        self.known.append(episode.id_)
+        self.column(batch, episode, np.full(len(episode), len(self.known)))
+
+
+class HidesItsState(Counts):
+    def get_state(self, components=None, *, not_components=None, **kwargs):
+        return {}
+
+    def set_state(self, state):
+        pass
+
+
+class ForgetsPartOfItsState(Counts):
+    def set_state(self, state):
+        self.known = {"before": state["before"], "since": 0}
+
+
+class RemembersMoreThanItSaves(Counts):
+    def __init__(self, input_observation_space=None, input_action_space=None):
+        super().__init__(input_observation_space, input_action_space)
+        self.calls = 0
+
+    def add(self, batch, episode):
+        self.calls += self.learning
+        self.column(batch, episode, np.full(len(episode), self.calls))
+        self.known["since"] += self.learning
+
+    def reset_state(self):
+        super().reset_state()
+        self.calls = 0
+
+    def merge_states(self, states):
+        return {}
+
+
+class LendsItsState(Counts):
+    def get_state(self, components=None, *, not_components=None, **kwargs):
+        return self.known
+
+
+class CountsTwice(Counts):
+    def merge_states(self, states):
+        return {"before": sum(state["before"] + state["since"] for state in states), "since": 0}
+
+
+class KeepsItsState(Counts):
+    def reset_state(self):
+        self.known = getattr(self, "known", {"before": 0, "since": 0})
+
+
+class NeverFreezes(Counts):
+    def freeze(self):
+        pass
+
+
+FAULTS = [
+    (NamesReadsInAString, {}, {"declarations"}),
+    (MeanStdFilter, {"sides": "learner"}, {"declarations"}),
+    (TakesNoFurtherKeywords, {}, {"call_signature"}),
+    (SwallowsKeywords, {}, {"unknown_keywords"}),
+    (ShowsAnAddress, {}, {"representation"}),
+    (lambda: TakesAFunction(function=min), {}, {"data_form"}),
+    (Breaks, {}, {"runs"}),
+    (StacksNothing, {}, {"empty_call"}),
+    (ScalesByTheBatch, {}, {"one_step_episodes"}),
+    (LooksForBlocks, {}, {"vector_episodes"}),
+    (LooksAtThePlainBatch, {}, {"plain_neighbours"}),
+    (DrawsFromTheGlobalGenerator, {}, {"same_seed"}),
+    (NumbersEpisodes, {}, {"episode_order"}),
+    (WritesInSilence, {}, {"episodes_unchanged"}),
+    (GivesViews, {}, {"shared_memory"}),
+    (WritesInPlace, {}, {"read_only_arrays"}),
+    (ReadsMoreThanItSays, {}, {"chunks", "lookback"}),
+    (SaysMoreThanItReads, {}, {"lookback"}),
+    (WritesWhatItDoesNotSay, {}, {"writes"}),
+    (SaysWhatItDoesNotWrite, {}, {"writes"}),
+    (ReadsWhatItDoesNotSay, {}, {"reads"}),
+    (SaysWhatItDoesNotRead, {}, {"reads"}),
+    (LeavesArrays, {}, {"layouts"}),
+    (WidensTypes, {}, {"dtypes"}),
+    (OtherShape, {}, {"observation_space"}),
+    (OutOfBounds, {}, {"observation_space"}),
+    (TooStrong, {"spaces": (SEEN, TORQUE)}, {"action_space"}),
+    (MixesAgents, {}, {"several_agents"}),
+    (HoldsALambda, {}, {"pickled"}),
+    (KeepsItInTheClass, {}, {"independent_pieces"}),
+    (HidesItsState, {}, {"hidden_state"}),
+    (ForgetsPartOfItsState, {}, {"state_round_trip"}),
+    (RemembersMoreThanItSaves, {}, {"resume"}),
+    (LendsItsState, {}, {"state_snapshot"}),
+    (CountsTwice, {}, {"merge_states"}),
+    (KeepsItsState, {}, {"reset_state"}),
+    (NeverFreezes, {}, {"freeze"}),
+]
+
+
+@pytest.mark.parametrize(("piece", "how", "names"), FAULTS)
+def test_planted_faults_are_found_by_name(piece, how, names):
+    with pytest.raises(PieceCheckError) as caught:
+        check_connector(piece, **how)
+    assert set(caught.value.report.failed) == names
+    for result in caught.value.report:
+        for fault in result.faults:
+            assert fault.where and fault.expected and fault.found and fault.do
+            assert f"- {result.check}" in str(caught.value)
