@@ -54,6 +54,8 @@ class ConnectorV2(Checkpointable, ABC):
     """Columns that must have been written before; None: the piece's needs are not declared."""
     writes: ClassVar[tuple[str, ...]] = ()
     """Columns that the piece writes."""
+    replaces: tuple[str, ...] = ()
+    """Columns that it makes anew of the episodes, so that what pieces in front made of them would be lost."""
     takes: ClassVar[tuple[str, ...] | None] = None
     """Layouts the piece works on, of "episodes", "arrays", "tensors"; None: any."""
     gives: ClassVar[str | None] = None

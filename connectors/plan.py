@@ -14,6 +14,7 @@ from epibatch.core.foreign import advice_for_piece
 from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.piece_names import snake_case
 
+from .column_makers import ColumnMakers
 from .connector_v2 import ConnectorV2
 
 __all__ = ["Plan", "Step", "check_connector", "make_plan", "numbered", "place"]
@@ -118,13 +119,15 @@ def make_plan(
         PieceError: something is no connector piece, or declares something that cannot be meant.
         PipelineError: a piece reads a column before anyone writes it, or takes another layout than
             the pieces before it leave. Behind an undeclared piece both are taken on trust. A piece
-            that rewrites the newest observations stands behind one that took them, or in training.
+            that rewrites the newest observations stands behind one that took them, or in training. A column that
+            one piece makes would be made anew by another.
     """
     steps, trusting, plus_one = [], False, False
     known: str | None = layout
     giver = _START
     seen: Counter[str] = Counter()
     written = dict.fromkeys(columns or (), giver)
+    makers = ColumnMakers()
     for position, piece in enumerate(connectors):
         check_connector(pipeline, position, piece)
         where = place(pipeline, position, piece)
@@ -149,6 +152,7 @@ def make_plan(
         missing = [name for name in piece.reads or () if name not in written]
         if missing and not trusting and columns is not None:
             raise _unwritten(where, missing[0], list(connectors), position)
+        makers.add(piece, where)
         written.update(dict.fromkeys(piece.writes, where))
         if piece.gives is not None:
             known, giver = piece.gives, where

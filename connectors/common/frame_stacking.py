@@ -48,6 +48,7 @@ class FrameStacking(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
+    replaces = (Columns.OBS,)
 
     def __init__(
         self,

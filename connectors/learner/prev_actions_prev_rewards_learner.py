@@ -41,6 +41,7 @@ class PrevActionsPrevRewardsLearner(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
+    replaces = (Columns.OBS,)
     uses_spaces: ClassVar[bool] = True
 
     def __init__(

@@ -1,0 +1,66 @@
+"""A column that one piece changes is not made anew by another."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.connectors.authoring import ColumnTransform
+from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, FlattenObservations, FrameStacking
+from epibatch.connectors.env_to_module import EnvToModulePipeline, WriteObservationsToEpisodes
+from epibatch.connectors.learner import LearnerConnectorPipeline, PrevActionsPrevRewardsLearner
+from epibatch.core.errors import PipelineError
+from epibatch.episodes import SingleAgentEpisode
+
+FRAMES = gym.spaces.Box(0, 99, (2, 1), np.float32)
+
+
+class Halve(ColumnTransform):
+    columns = "obs"
+    monotonic = True
+
+    def transform(self, x):
+        return x / np.float32(2)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        lambda: FrameStacking(num_frames=2, as_learner_connector=True),
+        lambda: PrevActionsPrevRewardsLearner(),
+        lambda: FlattenObservations(as_learner_connector=True),
+    ],
+)
+@pytest.mark.parametrize("first", [Halve, lambda: AddObservationsFromEpisodesToBatch(as_learner_connector=True)])
+def test_what_would_be_lost_is_refused_with_both_names(first, second):
+    with pytest.raises(PipelineError) as raised:
+        LearnerConnectorPipeline(connectors=[first(), second()])
+    one, other = type(first()).__name__, type(second()).__name__
+    assert f"piece 1 ({other})" in str(raised.value)
+    assert f"piece 0 ({one})" in str(raised.value)
+    assert f"move {other} in front of {one}" in str(raised.value)
+    LearnerConnectorPipeline(FRAMES, gym.spaces.Discrete(2), connectors=[second(), first()])
+
+
+def test_observations_in_the_episodes_can_be_stacked():
+    pieces = [Halve(), WriteObservationsToEpisodes(), FrameStacking(num_frames=2)]
+    pipeline = EnvToModulePipeline(FRAMES, gym.spaces.Discrete(2), connectors=pieces)
+    episode = SingleAgentEpisode(observations=[np.float32([[2], [4]])], observation_space=FRAMES)
+    first = pipeline(episodes=[episode])["obs"][(episode.id_,)][0]
+    assert first.tolist() == [[0.0, 1.0], [0.0, 2.0]]
+    episode.add_env_step(np.float32([[6], [8]]), 0, 0.0)
+    second = pipeline(episodes=[episode])["obs"][(episode.id_,)][0]
+    assert second.tolist() == [[1.0, 3.0], [2.0, 4.0]]
+    assert episode.get_observations().tolist() == [[[1.0], [2.0]], [[3.0], [4.0]]]
+
+
+def test_the_way_out_is_named_for_acting():
+    with pytest.raises(PipelineError, match="put WriteObservationsToEpisodes between the two"):
+        EnvToModulePipeline(connectors=[Halve(), FrameStacking(num_frames=2)])
+
+
+def test_stacks_are_not_written_to_episodes():
+    with pytest.raises(PipelineError, match=r"move WriteObservationsToEpisodes in front of FrameStacking"):
+        EnvToModulePipeline(connectors=[FrameStacking(num_frames=2), WriteObservationsToEpisodes()])
+    EnvToModulePipeline(connectors=[FrameStacking(num_frames=1), WriteObservationsToEpisodes()])
