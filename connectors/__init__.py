@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .connector_v2 import ConnectorV2
     from .episode_column import EpisodeColumn
     from .piece_profile import PieceCost, PipelineProfile, profile_pipelines
+    from .piece_trace import PipelineTrace, TracedPiece
+    from .traced_columns import TracedColumn
 
 
 __all__ = [
@@ -23,6 +25,9 @@ __all__ = [
     "EpisodeColumn",
     "PieceCost",
     "PipelineProfile",
+    "PipelineTrace",
+    "TracedColumn",
+    "TracedPiece",
     "profile_pipelines",
 ]
 
@@ -36,6 +41,9 @@ __getattr__, __dir__ = lazy_exports(
         "EpisodeColumn": ".episode_column",
         "PieceCost": ".piece_profile",
         "PipelineProfile": ".piece_profile",
+        "PipelineTrace": ".piece_trace",
+        "TracedColumn": ".traced_columns",
+        "TracedPiece": ".piece_trace",
         "profile_pipelines": ".piece_profile",
     },
 )

@@ -28,6 +28,7 @@ from .step_watch import MetricsTimers, StepWatch, watches_of
 
 if TYPE_CHECKING:
     from .piece_profile import PipelineProfile
+    from .piece_trace import PipelineTrace
 
 __all__ = ["ConnectorPipelineV2"]
 
@@ -308,6 +309,41 @@ class ConnectorPipelineV2(ConnectorV2):
         from .piece_profile import profile_pipelines
 
         return profile_pipelines({snake_case(type(self).__name__): self})
+
+    def trace(
+        self,
+        episodes: Sequence[Any],
+        module: Any = None,
+        *,
+        batch: dict[str, Any] | None = None,
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        copies: bool = True,
+        **kwargs: Any,
+    ) -> PipelineTrace:
+        """Run all pieces once and keep what each does to the columns; an error inside one is kept, and not raised.
+
+        It is run on copies, so pieces, episodes and random numbers are afterwards as if it had not been.
+
+        Args:
+            episodes: As for a call.
+            module: The RL module, which is not copied.
+            batch: What to start from; default: an empty batch.
+            explore: Whether actions are to explore.
+            shared_data: What pieces of several pipelines share; copied too.
+            copies: False: run the pieces themselves on what is given.
+            **kwargs: Handed on to every piece.
+
+        Returns:
+            A trace to print, or to read piece by piece.
+
+        Raises:
+            PipelineError: `episodes` are none.
+            BatchLayoutError: `batch` is no dict.
+        """
+        from .piece_trace import trace_pipeline
+
+        return trace_pipeline(self, episodes, module, batch, shared_data, copies, explore=explore, **kwargs)
 
     def check_episodes(self, call: Call | AgentCall) -> None:
         """Refuse episodes that this pipeline cannot work on."""

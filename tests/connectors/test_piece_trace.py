@@ -1,0 +1,206 @@
+"""The trace of a pipeline: what each piece did to the columns, on copies, and how far a failing run came."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from epibatch.connectors import ConnectorV2
+from epibatch.connectors.common import AgentToModuleMapping
+from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter
+from epibatch.connectors.learner import LearnerConnectorPipeline
+from epibatch.connectors.module_to_env import ModuleToEnvPipeline
+from epibatch.core.errors import BatchLayoutError, ColumnError, PipelineError
+from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
+from epibatch.episodes import MultiAgentEpisode, VectorRecorder
+
+
+class Doubles(ConnectorV2):
+    """Doubles the rewards in the episodes."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+            episode.set_rewards(new_data=2 * episode.get_rewards())
+        return batch
+
+
+class Fails(ConnectorV2):
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch["nothing"]
+
+
+class Counts(ConnectorV2):
+    """Knows how often it ran."""
+
+    calls = 0
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        self.calls += 1
+        return batch
+
+    def get_state(self, *args, **kwargs):
+        return {"calls": self.calls}
+
+
+class Holds(ConnectorV2):
+    """Cannot be copied."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+
+    def __deepcopy__(self, memo):
+        raise TypeError("holds a socket")
+
+
+def changes(trace):
+    return {piece.piece: piece.changes for piece in trace.pieces}
+
+
+def test_each_piece_of_a_train_batch(lab):
+    pipeline = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=[Doubles(), *lab.defaults("learner")])
+    trace = pipeline.trace([lab.episode("a", 5), lab.episode("b", 3)], lab.module())
+    found = changes(trace)
+    assert list(found) == pipeline.names
+    assert found["doubles"] == {"episode.rewards": ("values",)}
+    assert found["add_observations_from_episodes_to_batch"] == {"obs": ("added",)}
+    assert set(found["add_columns_from_episodes_to_train_batch"].values()) == {("added",)}
+    assert found["add_time_dim_to_batch_and_zero_pad"] == {}
+    assert found["batch_individual_items"]["obs"] == ("layout",)
+    assert found["numpy_to_tensor"]["obs"] == ("layout",)
+    last = trace.pieces[-1]
+    assert str(last.before["obs"]) == "arrays float32 [8, 2]" and str(last.after["obs"]) == "tensors float32 [8, 2]"
+    batch = pipeline(rl_module=lab.module(), episodes=[lab.episode("a", 5), lab.episode("b", 3)])
+    assert last.bytes[1] == sum(column.element_size() * column.nelement() for column in batch.values())
+    for name, column in batch.items():
+        assert torch.equal(trace.batch[name], column)
+
+
+def test_both_ways_of_running_the_pieces_tell_the_same(lab):
+    pieces, episodes = lab.defaults("learner", ppo=True), [lab.episode("a", 5, state=3), lab.episode("b", 3, state=3)]
+    trace = lab.pipeline("learner", pieces, spaces=(lab.obs_space, lab.act_space)).trace(episodes, lab.module(state=3))
+    found = {name: own for name, own in changes(trace).items() if not name.startswith("user_piece")}
+    assert found["add_time_dim_to_batch_and_zero_pad"]["obs"] == ("shape",)
+    assert found["add_states_from_episodes_to_batch"] == {"state_in/h": ("added",)}
+    assert found["general_advantage_estimation"] == {"advantages": ("added",), "value_targets": ("added",)}
+    assert {name: own for name, own in changes(trace).items() if name.startswith("user_piece") and own} == {}
+
+
+def test_nothing_is_changed_by_it(lab):
+    episodes = [lab.episode("a", 5)]
+    counts, doubles = Counts(), Doubles()
+    pipeline = LearnerConnectorPipeline(connectors=[counts, doubles, *lab.defaults("learner")])
+    before, calls = episodes[0].get_rewards().copy(), pipeline.history.calls
+    trace = pipeline.trace(episodes, lab.module())
+    assert counts.calls == 0 and pipeline.history.calls == calls and pipeline.watches == []
+    np.testing.assert_array_equal(episodes[0].get_rewards(), before)
+    np.testing.assert_array_equal(trace.batch["rewards"].numpy(), 2 * before.astype(np.float32))
+    pipeline.trace(episodes, lab.module(), copies=False)
+    assert counts.calls == 1
+    np.testing.assert_array_equal(episodes[0].get_rewards(), 2 * before)
+
+
+def test_what_the_module_gave_on_its_way_to_the_environment(lab):
+    episodes = [lab.episode("a", 2), lab.episode("b", 2)]
+    pipeline = ModuleToEnvPipeline(lab.obs_space, lab.act_space, connectors=lab.defaults("module_to_env"))
+    outputs = {"action_dist_inputs": torch.tensor([[0.0, 9.0], [9.0, 0.0]])}
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    trace = pipeline.trace(episodes, lab.module(), batch=outputs, explore=True)
+    assert torch.equal(torch.get_rng_state(), state) and list(outputs) == ["action_dist_inputs"]
+    assert changes(trace)["get_actions"] == {"actions": ("added",), "action_logp": ("added",)}
+    assert changes(trace)["tensor_to_numpy"]["action_dist_inputs"] == ("layout",)
+    assert changes(trace)["normalize_and_clip_actions"] == {"actions_for_env": ("added",)}
+
+
+def test_observations_that_are_rewritten_in_a_recording(lab):
+    recorder = VectorRecorder(3, lab.obs_space, lab.act_space)
+    recorder.reset(np.arange(6, dtype=np.float32).reshape(3, 2))
+    pieces = [MeanStdFilter(), *lab.defaults("env_to_module")]
+    pipeline = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=pieces)
+    trace = pipeline.trace(recorder.episodes, lab.module())
+    assert changes(trace)["mean_std_filter"] == {"episode.observations": ("values",)}
+    assert pipeline["mean_std_filter"].get_state()["since"]["count"] == 0
+    np.testing.assert_array_equal(recorder.episodes.latest_observations(), np.arange(6).reshape(3, 2))
+
+
+def game():
+    episode = MultiAgentEpisode(
+        agent_to_module_mapping_fn=lambda agent, *_, **__: {"x": "p", "y": "p", "z": "q"}[agent]
+    )
+    agents = ("x", "y", "z")
+    episode.add_env_reset(observations={agent: np.zeros(2, np.float32) for agent in agents})
+    for t in range(3):
+        observations = {agent: np.full(2, t, np.float32) for agent in agents}
+        episode.add_env_step(observations, dict.fromkeys(agents, 0), dict.fromkeys(agents, 1.0))
+    return episode
+
+
+@pytest.mark.parametrize("user", [False, True])
+def test_several_agents(lab, user):
+    spec = RLModuleSpec(module_class=type(lab.module()), observation_space=lab.obs_space, action_space=lab.act_space)
+    module = MultiRLModule(rl_module_specs={"p": spec, "q": spec})
+    pieces = lab.defaults("learner")
+    pieces.insert(4, AgentToModuleMapping())
+    trace = LearnerConnectorPipeline(connectors=[*([Doubles()] if user else []), *pieces]).trace([game()], module)
+    found = changes(trace)
+    assert found["add_observations_from_episodes_to_batch"] == {"p/obs": ("added",), "q/obs": ("added",)}
+    assert trace.pieces[-1].after["p/obs"].shape == (6, 2) and trace.pieces[-1].after["q/obs"].shape == (3, 2)
+    assert found["agent_to_module_mapping"] == {}
+    if user:
+        assert found["doubles"] == {"p/episode.rewards": ("values",), "q/episode.rewards": ("values",)}
+
+
+def test_an_error_is_kept_with_its_piece_and_what_came_before(lab):
+    pieces = lab.defaults("learner")
+    pipeline = LearnerConnectorPipeline(connectors=[*pieces[:2], Fails(), *pieces[2:]])
+    trace = pipeline.trace([lab.episode("a", 5)], lab.module())
+    assert [piece.piece for piece in trace.pieces] == [*pipeline.names[:2], "fails"]
+    assert isinstance(trace.error, KeyError) and trace.error is trace.pieces[-1].error and trace.batch is None
+    assert trace.pieces[-1].after["obs"].shape == (5, 2) and trace.pieces[-1].changes == {}
+    assert repr(trace) == "PipelineTrace(LearnerConnectorPipeline, 3 pieces, error in fails)"
+    text = str(trace)
+    assert re.search(r"\nfails +!  KeyError\n", text) and text.count("+  obs") == 1
+    assert text.endswith("KeyError: 'nothing'\nin LearnerConnectorPipeline, piece 2 (Fails):")
+    assert "<pre>KeyError: &#x27;nothing&#x27;" in trace._repr_html_()
+
+
+def test_an_error_in_a_columnar_piece(lab):
+    pipeline = LearnerConnectorPipeline(connectors=lab.defaults("learner"))
+    ragged = lab.episode("b", 3, observations=[np.zeros(3, np.float32)] * 4)
+    trace = pipeline.trace([lab.episode("a", 5), ragged], lab.module())
+    assert isinstance(trace.error, ColumnError) and trace.pieces[-1].piece == "add_observations_from_episodes_to_batch"
+
+
+def test_wrong_arguments_are_errors_of_the_call(lab):
+    pipeline = LearnerConnectorPipeline(connectors=lab.defaults("learner"))
+    with pytest.raises(PipelineError, match="a list of SingleAgentEpisode"):
+        pipeline.trace(lab.episode("a", 5))
+    with pytest.raises(BatchLayoutError):
+        pipeline.trace([lab.episode("a", 5)], batch=[])
+    empty = EnvToModulePipeline(connectors=lab.defaults("env_to_module"))
+    assert empty.trace([], lab.module()).error is None
+
+
+def test_what_cannot_be_copied_is_said_with_the_way_out(lab):
+    pipeline = LearnerConnectorPipeline(connectors=[Holds(), *lab.defaults("learner")])
+    with pytest.raises(TypeError, match=r"(?s)LearnerConnectorPipeline.trace.*copies=False.*holds a socket"):
+        pipeline.trace([lab.episode("a", 5)], lab.module())
+    assert pipeline.trace([lab.episode("a", 5)], lab.module(), copies=False).error is None
+    assert pipeline.watches == []
+
+
+def test_the_table(lab):
+    pieces = [*lab.defaults("learner")[:1], Counts(), lab.defaults("learner")[4]]
+    trace = LearnerConnectorPipeline(connectors=pieces).trace([lab.episode("a", 5)])
+    assert str(trace).splitlines() == [
+        "piece                                       column  before                   after                      bytes",
+        "add_observations_from_episodes_to_batch  +  obs                              episodes float32 [5, 2]  0 -> 40",
+        "counts                                      -",
+        "batch_individual_items                   ~  obs     episodes float32 [5, 2]  arrays float32 [5, 2]         40",
+    ]
+    assert trace.table().row_count == 3 and trace.table(unchanged=True).row_count > 3
+    html = trace._repr_html_()
+    assert html.count("<tr>") == 4 and "<td>arrays float32 [5, 2]</td>" in html
