@@ -21,7 +21,8 @@ from .agent_call import AgentCall, call_about
 from .call import Call, within
 from .connector_v2 import ConnectorV2
 from .layouts import to_plain
-from .pipeline_arguments import are_episodes, check_batch, check_pipeline_arguments, check_state, no_episodes
+from .pipeline_arguments import are_episodes, check_batch, check_pipeline_arguments, no_episodes
+from .pipeline_state import PipelineState
 from .plan import Plan, check_connector, make_plan, numbered
 from .run_plan import run_plan
 from .step_watch import MetricsTimers, StepWatch, watches_of
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["ConnectorPipelineV2"]
 
 
-class ConnectorPipelineV2(ConnectorV2):
+class ConnectorPipelineV2(PipelineState):
     """Runs pieces in order, each on what the one before it left.
 
     The pipeline checks its order when it is built and after every edit. Each piece has a stable
@@ -67,7 +68,7 @@ class ConnectorPipelineV2(ConnectorV2):
         super().__init__(input_observation_space, input_action_space, **kwargs)
         spaces = (input_observation_space, input_action_space)
         check_pipeline_arguments(self, spaces, connectors, kwargs)
-        self.connectors: list[Any] = [self._built(item, i) for i, item in enumerate(connectors or ())]
+        self.connectors = [self._built(item, i) for i, item in enumerate(connectors or ())]
         self._plan: Plan | None = None
         self._planned: list[Any] = []
         self._nested = False
@@ -348,67 +349,6 @@ class ConnectorPipelineV2(ConnectorV2):
     def check_episodes(self, call: Call | AgentCall) -> None:
         """Refuse episodes that this pipeline cannot work on."""
 
-    # -- state ---------------------------------------------------------------------------------
-
-    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """States of the stateful pieces by stable name."""
-        states = {name: piece.get_state() for name, piece in zip(self.names, self.connectors)}
-        return {name: state for name, state in states.items() if state and _wanted(name, components, not_components)}
-
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Give each piece its state.
-
-        Raises:
-            UnknownNameError: a state of a piece that this pipeline does not have.
-            CheckpointError: something else than a dict of states.
-        """
-        check_state(self, state)
-        by_name = dict(zip(self.names, self.connectors))
-        for name, own in state.items():
-            if name not in by_name:
-                raise UnknownNameError(
-                    explain(
-                        f"{type(self).__name__}.set_state",
-                        expected="states of its own pieces",
-                        found=repr(name),
-                        do=nearest(name, by_name),
-                    )
-                )
-            by_name[name].set_state(own)
-
-    def reset_state(self) -> None:
-        """Reset every piece."""
-        for piece in self.connectors:
-            piece.reset_state()
-
-    def freeze(self) -> None:
-        """Freeze every piece."""
-        for piece in self.connectors:
-            piece.freeze()
-
-    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
-        """Merge states piece by piece, matched by name."""
-        merged = {}
-        for name, piece in zip(self.names, self.connectors):
-            own = [state[name] for state in states if name in state]
-            result = piece.merge_states(own) if own else {}
-            if result:
-                merged[name] = result
-        return merged
-
-    def seed(self, seed: Any) -> None:
-        """Seed every piece that draws random numbers, each with a seed of its own.
-
-        Args:
-            seed: An int, or a numpy SeedSequence.
-        """
-        import numpy as np
-
-        sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-        for piece, own in zip(self.connectors, sequence.spawn(len(self.connectors))):
-            if hasattr(piece, "seed"):
-                piece.seed(own)
-
     def __repr__(self) -> str:
         lines = [f"  {i}: {piece!r}" for i, piece in enumerate(self.connectors)]
         return "\n".join([f"{type(self).__name__}(", *lines, ")"])
@@ -417,10 +357,3 @@ class ConnectorPipelineV2(ConnectorV2):
 def _are_the_same(before: Sequence[Any], now: Sequence[Any]) -> bool:
     """Whether these are the very same pieces; equal ones may have other states."""
     return len(before) == len(now) and all(map(is_, before, now))
-
-
-def _wanted(name: str, components: Any, not_components: Any) -> bool:
-    def names(value: Any) -> list[str]:
-        return [value] if isinstance(value, str) else list(value or ())
-
-    return (components is None or name in names(components)) and name not in names(not_components)

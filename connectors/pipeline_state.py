@@ -1,0 +1,90 @@
+"""The state of a pipeline: those of its pieces, by their stable names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from epibatch.core.errors import UnknownNameError, explain, nearest
+
+from .connector_v2 import ConnectorV2
+from .pipeline_arguments import check_state
+
+__all__ = ["PipelineState"]
+
+
+class PipelineState(ConnectorV2):
+    """A piece made of pieces, whose state is kept piece by piece.
+
+    Attributes:
+        connectors: The pieces.
+        names: Their stable names, in order.
+    """
+
+    connectors: list[Any]
+    names: Any
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """States of the stateful pieces by stable name."""
+        states = {name: piece.get_state() for name, piece in zip(self.names, self.connectors)}
+        return {name: state for name, state in states.items() if state and _wanted(name, components, not_components)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Give each piece its state.
+
+        Raises:
+            UnknownNameError: a state of a piece that this pipeline does not have.
+            CheckpointError: something else than a dict of states.
+        """
+        check_state(self, state)
+        by_name = dict(zip(self.names, self.connectors))
+        for name, own in state.items():
+            if name not in by_name:
+                raise UnknownNameError(
+                    explain(
+                        f"{type(self).__name__}.set_state",
+                        expected="states of its own pieces",
+                        found=repr(name),
+                        do=nearest(name, by_name),
+                    )
+                )
+            by_name[name].set_state(own)
+
+    def reset_state(self) -> None:
+        """Reset every piece."""
+        for piece in self.connectors:
+            piece.reset_state()
+
+    def freeze(self) -> None:
+        """Freeze every piece."""
+        for piece in self.connectors:
+            piece.freeze()
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """Merge states piece by piece, matched by name."""
+        merged = {}
+        for name, piece in zip(self.names, self.connectors):
+            own = [state[name] for state in states if name in state]
+            result = piece.merge_states(own) if own else {}
+            if result:
+                merged[name] = result
+        return merged
+
+    def seed(self, seed: Any) -> None:
+        """Seed every piece that draws random numbers, each with a seed of its own.
+
+        Args:
+            seed: An int, or a numpy SeedSequence.
+        """
+        import numpy as np
+
+        sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+        for piece, own in zip(self.connectors, sequence.spawn(len(self.connectors))):
+            if hasattr(piece, "seed"):
+                piece.seed(own)
+
+
+def _wanted(name: str, components: Any, not_components: Any) -> bool:
+    def names(value: Any) -> list[str]:
+        return [value] if isinstance(value, str) else list(value or ())
+
+    return (components is None or name in names(components)) and name not in names(not_components)
