@@ -9,7 +9,7 @@ from epibatch.core.errors import ColumnError, explain, nearest
 
 from .call import Call
 from .episode_column import EpisodeColumn
-from .gather import gather, gather_column, latest_observations, output_keys
+from .gather import gather_column, latest_observations, output_keys
 
 __all__ = ["taken"]
 
@@ -19,8 +19,8 @@ _OF_EPISODES = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
 def taken(batch: dict[str, Any], call: Call, column: str, piece: str) -> Any:
     """What a batch has as a column; if it has none yet, the rows of the episodes.
 
-    In training these are all steps of all chunks, of observations the one to bootstrap from too if the pipeline has
-    such rows. When acting they are the newest observations.
+    In training these are all steps of all chunks, and a bootstrap row each if the pipeline has such rows: the last
+    observation, a reward of 0, the last step again. When acting they are the newest observations.
 
     Args:
         batch: Columns.
@@ -34,16 +34,14 @@ def taken(batch: dict[str, Any], call: Call, column: str, piece: str) -> Any:
     if column in batch:
         return batch[column]
     if call.training is not False and column in _OF_EPISODES:
-        if column == Columns.OBS:
-            return gather_column(call, column)
-        return EpisodeColumn(gather(call, column), call.lengths)
+        return gather_column(call, column, last=0.0 if column == Columns.REWARDS else None)
     if column == Columns.OBS:
         return EpisodeColumn(latest_observations(call))
     if column == Columns.ACTIONS_FOR_ENV and Columns.ACTIONS in batch:
         return batch[Columns.ACTIONS]
     outputs = output_keys(call) if call.training is not False else []
     if column in outputs:
-        return EpisodeColumn(gather(call, column), call.lengths)
+        return gather_column(call, column)
     raise _missing(batch, call, column, piece, outputs)
 
 

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
+import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, add_context, explain
@@ -183,6 +184,8 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
                 if isinstance(column, EpisodeColumn):
                     _refuse_objects(column, path, type(self).__name__)
                     data = path.change(column.data, self._rows)
+                    if name == Columns.REWARDS and call.plus_one and call.training:
+                        data = path.change(data, lambda leaf: _without_bootstraps(leaf, column.counts))
                     batch[name] = EpisodeColumn(data, column.counts, single=column.single)
                 else:
                     padded = call.stateful and name not in _STATES
@@ -209,6 +212,13 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         """Transform arrays of shape [B, T, ...]."""
         out = self._rows(x.reshape(-1, *x.shape[2:]))
         return out.reshape(*x.shape[:2], *out.shape[1:])
+
+
+def _without_bootstraps(rewards: Any, counts: Any) -> Any:
+    """Rewards with 0 in the last row of each chunk, where nothing happened."""
+    rewards = np.array(rewards)
+    rewards[np.cumsum(counts) - 1] = 0
+    return rewards
 
 
 def _refuse_objects(column: EpisodeColumn, path: ColumnPath, piece: str) -> None:

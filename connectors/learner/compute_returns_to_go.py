@@ -13,7 +13,7 @@ from epibatch.core.errors import ConfigError, explain
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
-from ..gather import gather
+from ..taken import taken
 
 __all__ = ["ComputeReturnsToGo"]
 
@@ -22,7 +22,8 @@ class ComputeReturnsToGo(ColumnarPiece):
     """Adds column `returns_to_go`: at each step the discounted sum of its chunk's rewards from there on.
 
     Nothing is added for what follows a chunk's last step, so chunks should be whole episodes. The
-    sums are those of REINFORCE (Williams 1992). No default pipeline has this piece.
+    sums are those of REINFORCE (Williams 1992). No default pipeline has this piece. Rewards that a piece
+    in front put into the batch are the ones that are summed.
 
     Args:
         input_observation_space: Space of one observation.
@@ -68,6 +69,7 @@ class ComputeReturnsToGo(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column."""
-        rewards = gather(call, Columns.REWARDS, plus_one=call.plus_one, last=0.0)
-        batch[Columns.RETURNS_TO_GO] = EpisodeColumn(discounted_sums(rewards, call.counts, self.gamma), call.counts)
+        rewards = taken(batch, call, Columns.REWARDS, type(self).__name__)
+        sums = discounted_sums(rewards.data, rewards.counts, self.gamma)
+        batch[Columns.RETURNS_TO_GO] = EpisodeColumn(sums, rewards.counts)
         return batch

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from epibatch.core.lazy import lazy_exports
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from .elementwise import BinarizeReward, RewardClipping, RewardScaling, RewardSign
+    from .linearise_rewards import LineariseRewards
 
-__getattr__, __dir__ = lazy_exports(__name__, {})
+
+__all__ = ["BinarizeReward", "LineariseRewards", "RewardClipping", "RewardScaling", "RewardSign"]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "BinarizeReward": ".elementwise",
+        "LineariseRewards": ".linearise_rewards",
+        "RewardClipping": ".elementwise",
+        "RewardScaling": ".elementwise",
+        "RewardSign": ".elementwise",
+    },
+)

@@ -35,11 +35,14 @@ def test_all_steps_for_training(column, rows, training):
     assert taken({}, call(training), column, "P").data.tolist() == rows
 
 
-def test_bootstrap_rows_are_those_of_observations_alone():
-    assert taken({}, call(True, plus_one=True), "obs", "P").data.tolist() == [0, 1, 2, 0, 1, 2]
-    rewards = taken({}, call(True, plus_one=True), "rewards", "P")
-    assert rewards.data.tolist() == [0.5, 1.5, 0.5, 1.5]
-    assert rewards.counts.tolist() == [2, 2]
+@pytest.mark.parametrize(
+    ("column", "rows"),
+    [("obs", [0, 1, 2]), ("actions", [5, 6, 6]), ("rewards", [0.5, 1.5, 0.0]), ("v", [7, 8, 8])],
+)
+def test_behind_the_piece_that_adds_bootstrap_rows_each_column_has_them(column, rows):
+    found = taken({}, call(True, plus_one=True), column, "P")
+    assert found.data.tolist() == 2 * rows
+    assert found.counts.tolist() == [3, 3]
 
 
 def test_the_newest_observations_for_acting():

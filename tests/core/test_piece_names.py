@@ -60,7 +60,8 @@ def test_built_in_table_names_its_classes(name):
     cls = piece_class(name)
     module, _, class_name = BUILT_IN_PIECES[name].partition(":")
     assert (cls.__module__, cls.__name__) == (module, class_name)
-    assert module.rpartition(".")[2] == name
+    together = [path for path in BUILT_IN_PIECES.values() if path.startswith(f"{module}:")]  # small ones share a file
+    assert len(together) > 1 or module.rpartition(".")[2] == name
     assert piece_name(cls) == name
 
 

@@ -9,6 +9,7 @@ _COMMON = "epibatch.connectors.common"
 _TO_ENV = "epibatch.connectors.module_to_env"
 _TO_MODULE = "epibatch.connectors.env_to_module"
 _LEARNER = "epibatch.connectors.learner"
+_REWARDS = "epibatch.connectors.rewards"
 
 BUILT_IN_PIECES: dict[str, str] = {
     "add_columns_from_episodes_to_train_batch": (
@@ -34,12 +35,14 @@ BUILT_IN_PIECES: dict[str, str] = {
     "agent_indicator": f"{_TO_MODULE}.agent_indicator:AgentIndicator",
     "agent_to_module_mapping": f"{_COMMON}.agent_to_module_mapping:AgentToModuleMapping",
     "batch_individual_items": f"{_COMMON}.batch_individual_items:BatchIndividualItems",
+    "binarize_reward": f"{_REWARDS}.elementwise:BinarizeReward",
     "compute_returns_to_go": f"{_LEARNER}.compute_returns_to_go:ComputeReturnsToGo",
     "cut_padded_actions": f"{_TO_ENV}.cut_padded_actions:CutPaddedActions",
     "flatten_observations": f"{_COMMON}.flatten_observations:FlattenObservations",
     "frame_stacking": f"{_COMMON}.frame_stacking:FrameStacking",
     "general_advantage_estimation": f"{_LEARNER}.general_advantage_estimation:GeneralAdvantageEstimation",
     "get_actions": f"{_TO_ENV}.get_actions:GetActions",
+    "linearise_rewards": f"{_REWARDS}.linearise_rewards:LineariseRewards",
     "listify_data_for_vector_env": f"{_TO_ENV}.listify_data_for_vector_env:ListifyDataForVectorEnv",
     "mean_std_filter": f"{_TO_MODULE}.mean_std_filter:MeanStdFilter",
     "module_to_agent_unmapping": f"{_TO_ENV}.module_to_agent_unmapping:ModuleToAgentUnmapping",
@@ -52,6 +55,9 @@ BUILT_IN_PIECES: dict[str, str] = {
     "remove_single_ts_time_rank_from_batch": (
         f"{_TO_ENV}.remove_single_ts_time_rank_from_batch:RemoveSingleTsTimeRankFromBatch"
     ),
+    "reward_clipping": f"{_REWARDS}.elementwise:RewardClipping",
+    "reward_scaling": f"{_REWARDS}.elementwise:RewardScaling",
+    "reward_sign": f"{_REWARDS}.elementwise:RewardSign",
     "stack_agents": f"{_COMMON}.stack_agents:StackAgents",
     "tensor_to_numpy": f"{_COMMON}.tensor_to_numpy:TensorToNumpy",
     "trajectory_views": "epibatch.connectors.views.trajectory_views:TrajectoryViews",

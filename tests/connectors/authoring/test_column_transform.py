@@ -96,6 +96,17 @@ def test_bootstrap_rows_of_rewards_are_zero_and_of_observations_are_there():
     assert batch["obs"][:, 0].tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
+@pytest.mark.parametrize("position", [1, -1])
+def test_behind_the_piece_that_adds_bootstrap_rows_their_reward_stays_zero(position):
+    pieces = [AddOneTsToEpisodesAndTruncate(), AddObservationsFromEpisodesToBatch(as_learner_connector=True)]
+    pieces += [AddColumnsFromEpisodesToTrainBatch()]
+    pieces.insert(position if position > 0 else len(pieces), Shift())
+    pipeline = LearnerConnectorPipeline(connectors=[*pieces, BatchIndividualItems()])
+    batch = pipeline(rl_module=None, batch={}, episodes=[episode(), episode("f", [5.0])])
+    assert batch["rewards"].tolist() == [2.0, 3.0, 4.0, 0.0, 6.0, 0.0]
+    assert len(batch["obs"]) == len(batch["actions"]) == 6
+
+
 def test_newest_observations_are_transformed_for_acting():
     pipeline = EnvToModulePipeline(
         BOX,

@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.connectors.learner import ComputeReturnsToGo
+from epibatch.connectors.learner import (
+    AddOneTsToEpisodesAndTruncate,
+    BatchIndividualItems,
+    ComputeReturnsToGo,
+    LearnerConnectorPipeline,
+)
+from epibatch.connectors.rewards import RewardScaling
 from epibatch.core.errors import ConfigError
-from epibatch.episodes import VectorRecorder
+from epibatch.episodes import SingleAgentEpisode, VectorRecorder
 
 
 def double_sum(rewards, gamma):
@@ -82,3 +88,12 @@ def test_a_vector_block_gives_what_its_episodes_give(lab):
 def test_a_wrong_discount_is_named(gamma):
     with pytest.raises(ConfigError, match=r"ComputeReturnsToGo\.gamma"):
         ComputeReturnsToGo(gamma=gamma)
+
+
+@pytest.mark.parametrize("bootstraps", [False, True])
+def test_rewards_that_a_piece_in_front_made_are_summed(bootstraps):
+    made = SingleAgentEpisode(observations=[0, 1, 2], actions=[0, 0], rewards=[1.0, 3.0], len_lookback_buffer=0)
+    front = [AddOneTsToEpisodesAndTruncate()] if bootstraps else []
+    pieces = [*front, RewardScaling(scale=10.0, loc=1.0), ComputeReturnsToGo(gamma=0.5), BatchIndividualItems()]
+    batch = LearnerConnectorPipeline(connectors=pieces)(rl_module=None, batch={}, episodes=[made])
+    assert batch["returns_to_go"].tolist() == [11 + 0.5 * 31, 31.0, 0.0][: 2 + bootstraps]

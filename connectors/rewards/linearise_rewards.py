@@ -1,0 +1,72 @@
+"""One reward of several: a weighted sum."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from epibatch.core.errors import ColumnError, ConfigError, explain
+
+from ..authoring.column_transform import ColumnTransform
+
+__all__ = ["LineariseRewards"]
+
+
+class LineariseRewards(ColumnTransform):
+    """Makes one reward per step of a vector of them, one per objective: the sum, each times its weight.
+
+    Linear scalarisation, as for multi-objective environments; weights of one 1 and zeros pick an objective.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        weights: One number per objective.
+        columns: The vectors.
+
+    Raises:
+        ConfigError: weights that are no list of finite numbers.
+        ColumnError: rewards of another number of objectives.
+
+    Example:
+        >>> LineariseRewards(weights=[1.0, 0.5]).transform(np.array([[1.0, 2.0], [0.0, -4.0]]))
+        array([ 2., -2.])
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    takes_tensors = True
+    weights: Any
+    columns: Any = "rewards"
+
+    def __post_init__(self) -> None:
+        """Check the weights."""
+        try:
+            self._weights = np.asarray(self.weights, np.float64)
+        except (TypeError, ValueError):
+            self._weights = np.empty(())
+        if self._weights.ndim != 1 or not self._weights.size or not np.isfinite(self._weights).all():
+            raise ConfigError(
+                explain(
+                    "LineariseRewards.weights",
+                    expected="a list of finite numbers, one per objective",
+                    found=repr(self.weights),
+                    do="pass such a list, as in weights=[1.0, 0.5]",
+                )
+            )
+
+    def transform(self, x: Any) -> Any:
+        """The weighted sums."""
+        size = len(self._weights)
+        if tuple(x.shape[1:]) != (size,):
+            raise ColumnError(
+                explain(
+                    "LineariseRewards",
+                    expected=f"vectors of {size} entries, as many as weights",
+                    found=f"rows of shape {tuple(x.shape[1:])}",
+                    do="pass a weight for each objective" if x.ndim == 2 else "leave the piece out",
+                )
+            )
+        if isinstance(x, np.ndarray):
+            return x @ self._weights.astype(np.float32 if x.dtype == np.float32 else np.float64)
+        rows = x if x.is_floating_point() else x.float()
+        return rows @ rows.new_tensor(self._weights)
