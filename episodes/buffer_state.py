@@ -24,11 +24,11 @@ _PARTS = ("data", "raw_row", "provisional", "lookback", "space")
 
 
 def rows_and_raw_row(buffer: InfiniteLookbackBuffer) -> tuple[Any, list[Any]]:
-    """Copies of the rows, None if there are none, and apart from them a newest one that is not in their form yet."""
+    """Copies of the rows, None if there never were any, and apart from them a newest one not in their form yet."""
     raw = buffer.raw_row()
     stop = buffer.len_incl_lookback() - (raw is not NOTHING)
     leaves = [copied(leaf) for leaf in buffer.rows(-buffer.lookback, stop - buffer.lookback)]
-    return unflatten(buffer.form, leaves) if stop else None, [] if raw is NOTHING else [owned(raw)]
+    return unflatten(buffer.form, leaves) if stop or leaves else None, [] if raw is NOTHING else [owned(raw)]
 
 
 def buffer_state(buffer: InfiniteLookbackBuffer) -> dict[str, Any]:

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from epibatch.core.errors import CheckpointError, explain
-from epibatch.core.structs import map_struct
 
 from .buffer_state import rows_and_raw_row
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
-from .leaves import copied
 
 if TYPE_CHECKING:
     from .single_agent_episode import SingleAgentEpisode
@@ -59,7 +57,7 @@ def _observations(column: InfiniteLookbackBuffer) -> dict[str, Any]:
 
 
 def _rows(column: InfiniteLookbackBuffer) -> Any:
-    return map_struct(copied, column.data) if column.len_incl_lookback() else None
+    return rows_and_raw_row(column)[0]
 
 
 def _infos(rows: list[Any]) -> list[Any]:

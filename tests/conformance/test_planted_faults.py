@@ -65,6 +65,10 @@ def advantages_of_64_bits(batch: Any) -> None:
     batch["default_policy"]["advantages"] = batch["default_policy"]["advantages"].double()
 
 
+def other_past_rewards(batch: Any) -> None:
+    batch["default_policy"]["past_rewards"][-1, -1] += 1
+
+
 def targets_in_a_column(batch: Any) -> None:
     batch["default_policy"]["value_targets"] = torch.unsqueeze(batch["default_policy"]["value_targets"], -1)
 
@@ -76,6 +80,11 @@ BATCHES = {
     "discrete-start": (GetActions, start_of_the_first_part_only, ActingCall((chunk(LATE),))),
     "O42": (NumpyToTensor, observations_of_64_bits, ActingCall((chunk(),))),
     "columns": (AddColumnsFromEpisodesToTrainBatch, rewards_of_32_bits, LearnerCall((chunk(),), numpy=False)),
+    "column-types": (
+        BatchIndividualItems,
+        other_past_rewards,
+        LearnerCall((chunk(reward="int"),), front=("rewards_at_indices", "past_rewards"), seed=1),
+    ),
     "O28": (GeneralAdvantageEstimation, advantages_of_64_bits, LearnerCall((chunk(),), ppo=(0.9, 0.8))),
     "bootstrap-targets": (GeneralAdvantageEstimation, targets_in_a_column, LearnerCall((chunk(),), ppo=(0.9, 0.8))),
 }
@@ -158,6 +167,7 @@ def test_of_a_piece_that_is_called_alone(beside: str, monkeypatch: pytest.Monkey
 
 
 NESTED = Chunk(gym.spaces.Tuple((BOX,)), CHOICE, 4, lookback=3, t_started=3)
+NESTED_ACTIONS = Chunk(BOX, gym.spaces.Tuple((BOX,)), 4)
 FLAT = Chunk(BOX, CHOICE, 4)
 EMPTY = Chunk(BOX, CHOICE, 0, extras=("vf_preds",))
 
@@ -171,6 +181,7 @@ def join_steps(twins: Twins) -> None:
 
 EPISODES = {
     "O60, slice": ("slice", NESTED, lambda twins: slice_(twins, slice(1, 3), 3)),
+    "O60, no rows": ("slice", NESTED_ACTIONS, lambda twins: (cut(twins, 0), slice_(twins, slice(1, None), 1))),
     "O60, cut": ("cut", NESTED, lambda twins: cut(twins, 3)),
     "extra-keys": ("concat_episode", EMPTY, join_steps),
     "set-arrays": ("set_actions", FLAT, lambda twins: write(twins, Write(1, slice(0, 2)))),

@@ -39,6 +39,15 @@ def test_a_state_brings_back_rows_lookback_and_space(name):
         assert len(again) == len(buffer)
 
 
+def test_a_state_of_a_buffer_whose_rows_are_gone_keeps_their_kind():
+    buffer = InfiniteLookbackBuffer(nested(1))
+    buffer.pop()
+    again = InfiniteLookbackBuffer.from_state(decode_state(*encode_state(buffer.get_state())))
+    assert (again.data["x"].shape, again.data["x"].dtype, again.data["y"][0].dtype) == ((0, 2), np.float32, np.int64)
+    again.append({"x": np.zeros(2, np.int8), "y": (1,)})
+    assert (len(again), again.data["x"].dtype) == (1, np.float32)
+
+
 def test_a_state_is_a_copy():
     buffer = InfiniteLookbackBuffer([1.0, 2.0])
     state = buffer.get_state()

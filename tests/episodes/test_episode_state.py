@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import SpaceError
+from epibatch.core.state_codec import decode_state, encode_state
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
 
@@ -117,6 +118,24 @@ def test_a_raw_newest_observation_goes_along_and_stays_provisional(clone: str) -
     twin.add_env_step(np.full(2, 2.0), 0, 0.0)
     np.testing.assert_array_equal(twin.observations.data, [[0, 0], [1, 1], [2, 2]])
     assert episode.get_observations(-1) == {"raw": 1}
+
+
+def test_columns_without_rows_keep_their_nesting_shapes_and_types() -> None:
+    episode = SingleAgentEpisode()
+    episode.add_env_reset(np.zeros(2))
+    outputs = {"logp": np.float32(-1), "state": {"h": np.ones(3, np.float32), "n": 2}}
+    episode.add_env_step(np.zeros(2), np.int8(1), np.float32(0.5), extra_model_outputs=outputs)
+    chunk = episode.cut()
+    twin = SingleAgentEpisode.from_state(decode_state(*encode_state(chunk.get_state())))
+    assert (twin.get_actions().dtype, twin.get_rewards().dtype) == (np.int8, np.float32)
+    assert twin.get_extra_model_outputs("logp").dtype == np.float32
+    state = twin.get_extra_model_outputs("state")
+    assert {key: (leaf.shape, str(leaf.dtype)) for key, leaf in state.items()} == {
+        "h": ((0, 3), "float32"),
+        "n": ((0,), "int64"),
+    }
+    twin.add_env_step(np.zeros(2), 2, 1, extra_model_outputs={"logp": 0, "state": {"h": np.zeros(3), "n": 1}})
+    assert (twin.get_rewards().dtype, len(twin), twin.t) == (np.float32, 1, 2)
 
 
 def test_the_state_holds_nothing_of_the_episodes() -> None:

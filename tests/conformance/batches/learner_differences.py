@@ -224,7 +224,7 @@ def floats_into_narrower_rewards(situation: LearnerSituation, mismatch: Mismatch
         (np.asarray(leaf).dtype, np.asarray(mismatch.ours.get(path)).dtype) for path, leaf in mismatch.theirs.items()
     ]
     wider = any(a != b and np.result_type(a, b) == b for a, b in kinds)
-    return wider or mismatch.path[1] in ("default_policy/rewards", "default_policy/own_sign", "past_rewards")
+    return wider or mismatch.path[1].removeprefix("default_policy/") in ("rewards", "own_sign", "past_rewards")
 
 
 @difference("column-types", LearnerSituation)

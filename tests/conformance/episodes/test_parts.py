@@ -95,15 +95,24 @@ def spoil(first: Twins, second: Twins, case: Case, wrong: str | None) -> None:
                 episode.extra_model_outputs.pop(sorted(episode.extra_model_outputs)[0])
 
 
+def slice_no_rows(twins: Twins) -> None:
+    for episode in (twins.theirs, twins.ours):  # or the cut would lose them, and with them its nested arrays
+        episode.agent_id = episode.module_id = episode.multi_agent_episode_id = None
+    cut(twins, 0)
+    slice_(twins, slice(1, None), 1)
+
+
 FLAT = Chunk(BOX, BOX, 4, end="terminated")
 RUNNING = Chunk(BOX, BOX, 4, lookback=2, t_started=2)
 NESTED = Chunk(gym.spaces.Tuple((BOX,)), BOX, 4, lookback=3, t_started=3)
+NESTED_ACTIONS = Chunk(BOX, gym.spaces.Tuple((BOX,)), 4)
 WITH_OUTPUTS = Chunk(BOX, BOX, 4, extras=("vf_preds",))
 EXAMPLES = {
     "flags of a slice behind the end": ("O18", FLAT, lambda twins: slice_(twins, slice(0, 9), None)),
     "names after a cut": ("O18", RUNNING, lambda twins: cut(twins, 1)),
     "cut of nested arrays": ("O60", NESTED, lambda twins: cut(twins, 3)),
     "slice of nested arrays": ("O60", NESTED, lambda twins: slice_(twins, slice(0, 3), None)),
+    "slice of nested arrays without rows": ("O60", NESTED_ACTIONS, slice_no_rows),
     "start before the first step": ("slice-bounds", RUNNING, lambda twins: slice_(twins, slice(-9, None), None)),
     "bounds that cross": ("slice-bounds", RUNNING, lambda twins: slice_(twins, slice(3, 1), None)),
     "steps that come out even": ("slice-bounds", RUNNING, lambda twins: slice_(twins, slice(0, 4, 2), None)),

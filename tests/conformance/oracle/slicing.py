@@ -10,7 +10,7 @@ from oracle.columns import each, leaves
 from oracle.compare import Mismatch, Outcome, mismatches, outcome
 from oracle.differences import IDS, difference
 from oracle.twins import IDS as NAMES
-from oracle.twins import Operation, content, is_nested
+from oracle.twins import Operation, content
 
 SWITCHES = ("O18", "O60", "slice-bounds")
 
@@ -81,7 +81,7 @@ class _Slice:
         if not total and "slice-bounds" in self.on:
             if self.start >= 0 > self.stop:
                 raise AssertionError("a slice of an empty column")
-            return [], 0
+            return [], min(keep, self.start if self.start >= 0 else keep, self._entries(key) or 0)
         if not total:
             return [], 0
         if "slice-bounds" not in self.on:
@@ -95,11 +95,12 @@ class _Slice:
         backwards = self.step < 0
         ends = (min(low, total - 1), max(high, -1)) if backwards else (max(low, 0), min(high, total))
         at = list(range(*ends, self.step))
-        rows = self.before["columns"].get(key, {}).get("rows")
-        counted = len(at)
-        if "O60" in self.on and is_nested(rows) and self.operation.arrays[key]:
-            counted = len(rows)
-        return at, min(keep, counted)
+        entries = self._entries(key)
+        return at, min(keep, len(at) if entries is None else entries)
+
+    def _entries(self, key: str) -> int | None:
+        """What RLlib takes for the number of rows of nested arrays."""
+        return self.operation.entries.get(key) if "O60" in self.on else None
 
     def _check(self, columns: dict[str, Any], infos: int) -> None:
         """RLlib's own check of lengths: what does not fit is an AssertionError."""

@@ -27,6 +27,7 @@ class Operation:
         arrays: which of RLlib's columns were arrays by then.
         ours_after: what ours holds afterwards; None while the call itself is looked at.
         refused: whether ours raised an error.
+        entries: of RLlib's nested columns that were arrays by then, how many entries they had.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Operation:
     arrays: dict[str, bool]
     ours_after: dict[str, Any] | None = field(default=None, repr=False)
     refused: bool = False
+    entries: dict[str, int] = field(default_factory=dict)
 
 
 def content(episode: Any) -> dict[str, Any]:
@@ -63,8 +65,17 @@ def _column(buffer: Any) -> dict[str, Any]:
 
 def array_columns(theirs: Any) -> dict[str, bool]:
     """Which columns of RLlib's episode are arrays."""
+    return {key: buffer.finalized for key, buffer in _buffers(theirs).items()}
+
+
+def nested_entries(theirs: Any) -> dict[str, int]:
+    """How many entries each nested column of RLlib's episode has that is arrays."""
+    return {key: len(own.data) for key, own in _buffers(theirs).items() if own.finalized and is_nested(own.data)}
+
+
+def _buffers(theirs: Any) -> dict[str, Any]:
     buffers = {name: getattr(theirs, name) for name in ("observations", "infos", "actions", "rewards")}
-    return {key: buffer.finalized for key, buffer in {**buffers, **theirs.extra_model_outputs}.items()}
+    return {**buffers, **theirs.extra_model_outputs}
 
 
 class Twins:
@@ -89,7 +100,8 @@ class Twins:
             call: is given an episode; it does the operation.
             **arguments: what the operation was called with, for the same.
         """
-        operation = Operation(name, arguments, content(self.ours), array_columns(self.theirs))
+        arrays, entries = array_columns(self.theirs), nested_entries(self.theirs)
+        operation = Operation(name, arguments, content(self.ours), arrays, entries=entries)
         theirs, ours = (outcome(lambda e=episode: call(e)) for episode in (self.theirs, self.ours))
         parts = [found.value if hasattr(found.value, "get_observations") else None for found in (theirs, ours)]
         if all(part is not None for part in parts):
