@@ -51,7 +51,7 @@ class ColumnarPiece(ConnectorV2):
     def parts(self) -> AgentParts:
         """Copies of this piece for agents with spaces or a state of their own."""
         parts: AgentParts | None = self.__dict__.get("_parts")
-        if parts is None or parts.whole is not self:  # a copy of a piece has copies of its own
+        if parts is None or parts.whole.__dict__ is not self.__dict__:  # a copy of a piece has copies of its own
             parts = self._parts = AgentParts(self)
         return parts
 

@@ -21,6 +21,7 @@ from .agent_call import AgentCall, call_about
 from .call import Call, within
 from .connector_v2 import ConnectorV2
 from .layouts import to_plain
+from .piece_copies import keep_apart
 from .pipeline_arguments import are_episodes, check_batch, check_pipeline_arguments, no_episodes
 from .pipeline_state import PipelineState
 from .plan import Plan, check_connector, make_plan, numbered
@@ -94,6 +95,7 @@ class ConnectorPipelineV2(PipelineState):
             self._plan = make_plan(
                 type(self).__name__, self.pieces(), self.start_layout, self.start_columns, self.training
             )
+            keep_apart(self)
             self._wire_spaces()
         self._planned = list(self.connectors)
         self._nested = any(isinstance(piece, ConnectorPipelineV2) for piece in self.connectors)
@@ -192,6 +194,12 @@ class ConnectorPipelineV2(PipelineState):
         if isinstance(key, str):
             return self.connectors[self._index(key)]
         return self.connectors[key]
+
+    def clone(self, *, share_state: bool = False) -> Any:
+        """A pipeline of clones of these pieces; see `ConnectorV2.clone`."""
+        args, kwargs = self.get_ctor_args_and_kwargs()
+        pieces = [piece.clone(share_state=share_state) for piece in self.connectors]
+        return type(self)(*args[:2], **{**kwargs, "connectors": pieces})
 
     # -- spaces --------------------------------------------------------------------------------
 

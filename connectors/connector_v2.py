@@ -15,6 +15,7 @@ from epibatch.core.piece_arguments import wrong_values
 
 from . import batch_items
 from .agent_parts import output_spaces, spaces_of_all
+from .piece_copies import clone_of
 
 __all__ = ["ConnectorV2"]
 
@@ -76,6 +77,8 @@ class ConnectorV2(Checkpointable, ABC):
     """Whether a Dict of agents' spaces is recomputed entry by entry; others get the Dict."""
     spaces_by_agent: bool = False
     """Whether the spaces are Dicts of the agents' spaces, or of the modules'; set by the pipeline."""
+    shared: bool = False
+    """Whether the piece stands in several pipelines on purpose; see `share`."""
     part_of: Any = None
     """The agent (or module) that this copy of a piece of several agents is for."""
     whole: Any = None
@@ -205,6 +208,20 @@ class ConnectorV2(Checkpointable, ABC):
         By default nothing happens, which is right for pieces without statistics. A piece that keeps
         some overrides this; `set_state` still changes a frozen piece, and it stays frozen.
         """
+
+    def share(self) -> Any:
+        """This piece, which may from now on stand in several pipelines, with one state for all of them."""
+        self.shared = True
+        return self
+
+    def clone(self, *, share_state: bool = False) -> Any:
+        """Another piece with the same arguments and spaces.
+
+        Args:
+            share_state: Whether both have one state from now on, for good; otherwise the clone starts with a copy of
+                it.
+        """
+        return clone_of(self, share_state=share_state)
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The constructor's arguments as they were given."""

@@ -99,6 +99,8 @@ class TrajectoryViews(ColumnarPiece):
         used = [(name, view) for name, view in (*self.views.items(), *own) if self._is_for_this_side(view)]
         self.lookback = max((view.lookback for _, view in used), default=0)
         self.writes = tuple(dict.fromkeys(name for name, _ in used))  # type: ignore[misc]
+        if Columns.OBS in self.writes:
+            self.replaces = (Columns.OBS,)
 
     def _is_for_this_side(self, view: View) -> bool:
         return view.train if self._as_learner_connector else bool(view.act)

@@ -1,0 +1,135 @@
+"""Clones, and pieces in two pipelines."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.algorithms.ppo import PPOConfig
+from epibatch.connectors import ConnectorPipelineV2
+from epibatch.connectors.common import FrameStacking
+from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter
+from epibatch.connectors.learner import LearnerConnectorPipeline
+from epibatch.core.errors import PieceError
+from epibatch.env_runner import SingleAgentEnvRunner
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+
+BOX = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
+
+
+def show(piece, *values):
+    for value in values:
+        piece(rl_module=None, batch={}, episodes=[SingleAgentEpisode(observations=[np.array([value])])])
+
+
+def mean_of(piece):
+    state = piece.get_state()
+    parts = [state["synchronised"], state["since"]]
+    count = sum(part["count"] for part in parts)
+    return sum(part["count"] * part["mean"][0] for part in parts) / count, count
+
+
+def test_a_clone_goes_on_from_a_copy_of_the_state():
+    piece = MeanStdFilter(BOX, clip_by_value=3.0)
+    show(piece, 1.0, 3.0)
+    clone = piece.clone()
+    assert type(clone) is MeanStdFilter and clone.clip_by_value == 3.0
+    assert clone.input_observation_space is BOX
+    show(clone, 8.0)
+    assert mean_of(clone) == (4.0, 3)
+    assert mean_of(piece) == (2.0, 2)
+
+
+@pytest.mark.parametrize("seen_before", [(), (1.0, 3.0)])
+def test_a_clone_that_shares_its_state_learns_for_both(seen_before):
+    piece = MeanStdFilter(BOX)
+    show(piece, *seen_before)
+    twin = piece.clone(share_state=True)
+    assert twin is not piece
+    show(twin, 8.0)
+    show(piece, 2.0)
+    expected = np.mean([*seen_before, 8.0, 2.0]), len(seen_before) + 2
+    assert mean_of(piece) == mean_of(twin) == expected
+
+
+def test_agents_of_a_shared_piece_keep_their_statistics():
+    spaces = gym.spaces.Dict(a=BOX, b=BOX)
+    piece = MeanStdFilter(spaces, multi_agent=True)
+    twin = piece.clone(share_state=True)
+    for each, value in ((piece, 1.0), (twin, 3.0), (piece, 5.0)):
+        episode = MultiAgentEpisode(observation_space=spaces)
+        episode.add_env_reset(observations={"a": np.array([value]), "b": np.array([-value])})
+        each(rl_module=None, batch={}, episodes=[episode])
+    agents = piece.get_state()["agents"]
+    assert {agent: own["since"]["mean"][0] for agent, own in agents.items()} == {"a": 3.0, "b": -3.0}
+    assert {own["since"]["count"] for own in agents.values()} == {3}
+
+
+def test_a_pipeline_clones_its_pieces():
+    pipeline = EnvToModulePipeline(BOX, gym.spaces.Discrete(2), connectors=[MeanStdFilter()])
+    show(pipeline, 1.0, 3.0)
+    clone = pipeline.clone()
+    assert type(clone) is EnvToModulePipeline
+    assert clone[0] is not pipeline[0]
+    show(clone, 8.0)
+    assert (mean_of(clone[0]), mean_of(pipeline[0])) == ((4.0, 3), (2.0, 2))
+
+
+def test_a_piece_in_two_pipelines_is_refused():
+    piece = FrameStacking(num_frames=2)
+    first = EnvToModulePipeline(connectors=[piece])
+    with pytest.raises(PieceError, match=r"\(FrameStacking\)[\s\S]*EnvToModulePipeline already[\s\S]*share\(\)"):
+        LearnerConnectorPipeline(connectors=[piece])
+    assert first[0] is piece
+
+
+def test_so_is_one_that_stands_twice_in_one():
+    piece = MeanStdFilter()
+    with pytest.raises(PieceError, match="twice"):
+        EnvToModulePipeline(connectors=[piece, piece])
+
+
+def test_a_refused_piece_leaves_the_pipeline_as_it_was():
+    piece = FrameStacking(num_frames=2)
+    first = EnvToModulePipeline(connectors=[piece])
+    second = EnvToModulePipeline(connectors=[])
+    with pytest.raises(PieceError, match="already"):
+        second.append(piece)
+    assert len(second) == 0
+    first.remove("frame_stacking")
+    second.append(piece)
+    assert second[0] is piece
+
+
+def test_on_purpose_it_is_fine():
+    piece = MeanStdFilter().share()
+    pipelines = [EnvToModulePipeline(BOX, gym.spaces.Discrete(2), connectors=[piece]) for _ in range(2)]
+    show(pipelines[0], 1.0)
+    show(pipelines[1], 3.0)
+    assert mean_of(piece) == (2.0, 2)
+
+
+def test_a_pipeline_that_is_gone_keeps_nothing():
+    piece = FrameStacking(num_frames=2)
+    first = EnvToModulePipeline(connectors=[piece])
+    first.itself = first  # a cycle, which only the collector finds
+    del first
+    assert EnvToModulePipeline(connectors=[piece])[0] is piece
+
+
+def test_nested_pipelines_keep_their_pieces():
+    inner = ConnectorPipelineV2(connectors=[FrameStacking(num_frames=2)])
+    outer = EnvToModulePipeline(connectors=[inner])
+    assert outer.pieces() == (inner[0],)
+
+
+def test_a_hook_that_gives_one_piece_to_every_pipeline_is_told():
+    piece = MeanStdFilter()
+    config = (
+        PPOConfig().environment("CartPole-v1").env_runners(env_to_module_connector=lambda env, spaces, device: piece)
+    )
+    runner = SingleAgentEnvRunner(config=config)
+    with pytest.raises(PieceError, match="make a new MeanStdFilter for each place"):
+        SingleAgentEnvRunner(config=config)
+    runner.stop()
