@@ -51,6 +51,24 @@ class RandomCut(NamedTuple):
     length: int | None
     short: str
 
+    def settings(self, rl_module: Any, steps: int | None = None) -> SequenceSettings:
+        """The module's settings, with this length.
+
+        Raises:
+            ConfigError: the module asks for sequences that end in a way of their own, or burns in too much for them.
+        """
+        found = sequence_settings(rl_module, self.length if steps is None else steps)
+        if found.end == "pad":
+            return found
+        raise ConfigError(
+            explain(
+                "RandomSubsequences",
+                expected="sequence_end 'pad' in the module's model_config; each chunk has one sequence here",
+                found=repr(found.end),
+                do="leave sequence_end out, or RandomSubsequences",
+            )
+        )
+
 
 def sequence_settings(rl_module: Any, steps: int | None = None) -> SequenceSettings:
     """The settings in a recurrent module's `model_config`: `max_seq_len`, `sequence_end` and `burn_in`.
@@ -98,18 +116,7 @@ def layout_of(call: Call, steps: int | None = None) -> PaddedLayout:
     known = call.sequences
     if known is not None and (known.counts is call.counts or np.array_equal(known.counts, call.counts)):
         return known
-    settings = sequence_settings(call.rl_module, steps)
-    call.sequences = (
-        sequence_layout(
-            call.counts,
-            settings.max_seq_len,
-            end=settings.end,
-            burn_in=settings.burn_in,
-            bootstrapped=call.plus_one,
-        )
-        if call.cut is None
-        else _random(call, call.cut, settings)
-    )
+    call.sequences = _layout(call, steps) if call.cut is None else _random(call, call.cut)
     return call.sequences
 
 
@@ -141,26 +148,22 @@ def merged_sequences(
     return merged_layout(found, places)
 
 
-def _random(call: Call, cut: RandomCut, settings: SequenceSettings) -> PaddedLayout:
-    where = "RandomSubsequences"
+def _layout(call: Call, steps: int | None) -> PaddedLayout:
+    settings = sequence_settings(call.rl_module, steps)
+    return sequence_layout(
+        call.counts, settings.max_seq_len, end=settings.end, burn_in=settings.burn_in, bootstrapped=call.plus_one
+    )
+
+
+def _random(call: Call, cut: RandomCut) -> PaddedLayout:
     if call.plus_one:
         raise PipelineError(
             explain(
-                where,
+                "RandomSubsequences",
                 expected="chunks without a bootstrap row, of which every part is as good as another",
                 found="AddOneTsToEpisodesAndTruncate, as PPO puts it in front of its advantages",
                 do="leave RandomSubsequences out; advantages need whole chunks",
             )
         )
-    if settings.end != "pad":
-        raise ConfigError(
-            explain(
-                where,
-                expected="sequence_end 'pad' in the module's model_config; each chunk has one sequence here",
-                found=f"{settings.end!r}",
-                do="leave sequence_end out, or RandomSubsequences",
-            )
-        )
-    steps = settings.max_seq_len if cut.length is None else cut.length
-    burn_in = check_burn_in(settings.burn_in, steps, "pad", f"{where}, burn_in of the module")
-    return random_layout(call.counts, steps, cut.draws, burn_in=burn_in, short=cut.short)
+    settings = cut.settings(call.rl_module)
+    return random_layout(call.counts, settings.max_seq_len, cut.draws, burn_in=settings.burn_in, short=cut.short)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import PackedSequence
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, explain, nearest
@@ -164,6 +165,7 @@ def check_minibatch_settings(*, size: int | None, epochs: int, shuffle: str | No
 def _aligned_columns(batch: Mapping[str, Any]) -> tuple[list[Any], Form, int]:
     """The leaves of all columns that can be selected by row, their form, and the number of rows."""
     recurrent = Columns.SEQ_LENS in batch
+    _refuse_ragged(batch)
     columns: dict[str, Any] = {}
     rows, owner = -1, ""
     lists: dict[str, Any] = {}
@@ -187,6 +189,22 @@ def _aligned_columns(batch: Mapping[str, Any]) -> tuple[list[Any], Form, int]:
         raise _empty_error("a batch without rows")
     leaves, form = flatten(columns)
     return leaves, form, rows
+
+
+def _refuse_ragged(batch: Mapping[str, Any]) -> None:
+    """Raise for sequences that are no longer rows of equal length."""
+    packed = [name for name, column in batch.items() if isinstance(column, PackedSequence)]
+    if packed or Columns.SEQ_OFFSETS in batch:
+        found = f"a PackedSequence as column {packed[0]!r}" if packed else "rows of sequences one behind the other"
+        piece = "PackSequences" if packed else "JaggedSequences"
+        raise BatchLayoutError(
+            explain(
+                "minibatches",
+                expected="columns [sequences, steps, ...], of which sequences can be drawn",
+                found=found,
+                do=f"take {piece} out of the learner pipeline, or put it behind the minibatches in a loop of your own",
+            )
+        )
 
 
 def _has_rows(leaf: Any) -> bool:

@@ -15,8 +15,11 @@ import torch
 from epibatch.algorithms import PPO, PPOConfig
 from epibatch.algorithms.pipelines import default_env_to_module, default_module_to_env
 from epibatch.connectors import ConnectorV2
+from epibatch.connectors.call import Call
 from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter, PrevActionsPrevRewards
 from epibatch.connectors.module_to_env import GetActions, ModuleToEnvPipeline
+from epibatch.connectors.sequence_cut import layout_of
+from epibatch.connectors.sequences import RandomSubsequences
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.piece_names import BUILT_IN_PIECES, piece_class
 from epibatch.core.rl_module import default_module_spec
@@ -92,7 +95,27 @@ class DrawRun:
         return told((batch["actions"], batch["action_logp"]))
 
 
-RUNS = {"mean_std_filter": FilterRun, "get_actions": DrawRun}
+class CropRun:
+    """Where random sub-sequences of eight chunks begin."""
+
+    def __init__(self) -> None:
+        spec = default_module_spec(gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2), {"use_lstm": True})
+        self.module = spec.build()
+        rows = {"observations": [np.zeros(2, np.float32)] * 61, "actions": [0] * 60, "rewards": [0.0] * 60}
+        self.episodes = [SingleAgentEpisode(**rows, len_lookback_buffer=0) for _ in range(8)]
+
+    def fresh(self) -> Any:
+        piece = RandomSubsequences()
+        piece.seed(5)
+        return piece
+
+    def step(self, piece: Any, i: int) -> bytes:
+        call = Call(rl_module=self.module, episodes=self.episodes)
+        piece.run({}, call)
+        return layout_of(call).offsets.tobytes()
+
+
+RUNS = {"mean_std_filter": FilterRun, "get_actions": DrawRun, "random_subsequences": CropRun}
 
 
 def test_every_built_in_piece_with_state_has_a_run_here() -> None:

@@ -12,9 +12,11 @@ from epibatch.core.errors import NotAvailableError, explain
 
 from .evaluation_config import EVALUATED, note_overrides
 from .fluent_settings import FluentSettings
-from .multi_agent_config import check_agents, module_spaces
+from .module_specs import burns_in
+from .multi_agent_config import check_agents, module_spaces, specs_by_module
 from .pipelines import (
     AgentModules,
+    add_burn_in,
     default_env_to_module,
     default_learner,
     default_module_to_env,
@@ -92,7 +94,8 @@ class AlgorithmConfig(FluentSettings):
 
         pieces = self.user_pieces("learner", (input_observation_space, input_action_space), env)
         if self.add_default_connectors_to_learner_pipeline:
-            pieces = default_learner(pieces, device or self.other_device, self._agent_modules())
+            burn_in = burns_in(self._model_configs())
+            pieces = default_learner(pieces, device or self.other_device, self._agent_modules(), burn_in=burn_in)
         return LearnerConnectorPipeline(
             input_observation_space=input_observation_space, input_action_space=input_action_space, connectors=pieces
         )
@@ -109,6 +112,8 @@ class AlgorithmConfig(FluentSettings):
             if agents is not None and type(piece) is AgentToModuleMapping:  # a subclass is the user's
                 training = piece.get_ctor_args_and_kwargs()[1].get("as_learner_connector", False)
                 pipeline.connectors[place] = agents.to_modules(as_learner_connector=training)
+        if "numpy_to_tensor" in pipeline.names and pipeline.training and burns_in(self._model_configs()):
+            add_burn_in(pipeline)
         pipeline.plan()
 
     def user_pieces(self, name: str, arguments: tuple[Any, ...], env: Any) -> list[Any]:
@@ -128,6 +133,12 @@ class AlgorithmConfig(FluentSettings):
             return space.spaces.get(module_id) if several else space
 
         return {each: (of(observation, each), of(action, each)) for each in self._module_ids()}
+
+    def _model_configs(self) -> list[Any]:
+        """Every model_config that a module may have parts of."""
+        specs = [self.rl_module_spec, *specs_by_module(self._settings).values()]
+        own = [getattr(spec, "model_config", None) for spec in specs]
+        return [self.model_config, *own, *(policy.model_config for policy in self.policies.values())]
 
     def _module_ids(self) -> list[str]:
         return list(module_spaces(self._settings))

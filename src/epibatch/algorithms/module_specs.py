@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from epibatch.core.errors import ConfigError, EpibatchError, add_context, explai
 from .policy_spec import PolicySpec, settings_of
 from .settings import Problems
 
-__all__ = ["check_model_config", "check_module", "module_spec_for", "multi_module_spec"]
+__all__ = ["burns_in", "check_model_config", "check_module", "module_spec_for", "multi_module_spec"]
 
 
 def module_spec_for(spec: Any, observation_space: Any, action_space: Any, model_config: Mapping[str, Any]) -> Any:
@@ -127,6 +127,17 @@ def check_model_config(
         DefaultModelConfig.from_dict({key: value for key, value in model_config.items() if key in known})
     except ConfigError as error:
         problems.add(path, str(error))
+
+
+def burns_in(model_configs: Iterable[Any]) -> bool:
+    """Whether one of some model_configs, None for none, asks for steps to burn in.
+
+    Example:
+        >>> burns_in([None, {"max_seq_len": 20}]), burns_in([{"max_seq_len": 20, "burn_in": 5}])
+        (False, True)
+    """
+    found = map(settings_of, model_configs)
+    return any(own.get("burn_in") if isinstance(own, Mapping) else getattr(own, "burn_in", 0) for own in found)
 
 
 def check_module(module: Any, normalize_actions: bool) -> None:

@@ -15,12 +15,14 @@ from epibatch.core.registry import build_piece, piece_class, spec_problems
 
 if TYPE_CHECKING:
     from ..connectors.connector_v2 import ConnectorV2
+    from ..connectors.learner import LearnerConnectorPipeline
     from .settings import Problems
 
 __all__ = [
     "PIPELINES",
     "AgentModules",
     "PipelineHook",
+    "add_burn_in",
     "check_hook",
     "check_same_pieces",
     "default_env_to_module",
@@ -232,14 +234,17 @@ def default_module_to_env(
     ]
 
 
-def default_learner(user: list[ConnectorV2], device: Any, agents: AgentModules | None = None) -> list[ConnectorV2]:
-    """The user's pieces, then the default ones from whole chunks to a train batch of tensors."""
+def default_learner(
+    user: list[ConnectorV2], device: Any, agents: AgentModules | None = None, *, burn_in: bool = False
+) -> list[ConnectorV2]:
+    """The user's pieces, then the default ones from whole chunks to tensors, and those to burn states in."""
     from ..connectors.common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
     from ..connectors.common.add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
     from ..connectors.common.add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
     from ..connectors.common.batch_individual_items import BatchIndividualItems
     from ..connectors.common.numpy_to_tensor import NumpyToTensor
     from ..connectors.learner.add_columns_from_episodes_to_train_batch import AddColumnsFromEpisodesToTrainBatch
+    from ..connectors.sequences.burn_in import BurnIn
 
     return [
         *user,
@@ -250,7 +255,16 @@ def default_learner(user: list[ConnectorV2], device: Any, agents: AgentModules |
         *([] if agents is None else [agents.to_modules(as_learner_connector=True)]),
         BatchIndividualItems(multi_agent=agents is not None),
         NumpyToTensor(as_learner_connector=True, device=device),
+        *([BurnIn()] if burn_in else []),
     ]
+
+
+def add_burn_in(pipeline: LearnerConnectorPipeline) -> None:
+    """Put BurnIn behind NumpyToTensor, unless the pipeline has one."""
+    if "burn_in" not in pipeline.names:
+        from ..connectors.sequences.burn_in import BurnIn
+
+        pipeline.insert_after("NumpyToTensor", BurnIn())
 
 
 def single_spaces(spaces: Mapping[str, Any] | None, env: Any, given: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ _TO_ENV = "epibatch.connectors.module_to_env"
 _TO_MODULE = "epibatch.connectors.env_to_module"
 _LEARNER = "epibatch.connectors.learner"
 _REWARDS = "epibatch.connectors.rewards"
+_SEQUENCES = "epibatch.connectors.sequences"
 
 BUILT_IN_PIECES: dict[str, str] = {
     "add_columns_from_episodes_to_train_batch": (
@@ -36,6 +37,7 @@ BUILT_IN_PIECES: dict[str, str] = {
     "agent_to_module_mapping": f"{_COMMON}.agent_to_module_mapping:AgentToModuleMapping",
     "batch_individual_items": f"{_COMMON}.batch_individual_items:BatchIndividualItems",
     "binarize_reward": f"{_REWARDS}.elementwise:BinarizeReward",
+    "burn_in": f"{_SEQUENCES}.burn_in:BurnIn",
     "compute_returns_to_go": f"{_LEARNER}.compute_returns_to_go:ComputeReturnsToGo",
     "cut_padded_actions": f"{_TO_ENV}.cut_padded_actions:CutPaddedActions",
     "flatten_observations": f"{_COMMON}.flatten_observations:FlattenObservations",
@@ -43,15 +45,18 @@ BUILT_IN_PIECES: dict[str, str] = {
     "general_advantage_estimation": f"{_LEARNER}.general_advantage_estimation:GeneralAdvantageEstimation",
     "get_actions": f"{_TO_ENV}.get_actions:GetActions",
     "linearise_rewards": f"{_REWARDS}.linearise_rewards:LineariseRewards",
+    "jagged_sequences": f"{_SEQUENCES}.jagged_sequences:JaggedSequences",
     "listify_data_for_vector_env": f"{_TO_ENV}.listify_data_for_vector_env:ListifyDataForVectorEnv",
     "mean_std_filter": f"{_TO_MODULE}.mean_std_filter:MeanStdFilter",
     "module_to_agent_unmapping": f"{_TO_ENV}.module_to_agent_unmapping:ModuleToAgentUnmapping",
     "normalize_and_clip_actions": f"{_TO_ENV}.normalize_and_clip_actions:NormalizeAndClipActions",
     "numpy_to_tensor": f"{_COMMON}.numpy_to_tensor:NumpyToTensor",
+    "pack_sequences": f"{_SEQUENCES}.pack_sequences:PackSequences",
     "pad_actions": f"{_TO_MODULE}.pad_actions:PadActions",
     "pad_observations": f"{_TO_MODULE}.pad_observations:PadObservations",
     "prev_actions_prev_rewards": f"{_TO_MODULE}.prev_actions_prev_rewards:PrevActionsPrevRewards",
     "prev_actions_prev_rewards_learner": f"{_LEARNER}.prev_actions_prev_rewards_learner:PrevActionsPrevRewardsLearner",
+    "random_subsequences": f"{_SEQUENCES}.random_subsequences:RandomSubsequences",
     "remove_single_ts_time_rank_from_batch": (
         f"{_TO_ENV}.remove_single_ts_time_rank_from_batch:RemoveSingleTsTimeRankFromBatch"
     ),

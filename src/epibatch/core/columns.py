@@ -25,6 +25,7 @@ class Columns:
     AGENT_ID = "agent_id"
     MODULE_ID = "module_id"
     SEQ_LENS = "seq_lens"
+    SEQ_OFFSETS = "seq_offsets"
     RESETS = "resets"
     RESET_STATES = "reset_states"
     T = "t"

@@ -197,7 +197,7 @@ def unpad(padded: npt.NDArray[Any], layout: PaddedLayout) -> npt.NDArray[Any]:
     if padded.shape[:2] != layout.mask.shape:
         raise _row_error("removing padding", f"leading shape {layout.mask.shape}", f"{padded.shape[:2]}")
     if padded.ndim == 2:
-        flat: npt.NDArray[Any] = padded[layout.own]
+        flat: npt.NDArray[Any] = padded.ravel()[layout.destination] if layout.scattered else padded[layout.mask]
         return flat
     return padded.reshape(layout.mask.size, *padded.shape[2:]).take(layout.destination, axis=0)
 
@@ -314,8 +314,12 @@ def check_counts(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
     return rows.astype(np.int64, copy=False)
 
 
-def check_seq_len(max_seq_len: int) -> int:
+def check_seq_len(max_seq_len: int, where: str = "max_seq_len") -> int:
     """Return rows per sequence after checking that they are an integer >= 1.
+
+    Args:
+        max_seq_len: rows per sequence.
+        where: what they are, for the message.
 
     Raises:
         ConfigError: they are not.
@@ -323,10 +327,10 @@ def check_seq_len(max_seq_len: int) -> int:
     if isinstance(max_seq_len, bool) or not isinstance(max_seq_len, (int, np.integer)) or max_seq_len < 1:
         raise ConfigError(
             explain(
-                "max_seq_len",
+                where,
                 expected="an integer >= 1",
                 found=repr(max_seq_len),
-                do="set model_config['max_seq_len'] of the stateful module",
+                do="set model_config['max_seq_len'] of the stateful module" if where == "max_seq_len" else "set it so",
             )
         )
     return int(max_seq_len)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, final
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import PackedSequence
 
 from epibatch.core.columns import Columns
 from epibatch.core.distributions import Distribution, distribution_for
@@ -120,10 +121,17 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
 
     def _encode(self, batch: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Features `[B, T, H]` of every timestep and the state after the last one."""
+        if isinstance(batch.get(Columns.OBS), PackedSequence):
+            raise self._not_sequences("a PackedSequence", "take PackSequences out of the learner pipeline")
         features = self.encoder(self._input(observations_of(batch), self.images))
         state = batch.get(Columns.STATE_IN)
         if state is None or features.dim() != 3:
-            raise self._not_sequences(batch)
+            obs = map_struct(lambda leaf: tuple(leaf.shape), batch[Columns.OBS])
+            raise self._not_sequences(
+                f"obs {obs} and columns {', '.join(map(str, batch))}",
+                "let AddTimeDimToBatchAndZeroPad and AddStatesFromEpisodesToBatch run before the module, as the "
+                "default pipelines do, and no JaggedSequences",
+            )
         h, c = state["h"], state["c"]
         if features.shape[1] == 1 and not torch.is_grad_enabled():
             h, c = self._step(features[:, 0], h, c)
@@ -140,14 +148,6 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
         """One timestep; nn.LSTM would prepare its weights for whole sequences first, at many times the cost."""
         return torch.lstm_cell(x, (h, c), *self.lstm.all_weights[0])
 
-    def _not_sequences(self, batch: dict[str, Any]) -> ColumnError:
-        obs = map_struct(lambda leaf: tuple(leaf.shape), batch[Columns.OBS])
-        return ColumnError(
-            explain(
-                "DefaultLSTMActorCritic",
-                expected="obs [batch, time, ...] and state_in {'h': [batch, H], 'c': [batch, H]}",
-                found=f"obs {obs} and columns {', '.join(map(str, batch))}",
-                do="let AddTimeDimToBatchAndZeroPad and AddStatesFromEpisodesToBatch run before the module, "
-                "as the default pipelines do",
-            )
-        )
+    def _not_sequences(self, found: str, do: str) -> ColumnError:
+        expected = "obs [batch, time, ...] and state_in {'h': [batch, H], 'c': [batch, H]}"
+        return ColumnError(explain("DefaultLSTMActorCritic", expected=expected, found=found, do=do))

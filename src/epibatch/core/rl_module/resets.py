@@ -16,7 +16,7 @@ __all__ = ["resetting"]
 def resetting(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, states: Any, at_resets: Any) -> tuple[Any, Any]:
     """Run an LSTM, GRU or RNN layer that goes on from another state at each reset.
 
-    The parts between resets are laid out as sequences of their own, of which the layer makes one pass.
+    Rows without a reset are one pass, and the parts between resets, as sequences of their own, another.
 
     Args:
         layer: of one direction and one level, with `batch_first=True`.
@@ -38,29 +38,50 @@ def resetting(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, states: 
         >>> bool((outputs[0, :2] == outputs[0, 2:]).all())
         True
     """
-    rows, steps = resets.shape
     pair = isinstance(states, tuple)
     starts, at = (states, at_resets) if pair else ((states,), (at_resets,))
     resets = resets.to(torch.bool)
-    number = resets.cumsum(1)  # of the part within its row
-    most = int(number[:, -1].max()) if rows else 0
+    most = int(resets.sum(1).max()) if len(resets) else 0
     if most > at[0].shape[1] or bool(resets[:, 0].any()):
         raise _wrong_resets(most, at[0].shape[1])
+    some = resets.any(1)
+    without, having = (torch.nonzero(own).flatten() for own in (~some, some))
+    outputs, last = [], []
+    if len(without):
+        begin = tuple(own[without][None] for own in starts)
+        out, end = layer(x[without], begin if pair else begin[0])
+        outputs.append(out)
+        last.append([own[0] for own in (end if pair else (end,))])
+    if len(having):
+        out, ends = _by_parts(
+            layer, x[having], resets[having], [own[having] for own in starts], [own[having] for own in at]
+        )
+        outputs.append(out)
+        last.append(ends)
+    back = torch.argsort(torch.cat([without, having]))
+    together = tuple(torch.cat(own)[back] for own in zip(*last))
+    return torch.cat(outputs)[back], together if pair else together[0]
+
+
+def _by_parts(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, starts: Any, at: Any) -> tuple[Any, list[Any]]:
+    """Outputs, and the states behind each row's last timestep, of rows that are run part by part."""
+    rows, steps = resets.shape
+    number = resets.cumsum(1)  # of the part within its row
     first = torch.cumsum(number[:, -1] + 1, 0) - number[:, -1] - 1  # of each row's parts among all
     parts = first[:, None] + number
     lengths = torch.bincount(parts.flatten())
     begins = torch.cumsum(lengths, 0) - lengths
     within = torch.arange(rows * steps, device=x.device).view(rows, steps) - begins[parts]
-    inputs = x.new_zeros(len(lengths), int(lengths.max()) if rows else 0, *x.shape[2:])
+    inputs = x.new_zeros(len(lengths), int(lengths.max()), *x.shape[2:])
     inputs[parts, within] = x
     begun = resets.nonzero(as_tuple=True)
     which = (begun[0], number[begun] - 1)  # of the states at resets
     initial = tuple(_woven(own, again[which], first, parts[begun])[None] for own, again in zip(starts, at))
     packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    pair = len(initial) > 1
     outputs, last = layer(packed, initial if pair else initial[0])
     outputs = pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])[0][parts, within]
-    ends = parts[:, -1]
-    return outputs, tuple(state[0][ends] for state in last) if pair else last[0][ends]
+    return outputs, [state[0][parts[:, -1]] for state in (last if pair else (last,))]
 
 
 def _woven(own: torch.Tensor, again: torch.Tensor, first: torch.Tensor, others: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,94 @@
+"""A finished train batch of sequences, as pieces behind NumpyToTensor find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, explain
+from epibatch.core.structs import map_struct
+
+from ..acting_module import is_multi
+from ..call import Call
+
+__all__ = ["PER_SEQUENCE", "change_batches", "map_rows", "map_sequences", "num_sequences_and_steps"]
+
+PER_SEQUENCE = frozenset(
+    (
+        Columns.SEQ_LENS,
+        Columns.STATE_IN,
+        Columns.NEXT_STATE_IN,
+        Columns.RESET_STATES,
+        Columns.NEXT_RESET_STATES,
+    )
+)
+"""Columns with one row per sequence, whatever their second axis is."""
+
+
+def change_batches(
+    batch: dict[str, Any], call: Call, change: Callable[[dict[str, Any], Any, Call], dict[str, Any]]
+) -> dict[str, Any]:
+    """Change each module's part of a batch that has `seq_lens`; other parts stay as they are.
+
+    Args:
+        batch: Columns, or columns by module.
+        call: What the batch is about.
+        change: Takes columns, their module and the call, and gives columns.
+    """
+    if not is_multi(call.rl_module):
+        return change(batch, call.rl_module, call) if Columns.SEQ_LENS in batch else batch
+    return {
+        name: change(own, call.rl_module[name], call)
+        if name in call.rl_module and isinstance(own, dict) and Columns.SEQ_LENS in own
+        else own
+        for name, own in batch.items()
+    }
+
+
+def num_sequences_and_steps(batch: dict[str, Any]) -> tuple[int, int]:
+    """B and T of a batch with `seq_lens` and `loss_mask`.
+
+    Raises:
+        ColumnError: it has no `loss_mask` [B, T].
+    """
+    mask = batch.get(Columns.LOSS_MASK)
+    if mask is None or mask.ndim != 2:
+        raise ColumnError(
+            explain(
+                "a batch of sequences",
+                expected=f"a column {Columns.LOSS_MASK!r} [sequences, steps]",
+                found="none" if mask is None else f"shape {list(mask.shape)}",
+                do="let AddTimeDimToBatchAndZeroPad(as_learner_connector=True) make the sequences",
+            )
+        )
+    return int(mask.shape[0]), int(mask.shape[1])
+
+
+def map_rows(
+    batch: dict[str, Any], function: Callable[[torch.Tensor], Any], only: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Columns with a time axis, each tensor `[B, T, ...]` of them as `function` changes it.
+
+    Args:
+        batch: Has `loss_mask` [B, T].
+        function: Gets one leaf.
+        only: Which columns; None: all.
+    """
+    shape = batch[Columns.LOSS_MASK].shape
+
+    def changed(leaf: Any) -> Any:
+        return function(leaf) if isinstance(leaf, torch.Tensor) and leaf.shape[:2] == shape else leaf
+
+    return {
+        name: column if isinstance(column, list) else map_struct(changed, column)
+        for name, column in batch.items()
+        if name not in PER_SEQUENCE and (only is None or name in only)
+    }
+
+
+def map_sequences(batch: dict[str, Any], function: Callable[[torch.Tensor], Any]) -> dict[str, Any]:
+    """Columns with one row per sequence, each tensor `[B, ...]` of them as `function` changes it."""
+    return {name: map_struct(function, column) for name, column in batch.items() if name in PER_SEQUENCE}

@@ -1,0 +1,122 @@
+"""Brings the states of sequences up to date before there is anything to learn from them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, explain
+from epibatch.core.sequence_ends import burned_layout
+from epibatch.core.structs import Form, flatten, flatten_like, unflatten
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..sequence_cut import layout_of, sequence_settings
+from .batch_of_sequences import change_batches, map_rows, map_sequences, num_sequences_and_steps
+
+__all__ = ["BurnIn"]
+
+
+class BurnIn(ColumnarPiece):
+    """Runs the first steps of each sequence without gradient, and leaves the rest with the state behind them.
+
+    How many, k, is the setting `burn_in` in the module's `model_config`; they count for `max_seq_len`, so T becomes
+    T - k. The module goes from the recorded state k steps earlier to `state_in` with the weights it has now (stored
+    state and burn-in, Kapturowski et al. 2019, R2D2). The rows are those that the sequence before learns from, so
+    none is lost. A chunk's first sequence has none in front of it; it keeps its recorded state.
+
+    Configs put the piece behind NumpyToTensor if a module asks for it; without it the rows in front stay in the batch,
+    carry no loss, and the gradient flows through them.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+
+    Raises:
+        ColumnError: the module's `forward_train` gives no `state_out`, or one of another shape than `state_in`.
+
+    Example:
+        >>> from epibatch.algorithms import PPOConfig
+        >>> config = PPOConfig().rl_module(model_config={"use_lstm": True, "max_seq_len": 20, "burn_in": 5})
+        >>> config.build_learner_connector().names[-2:]
+        ['numpy_to_tensor', 'burn_in']
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    takes: ClassVar[tuple[str, ...]] = ("tensors",)
+    reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
+    writes: ClassVar[tuple[str, ...]] = ()
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Burn each module's sequences in."""
+        return change_batches(batch, call, _burned)
+
+
+def _burned(batch: dict[str, Any], module: Any, call: Call) -> dict[str, Any]:
+    rows, steps = num_sequences_and_steps(batch)
+    layout = layout_of(call, steps)
+    if layout.burn_in is None:
+        return batch
+    if layout.mask.shape != (rows, steps):
+        raise ColumnError(
+            explain(
+                "BurnIn",
+                expected=f"sequences {list(layout.mask.shape)}, as the chunks and the module's settings make them",
+                found=f"{[rows, steps]}",
+                do="let it run in the pipeline that makes the sequences",
+            )
+        )
+    burn_in = sequence_settings(module, steps).burn_in
+    burned = torch.from_numpy(layout.burn_in).to(batch[Columns.LOSS_MASK].device)
+    out = _states(batch, module, burned)
+    left = steps - burn_in
+    places = torch.arange(rows, device=burned.device)[:, None] * steps + burned[:, None]
+    flat = (places + torch.arange(left, device=burned.device)).flatten()
+    out |= map_rows(batch, lambda leaf: leaf.flatten(0, 1).index_select(0, flat).view(rows, left, *leaf.shape[2:]))
+    call.sequences = burned_layout(layout, burn_in)
+    return {**{name: out[name] for name in batch}, Columns.SEQ_LENS: batch[Columns.SEQ_LENS] - burned}
+
+
+def _states(batch: dict[str, Any], module: Any, burned: torch.Tensor) -> dict[str, Any]:
+    """The columns with one row per sequence, states as they are behind the rows to burn in."""
+    out = map_sequences(batch, lambda leaf: leaf)
+    for name, obs in ((Columns.STATE_IN, Columns.OBS), (Columns.NEXT_STATE_IN, Columns.NEXT_OBS)):
+        if name in batch:
+            out[name] = _state_behind(batch, module, burned, name, obs)
+    return out
+
+
+def _state_behind(batch: dict[str, Any], module: Any, burned: torch.Tensor, name: str, obs: str) -> Any:
+    leaves, form = flatten(batch[name])
+    leaves = [leaf.clone() for leaf in leaves]
+    for steps in sorted(set(burned.tolist()) - {0}):
+        which = torch.nonzero(burned == steps).flatten()
+
+        def front(leaf: torch.Tensor, which: torch.Tensor = which, steps: int = steps) -> torch.Tensor:
+            return leaf[:, :steps].index_select(0, which)
+
+        part = map_rows(batch, front)
+        part[Columns.OBS] = part[obs]
+        part[Columns.STATE_IN] = unflatten(form, [leaf.index_select(0, which) for leaf in leaves])
+        part[Columns.SEQ_LENS] = torch.full((len(which),), steps, device=which.device)
+        with torch.no_grad():
+            found = module.forward_train(part)
+        for leaf, own in zip(leaves, _checked(found, form, part[Columns.STATE_IN], module)):
+            leaf[which] = own.to(leaf.dtype)
+    return unflatten(form, leaves)
+
+
+def _checked(outputs: dict[str, Any], form: Form, before: Any, module: Any) -> list[Any]:
+    """The leaves of `state_out`, which has to be of the shapes of `state_in`."""
+    where = f"{type(module).__name__}.forward_train, to burn states in"
+    do = "return the state behind the last step of each sequence as state_out"
+    if Columns.STATE_OUT not in outputs:
+        given = f"columns {sorted(map(str, outputs))}"
+        raise ColumnError(explain(where, expected="a column 'state_out'", found=given, do=do))
+    leaves = flatten_like(form, outputs[Columns.STATE_OUT])
+    shapes, found = ([list(leaf.shape) for leaf in own] for own in (flatten(before)[0], leaves))
+    if shapes != found:
+        raise ColumnError(explain(where, expected=f"a state_out of shapes {shapes}", found=f"{found}", do=do))
+    return leaves

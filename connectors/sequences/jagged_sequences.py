@@ -1,0 +1,61 @@
+"""Gives modules their sequences one behind the other, without padding."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from epibatch.core.columns import Columns
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from .batch_of_sequences import change_batches, map_rows, map_sequences, num_sequences_and_steps
+
+__all__ = ["JaggedSequences"]
+
+
+class JaggedSequences(ColumnarPiece):
+    """Makes each column `[B, T, ...]` the rows `[R, ...]` of its real steps, one sequence behind the other.
+
+    `seq_offsets` int64 [B + 1] says where sequences begin: rows `seq_offsets[b]` to `seq_offsets[b + 1]` are sequence
+    b. That is the form of attention for sequences of different lengths (its `cu_seqlens`), and
+    `torch.nested.nested_tensor_from_jagged(batch["obs"], batch["seq_offsets"])` is the nested tensor over the same
+    memory. Columns with one row per sequence (`state_in`, `seq_lens`) stay. Put it at the pipeline's end.
+
+    It is for loops of one's own: the Learner cuts batches into minibatches, and refuses what is ragged.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> batch = {"obs": torch.tensor([[1.0, 2.0], [3.0, 0.0]]), "seq_lens": torch.tensor([2, 1])}
+        >>> batch["loss_mask"] = batch["obs"] > 0
+        >>> batch = JaggedSequences()(rl_module=SimpleNamespace(), batch=batch, episodes=[])
+        >>> batch["obs"], batch["seq_offsets"]
+        (tensor([1., 2., 3.]), tensor([0, 2, 3]))
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    takes: ClassVar[tuple[str, ...]] = ("tensors",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = (Columns.SEQ_OFFSETS,)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Take each module's sequences out of their padding."""
+        return change_batches(batch, call, _jagged)
+
+
+def _jagged(batch: dict[str, Any], module: Any, call: Call) -> dict[str, Any]:
+    del module, call
+    lengths = batch[Columns.SEQ_LENS]
+    _, steps = num_sequences_and_steps(batch)
+    there = torch.arange(steps, device=lengths.device) < lengths[:, None]
+    places = torch.nonzero(there.flatten()).flatten()
+    out = map_rows(batch, lambda leaf: leaf.flatten(0, 1).index_select(0, places))
+    out |= map_sequences(batch, lambda leaf: leaf)
+    out = {name: out[name] for name in batch}
+    out[Columns.SEQ_OFFSETS] = torch.cat([lengths.new_zeros(1), torch.cumsum(lengths, 0)])
+    return out

@@ -1,0 +1,109 @@
+"""Gives recurrent layers their sequences without padding, as torch packs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import BatchLayoutError, ConfigError, UnknownNameError, explain, nearest
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from .batch_of_sequences import PER_SEQUENCE, change_batches, map_rows, map_sequences, num_sequences_and_steps
+
+__all__ = ["PackSequences"]
+
+
+class PackSequences(ColumnarPiece):
+    """Makes each column `[B, T, ...]` a `torch.nn.utils.rnn.PackedSequence` of the real steps.
+
+    `nn.LSTM`, `nn.GRU` and `nn.RNN` take it as it is, with `state_in` as it stands in the batch, and compute nothing
+    for padding. All columns are packed alike, so their `data` [R, ...] lie row by row beside each other. Sequences
+    without a step (a bootstrap row alone) are left out. Put it at the pipeline's end, behind advantages.
+
+    It is for loops of one's own: the Learner cuts batches into minibatches, and refuses what is packed.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        columns: Which columns to pack; None: all that have a time axis.
+
+    Raises:
+        BatchLayoutError: sequences that hold several chunks, within which a packed one cannot begin anew.
+        UnknownNameError: a column that the batch does not have.
+        ConfigError: `columns` is no list of names.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> batch = {"obs": torch.tensor([[1.0, 2.0], [3.0, 0.0]]), "seq_lens": torch.tensor([2, 1])}
+        >>> batch["loss_mask"] = batch["obs"] > 0
+        >>> PackSequences()(rl_module=SimpleNamespace(), batch=batch, episodes=[])["obs"].data
+        tensor([1., 3., 2.])
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    takes: ClassVar[tuple[str, ...]] = ("tensors",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        if isinstance(columns, str) or not all(isinstance(name, str) for name in columns or ()):
+            raise ConfigError(
+                explain(
+                    "PackSequences, columns",
+                    expected="a list of column names, or None for all",
+                    found=repr(columns),
+                    do="write columns=['obs'], for example",
+                )
+            )
+        self.columns = None if columns is None else list(columns)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Pack each module's sequences."""
+        return change_batches(batch, call, self._packed)
+
+    def _packed(self, batch: dict[str, Any], module: Any, call: Call) -> dict[str, Any]:
+        if Columns.RESETS in batch:
+            raise BatchLayoutError(
+                explain(
+                    "PackSequences",
+                    expected="sequences of one chunk each",
+                    found="sequence_end 'continue', in whose sequences other chunks begin",
+                    do="use JaggedSequences, or sequence_end 'pad', whose padding is not packed",
+                )
+            )
+        unknown = [name for name in self.columns or () if name not in batch or name in PER_SEQUENCE]
+        if unknown:
+            names = sorted(batch.keys() - PER_SEQUENCE)
+            expected, do = f"columns with a time axis: {', '.join(names)}", nearest(unknown[0], names)
+            raise UnknownNameError(explain("PackSequences, columns", expected=expected, found=repr(unknown[0]), do=do))
+        kept = torch.nonzero(batch[Columns.SEQ_LENS]).flatten()
+        rows, steps = num_sequences_and_steps(batch)
+        lengths, order = torch.sort(batch[Columns.SEQ_LENS][kept], descending=True, stable=True)
+        time = torch.arange(steps, device=order.device)[:, None]
+        there = time < lengths
+        places = (kept[order] * steps + time)[there]
+        sizes = there.sum(1)
+        sizes = sizes[sizes > 0].cpu()
+        back = torch.argsort(order)
+
+        def pack(leaf: torch.Tensor) -> PackedSequence:
+            return PackedSequence(leaf.flatten(0, 1).index_select(0, places), sizes, order, back)
+
+        def keep(leaf: torch.Tensor) -> torch.Tensor:
+            return leaf if len(kept) == rows else leaf.index_select(0, kept)
+
+        out = map_sequences(batch, keep) | map_rows(batch, keep) | map_rows(batch, pack, self.columns)
+        return {name: out[name] for name in batch}

@@ -1,0 +1,99 @@
+"""Takes one sequence of each chunk, anywhere."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import ConfigError, PipelineError, explain, nearest
+from epibatch.core.padding import check_seq_len
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..sequence_cut import RandomCut
+
+__all__ = ["RandomSubsequences"]
+
+_SHORT = ("pad", "drop")
+
+
+class RandomSubsequences(ColumnarPiece):
+    """Lets the train batch of a recurrent module have one random sub-sequence of each chunk.
+
+    Every place where the sub-sequence fits has the same probability. It starts from the state that was recorded there.
+    With `burn_in` in the module's `model_config` the rows that carry loss are as many less, and are drawn; the rows
+    to burn in are those in front of them. Modules without state that learn beside a recurrent one keep all their rows.
+
+    Put it where pieces of one's own go, in front of those that make sequences. Without a seed it draws anew in each
+    process; `seed` makes it repeatable, and its state goes on where it was.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        length: Steps per sub-sequence; None: the module's `max_seq_len`.
+        short: What becomes of chunks that are too short: "pad" takes all their rows and pads them with zeros, which
+            `loss_mask` leaves out; "drop" leaves them out.
+
+    Raises:
+        ConfigError: `length` or `short` is none of these, or the module has a `sequence_end` of its own.
+        PipelineError: the only module has no state, or chunks have bootstrap rows.
+
+    Example:
+        >>> piece = RandomSubsequences(length=8)
+        >>> piece.seed(0)
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        length: int | None = None,
+        short: str = "pad",
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        if short not in _SHORT:
+            do = nearest(str(short), _SHORT)
+            where = "RandomSubsequences, short"
+            raise ConfigError(explain(where, expected="'pad' or 'drop'", found=repr(short), do=do))
+        self.length = None if length is None else check_seq_len(length, "RandomSubsequences, length")
+        self.short = short
+        self._generator: np.random.Generator | None = None
+        self._unseeded = np.random.default_rng()
+
+    def seed(self, seed: np.random.SeedSequence | int) -> None:
+        """Draw from a random stream of this piece's own from now on."""
+        self._generator = np.random.default_rng(seed)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Draw where each chunk's sub-sequence lies."""
+        if call.stateful:
+            generator = self._unseeded if self._generator is None else self._generator
+            call.cut = RandomCut(generator.random(len(call.episodes)), self.length, self.short)
+        elif call.module_id is None and call.rl_module is not None:
+            raise PipelineError(
+                explain(
+                    "RandomSubsequences",
+                    expected="a recurrent module, whose train batch consists of sequences",
+                    found=f"{type(call.rl_module).__name__} without a state",
+                    do="leave the piece out; rows of a module without state are drawn by minibatches",
+                )
+            )
+        return batch
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """The state of the random stream, if the piece was seeded."""
+        return {} if self._generator is None else {"generator": self._generator.bit_generator.state}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over a random stream."""
+        if "generator" in state:
+            self._generator = np.random.default_rng(0)
+            self._generator.bit_generator.state = state["generator"]

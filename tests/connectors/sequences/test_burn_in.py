@@ -1,0 +1,157 @@
+"""States behind rows that are there for them alone, against stepping through these rows by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from epibatch.algorithms import PPOConfig
+from epibatch.connectors.learner import AddNextObservationsFromEpisodesToTrainBatch
+from epibatch.connectors.sequences import BurnIn
+from epibatch.core.errors import ColumnError, ConfigError
+from epibatch.core.padding import unpad
+from epibatch.core.sequence_ends import burned_layout, sequence_layout
+
+
+def recorded_before(episode, row, start):
+    """The recorded state before a row; `start` where the episode begins."""
+    if row == 0:
+        return start
+    return {name: torch.as_tensor(leaf) for name, leaf in episode.get_extra_model_outputs("state_out", row - 1).items()}
+
+
+@pytest.mark.parametrize("end", ["pad", "drop", "overlap"])
+@pytest.mark.parametrize(("steps", "burn_in"), [(4, 1), (4, 3), (20, 5)])
+@pytest.mark.parametrize("ppo", [False, True])
+def test_states_equal_a_manual_pass_with_the_weights_of_now(played, steps, burn_in, end, ppo):
+    options = {"max_seq_len": steps, "burn_in": burn_in, "sequence_end": end}
+    episodes = played.episodes(played.module(seed=0), [41, 3, 8, 1, 20])
+    module = played.module(seed=1, **options)  # other weights than those that acted
+    batch = played.batch(module, episodes, burn_in=True, ppo=ppo)
+    counts = [len(episode) + ppo for episode in episodes]
+    layout = sequence_layout(counts, steps, end=end, burn_in=burn_in, bootstrapped=ppo)
+    assert batch["obs"].shape[:2] == (layout.num_sequences, steps - burn_in)
+    for b, (chunk, row, burned) in enumerate(zip(layout.sequence_chunks, layout.offsets, layout.burn_in)):
+        episode = episodes[chunk]
+        state = recorded_before(episode, row, module.get_initial_state())
+        if burned:
+            obs = episode.get_observations(slice(int(row), int(row + burned)))
+            state = played.states(module, obs, state)[-1]
+        for name in ("h", "c"):
+            np.testing.assert_allclose(batch["state_in"][name][b], state[name], rtol=1e-4, atol=1e-6)
+    assert not batch["state_in"]["h"].requires_grad
+    assert layout.burn_in.max() == burn_in
+
+
+def test_twenty_steps_of_which_five_are_burned_in_leave_fifteen(played):
+    module = played.module(max_seq_len=20, burn_in=5)
+    episodes = played.episodes(module, [20])
+    batch = played.batch(module, episodes, burn_in=True)
+    assert batch["obs"].shape == (2, 15, 3) and batch["seq_lens"].tolist() == [15, 5]
+    assert batch["loss_mask"].sum() == 20
+    np.testing.assert_array_equal(batch["obs"][1, :5], episodes[0].get_observations(slice(15, 20)))
+
+
+@pytest.mark.parametrize("ppo", [False, True])
+@pytest.mark.parametrize("end", ["pad", "overlap"])
+def test_all_columns_come_back_row_by_row(played, end, ppo):
+    module = played.module(burn_in=2, sequence_end=end)
+    episodes = played.episodes(module, [9, 1, 4])
+    batch = played.batch(module, episodes, burn_in=True, ppo=ppo)
+    plain = played.batch(played.module(), episodes, ppo=ppo)
+    counts = [len(episode) + ppo for episode in episodes]
+    own = burned_layout(sequence_layout(counts, 4, end=end, burn_in=2, bootstrapped=ppo), 2)
+    pad = sequence_layout(counts, 4, bootstrapped=ppo)
+    for name in ("obs", "actions", "rewards", "terminateds", "action_logp", "loss_mask"):
+        right = unpad(plain[name].numpy(), pad)
+        found = unpad(batch[name].numpy(), own)
+        assert found.tobytes() == right.tobytes(), name
+    if ppo:
+        # The recorded states are those of these weights, so burned-in values and advantages are the same.
+        for name in ("value_targets", "advantages"):
+            found, right = unpad(batch[name].numpy(), own), unpad(plain[name].numpy(), pad)
+            np.testing.assert_allclose(found, right, rtol=1e-3, atol=1e-4)
+    carried = batch["loss_mask"].sum()
+    assert carried == sum(map(len, episodes))
+
+
+def test_states_of_next_observations_are_burned_in_with_these(played):
+    module = played.module(burn_in=2)
+    episodes = played.episodes(played.module(seed=4), [7])
+    batch = played.batch(module, episodes, AddNextObservationsFromEpisodesToTrainBatch(), burn_in=True)
+    obs = episodes[0].get_observations()
+    state = recorded_before(episodes[0], 3, None)  # before the observation behind row 2, from which 2 rows are run
+    expected = played.states(module, obs[3:5], state)[-1]
+    layout = sequence_layout([7], 4, burn_in=2)
+    assert layout.offsets.tolist() == [0, 0, 2, 4]
+    np.testing.assert_allclose(batch["next_state_in"]["h"][2], expected["h"], rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(batch["new_obs"][2], obs[5:7])
+
+
+def test_without_the_setting_nothing_changes(played):
+    module = played.module()
+    episodes = played.episodes(module, [6, 3])
+    plain, found = played.batch(module, episodes), played.batch(module, episodes, burn_in=True)
+    assert found.keys() == plain.keys()
+    for name in ("obs", "seq_lens", "loss_mask"):
+        assert torch.equal(found[name], plain[name])
+
+
+def test_without_the_piece_rows_in_front_stay_and_carry_no_loss(played):
+    module = played.module(burn_in=2)
+    batch = played.batch(module, played.episodes(module, [6]))
+    assert batch["obs"].shape == (3, 4, 3)
+    front, behind = [True, True, False, False], [False, False, True, True]
+    assert batch["loss_mask"].tolist() == [front, behind, behind]
+
+
+def test_a_module_that_gives_no_state_is_named(played):
+    module = played.module(burn_in=2)
+    episodes = played.episodes(module, [6])
+    module._forward_train = lambda batch, **kwargs: {"action_dist_inputs": batch["obs"]}
+    with pytest.raises(ColumnError, match="state_out"):
+        played.batch(module, episodes, burn_in=True)
+    module._forward_train = lambda batch, **kwargs: {"state_out": dict.fromkeys(("h", "c"), batch["obs"])}
+    with pytest.raises(ColumnError, match=r"state_out of shapes \[\[2, 5\], \[2, 5\]\]"):
+        played.batch(module, episodes, burn_in=True)
+
+
+def test_sequences_of_somebody_elses_are_refused(played):
+    module = played.module(burn_in=2)
+    episodes = played.episodes(module, [6])
+    batch = played.batch(module, episodes)
+    fewer = {name: leaf[:2] if torch.is_tensor(leaf) else leaf for name, leaf in batch.items()}
+    with pytest.raises(ColumnError, match="the pipeline that makes the sequences"):
+        BurnIn()(rl_module=module, batch=fewer, episodes=episodes)
+    with pytest.raises(ColumnError, match="loss_mask"):
+        BurnIn()(rl_module=module, batch={"obs": batch["obs"], "seq_lens": batch["seq_lens"]}, episodes=episodes)
+
+
+MODEL = {"use_lstm": True, "lstm_cell_size": 4, "fcnet_hiddens": [4], "max_seq_len": 6, "burn_in": 2}
+
+
+def config_of(**model):
+    config = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=2)
+    config.training(train_batch_size=80, minibatch_size=40, num_epochs=2).debugging(seed=3)
+    return config.rl_module(model_config={**MODEL, **model})
+
+
+@pytest.mark.parametrize("model", [{}, {"sequence_end": "overlap"}, {"burn_in": 0, "sequence_end": "continue"}])
+def test_a_config_trains(model):
+    config = PPOConfig.from_yaml(config_of(**model).to_yaml())
+    algo = config.build_algo()
+    names = algo.learner.connector.names
+    assert ("burn_in" in names) == (config.model_config["burn_in"] > 0)
+    before = [leaf.clone() for leaf in algo.learner.module["default_policy"].parameters()]
+    algo.train()
+    changed = zip(before, algo.learner.module["default_policy"].parameters())
+    assert all(torch.isfinite(after).all() and not torch.equal(old, after) for old, after in changed)
+    algo.stop()
+
+
+def test_a_config_says_what_does_not_fit():
+    with pytest.raises(ConfigError, match="max_seq_len - 1 = 5"):
+        config_of(burn_in=6).build_algo()
+    with pytest.raises(ConfigError, match="sequence_end 'continue'"):
+        config_of(sequence_end="continue").build_algo()

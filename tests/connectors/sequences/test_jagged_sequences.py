@@ -1,0 +1,67 @@
+"""Ragged rows, against the rows of the episodes themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from epibatch.connectors.sequences import JaggedSequences
+from epibatch.core.errors import BatchLayoutError, ColumnError
+from epibatch.learner import Minibatches
+
+
+@pytest.mark.parametrize("lengths", [[9, 1, 4], [3], [1, 1], [8, 8]])
+def test_rows_are_those_of_the_episodes_bit_by_bit(played, lengths):
+    module = played.module()
+    episodes = played.episodes(module, lengths)
+    padded, batch = played.batch(module, episodes), played.batch(module, episodes, behind=[JaggedSequences()])
+    assert batch.keys() == {*padded, "seq_offsets"}
+    obs = np.concatenate([episode.get_observations()[:-1] for episode in episodes])
+    rewards = np.concatenate([episode.get_rewards() for episode in episodes]).astype(np.float32)
+    assert batch["obs"].numpy().tobytes() == obs.tobytes()
+    assert batch["rewards"].numpy().tobytes() == rewards.tobytes()
+    assert batch["loss_mask"].all()
+    edges = batch["seq_offsets"]
+    assert edges.dtype == torch.int64 and edges[0] == 0 and edges[-1] == sum(lengths)
+    assert torch.equal(edges.diff(), batch["seq_lens"])
+    for b, (start, stop) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist())):
+        assert torch.equal(batch["obs"][start:stop], padded["obs"][b, : stop - start])
+
+
+def test_a_nested_tensor_shows_the_same_memory(played):
+    module = played.module()
+    batch = played.batch(module, played.episodes(module, [9, 1, 4]), behind=[JaggedSequences()])
+    nested = torch.nested.nested_tensor_from_jagged(batch["obs"], batch["seq_offsets"])
+    assert [len(own) for own in nested.unbind()] == batch["seq_lens"].tolist()
+    assert nested.values().data_ptr() == batch["obs"].data_ptr()
+    padded = played.batch(module, played.episodes(module, [9, 1, 4]))["obs"]
+    assert torch.equal(nested.to_padded_tensor(0.0, (len(padded), 4, 3)), padded)
+
+
+def test_bootstrap_rows_are_left_out_and_resets_stay(played):
+    module = played.module()
+    episodes = played.episodes(module, [4, 6])
+    batch = played.batch(module, episodes, ppo=True, behind=[JaggedSequences()])
+    assert len(batch["advantages"]) == 10 and batch["seq_offsets"].tolist() == [0, 4, 4, 8, 10]
+    continued = played.batch(played.module(sequence_end="continue"), episodes, behind=[JaggedSequences()])
+    assert continued["resets"].tolist() == [False] * 10  # the second episode begins with a sequence
+    continued = played.batch(played.module(sequence_end="continue"), episodes[::-1], behind=[JaggedSequences()])
+    assert torch.nonzero(continued["resets"]).tolist() == [[6]]
+
+
+def test_nested_columns(played):
+    module = played.module()
+    extra = {("e0",): [{"x": i, "y": (float(i),)} for i in range(5)]}
+    pipeline = played.pipeline(behind=[JaggedSequences()])
+    batch = pipeline(rl_module=module, batch={"extra": extra}, episodes=played.episodes(module, [5]))
+    assert batch["extra"]["x"].tolist() == [0, 1, 2, 3, 4] and batch["extra"]["y"][0].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_minibatches_and_the_default_network_refuse_them(played):
+    module = played.module()
+    batch = played.batch(module, played.episodes(module, [6, 3]), behind=[JaggedSequences()])
+    with pytest.raises(BatchLayoutError, match="JaggedSequences"):
+        Minibatches(batch, size=4)
+    with pytest.raises(ColumnError, match="batch, time"):
+        module.forward_train(batch)

@@ -1,0 +1,138 @@
+"""Random sub-sequences: where they lie, how often, and what they start from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from epibatch.connectors.sequences import RandomSubsequences
+from epibatch.core.checkpoints import load_state, save_state
+from epibatch.core.errors import ConfigError, EpisodeError, PipelineError
+from epibatch.core.registry import build_piece
+from epibatch.core.rl_module import DefaultActorCritic
+
+
+def piece_of(seed=0, **options):
+    piece = RandomSubsequences(**options)
+    piece.seed(seed)
+    return piece
+
+
+def start_in(episode, row):
+    """Where in its episode an observation lies."""
+    (found,) = np.flatnonzero((episode.get_observations() == row.numpy()).all(-1))
+    return int(found)
+
+
+def test_rows_follow_one_another_from_the_recorded_state(played):
+    module = played.module()
+    episodes = played.episodes(module, [12, 4, 9, 2, 30])
+    batch = played.batch(module, episodes, piece_of())
+    assert batch["seq_lens"].tolist() == [4, 4, 4, 2, 4]
+    assert batch["loss_mask"].sum(1).tolist() == [4, 4, 4, 2, 4]
+    starts = []
+    for b, episode in enumerate(episodes):
+        start = start_in(episode, batch["obs"][b, 0])
+        steps = slice(start, start + int(batch["seq_lens"][b]))
+        np.testing.assert_array_equal(batch["obs"][b][batch["loss_mask"][b]], episode.get_observations(steps))
+        rewards = batch["rewards"][b][batch["loss_mask"][b]].numpy()
+        np.testing.assert_array_equal(rewards, episode.get_rewards(steps).astype(np.float32))
+        state = episode.get_extra_model_outputs("state_out", start - 1)["h"] if start else np.zeros(5)
+        np.testing.assert_array_equal(batch["state_in"]["h"][b], state)
+        starts.append(start)
+    assert starts[1] == starts[3] == 0 and max(starts) > 0
+
+
+def test_every_start_is_as_likely(played):
+    module = played.module(max_seq_len=3)
+    episodes = played.episodes(module, [9])
+    piece, starts = piece_of(seed=2), []
+    pipeline = played.pipeline(piece)
+    for _ in range(700):
+        batch = pipeline(rl_module=module, batch={}, episodes=episodes)
+        starts.append(start_in(episodes[0], batch["obs"][0, 0]))
+    counts = np.bincount(starts, minlength=7)
+    assert len(counts) == 7
+    assert ((counts - 100) ** 2 / 100).sum() < 22.5  # chi-squared, 6 degrees of freedom: one seed in 1,000 exceeds it
+
+
+@pytest.mark.parametrize(("length", "expected"), [(None, [4, 4, 2]), (3, [3, 3, 2]), (7, [7, 4, 2]), (1, [1, 1, 1])])
+def test_lengths(played, length, expected):
+    module = played.module()
+    batch = played.batch(module, played.episodes(module, [12, 4, 2]), piece_of(length=length))
+    assert batch["seq_lens"].tolist() == expected
+    assert batch["obs"].shape[1] == (length or 4)
+
+
+def test_short_chunks_can_be_left_out(played):
+    module = played.module()
+    episodes = played.episodes(module, [12, 3, 4])
+    batch = played.batch(module, episodes, piece_of(short="drop"))
+    assert batch["seq_lens"].tolist() == [4, 4]
+    assert start_in(episodes[2], batch["obs"][1, 0]) == 0
+    with pytest.raises(EpisodeError, match="at most 3 steps"):
+        played.batch(module, episodes[1:2], piece_of(short="drop"))
+
+
+def test_rows_to_burn_in_are_those_in_front(played):
+    module = played.module(max_seq_len=6, burn_in=2)
+    episodes = played.episodes(module, [30, 5, 3])
+    firsts = set()
+    for seed in range(20):
+        batch = played.batch(module, episodes, piece_of(seed=seed), burn_in=True)
+        assert batch["obs"].shape[:2] == (3, 4)
+        assert batch["loss_mask"].sum(1).tolist() == [4, 4, 3]
+        for b, episode in enumerate(episodes[:2]):
+            start = start_in(episode, batch["obs"][b, 0])
+            # These weights recorded the states, so the burned-in one is the recorded one.
+            state = episode.get_extra_model_outputs("state_out", start - 1)["h"] if start else np.zeros(5)
+            np.testing.assert_allclose(batch["state_in"]["h"][b], state, rtol=1e-4, atol=1e-6)
+        firsts.add(start_in(episodes[1], batch["obs"][1, 0]))
+    assert firsts == {0, 1}  # five rows hold four in two ways, and the first row can be learned from too
+
+
+def test_a_seed_repeats_and_a_restored_stream_goes_on(played, tmp_path):
+    module = played.module()
+    episodes = played.episodes(module, [30, 25])
+
+    def starts(pipeline, times):
+        batches = [pipeline(rl_module=module, batch={}, episodes=episodes) for _ in range(times)]
+        return [[start_in(own, batch["obs"][b, 0]) for b, own in enumerate(episodes)] for batch in batches]
+
+    one, two = (played.pipeline(RandomSubsequences()) for _ in range(2))
+    one.seed(5)
+    two.seed(5)
+    assert starts(one, 3) == starts(two, 3)
+    file = save_state(tmp_path / "state", one.get_state())
+    again = played.pipeline(RandomSubsequences())
+    again.set_state(load_state(file))
+    assert starts(one, 8) == starts(again, 8)
+    assert RandomSubsequences().get_state() == {}
+    assert len({tuple(own) for own in starts(one, 8)}) > 1
+
+
+def test_in_a_file():
+    piece = build_piece({"piece": "random_subsequences", "length": 7, "short": "drop"})
+    assert (piece.length, piece.short) == (7, "drop")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [({"length": 0}, "length"), ({"length": True}, "True"), ({"short": "dropp"}, "drop")]
+)
+def test_wrong_options_are_named(options, named):
+    with pytest.raises(ConfigError, match=named):
+        RandomSubsequences(**options)
+
+
+def test_what_does_not_fit_is_named(played):
+    module = played.module()
+    episodes = played.episodes(module, [6])
+    with pytest.raises(PipelineError, match="advantages need whole chunks"):
+        played.batch(module, episodes, piece_of(), ppo=True)
+    with pytest.raises(ConfigError, match="sequence_end 'pad'"):
+        played.batch(played.module(sequence_end="overlap"), episodes, piece_of())
+    with pytest.raises(ConfigError, match="less than max_seq_len = 2"):
+        played.batch(played.module(burn_in=3), episodes, piece_of(length=2))
+    stateless = DefaultActorCritic(observation_space=played.obs_space, action_space=played.act_space)
+    with pytest.raises(PipelineError, match="DefaultActorCritic without a state"):
+        played.batch(stateless, episodes, piece_of())
