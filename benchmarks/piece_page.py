@@ -67,10 +67,14 @@ def _table_of(pieces: Iterable[dict[str, Any]], facts: Mapping[str, Facts]) -> s
     for piece in pieces:
         own = facts.get(piece["piece"], Facts("not said"))
         cells = [f"`{piece['piece']}`", piece["description"], ", ".join(f"`{one}`" for one in piece["pipelines"])]
-        cells += [", ".join(f"`{one}`" for one in piece[key] or ()) for key in ("reads", "writes")]
+        cells += [_columns(piece[key]) for key in ("reads", "writes")]
         cells += [", ".join(f"`{one.strip()}`" for one in text.split(",") if one) for text in (own.rllib, own.torchrl)]
         lines.append(_line(cells))
     return "\n".join(lines)
+
+
+def _columns(names: Iterable[str] | None) -> str:
+    return "as its arguments say" if names is None else ", ".join(f"`{name}`" for name in names)
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from epibatch.algorithms.pipelines import PIPELINES
 from epibatch.connectors import ConnectorV2
+from epibatch.connectors.authoring import ColumnTransform
 from epibatch.core import piece_names
 from epibatch.core.errors import UnknownNameError
 from epibatch.core.piece_names import register
@@ -106,6 +107,32 @@ def test_a_declared_piece_in_detail():
     assert facts["lookback"] == "3" and facts["pipelines"] == "learner"
     assert facts["episodes"] == "it writes to the episodes it is given"
     assert facts["class"] == f"{__name__}:Declared"
+
+
+class HalvesCameras(ColumnTransform):
+    """Halves images."""
+
+    columns = ("obs/left", "obs/right", "new_obs")
+
+    def transform(self, x):
+        return x / 2
+
+
+class HalvesAny(ColumnTransform):
+    """Halves columns."""
+
+    columns: str
+
+    def transform(self, x):
+        return x / 2
+
+
+def test_columns_of_a_transform():
+    register(HalvesCameras)
+    register(HalvesAny)
+    assert describe_piece("halves_cameras")["writes"] == ["obs", "new_obs"]
+    assert describe_piece("halves_any")["writes"] is None
+    assert "as its arguments say" in shown(piece_text(describe_piece("halves_any")), 100)
 
 
 def offer(monkeypatch, *points):

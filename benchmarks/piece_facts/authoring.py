@@ -2,4 +2,6 @@
 
 from benchmarks.piece_facts.facts import Facts
 
-FACTS: dict[str, Facts] = {}
+FACTS = {
+    "undo": Facts("it applies the inverse of another piece", torchrl="Transform"),
+}

@@ -19,6 +19,7 @@ from epibatch.core.piece_specs import SPACES, constructor_parameters, plain_data
 __all__ = ["describe_piece", "describe_pieces", "first_sentence", "list_text", "piece_text"]
 
 _NOT_DECLARED = "not declared"
+_AS_ARGUED = "as its arguments say"
 
 
 # --------------------------------------------------------------------------------------------- as data
@@ -83,10 +84,21 @@ def _declared(cls: Any) -> dict[str, Any]:
     if isinstance(said["lookback"], int) and said["lookback"]:
         facts["lookback"] = said["lookback"]
     if declared:
-        facts |= {"reads": list(said["reads"] or ()), "writes": list(said["writes"] or ()), "gives": said["gives"]}
+        facts |= {key: _columns_said(cls, said, key) for key in ("reads", "writes")} | {"gives": said["gives"]}
         facts |= {"takes": None if said["takes"] is None else list(said["takes"])}
         facts |= {"mutates_episodes": said["mutates_episodes"]}
     return facts
+
+
+def _columns_said(cls: Any, said: dict[str, Any], key: str) -> list[str] | None:
+    """Columns that a piece's class reads or writes; None where that depends on its arguments."""
+    if said[key] is not None or not hasattr(type(getattr(cls, key)), "__get__"):
+        return list(said[key] or ())
+    names = getattr(cls, "columns", ())
+    names = (names,) if isinstance(names, str) else names
+    if not isinstance(names, (tuple, list)) or not names or not all(isinstance(name, str) for name in names):
+        return None
+    return list(dict.fromkeys(name.split("/")[0] for name in names))
 
 
 def _keywords(cls: type) -> dict[str, dict[str, Any]]:
@@ -209,7 +221,9 @@ def _pipelines(piece: dict[str, Any]) -> str:
 
 
 def _columns(piece: dict[str, Any], key: str) -> str:
-    return ", ".join(piece[key]) or "none" if piece["declared"] else _NOT_DECLARED
+    if not piece["declared"]:
+        return _NOT_DECLARED
+    return _AS_ARGUED if piece[key] is None else ", ".join(piece[key]) or "none"
 
 
 def _layouts(piece: dict[str, Any], key: str, unsaid: str) -> str:
