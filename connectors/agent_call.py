@@ -13,7 +13,16 @@ from epibatch.core.errors import BatchLayoutError, ConfigError, PipelineError, U
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .acting_module import is_multi
 from .agent_batch import AgentBatch, merge_columns
-from .agent_chunks import AgentChunk, AgentRows, RowsByModule, acting_rows, merged_rows, rows_given_back, training_rows
+from .agent_chunks import (
+    AgentChunk,
+    AgentRows,
+    RowsByModule,
+    acting_rows,
+    merged_rows,
+    regrouped,
+    rows_given_back,
+    training_rows,
+)
 from .call import Call
 from .chunk_keys import chunk_keys
 from .lengthened import with_lengthened_parts
@@ -254,8 +263,17 @@ class AgentCall:
                 parts.update({id(given): long for given, long in zip(call.episodes, call.lengthened or ())})
             self._plain = [with_lengthened_parts(episode, parts) for episode in self.episodes]
 
-    def look_again(self) -> None:
-        """Forget what is known about the episodes: a plain piece may have changed them."""
+    def look_again(self, *, rewritten: bool = False) -> None:
+        """Forget what is known about the episodes: a plain piece may have changed them.
+
+        Args:
+            rewritten: Whether it was one that rewrites newest observations, so that agents of a group may have come to
+                differ in spaces.
+        """
+        if rewritten and not self.mapped:
+            halves = self.halves_floats
+            self._set_rows(regrouped(self.rows), self.groups)
+            self.halves_floats = halves
         for call in self.groups.values():
             call.look_again()
 

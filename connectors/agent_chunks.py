@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 from .chunk_keys import numbered
 from .space_kinds import SpaceKinds
 
-__all__ = ["AgentChunk", "AgentRows", "RowsByModule", "acting_rows", "merged_rows", "rows_given_back", "training_rows"]
+__all__ = [
+    "AgentChunk",
+    "AgentRows",
+    "RowsByModule",
+    "acting_rows",
+    "merged_rows",
+    "regrouped",
+    "rows_given_back",
+    "training_rows",
+]
 
 Key = tuple[Any, Any, Any]
 
@@ -139,6 +148,23 @@ def acting_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
             adding.acts(live is not None)
             place += 1
     return groups.rows
+
+
+def regrouped(groups: Mapping[Any, AgentRows]) -> dict[Any, AgentRows]:
+    """Groups of parts of the same spaces as they are now: a piece may have made those of one group differ.
+
+    Args:
+        groups: (module id, number of the spaces) -> the parts; those that are still alike stay as they are.
+    """
+    kinds = SpaceKinds()
+    out: dict[Any, AgentRows] = {}
+    for group, own in groups.items():
+        alike: dict[int, list[int]] = {}
+        for i, part in enumerate(own.parts):
+            alike.setdefault(kinds.of(part), []).append(i)
+        parts = {group: own} if len(alike) < 2 else {(*group, kind): own.taken(at) for kind, at in alike.items()}
+        out.update(parts)
+    return out
 
 
 class _ActingGroups:

@@ -130,8 +130,8 @@ class Call:
             self._vector = whole_block(self.episodes) if self._lengthened is None else None
         return self._vector
 
-    def look_again(self) -> None:
-        """Forget what is known about the episodes: a plain piece may have changed them."""
+    def look_again(self, *, rewritten: bool = False) -> None:
+        """Forget what is known about the episodes: a plain piece may have changed them, newest observations too."""
         self._looked, self._lengths = False, None
 
     @property

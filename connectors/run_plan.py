@@ -111,7 +111,7 @@ def _plain_run(step: Step, batch: Any, call: Call | AgentCall, history: HistoryW
                 do="end __call__ with `return batch`",
             )
         )
-    call.look_again()
+    call.look_again(rewritten=step.piece.rewrites_observations)
     return {name: _unshared(value) for name, value in out.items()}
 
 

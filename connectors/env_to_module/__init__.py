@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from .flatten_observations import FlattenObservations
     from .frame_stacking import FrameStackingEnvToModule
     from .mean_std_filter import MeanStdFilter
-    from .observation_preprocessor import ObservationPreprocessor, SingleAgentObservationPreprocessor
+    from .observation_preprocessor import (
+        MultiAgentObservationPreprocessor,
+        ObservationPreprocessor,
+        SingleAgentObservationPreprocessor,
+    )
     from .pad_actions import PadActions
     from .pad_observations import PadObservations
     from .prev_actions_prev_rewards import PrevActionsPrevRewards
@@ -38,6 +42,7 @@ __all__ = [
     "FlattenObservations",
     "FrameStackingEnvToModule",
     "MeanStdFilter",
+    "MultiAgentObservationPreprocessor",
     "ObservationPreprocessor",
     "PrevActionsPrevRewards",
     "SingleAgentObservationPreprocessor",
@@ -60,6 +65,7 @@ __getattr__, __dir__ = lazy_exports(
         "FlattenObservations": ".flatten_observations",
         "FrameStackingEnvToModule": ".frame_stacking",
         "MeanStdFilter": ".mean_std_filter",
+        "MultiAgentObservationPreprocessor": ".observation_preprocessor",
         "NumpyToTensor": "..common",
         "ObservationPreprocessor": ".observation_preprocessor",
         "PadActions": ".pad_actions",

@@ -1,21 +1,22 @@
-"""Changes the newest observation of each episode by a method of one's own."""
+"""Changes the newest observations of each episode by a method of one's own, one agent's or all agents' together."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import gymnasium as gym
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, PipelineError, SpaceError, explain
+from epibatch.core.errors import BatchLayoutError, ColumnError, PipelineError, SpaceError, UnknownNameError, explain
 from epibatch.core.space_checks import check_row
 
+from ...episodes.multi_agent_episode import MultiAgentEpisode
 from ..agent_parts import entry_of
 from ..connector_v2 import ConnectorV2
 
-__all__ = ["ObservationPreprocessor", "SingleAgentObservationPreprocessor"]
+__all__ = ["MultiAgentObservationPreprocessor", "ObservationPreprocessor", "SingleAgentObservationPreprocessor"]
 
 
 class SingleAgentObservationPreprocessor(ConnectorV2):
@@ -74,41 +75,159 @@ class SingleAgentObservationPreprocessor(ConnectorV2):
             ColumnError: `preprocess` returned None.
             SpaceError: it returned a row of another nesting, shape or kind than the output space has.
         """
-        if Columns.OBS in batch:
-            raise self._too_late()
+        _refuse_taken(self, batch)
         spaces = self.observation_space
         for episode in self.single_agent_episode_iterator(episodes):
             space = (
                 spaces if episode.agent_id is None else entry_of(self, "observation space", spaces, episode.agent_id)
             )
             row = self.preprocess(observation=episode.get_observations(-1), episode=episode)
-            self._check(row, space)
-            episode.set_observations(new_data=row, at_indices=-1)
-            if space is not None:
-                episode.observation_space = space
+            if row is None:
+                raise _nothing(self, "the new observation", "observation")
+            _write(self, episode, row, space)
         return batch
 
-    def _check(self, row: Any, space: gym.Space[Any] | None) -> None:
-        where = f"{type(self).__name__}.preprocess"
-        if row is None:
-            do = "end preprocess with `return observation`"
-            raise ColumnError(explain(where, expected="the new observation, returned", found="None", do=do))
-        if space is None:
-            return
-        try:
-            check_row(space, row, where)
-        except SpaceError as error:
-            facts = str(error).rpartition("\n")[0]
-            do = f"let {type(self).__name__}.recompute_output_observation_space return the space of what comes out"
-            raise SpaceError(f"{facts}\n  do:       {do}") from None
 
-    def _too_late(self) -> PipelineError:
-        return PipelineError(
+class MultiAgentObservationPreprocessor(ConnectorV2):
+    """A base for pieces that turn the newest observations of all agents of an episode into others, together.
+
+    Subclasses write `preprocess`, which is given a dict of the observations of all agents that have one at the newest
+    env step, and `recompute_output_observation_space` if what comes out is of other spaces; that gets the Dict of all
+    agents' spaces and returns one. What `preprocess` returns is written back into the agents' episodes, so that the
+    learner sees what the modules saw. It is called once per episode and env step in which somebody observed. Where each
+    agent's observation is changed by itself, `SingleAgentObservationPreprocessor` does that for several agents too.
+
+    Example:
+        >>> import numpy as np
+        >>> class SeeEachOther(MultiAgentObservationPreprocessor):
+        ...     def recompute_output_observation_space(self, input_observation_space, input_action_space):
+        ...         return gym.spaces.Dict({a: gym.spaces.Box(-9, 9, (2,)) for a in input_observation_space})
+        ...
+        ...     def preprocess(self, observations, episode):
+        ...         total = sum(observations.values())
+        ...         return {agent: np.concatenate([own, total - own]) for agent, own in observations.items()}
+        >>> from epibatch.episodes import MultiAgentEpisode
+        >>> episode = MultiAgentEpisode()
+        >>> episode.add_env_reset(observations={"a": np.float32([1.0]), "b": np.float32([2.0])})
+        >>> _ = SeeEachOther()(batch={}, episodes=[episode])
+        >>> episode.get_observations(-1)["a"]
+        array([1., 2.], dtype=float32)
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
+    rewrites_observations = True
+
+    @abstractmethod
+    def preprocess(self, observations: dict[Any, Any], episode: Any) -> Mapping[Any, Any]:
+        """What observations become.
+
+        Args:
+            observations: the newest observation of each agent that has one at the newest env step, one row each.
+            episode: the `MultiAgentEpisode` that they belong to; what came before can be read from it.
+
+        Returns:
+            A dict with the new observations; those of agents that are left out stay as they are.
+        """
+
+    def __call__(
+        self,
+        *,
+        rl_module: Any = None,
+        batch: dict[str, Any],
+        episodes: Sequence[Any],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Rewrite the newest observations of each episode; the batch stays as it is.
+
+        Raises:
+            PipelineError: a piece in front has put observations into the batch already.
+            BatchLayoutError: episodes of one agent each.
+            ColumnError: `preprocess` returned no dict.
+            UnknownNameError: it returned an observation for an agent that has none at this env step.
+            SpaceError: a row, returned or left as it was, of another nesting, shape or kind than the agent's output
+                space has.
+        """
+        _refuse_taken(self, batch)
+        spaces = self.observation_space
+        for episode in episodes:
+            if not isinstance(episode, MultiAgentEpisode):
+                raise self._not_several(episode)
+            observed = list(episode.get_agents_that_observed())
+            if not observed:
+                continue
+            observations = episode.get_observations(-1, observed)
+            rows = self.preprocess(observations=dict(observations), episode=episode)
+            self._check(rows, observed)
+            parts = episode.agent_episodes
+            for agent in observed:
+                space = entry_of(self, "observation space", spaces, agent)
+                _write(self, parts[agent], rows.get(agent, observations[agent]), space, agent in rows)
+        return batch
+
+    def _check(self, rows: Any, observed: list[Any]) -> None:
+        if not isinstance(rows, Mapping):
+            raise _nothing(self, "a dict of the agents' new observations", "observations", rows)
+        strangers = [agent for agent in rows if agent not in observed]
+        if strangers:
+            raise UnknownNameError(
+                explain(
+                    f"{type(self).__name__}.preprocess",
+                    expected=f"observations of agents that have one at this env step: {', '.join(map(repr, observed))}",
+                    found=f"one for {strangers[0]!r}",
+                    do="return entries for the agents in `observations` only",
+                )
+            )
+
+    def _not_several(self, episode: Any) -> BatchLayoutError:
+        return BatchLayoutError(
             explain(
                 type(self).__name__,
+                expected="episodes of several agents",
+                found=type(episode).__name__,
+                do="subclass SingleAgentObservationPreprocessor",
+            )
+        )
+
+
+def _write(piece: ConnectorV2, episode: Any, row: Any, space: gym.Space[Any] | None, changed: bool = True) -> None:
+    """Make a row that fits its space the newest observation of an agent's episode."""
+    if space is not None:
+        whose = "" if episode.agent_id is None else f", agent {episode.agent_id!r}"
+        _check_row(piece, row, space, whose)
+    if changed:
+        episode.set_observations(new_data=row, at_indices=-1)
+    if space is not None:
+        episode.observation_space = space
+
+
+def _check_row(piece: ConnectorV2, row: Any, space: gym.Space[Any], whose: str) -> None:
+    name = type(piece).__name__
+    try:
+        check_row(space, row, f"{name}.preprocess{whose}")
+    except SpaceError as error:
+        facts = str(error).rpartition("\n")[0]
+        do = f"let {name}.recompute_output_observation_space return the space of what comes out"
+        raise SpaceError(f"{facts}\n  do:       {do}") from None
+
+
+def _nothing(piece: ConnectorV2, expected: str, name: str, found: Any = None) -> ColumnError:
+    where, do = f"{type(piece).__name__}.preprocess", f"end preprocess with `return {name}`"
+    found = "None" if found is None else f"{type(found).__name__}: {found!r}"
+    return ColumnError(explain(where, expected=f"{expected}, returned", found=found, do=do))
+
+
+def _refuse_taken(piece: ConnectorV2, batch: dict[str, Any]) -> None:
+    name = type(piece).__name__
+    if Columns.OBS in batch:
+        raise PipelineError(
+            explain(
+                name,
                 expected="a batch without observations, which are to be taken after they are rewritten",
                 found=f"a column {Columns.OBS!r}, written by a piece in front",
-                do=f"move {type(self).__name__} in front of that piece",
+                do=f"move {name} in front of that piece",
             )
         )
 

@@ -20,7 +20,7 @@ from unittest import mock
 from epibatch.porting import PortedSource, port_source
 
 SCAFFOLDING = re.compile(
-    r"ray\.rllib\.examples\.(utils|envs)\b.*"  # arguments and environments of the example scripts
+    r"ray\.rllib\.examples\.(utils|envs|connectors\.classes)\b.*"  # of the scripts; classes are ported by themselves
     r"|ray\.rllib\.utils\.test_utils\.check"  # compares what an example gives with what it says
     r"|ray\.rllib\.env\.wrappers\.atari_wrappers\..*"
     r"|ray\.tune(\.register_env)?"

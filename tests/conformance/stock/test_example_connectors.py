@@ -13,7 +13,7 @@ from oracle.cases import random_cases
 from oracle.compare import mismatches
 from oracle.episodes import Chunk, several_chunks
 from oracle.libraries import BOTH, EPIBATCH, RLLIB, Library
-from stock.installed import NotPorted, ported_module
+from stock.installed import ported_module, rllib_file
 
 CLASSES = "examples/connectors/classes"
 FLAT = st.builds(lambda n: gym.spaces.Box(-3.0, 3.0, (n,), np.float32), st.integers(1, 3))
@@ -91,22 +91,46 @@ def test_protobuf_observations(example, values):
     np.testing.assert_array_equal(decoded[EPIBATCH][0], np.float32(values))
 
 
-NEAREST = "the nearest is SingleAgentObservationPreprocessor"
-PREPROCESSOR = f"no such name in epibatch.connectors.env_to_module.observation_preprocessor; {NEAREST}"
-NOT_HERE = {"add_other_agents_row_index_to_xy_pos": PREPROCESSOR}
-"""Example connector -> what `epibatch port` says about a name that it needs."""
+@random_cases(
+    seed=st.integers(0, 2**32 - 1), length=st.integers(2, 6), gone=st.sampled_from(["agent_0", "agent_1", None])
+)
+def test_add_other_agents_row_index_to_xy_pos(example, seed, length, gone):
+    rng = np.random.default_rng(seed)
+    box = gym.spaces.Box(0, length - 1, (2,), np.int32)
+    spaces = gym.spaces.Dict(agent_0=box, agent_1=box)
+    choices = gym.spaces.Dict(dict.fromkeys(spaces, gym.spaces.Discrete(4)))
+    steps = [{a: np.int32([rng.integers(2), rng.integers(length)]) for a in spaces} for _ in range(4)]
+    classes = example("add_other_agents_row_index_to_xy_pos", "AddOtherAgentsRowIndexToXYPos")
+    seen = {}
+    for library in BOTH:
+        home = library.env_to_module
+        pieces = [classes[library](), home.FlattenObservations(multi_agent=True, agent_ids=["agent_0"])]
+        last = home.AddObservationsFromEpisodesToBatch()
+        pipeline = home.EnvToModulePipeline(spaces, choices, connectors=[*pieces, last])
+        episode = library.MultiAgentEpisode(id_="e", observation_space=spaces, action_space=choices)
+        batches = []
+        for t, observations in enumerate(steps):
+            there = {a: row for a, row in observations.items() if t < 3 or a != gone}
+            if t:
+                ended = {"terminateds": {gone: True}} if t == 2 and gone else {}
+                agents = list(spaces) if t < 3 else list(there)
+                given = {"actions": dict.fromkeys(agents, 1), "rewards": dict.fromkeys(agents, 0.5), "infos": {}}
+                episode.add_env_step(observations=there, **given, **ended)
+            else:
+                episode.add_env_reset(observations=there, infos={})
+            batch = pipeline(rl_module=None, batch={}, episodes=[episode], explore=True, shared_data={})
+            batches.append(batch["obs"])
+        seen[library] = batches, pipeline.observation_space
+    assert mismatches(seen[RLLIB][0], seen[EPIBATCH][0]) == []
+    assert seen[RLLIB][1] == seen[EPIBATCH][1]
+    assert [len(batch) for batch in seen[EPIBATCH][0]] == [2, 2, 2, 1 if gone else 2]
 
 
-@pytest.mark.parametrize("stem", sorted(NOT_HERE))
-def test_what_is_not_here_is_still_not_here(stem, tmp_path):
-    with pytest.raises(NotPorted) as raised:
-        ported_module(f"{CLASSES}/{stem}.py", tmp_path)
-    assert raised.value.reasons == {NOT_HERE[stem]}
-
-
-def test_every_example_connector_is_tested_or_listed():
-    from stock.installed import rllib_file
-
+def test_every_example_connector_is_tested():
     stems = {path.stem for path in rllib_file(CLASSES).glob("*.py")} - {"__init__"}
-    tested = {"count_based_curiosity", "euclidian_distance_based_curiosity", "protobuf_cartpole_observation_decoder"}
-    assert stems == tested | set(NOT_HERE)
+    assert stems == {
+        "add_other_agents_row_index_to_xy_pos",
+        "count_based_curiosity",
+        "euclidian_distance_based_curiosity",
+        "protobuf_cartpole_observation_decoder",
+    }

@@ -5,6 +5,7 @@ A script is run as it is, up to where it hands its config to the experiment; arg
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 from epibatch.core.errors import ConfigError
 from epibatch.core.registry import register_env
 from oracle.libraries import BOTH, EPIBATCH, RLLIB, Library
-from stock.installed import NotPorted, config_of, ported, rllib_file
+from stock.installed import config_of, ported, ported_module, rllib_file
 
 SCRIPTS = "examples/connectors"
 IMAGES = gym.spaces.Box(0, 255, (64, 64, 1), np.uint8)
@@ -63,10 +64,8 @@ RUN = [
     "prev_actions_prev_rewards",
     "single_agent_observation_preprocessor",
 ]
-NEAREST = "the nearest is SingleAgentObservationPreprocessor"
-PREPROCESSOR = f"no such name in epibatch.connectors.env_to_module.observation_preprocessor; {NEAREST}"
-NOT_HERE = {"multi_agent_observation_preprocessor": PREPROCESSOR}
-"""Script -> why it cannot run, as `epibatch port` says of the connector that it is about."""
+SEVERAL = ["multi_agent_observation_preprocessor"]
+"""Scripts about several agents."""
 
 OLD_SETTING = "            clip_rewards=True,\n"
 """A setting of the old API stack's sample collectors, which RLlib's new one takes and does not read."""
@@ -163,17 +162,74 @@ def test_a_setting_that_rllib_takes_and_does_not_read_is_named(tmp_path):
         config_of(script)
 
 
-@pytest.mark.parametrize("stem", sorted(NOT_HERE))
-def test_what_is_not_here_is_still_not_here(stem):
-    classes = {"multi_agent_observation_preprocessor": "classes/add_other_agents_row_index_to_xy_pos"}
-    source = rllib_file(f"{SCRIPTS}/{stem}.py").read_text(encoding="utf-8")
-    with pytest.raises(NotPorted, match="AddOtherAgentsRowIndexToXYPos"):
-        ported(source, stem)
-    with pytest.raises(NotPorted) as raised:
-        ported(rllib_file(f"{SCRIPTS}/{classes[stem]}.py").read_text(encoding="utf-8"), stem)
-    assert raised.value.reasons == {NOT_HERE[stem]}
+# ------------------------------------------------------------------------------------- several agents
+
+CLASS = "connectors.classes.add_other_agents_row_index_to_xy_pos"
+CORRIDOR = "envs.classes.multi_agent.double_row_corridor_env"
 
 
-def test_every_script_is_run_or_listed():
+@pytest.fixture
+def agents_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The script about several agents, ported, with the connector and the environment that it imports."""
+    path = ported_script(SEVERAL[0], tmp_path)
+    text = path.read_text(encoding="utf-8")
+    for module in (CLASS, CORRIDOR):
+        made = ported_module(f"examples/{module.replace('.', '/')}.py", tmp_path)
+        monkeypatch.setitem(sys.modules, made.__name__, made)
+        assert f"ray.rllib.examples.{module}" in text
+        text = text.replace(f"ray.rllib.examples.{module}", made.__name__)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def seen_by_agents_modules(library: Library, config: Any, env: Any, steps: int, seed: int) -> list[Any]:
+    """What the config's env-to-module pipeline makes of two agents that walk at random, step after step."""
+    spaces = gym.spaces.Dict(dict.fromkeys(env.possible_agents, env.get_observation_space("agent_0")))
+    choices = gym.spaces.Dict(dict.fromkeys(env.possible_agents, env.get_action_space("agent_0")))
+    single = dict.fromkeys(("__env__", "__env_single__"), (spaces, choices))
+    pipeline = config.build_env_to_module_connector(spaces=single)
+    episode = library.MultiAgentEpisode(
+        observation_space=spaces,
+        action_space=choices,
+        agent_to_module_mapping_fn=lambda agent, episode: "p0" if agent == "agent_0" else "p1",
+    )
+    rng, seen = np.random.default_rng(seed), []
+    observations, infos = env.reset()
+    episode.add_env_reset(observations=observations, infos=infos)
+    for _ in range(steps):
+        batch = pipeline(rl_module=None, batch={}, episodes=[episode], explore=True, shared_data={})
+        seen.append({name: np.array(own["obs"]) for name, own in batch.items()})
+        actions = {agent: int(rng.integers(4)) for agent in observations}
+        observations, rewards, terminateds, truncateds, infos = env.step(actions)
+        episode.add_env_step(observations, actions, rewards, infos, terminateds=terminateds, truncateds=truncateds)
+    return [*seen, pipeline.observation_space]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_pipeline_shows_several_modules_the_same(agents_script, seed):
+    configs = {RLLIB: config_of(rllib_file(f"{SCRIPTS}/{SEVERAL[0]}.py")), EPIBATCH: config_of(agents_script)}
+    make = RLLIB.module(f"examples.{CORRIDOR}").DoubleRowCorridorEnv
+    theirs, ours = (seen_by_agents_modules(library, configs[library], make(), 12, seed) for library in BOTH)
+    assert theirs.pop() == ours.pop()
+    assert len(theirs) == len(ours) == 12
+    for other, mine in zip(theirs, ours):
+        assert sorted(other) == sorted(mine) == ["p0", "p1"]
+        for name, rows in mine.items():
+            assert (other[name].shape, other[name].dtype) == (rows.shape, rows.dtype)
+            np.testing.assert_array_equal(rows, other[name])
+
+
+def test_the_ported_script_about_several_agents_trains(agents_script):
+    config = config_of(agents_script)
+    config.env_runners(num_envs_per_env_runner=2)
+    config.training(train_batch_size_per_learner=64, minibatch_size=32, num_epochs=1)
+    algorithm = config.build_algo()
+    results = algorithm.train()
+    assert all(np.isfinite(results["learners"][name]["total_loss"]) for name in ("p0", "p1"))
+    assert algorithm.get_module("p0").observation_space.shape == (33,)  # 30 fields and 3 rows
+    algorithm.stop()
+
+
+def test_every_script_is_run():
     stems = {path.stem for path in rllib_file(SCRIPTS).glob("*.py")} - {"__init__"}
-    assert stems == {*RUN, *NOT_HERE}
+    assert stems == {*RUN, *SEVERAL}

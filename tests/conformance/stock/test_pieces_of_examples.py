@@ -7,13 +7,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from oracle.cases import random_cases
 from oracle.compare import mismatches
 from oracle.episodes import Chunk, several_chunks
 from oracle.libraries import BOTH, EPIBATCH, RLLIB, Library
+from oracle.rllib_agents import FaultyAgents, Refused, listed
 from oracle.spaces import rows, spaces
+from oracle.teams import SPACES, Team, keywords, teams
 
 ACTIONS = st.just(gym.spaces.Discrete(3))
 
@@ -90,6 +93,60 @@ def test_single_agent_observation_preprocessor(given):
     for other, mine in zip(theirs[1], ours[1]):
         assert mine["steps"] == other["steps"]
         np.testing.assert_equal(mine["own"], other["own"])
+
+
+def preprocessor_of_agents(library: Library) -> Any:
+    """A piece that puts beside each observation who else has one, and what the agents saw together."""
+    base = library.module("connectors.env_to_module.observation_preprocessor").MultiAgentObservationPreprocessor
+
+    class Together(base):  # type: ignore[misc]
+        def recompute_output_observation_space(self, input_observation_space, input_action_space):
+            others = gym.spaces.Box(-np.inf, np.inf, (len(SPACES) + 1,), np.float32)
+            own = input_observation_space.spaces
+            return gym.spaces.Dict({a: gym.spaces.Dict(own=space, others=others) for a, space in own.items()})
+
+        def preprocess(self, observations, episode):
+            total = sum(float(row[0]) for row in observations.values())
+            others = np.float32([*(agent in observations for agent in SPACES), total])
+            return {agent: {"own": row, "others": others + len(episode)} for agent, row in observations.items()}
+
+    return Together()
+
+
+@random_cases(team=teams(episodes=1, mild=True))
+def test_multi_agent_observation_preprocessor(team: Team) -> None:
+    schedule = team.schedules[0]
+    try:
+        assume(not FaultyAgents(schedule).wrong)
+    except Refused:
+        assume(False)
+    unseen = any(step["terminateds"].keys() - step["observations"].keys() for step in schedule.steps)
+    assume(not (unseen and listed("unseen-ends")))
+    found = []
+    for library in BOTH:
+        episode, piece = library.MultiAgentEpisode(id_="e", **keywords()), preprocessor_of_agents(library)
+        spaces_of = keywords()["observation_space"], keywords()["action_space"]
+        home = library.env_to_module
+        pipeline = home.EnvToModulePipeline(*spaces_of, connectors=[piece, home.AddObservationsFromEpisodesToBatch()])
+        batches_of, given = [], [schedule.reset, *schedule.steps]
+        for t, event in enumerate(given):
+            (episode.add_env_step if t else episode.add_env_reset)(**event)
+            batch = pipeline(rl_module=None, batch={}, episodes=[episode], explore=True, shared_data={})
+            batches_of.append(batch.get("obs", {}))
+        seen = {agent: part.get_observations() for agent, part in episode.agent_episodes.items()}
+        found.append((batches_of, seen, piece.observation_space))
+    theirs, ours = found
+    assert mismatches(theirs[0], ours[0]) == []
+    assert theirs[1].keys() == ours[1].keys() and theirs[2] == ours[2]
+    for agent, rows_of in ours[1].items():
+        np.testing.assert_equal(stacked(theirs[1][agent]), rows_of)
+
+
+def stacked(given: Any) -> Any:
+    """Rows of nested observations as arrays, whether they came in a list or stacked."""
+    if not isinstance(given, list):
+        return given
+    return {key: np.stack([row[key] for row in given]) for key in given[0]}
 
 
 @random_cases(given=several(st.integers(0, 3)), seed=st.integers(0, 2**32 - 1))

@@ -10,13 +10,18 @@ from epibatch.algorithms import PPOConfig
 from epibatch.connectors import env_to_module
 from epibatch.connectors.env_to_module import (
     AddObservationsFromEpisodesToBatch,
+    AgentToModuleMapping,
+    BatchIndividualItems,
     EnvToModulePipeline,
+    FlattenObservations,
+    MultiAgentObservationPreprocessor,
     ObservationPreprocessor,
     SingleAgentObservationPreprocessor,
 )
 from epibatch.connectors.learner import LearnerConnectorPipeline
-from epibatch.core.errors import ColumnError, PipelineError, SpaceError
-from epibatch.episodes import VectorRecorder
+from epibatch.core.errors import BatchLayoutError, ColumnError, PipelineError, SpaceError, UnknownNameError
+from epibatch.env_runner import MultiAgentEnv
+from epibatch.episodes import MultiAgentEpisode, VectorRecorder
 
 
 class First(SingleAgentObservationPreprocessor):
@@ -142,3 +147,171 @@ def test_a_learner_pipeline_is_no_place_for_it():
 
 def test_without_episodes_nothing_happens(lab):
     assert lab.call(First(), {}) == {}
+
+
+# ------------------------------------------------------------------------------ all agents' together
+
+BOTH = gym.spaces.Dict(a=gym.spaces.Box(-99, 99, (1,)), b=gym.spaces.Box(-99, 99, (1,)))
+CHOICES = gym.spaces.Dict(a=gym.spaces.Discrete(2), b=gym.spaces.Discrete(2))
+
+
+class Others(MultiAgentObservationPreprocessor):
+    """Each agent's observation, how many others observed, and their sum; agents in `skip` are left out."""
+
+    def __init__(self, skip=(), answer=None, **kwargs):
+        super().__init__(**kwargs)
+        self.skip, self.answer = skip, answer
+
+    def recompute_output_observation_space(self, input_observation_space, input_action_space):
+        wide = gym.spaces.Box(-99, 99, (3,))
+        return gym.spaces.Dict(
+            {agent: own if agent in self.skip else wide for agent, own in input_observation_space.items()}
+        )
+
+    def preprocess(self, observations, episode):
+        if self.answer is not None:
+            return self.answer
+        total = sum(observations.values())
+        rows = {a: np.float32([*own, len(observations) - 1, *(total - own)]) for a, own in observations.items()}
+        observations.clear()  # a dict of its own
+        return {agent: row for agent, row in rows.items() if agent not in self.skip}
+
+
+def game(**keywords):
+    episode = MultiAgentEpisode(observation_space=BOTH, action_space=CHOICES, **keywords)
+    episode.add_env_reset(observations={"a": np.float32([1]), "b": np.float32([2])})
+    return episode
+
+
+def alone(piece, episodes):
+    """Run a piece in a pipeline about several agents."""
+    piece.spaces_by_agent = True
+    piece.input_observation_space, piece.input_action_space = BOTH, CHOICES
+    return piece(rl_module=None, batch={}, episodes=episodes)
+
+
+def test_each_agent_sees_the_others():
+    episode, piece = game(), Others()
+    assert alone(piece, [episode]) == {}
+    assert episode.get_observations(-1)["a"].tolist() == [1, 1, 2]
+    assert episode.get_observations(-1)["b"].tolist() == [2, 1, 1]
+    assert episode.agent_episodes["b"].observation_space == gym.spaces.Box(-99, 99, (3,))
+    seen = {"a": np.float32([5])}  # b waits for its next observation
+    episode.add_env_step(observations=seen, actions={"a": 0, "b": 1}, rewards={"a": 1.0}, infos={})
+    alone(piece, [episode])
+    assert episode.get_observations(-1)["a"].tolist() == [5, 0, 0]
+    assert episode.agent_episodes["b"].get_observations(-1).tolist() == [2, 1, 1]
+
+
+def test_the_last_observation_of_an_agent_that_ended_without_one_is_not_changed_again():
+    episode, piece = game(), Others()
+    alone(piece, [episode])
+    step = {"actions": {"a": 0, "b": 1}, "rewards": {"a": 1.0, "b": 0.0}, "infos": {}}
+    episode.add_env_step(observations={"a": np.float32([5])}, terminateds={"b": True}, **step)
+    alone(piece, [episode])
+    assert episode.agent_episodes["b"].get_observations().tolist() == [[2, 1, 1], [2, 1, 1]]
+    assert episode.agent_episodes["a"].get_observations().tolist() == [[1, 1, 2], [5, 0, 0]]
+
+
+def test_agents_that_are_left_out_keep_their_observations():
+    episode = game()
+    alone(Others(skip=("b",)), [episode])
+    assert episode.get_observations(-1)["b"].tolist() == [2]
+    assert episode.agent_episodes["b"].observation_space == BOTH["b"]
+    with pytest.raises(SpaceError, match=r"agent 'b'(.|\n)*shape \(3,\)"):
+        alone(Others(answer={"a": np.zeros(3, np.float32)}), [game()])
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [
+        (np.zeros(3), ColumnError, r"a dict of the agents' new observations(.|\n)*`return observations`"),
+        ({"c": np.zeros(3)}, UnknownNameError, r"'a', 'b'(.|\n)*one for 'c'"),
+        ({"a": np.zeros(2)}, SpaceError, r"Others\.preprocess, agent 'a'(.|\n)*recompute_output_observation_space"),
+    ],
+)
+def test_what_is_no_dict_of_the_agents_rows_is_named(answer, error, said):
+    with pytest.raises(error, match=said):
+        alone(Others(answer=answer), [game()])
+
+
+def test_agents_one_by_one_are_another_class_s(lab):
+    with pytest.raises(BatchLayoutError, match="subclass SingleAgentObservationPreprocessor"):
+        Others()(rl_module=None, batch={}, episodes=[lab.episode("a", 1)])
+    with pytest.raises(PipelineError, match="move Others in front of that piece"):
+        Others()(rl_module=None, batch={"obs": {}}, episodes=[game()])
+
+
+def test_a_space_that_is_no_dict_is_named():
+    class Flat(Others):
+        def recompute_output_observation_space(self, input_observation_space, input_action_space):
+            return gym.spaces.Box(-9, 9, (3,))
+
+    with pytest.raises(SpaceError, match=r"Flat\.recompute_output_observation_space(.|\n)*Dict of the agents' spaces"):
+        alone(Flat(), [game()])
+
+
+def test_learners_see_what_the_modules_saw():
+    class Turns(MultiAgentEnv):
+        """Two agents that count their own steps; b comes every other step."""
+
+        def __init__(self):
+            super().__init__()
+            self.possible_agents = ["a", "b"]
+            self.observation_spaces, self.action_spaces = dict(BOTH), dict(CHOICES)
+
+        def reset(self, *, seed=None, options=None):
+            self.t = 0
+            return self._seen(), {}
+
+        def step(self, actions):
+            self.t += 1
+            done = self.t == 5
+            return self._seen(), dict.fromkeys(actions, 1.0), {"__all__": done}, {"__all__": False}, {}
+
+        def _seen(self):
+            agents = ["a", "b"] if self.t % 2 == 0 else ["a"]
+            return {agent: np.float32([10 * (agent == "b") + self.t]) for agent in agents}
+
+    config = (
+        PPOConfig()
+        .environment(lambda _: Turns())
+        .env_runners(num_envs_per_env_runner=2, env_to_module_connector=lambda env, spaces, device: Others())
+        .multi_agent(policies={"a", "b"}, policy_mapping_fn=lambda agent, episode, **kwargs: agent)
+        .training(train_batch_size=40, minibatch_size=20, num_epochs=1)
+        .debugging(seed=0)
+    )
+    algorithm = config.build_algo()
+    algorithm.train()
+    assert algorithm.get_module("a").observation_space.shape == (3,)
+    for episode in algorithm.env_runner.sample(num_episodes=2):
+        seen = episode.agent_episodes
+        expected = [[t, int(t % 2 == 0), (10 + t) * (t % 2 == 0)] for t in range(6)]
+        assert seen["a"].get_observations().tolist() == expected
+        assert seen["b"].get_observations().tolist()[:3] == [[10 + t, 1, t] for t in (0, 2, 4)]
+    algorithm.stop()
+
+
+def test_agents_of_one_module_may_differ_between_two_pieces(lab):
+    class Differ(MultiAgentObservationPreprocessor):
+        """A vector for one agent, a dict for the other."""
+
+        def recompute_output_observation_space(self, input_observation_space, input_action_space):
+            own = gym.spaces.Box(-99, 99, (1,))
+            return gym.spaces.Dict(a=gym.spaces.Box(-99, 99, (2,)), b=gym.spaces.Dict(x=own, y=own))
+
+        def preprocess(self, observations, episode):
+            a, b = observations["a"], observations["b"]
+            return {"a": np.concatenate([a, b]), "b": {"x": 10 * b, "y": 10 * a}}
+
+    pieces = [Differ(), *[lab.user()] * lab.plain, FlattenObservations(), AddObservationsFromEpisodesToBatch()]
+    mapping = AgentToModuleMapping(rl_module_specs=["shared"], agent_to_module_mapping_fn=lambda agent, _: "shared")
+    pipeline = EnvToModulePipeline(BOTH, CHOICES, connectors=[*pieces, mapping, BatchIndividualItems()])
+    episodes = [game(agent_to_module_mapping_fn=lambda agent, _: "shared") for _ in range(2)]
+    batch = pipeline(batch={}, episodes=episodes)
+    assert batch["shared"]["obs"].tolist() == [[1, 2], [20, 10]] * 2
+    for episode in episodes:
+        seen = {"a": np.float32([3]), "b": np.float32([4])}
+        done = dict.fromkeys(seen, 0)
+        episode.add_env_step(observations=seen, actions=done, rewards=done, infos={})
+    assert pipeline(batch={}, episodes=episodes)["shared"]["obs"].tolist() == [[3, 4], [40, 30]] * 2
