@@ -182,11 +182,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
             column = taken(batch, call, name, type(self).__name__)
             try:
                 if isinstance(column, EpisodeColumn):
-                    _refuse_objects(column, path, type(self).__name__)
-                    data = path.change(column.data, self._rows)
-                    if name == Columns.REWARDS and call.plus_one and call.training:
-                        data = path.change(data, lambda leaf: _without_bootstraps(leaf, column.counts))
-                    batch[name] = EpisodeColumn(data, column.counts, single=column.single)
+                    batch[name] = self._changed(column, path, call)
                 else:
                     padded = call.stateful and name not in _STATES
                     batch[name] = path.change(column, self._sequences if padded else self._rows)
@@ -194,6 +190,13 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
                 add_context(error, f"column {str(path)!r}:")
                 raise
         return batch
+
+    def _changed(self, column: EpisodeColumn, path: ColumnPath, call: Call) -> EpisodeColumn:
+        _refuse_objects(column, path, type(self).__name__)
+        data = path.change(column.data, self._rows)
+        if path.column == Columns.REWARDS and call.plus_one and call.training:
+            data = path.change(data, lambda leaf: _without_bootstraps(leaf, column.counts))
+        return EpisodeColumn(data, column.counts, single=column.single)
 
     def _rows(self, x: Any) -> Any:
         out = self.transform(x)
