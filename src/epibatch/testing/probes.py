@@ -10,6 +10,7 @@ import numpy as np
 from epibatch.connectors.call import Call
 from epibatch.connectors.columnar_piece import ColumnarPiece
 from epibatch.connectors.episode_column import EpisodeColumn
+from epibatch.core.struct_batches import convert_to_numpy
 from epibatch.core.structs import flatten, map_struct
 
 __all__ = ["Probe", "layout_of", "shown_columns"]
@@ -53,4 +54,4 @@ def _copied(column: Any) -> Any:
     data = column.data if isinstance(column, EpisodeColumn) else column
     if isinstance(data, list):
         return list(data)
-    return map_struct(lambda leaf: np.array(leaf.detach().cpu() if hasattr(leaf, "detach") else leaf), data)
+    return map_struct(np.array, convert_to_numpy(data))

@@ -1,0 +1,44 @@
+"""Every built-in piece keeps the contract of pieces, as tests/built_in_pieces.yaml tells how to try it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from epibatch.connectors.authoring import ColumnTransform, Undo
+from epibatch.core.registry import build_piece
+from epibatch.testing import check_connector
+from epibatch.testing.space_text import space_from_text
+
+ENTRIES = yaml.safe_load(Path(__file__).with_suffix(".yaml").with_stem("built_in_pieces").read_text(encoding="utf-8"))
+KEYS = {"arguments", "made_by", "observation_space", "action_space", "model_config", "skip", "only", "why"}
+SPACES = ("observation_space", "action_space")
+
+
+class Half(ColumnTransform):
+    """Actions of half the size."""
+
+    columns = "actions"
+
+    def transform(self, x):
+        return x / 2
+
+    def inverse(self, y):
+        return y * 2
+
+
+def undo_of_half():
+    return Undo(of=Half())
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_it_keeps_the_contract(name):
+    entry = ENTRIES[name]
+    assert set(entry) <= KEYS and ("only" in entry) == ("why" in entry)
+    spaces = tuple(space_from_text(entry[key]) if key in entry else None for key in SPACES)
+    how = {key: entry[key] for key in ("model_config", "skip", "only") if key in entry}
+    spec = {"piece": name, **entry.get("arguments", {})}
+    report = check_connector(globals().get(entry.get("made_by"), lambda: build_piece(spec)), spaces=spaces, **how)
+    assert report.passed and ("runs" in report.passed or "only" in entry)
