@@ -46,7 +46,7 @@ class BurnIn(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
-    reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
+    reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
     writes: ClassVar[tuple[str, ...]] = ()
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class JaggedSequences(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
-    reads: ClassVar[tuple[str, ...]] = ()
+    reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
     writes: ClassVar[tuple[str, ...]] = (Columns.SEQ_OFFSETS,)
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
