@@ -76,6 +76,8 @@ class TrajectoryViews(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     uses_spaces: ClassVar[bool] = True
+    declared: bool = False
+    """Whether a config has put the piece there, since modules declare its views."""
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class TrajectoryViews(ColumnarPiece):
         as_learner_connector: bool = False,
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
-        self._as_learner_connector = as_learner_connector
+        self.as_learner_connector = as_learner_connector
         self.views = as_views(views or {}, "TrajectoryViews.views")
         self.per_module = {
             module_id: as_views(own, f"TrajectoryViews.per_module[{module_id!r}]")
@@ -96,6 +98,7 @@ class TrajectoryViews(ColumnarPiece):
         }
         own = [view for views in self.per_module.values() for view in views.items()]
         self._check([*self.views.items(), *own])
+        self.per_sequence = all(view.per_sequence for _, view in (*self.views.items(), *own))
         used = [(name, view) for name, view in (*self.views.items(), *own) if self._is_for_this_side(view)]
         self.lookback = max((view.lookback for _, view in used), default=0)
         self.writes = tuple(dict.fromkeys(name for name, _ in used))  # type: ignore[misc]
@@ -103,7 +106,7 @@ class TrajectoryViews(ColumnarPiece):
             self.replaces = (Columns.OBS,)
 
     def _is_for_this_side(self, view: View) -> bool:
-        return view.train if self._as_learner_connector else bool(view.act)
+        return view.train if self.as_learner_connector else bool(view.act)
 
     def _check(self, views: list[tuple[str, View]]) -> None:
         """Refuse what no batch can have."""
@@ -122,9 +125,16 @@ class TrajectoryViews(ColumnarPiece):
             if name == Columns.OBS and (view.base != Columns.OBS or view.agent is not None or view.per_sequence):
                 do = 'give the view another name; View("obs", ...) may replace the observations'
                 raise ConfigError(explain(where, expected="observations", found=repr(view), do=do))
+        if len({view.per_sequence for _, view in views}) > 1:
+            do = "make two pieces: those with per_sequence=True go behind AddTimeDimToBatchAndZeroPad"
+            found = f"both: {', '.join(f'{name} {view.per_sequence}' for name, view in views)}"
+            raise ConfigError(explain("TrajectoryViews", expected="per_sequence alike in all", found=found, do=do))
+        if any(Columns.OBS in own for own in self.per_module.values()):
+            do = "put it into views, which are those of all modules"
+            raise ConfigError(explain("TrajectoryViews.per_module", expected="no view 'obs'", found="one", do=do))
         if not any(self._is_for_this_side(view) for _, view in views):
-            side = "train batches" if self._as_learner_connector else "batches to act on"
-            other = "env-to-module" if self._as_learner_connector else "learner"
+            side = "train batches" if self.as_learner_connector else "batches to act on"
+            other = "env-to-module" if self.as_learner_connector else "learner"
             do = f"put the piece into the {other} pipeline only"
             found = f"none: {', '.join(name for name, _ in views)} are for the other side"
             raise ConfigError(explain("TrajectoryViews", expected=f"a view that {side} have", found=found, do=do))
@@ -141,7 +151,7 @@ class TrajectoryViews(ColumnarPiece):
                 module_id: {name: view.to_dict() for name, view in views.items()}
                 for module_id, views in self.per_module.items()
             }
-        return {**own, "as_learner_connector": True} if self._as_learner_connector else own
+        return {**own, "as_learner_connector": True} if self.as_learner_connector else own
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space of the view named `obs`, if there is one; otherwise the one before."""
@@ -168,7 +178,7 @@ class TrajectoryViews(ColumnarPiece):
     def _add(self, batch: dict[str, Any], name: str, view: View, call: Call) -> None:
         where = f"TrajectoryViews, view {name!r}"
         self._check_place(view, call, where)
-        training = self._as_learner_connector
+        training = self.as_learner_connector
         counts = call.counts if training else np.ones(len(call.episodes), np.int64)
         if view.base in IDS:
             rows = id_rows(call, view, counts.tolist(), where)

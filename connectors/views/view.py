@@ -12,6 +12,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
 __all__ = ["IDS", "View", "as_views"]
 
@@ -36,8 +37,8 @@ class View:
             column, "infos/speed" one entry of the infos as numbers. Default: the name that the view is given under.
         shift: An int; a list of ints, whose values are stacked on a new axis behind the rows, [rows, k, ...]; or a
             range "-50:-1", which is the list from the first number to the last, both included: the last 50.
-        space: The Gymnasium space of one value, from which rows are made before anything was recorded. Needed only
-            for model outputs that are shown while acting.
+        space: The Gymnasium space of one value, or the dict that `epibatch.core.spaces.space_to_dict` makes of it. Rows
+            are like it before anything was recorded; needed only for model outputs that are shown while acting.
         fill: A number that stands where the episode has no step: before its start, and behind the chunk's end.
         train: Whether train batches have the column.
         act: Whether batches to act on have it. Default: if it can be known by then.
@@ -57,7 +58,7 @@ class View:
     column: str | None = None
     shift: int | Sequence[int] | str = 0
     _: KW_ONLY
-    space: gym.Space[Any] | None = None
+    space: Any = None
     fill: float | None = None
     train: bool = True
     act: bool | None = None
@@ -66,6 +67,8 @@ class View:
     per_sequence: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.space, Mapping):
+            object.__setattr__(self, "space", space_from_dict(dict(self.space)))
         self._check_types()
         shifts = _shifts_of(self.shift)
         object.__setattr__(self, "_shifts", shifts)
@@ -113,9 +116,10 @@ class View:
         return self if self.column is not None else replace(self, column=name)
 
     def to_dict(self) -> dict[str, Any]:
-        """What differs from the defaults, as keywords."""
+        """What differs from the defaults, as keywords of plain data; a space as a dict."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         own["shift"] = list(self.shift) if isinstance(self.shift, tuple) else self.shift
+        own["space"] = None if self.space is None else space_to_dict(self.space)
         own["act"] = None if self.act == self._known_while_acting() else self.act
         defaults = {field.name: field.default for field in fields(self)}
         return {key: value for key, value in own.items() if value is not defaults[key] and value != defaults[key]}

@@ -13,6 +13,7 @@ from epibatch.core.errors import NotAvailableError, explain
 from .evaluation_config import EVALUATED, note_overrides
 from .fluent_settings import FluentSettings
 from .module_specs import burns_in
+from .module_views import module_views
 from .multi_agent_config import check_agents, module_spaces, specs_by_module
 from .pipelines import (
     AgentModules,
@@ -63,7 +64,9 @@ class AlgorithmConfig(FluentSettings):
         observation, action = self._single_spaces(spaces, env)
         if self.is_multi_agent and isinstance(observation, gym.spaces.Dict):
             check_agents(self.policy_mapping_fn, observation.spaces, self._module_ids())
-        return EnvToModulePipeline(input_observation_space=observation, input_action_space=action, connectors=pieces)
+        pipeline = EnvToModulePipeline(observation, action, connectors=pieces)
+        self.update_views(pipeline)
+        return pipeline
 
     def build_module_to_env_connector(
         self, env: Any = None, spaces: Mapping[str, Any] | None = None
@@ -96,9 +99,19 @@ class AlgorithmConfig(FluentSettings):
         if self.add_default_connectors_to_learner_pipeline:
             burn_in = burns_in(self._model_configs())
             pieces = default_learner(pieces, device or self.other_device, self._agent_modules(), burn_in=burn_in)
-        return LearnerConnectorPipeline(
-            input_observation_space=input_observation_space, input_action_space=input_action_space, connectors=pieces
-        )
+        pipeline = LearnerConnectorPipeline(input_observation_space, input_action_space, connectors=pieces)
+        self.update_views(pipeline)
+        return pipeline
+
+    def update_views(self, pipeline: Any) -> None:
+        """Let a pipeline for this config have the views that its modules declare; unless its default pieces are off."""
+        name = "learner" if pipeline.training else "env_to_module"
+        if getattr(self, f"add_default_connectors_to_{name}_pipeline"):
+            views, per_module = module_views(self)
+            if views or per_module or any(getattr(piece, "declared", False) for piece in pipeline):
+                from ..connectors.views.declared_views import declare_views
+
+                declare_views(pipeline, views, per_module)
 
     def extend_learner_connector(self, pipeline: LearnerConnectorPipeline) -> None:
         """Put the algorithm's own pieces into a learner pipeline; none here."""
@@ -114,6 +127,7 @@ class AlgorithmConfig(FluentSettings):
                 pipeline.connectors[place] = agents.to_modules(as_learner_connector=training)
         if "numpy_to_tensor" in pipeline.names and pipeline.training and burns_in(self._model_configs()):
             add_burn_in(pipeline)
+        self.update_views(pipeline)
         pipeline.plan()
 
     def user_pieces(self, name: str, arguments: tuple[Any, ...], env: Any) -> list[Any]:

@@ -161,6 +161,8 @@ def config_to_dict(config: AlgorithmConfig, pieces: Mapping[str, list[Any]] | No
                 continue
             if isinstance(value, AgentMapping):
                 value = value.table
+            if name == "view_requirements":
+                value = {each: view.to_dict() for each, view in value.items()}
             if name == "policies":
                 values[name] = _policies_data(value, f"{section}.{name}", problems)
             else:

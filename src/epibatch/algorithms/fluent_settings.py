@@ -101,7 +101,8 @@ class FluentSettings(SectionValues):
         Args:
             **settings: `model_config` (a dict or `DefaultModelConfig`, such as `{"fcnet_hiddens": [64, 64]}`; also
                 `model_config_dict`), `rl_module_spec` (a network of one's own, or a `MultiRLModuleSpec` with several),
-                `algorithm_config_overrides_per_module` (see `multi_agent`).
+                `view_requirements` (name -> `View`, or a dict of its arguments: columns of other steps that all modules
+                get), `algorithm_config_overrides_per_module` (see `multi_agent`).
         """
         parts = {"rl_module": dict(settings), "multi_agent": {}}
         name = "algorithm_config_overrides_per_module"

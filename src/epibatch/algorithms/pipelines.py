@@ -319,12 +319,19 @@ def check_same_pieces(found: Mapping[str, Any], expected: Mapping[str, Any], whe
         PipelineError: they have not, because somebody edited those that train.
     """
     for name, pipeline in expected.items():
-        if found[name].names != pipeline.names:
+        own, other = (_given(one) for one in (pipeline, found[name]))
+        if own != other:
             raise PipelineError(
                 explain(
                     f"{where}, {name}",
-                    expected=f"the pieces of the pipeline that trains: {', '.join(pipeline.names)}",
-                    found=", ".join(found[name].names),
+                    expected=f"the pieces of the pipeline that trains: {', '.join(own)}",
+                    found=", ".join(other),
                     do="give the config all pieces, rather than adding some to a pipeline that was built",
                 )
             )
+
+
+def _given(pipeline: Any) -> list[str]:
+    """Names of a pipeline's pieces but for those that follow from what modules declare."""
+    pieces = zip(pipeline.names, pipeline)
+    return [name for name, piece in pieces if not getattr(piece, "declared", False)]

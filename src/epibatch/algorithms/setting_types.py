@@ -40,6 +40,7 @@ __all__ = [
     "Space",
     "Switch",
     "VectorizeMode",
+    "Views",
     "Wrappers",
 ]
 
@@ -126,6 +127,12 @@ def _policies_to_train(value: Any) -> Any:
     return list(ids)
 
 
+def _views(value: Any) -> Any:
+    from ..connectors.views.view import as_views
+
+    return as_views({} if value is None else value, "view_requirements")
+
+
 def _logger_list(value: Any) -> Any:
     if isinstance(value, str) or not isinstance(value, (list, tuple)):
         raise ValueError("expected a list such as [jsonl, csv]")
@@ -162,4 +169,5 @@ Device = Annotated[Any, AfterValidator(device_name)]
 AgentsToModules = Annotated[Any, AfterValidator(_agents_to_modules)]
 Policies = Annotated[Any, AfterValidator(_policies)]
 PoliciesToTrain = Annotated[Any, AfterValidator(_policies_to_train)]
+Views = Annotated[Any, AfterValidator(_views)]
 Loggers = Annotated[list[Any], BeforeValidator(_logger_list)]

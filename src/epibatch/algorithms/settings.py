@@ -36,6 +36,7 @@ from .setting_types import (
     Space,
     Switch,
     VectorizeMode,
+    Views,
     Wrappers,
 )
 
@@ -148,6 +149,7 @@ class RLModuleSettings(Section):
 
     module_config: ModuleConfig = Field(default_factory=dict, alias="model_config")
     rl_module_spec: ModuleSpec = None
+    view_requirements: Views = Field(default_factory=dict)
 
 
 class MultiAgentSectionSettings(Section):

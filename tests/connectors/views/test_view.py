@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 
 import gymnasium as gym
@@ -68,7 +69,8 @@ def test_its_dict_has_what_differs_from_the_defaults():
         "act": False,
         "agent": "*",
     }
-    assert View("obs", -1, space=gym.spaces.Discrete(2)).to_dict()["space"] == gym.spaces.Discrete(2)
+    view = View("obs", -1, space=gym.spaces.Discrete(2))
+    assert View(**json.loads(json.dumps(view.to_dict()))) == view
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from epibatch.core.rl_module.networks import (
 )
 from epibatch.core.rl_module.observation_input import ObservationInput, observations_of
 from epibatch.core.rl_module.policy_head import PolicyHead
+from epibatch.core.rl_module.previous_steps import PreviousSteps, previous_step_views
 from epibatch.core.rl_module.resets import resetting
 from epibatch.core.rl_module.torch_rl_module import TorchRLModule
 from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
@@ -62,6 +63,11 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
     default_max_seq_len: ClassVar[int | None] = DefaultModelConfig.max_seq_len
     handles_resets: ClassVar[bool] = True
 
+    @classmethod
+    def get_view_requirements(cls, model_config: Any) -> dict[str, Any]:
+        """`prev_actions` and `prev_rewards`, if `use_prev_action` and `use_prev_reward` say so."""
+        return previous_step_views(DefaultModelConfig.from_dict(model_config))
+
     def setup(self) -> None:
         """Build the networks."""
         config = DefaultModelConfig.from_dict(self.model_config)
@@ -71,7 +77,9 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
         size, hiddens = self._input.size, config.fcnet_hiddens
         self._cell_size = config.lstm_cell_size
         self.encoder = MLP(*encoder_style(config).layers(size, hiddens))
-        self.lstm = nn.LSTM(hiddens[-1] if hiddens else size, self._cell_size, batch_first=True)
+        self._previous = PreviousSteps(self.action_space, config)
+        width = (hiddens[-1] if hiddens else size) + self._previous.size
+        self.lstm = nn.LSTM(width, self._cell_size, batch_first=True)
         init_parameters(
             self.lstm.all_weights[0][:2],
             config.lstm_kernel_initializer,
@@ -132,6 +140,8 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
                 "let AddTimeDimToBatchAndZeroPad and AddStatesFromEpisodesToBatch run before the module, as the "
                 "default pipelines do, and no JaggedSequences",
             )
+        if self._previous.size:
+            features = torch.cat([features, self._previous(batch)], -1)
         h, c = state["h"], state["c"]
         if features.shape[1] == 1 and not torch.is_grad_enabled():
             h, c = self._step(features[:, 0], h, c)

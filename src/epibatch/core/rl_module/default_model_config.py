@@ -55,6 +55,8 @@ class DefaultModelConfig:
         log_std_clip_param: log standard deviations are clipped to plus or minus this value.
         vf_share_layers: let policy and value function share the encoder; recurrent modules always do.
         use_lstm: put an LSTM behind the encoder.
+        use_prev_action: with `use_lstm`, show the LSTM the action before each observation too.
+        use_prev_reward: with `use_lstm`, show it the reward before each observation.
         max_seq_len: longest sequence in a training batch of a recurrent module, in timesteps.
         sequence_end: what becomes of a chunk's last, short sequence in a training batch: "pad" with zeros, "drop", let
             it "overlap" the one before, "continue" with the next chunk; "truncate" keeps a chunk's first sequence only.
@@ -97,6 +99,8 @@ class DefaultModelConfig:
     log_std_clip_param: float = 20.0
     vf_share_layers: bool = False
     use_lstm: bool = False
+    use_prev_action: bool = False
+    use_prev_reward: bool = False
     max_seq_len: int = 20
     sequence_end: str = "pad"
     burn_in: int = 0
@@ -180,6 +184,10 @@ def _is_convolution(layer: Any) -> bool:
     )
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _problems(config: DefaultModelConfig) -> list[str]:
     """One sentence per option whose value cannot be used."""
     values = config.to_dict()
@@ -216,8 +224,9 @@ def _problems(config: DefaultModelConfig) -> list[str]:
         elif name in ("max_seq_len", "lstm_cell_size"):
             check(name, _is_int(value, 1), "a positive integer")
         elif name == "log_std_clip_param":
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            check(name, number and value > 0, "a positive number")
+            check(name, _is_number(value) and value > 0, "a positive number")
         else:
             check(name, isinstance(value, bool), "True or False")
+    for name in ("use_prev_action", "use_prev_reward"):
+        check(name, values[name] is not True or config.use_lstm is True, "False without use_lstm")
     return problems

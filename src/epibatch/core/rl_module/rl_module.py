@@ -65,6 +65,9 @@ class RLModule(Checkpointable, ABC):
     handles_resets: ClassVar[bool] = False
     """Whether a recurrent module begins anew from `reset_states` where the column `resets` says so."""
 
+    view_requirements: ClassVar[Mapping[str, Any]] = {}
+    """Columns of other steps that the module reads, by name: `epibatch.connectors.views.View`s, or their arguments."""
+
     _dist_cls: type[Distribution] | None = None
 
     def __init__(
@@ -96,6 +99,18 @@ class RLModule(Checkpointable, ABC):
 
     def setup(self) -> None:
         """Build the module; called once, at the end of the constructor."""
+
+    @classmethod
+    def get_view_requirements(cls, model_config: Any) -> Mapping[str, Any]:
+        """The views that a module with these options reads; a config puts them into both pipelines.
+
+        Args:
+            model_config: the options that the module will be built with.
+
+        Returns:
+            Name of the column -> View, or a dict of its arguments; by default `view_requirements`.
+        """
+        return cls.view_requirements
 
     def get_initial_state(self) -> Any:
         """The recurrent state an episode starts with: a dict of unbatched arrays or tensors, empty without one."""

@@ -1,0 +1,101 @@
+"""Which columns of other steps a config's modules ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from epibatch.core.errors import ConfigError, explain
+
+from .policy_spec import PolicySpec, settings_of
+
+if TYPE_CHECKING:
+    from ..connectors.views.view import View
+    from .algorithm import Algorithm
+
+__all__ = ["added_view", "module_views"]
+
+
+def module_views(config: Any) -> tuple[dict[str, View], dict[str, dict[str, View]]]:
+    """The views that pipelines are to have, of all modules and of single ones.
+
+    Args:
+        config: an `AlgorithmConfig`: its `view_requirements`, and those of its modules' classes.
+
+    Raises:
+        ConfigError: the config and a module mean different things by one name, or a view cannot be meant.
+    """
+    common, given = dict(config.view_requirements), config.rl_module_spec
+    if not config.is_multi_agent:
+        settings = settings_of(getattr(given, "model_config", None)) or config.model_config
+        return _together(common, _declared(given, settings), "the module"), {}
+    specs, per_module = getattr(given, "rl_module_specs", None) or {}, {}
+    for module_id in {**config.policies, **specs}:
+        policy = config.policies.get(module_id, PolicySpec())
+        spec = specs.get(module_id) or policy.rl_module_spec or (None if specs else given)
+        settings = {**config.model_config, **policy.model_config}
+        settings.update(settings_of(getattr(spec, "model_config", None)))
+        own = _declared(spec, settings)
+        _together(common, own, f"module {module_id!r}")
+        own = {name: view for name, view in own.items() if name not in common}
+        if own:
+            per_module[module_id] = own
+    return common, per_module
+
+
+def _declared(spec: Any, settings: Mapping[str, Any]) -> dict[str, View]:
+    """The views that the class of a spec's module declares."""
+    from ..connectors.views.view import as_views
+
+    cls: Any = getattr(spec, "module_class", None)
+    if cls is None and (settings.get("use_prev_action") or settings.get("use_prev_reward")):
+        from epibatch.core.rl_module.default_lstm_actor_critic import DefaultLSTMActorCritic
+
+        cls = DefaultLSTMActorCritic
+    declare = getattr(cls, "get_view_requirements", None)
+    return {} if declare is None else as_views(declare(settings), f"{cls.__name__}.view_requirements")
+
+
+def _together(common: Mapping[str, View], own: Mapping[str, View], where: str) -> dict[str, View]:
+    for name in common:
+        if name in own and own[name] != common[name]:
+            raise ConfigError(
+                explain(
+                    f"rl_module.view_requirements[{name!r}]",
+                    expected=f"what {where} declares under this name: {own[name]}",
+                    found=str(common[name]),
+                    do="give one of them another name",
+                )
+            )
+    return {**common, **own}
+
+
+def added_view(algorithm: Algorithm, name: str, view: Any) -> None:
+    """See `Algorithm.add_view`."""
+    from ..connectors.views.view import as_views
+
+    where, config = f"{type(algorithm).__name__}.add_view", algorithm.config
+    views = as_views({name: view}, where)
+    common, per_module = module_views(config)
+    if name in common or any(name in own for own in per_module.values()):
+        found = f"{name!r}, which the modules have already"
+        raise ConfigError(explain(where, expected="a new name", found=found, do="choose another one"))
+    if name == "obs":
+        do = "give it to the config, .rl_module(view_requirements=...), before the module is built"
+        raise ConfigError(explain(where, expected="a new column", found="'obs', which shapes the module", do=do))
+    if not config.add_default_connectors_to_env_to_module_pipeline:
+        do = "use epibatch.connectors.views.add_view with each of algo.pipelines"
+        raise ConfigError(explain(where, expected="the default pieces", found="none of them", do=do))
+    planned = config.copy().change(
+        "add_view", {"rl_module": {"view_requirements": {**config.view_requirements, **views}}}
+    )
+    planned.validate()
+    module_views(planned)
+    kept = algorithm.env_runner._lookback()
+    config.change("add_view", {"rl_module": {"view_requirements": planned.view_requirements}})
+    for each in ("env_to_module", "learner"):
+        config.update_views(algorithm.pipelines[each])
+    algorithm._modules_changed()
+    algorithm._share_lookback()
+    if views[name].lookback > kept:
+        algorithm.env_runner.checkpoint_reset()

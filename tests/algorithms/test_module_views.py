@@ -1,0 +1,224 @@
+"""Views that modules and configs declare reach both pipelines; more can be added while an algorithm runs."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from epibatch.algorithms import PPOConfig
+from epibatch.connectors.env_to_module import PrevActionsPrevRewards
+from epibatch.connectors.views import View
+from epibatch.core.errors import ConfigError
+from epibatch.core.rl_module import MultiRLModuleSpec, RLModuleSpec, TorchRLModule, ValueFunctionAPI
+from epibatch.env_runner.multi_agent_env import make_multi_agent
+
+
+class Rewarded(TorchRLModule, ValueFunctionAPI):
+    """Acts on the last four rewards and on nothing else."""
+
+    view_requirements: ClassVar[Any] = {"rewards_before": View("rewards", "-4:-1")}
+
+    def setup(self) -> None:
+        self.pi = torch.nn.Linear(4, int(self.action_space.n))
+
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        return {"action_dist_inputs": self.pi(batch["rewards_before"])}
+
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+        return batch["rewards_before"].sum(-1)
+
+
+class Framed(Rewarded):
+    """Sees three frames."""
+
+    view_requirements: ClassVar[Any] = {**Rewarded.view_requirements, "obs": View(shift="-2:0")}
+
+    def setup(self) -> None:
+        assert self.observation_space.shape[0] == 3
+        super().setup()
+
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        assert batch["obs"].shape[-2] == 3
+        return super()._forward(batch, **kwargs)
+
+
+def config_of(walk: Any, cls: Any = None, **model_config: Any) -> PPOConfig:
+    config = PPOConfig().environment(walk).env_runners(num_envs_per_env_runner=2).debugging(seed=0)
+    config.training(train_batch_size=48, minibatch_size=48, num_epochs=1)
+    if cls is not None:
+        config.rl_module(rl_module_spec=RLModuleSpec(module_class=cls))
+    return config.rl_module(model_config={"fcnet_hiddens": [8], **model_config})
+
+
+def trained_on_what_was_acted_on(algo: Any) -> Any:
+    """The train batch of a sample that goes on in the middle of episodes; logits are those of acting."""
+    algo.env_runner.sample(num_timesteps=13)
+    episodes = algo.env_runner.sample(num_timesteps=40)
+    batch = algo.pipelines["learner"](rl_module=algo.learner.module, episodes=episodes)["default_policy"]
+    with torch.no_grad():
+        found = algo.get_module().forward_train(batch)["action_dist_inputs"]
+    mask = batch["loss_mask"]
+    assert 40 <= mask.sum() <= 42
+    torch.testing.assert_close(found[mask], batch["action_dist_inputs"][mask])
+    return batch
+
+
+@pytest.mark.parametrize("cls", [Rewarded, Framed])
+def test_what_a_modules_class_declares_is_in_both_pipelines(walk: Any, cls: Any) -> None:
+    algo = config_of(walk, cls).build_algo()
+    batch = trained_on_what_was_acted_on(algo)
+    assert set(batch["rewards_before"].unique().tolist()) > {0.0}
+    algo.train()
+    algo.evaluate()
+    assert algo.act(np.zeros(3, np.float32))[0] in (0, 1, 2)
+    algo.stop()
+
+
+@pytest.mark.parametrize("flags", [["use_prev_action"], ["use_prev_reward"], ["use_prev_action", "use_prev_reward"]])
+@pytest.mark.parametrize("kind", ["choice", "nested"])
+def test_the_default_lstm_gets_the_previous_action_and_reward(walk: Any, flags: list[str], kind: str) -> None:
+    own = {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 5, **dict.fromkeys(flags, True)}
+    config = config_of(walk, **own)
+    if kind == "nested":
+        box = gym.spaces.Box(-1, 1, (2,), np.float32)
+        actions = gym.spaces.Tuple([box, gym.spaces.Dict(x=gym.spaces.Discrete(3, start=-1))])
+        config.environment(env_config={"action_space": actions})
+    algo = config.build_algo()
+    batch = trained_on_what_was_acted_on(algo)
+    names = {
+        flag.removeprefix("use_").replace("prev_action", "prev_actions").replace("prev_reward", "prev_rewards")
+        for flag in flags
+    }
+    assert {name for name in batch if name.startswith("prev_") and not name.endswith("mask")} == names
+    algo.train()
+    algo.stop()
+
+
+def test_previous_steps_need_the_lstm(walk: Any) -> None:
+    with pytest.raises(ConfigError, match=r"use_prev_reward[\s\S]*use_lstm"):
+        config_of(walk, use_prev_reward=True).build_algo()
+
+
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_a_config_declares_views_and_its_file_has_them(walk: Any, num_envs: int) -> None:
+    views = {"next_actions": View("actions", 1), "before": {"column": "obs", "shift": [-1, -2]}}
+    config = PPOConfig().environment("CartPole-v1").rl_module(view_requirements=views)
+    data = yaml.safe_load(config.to_yaml())["rl_module"]["view_requirements"]
+    assert data == {
+        "next_actions": {"column": "actions", "shift": 1},
+        "before": {"column": "obs", "shift": [-1, -2]},
+    }
+    config = config_of(walk).rl_module(view_requirements=data).env_runners(num_envs_per_env_runner=num_envs)
+    algo = config.build_algo()
+    batch = trained_on_what_was_acted_on(algo)
+    assert batch["before"].shape[1:] == (2, 3) and "next_actions" in batch
+    (piece,) = [piece for piece in algo.pipelines["env_to_module"] if "Views" in type(piece).__name__]
+    assert list(piece.views) == ["before"]
+    algo.stop()
+
+
+def test_the_learner_is_shown_the_rewards_that_the_module_was_shown(walk: Any) -> None:
+    """A piece that shapes rewards for training does not change what came before."""
+    from epibatch.connectors.connector_v2 import ConnectorV2
+
+    class Ten(ConnectorV2):
+        def __call__(self, *, batch: Any, episodes: Any, **_: Any) -> Any:
+            for episode in episodes:
+                episode.set_rewards(new_data=np.full(len(episode), 10.0), at_indices=slice(0, len(episode)))
+            return batch
+
+    algo = config_of(walk, Rewarded).learners(learner_connector=lambda obs, act: [Ten()]).build_algo()
+    batch = trained_on_what_was_acted_on(algo)
+    assert set(batch["rewards"][batch["loss_mask"]].tolist()) == {10.0}
+    assert 10.0 not in batch["rewards_before"]
+    algo.stop()
+
+
+def test_a_view_is_added_while_an_algorithm_runs(walk: Any, tmp_path: Any) -> None:
+    """It is in the next batch, in a checkpoint, in evaluations; running episodes that kept too little end."""
+    algo = config_of(walk).build_algo()
+    algo.train()
+    algo.act(np.zeros(3, np.float32))
+    algo.add_view("next_actions", View("actions", shift=1))
+    algo.add_view("last_rewards", {"column": "rewards", "shift": "-6:-1"})
+    batch = trained_on_what_was_acted_on(algo)
+    assert batch["last_rewards"].shape[1:] == (6,) and "next_actions" in batch
+    algo.train()
+    algo.evaluate()
+    algo.act(np.zeros(3, np.float32), reward=0.0)
+    algo.save_to_path(tmp_path / "saved")
+    other = config_of(walk).rl_module(view_requirements=algo.config.view_requirements).build_algo()
+    other.restore_from_path(tmp_path / "saved")
+    assert str(other.pipelines["learner"]) == str(algo.pipelines["learner"])
+    for one in (algo, other):
+        one.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "view", "texts"),
+    [
+        ("seen", View("rewards", -1), ["seen", "a new name"]),
+        ("obs", View(shift="-1:0"), ["which shapes the module", "view_requirements"]),
+        ("x", {"column": "obs", "shit": 1}, ["did you mean 'shift'"]),
+    ],
+)
+def test_views_that_cannot_be_added(walk: Any, name: str, view: Any, texts: list[str]) -> None:
+    algo = config_of(walk).rl_module(view_requirements={"seen": View("rewards", -1)}).build_algo()
+    before = str(algo.pipelines)
+    with pytest.raises(ConfigError) as raised:
+        algo.add_view(name, view)
+    assert all(text in str(raised.value) for text in texts), str(raised.value)
+    assert str(algo.pipelines) == before and list(algo.config.view_requirements) == ["seen"]
+    algo.stop()
+
+
+def test_a_config_and_a_module_that_mean_different_things_by_one_name(walk: Any) -> None:
+    config = config_of(walk, Rewarded).rl_module(view_requirements={"rewards_before": View("rewards", -1)})
+    with pytest.raises(ConfigError, match=r"rewards_before[\s\S]*another name"):
+        config.build_algo()
+    config = config_of(walk, Rewarded).rl_module(view_requirements=Rewarded.view_requirements)
+    config.build_algo().stop()
+
+
+def test_a_setting_that_is_no_dict_of_views(walk: Any) -> None:
+    with pytest.raises(ConfigError, match=r"rl_module.view_requirements[\s\S]*did you mean 'shift'"):
+        config_of(walk).rl_module(view_requirements={"x": {"column": "obs", "shft": 1}})
+
+
+def test_modules_of_several_agents_have_their_own_views() -> None:
+    specs = {"plain": RLModuleSpec(), "rewarded": RLModuleSpec(module_class=Rewarded)}
+    config = PPOConfig().environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2})
+    config.multi_agent(policies=list(specs), policy_mapping_fn={"0": "plain", "1": "rewarded"})
+    config.rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=specs), model_config={"fcnet_hiddens": [8]})
+    config.rl_module(view_requirements={"t": View()}).training(train_batch_size=48, minibatch_size=24, num_epochs=1)
+    algo = config.debugging(seed=0).build_algo()
+    algo.train()
+    episodes = algo.env_runner.sample(num_timesteps=40)
+    batch = algo.pipelines["learner"](rl_module=algo.learner.module, episodes=episodes)
+    assert "rewards_before" in batch["rewarded"] and "rewards_before" not in batch["plain"]
+    assert all("t" in columns for columns in batch.values())
+    mask = batch["rewarded"]["loss_mask"]
+    with torch.no_grad():
+        found = algo.get_module("rewarded").forward_train(batch["rewarded"])["action_dist_inputs"]
+    torch.testing.assert_close(found[mask], batch["rewarded"]["action_dist_inputs"][mask])
+    algo.add_module(
+        "late", RLModuleSpec(module_class=Rewarded), new_agent_to_module_mapping_fn={"0": "late", "1": "rewarded"}
+    )
+    algo.train()
+    algo.train()
+    algo.stop()
+
+
+def test_pieces_of_the_user_stand_behind_on_the_learners_side_and_in_front_while_acting(walk: Any) -> None:
+    config = config_of(walk, Rewarded)
+    config.env_runners(env_to_module_connector=lambda env, spaces, device: [PrevActionsPrevRewards()])
+    algo = config.build_algo()
+    assert algo.pipelines["env_to_module"].names[:2] == ["prev_actions_prev_rewards", "trajectory_views"]
+    assert algo.pipelines["learner"].names[0] == "trajectory_views"
+    trained_on_what_was_acted_on(algo)
+    algo.stop()
