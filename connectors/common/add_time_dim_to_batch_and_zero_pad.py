@@ -47,7 +47,7 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
-    writes: ClassVar[tuple[str, ...]] = (Columns.SEQ_LENS, Columns.LOSS_MASK)
+    writes: ClassVar[tuple[str, ...]] = (Columns.SEQ_LENS, Columns.LOSS_MASK, Columns.RESETS)
 
     def __init__(
         self,

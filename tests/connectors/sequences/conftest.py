@@ -17,6 +17,7 @@ from epibatch.connectors.learner import (
 )
 from epibatch.core.rl_module import DefaultLSTMActorCritic
 from epibatch.episodes import SingleAgentEpisode
+from epibatch.testing import check_connector
 
 OBS, ACT = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32), gym.spaces.Discrete(2)
 
@@ -78,6 +79,13 @@ class Played:
     @classmethod
     def batch(cls, module: Any, episodes: Any, *user: Any, **options: Any) -> dict[str, Any]:
         return cls.pipeline(*user, **options)(rl_module=module, batch={}, episodes=episodes)
+
+    @staticmethod
+    def check(piece: Any, **model_config: Any) -> None:
+        """The contract kit, about a recurrent module."""
+        model = {"use_lstm": True, "fcnet_hiddens": [4], "lstm_cell_size": 3, "max_seq_len": 4, **model_config}
+        every = "it is about every column with a time axis, whatever its name"
+        check_connector(piece, model_config=model, skip={"writes": every, "reads": every})
 
 
 @pytest.fixture

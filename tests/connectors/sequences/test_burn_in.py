@@ -155,3 +155,8 @@ def test_a_config_says_what_does_not_fit():
         config_of(burn_in=6).build_algo()
     with pytest.raises(ConfigError, match="sequence_end 'continue'"):
         config_of(sequence_end="continue").build_algo()
+
+
+@pytest.mark.parametrize("end", ["pad", "drop", "overlap"])
+def test_it_keeps_the_contract(played, end):
+    played.check(BurnIn, sequence_end=end, burn_in=2)

@@ -65,3 +65,8 @@ def test_minibatches_and_the_default_network_refuse_them(played):
         Minibatches(batch, size=4)
     with pytest.raises(ColumnError, match="batch, time"):
         module.forward_train(batch)
+
+
+@pytest.mark.parametrize("end", ["pad", "drop", "truncate", "overlap", "continue"])
+def test_it_keeps_the_contract(played, end):
+    played.check(JaggedSequences, sequence_end=end)

@@ -96,3 +96,8 @@ def test_minibatches_and_the_default_network_refuse_them(played):
         Minibatches(batch, size=4)
     with pytest.raises(ColumnError, match="PackedSequence"):
         module.forward_train(batch)
+
+
+@pytest.mark.parametrize("end", ["pad", "drop", "truncate", "overlap"])
+def test_it_keeps_the_contract(played, end):
+    played.check(PackSequences, sequence_end=end)

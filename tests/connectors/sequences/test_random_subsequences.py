@@ -9,6 +9,7 @@ from epibatch.connectors.sequences import RandomSubsequences
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import ConfigError, EpisodeError, PipelineError
 from epibatch.core.registry import build_piece
+from epibatch.testing import check_connector
 from epibatch.core.rl_module import DefaultActorCritic
 
 
@@ -136,3 +137,7 @@ def test_what_does_not_fit_is_named(played):
     stateless = DefaultActorCritic(observation_space=played.obs_space, action_space=played.act_space)
     with pytest.raises(PipelineError, match="DefaultActorCritic without a state"):
         played.batch(stateless, episodes, piece_of())
+
+
+def test_it_keeps_the_contract():
+    assert "same_seed" in check_connector(RandomSubsequences(length=2)).passed
