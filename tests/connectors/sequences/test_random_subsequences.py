@@ -9,8 +9,8 @@ from epibatch.connectors.sequences import RandomSubsequences
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import ConfigError, EpisodeError, PipelineError
 from epibatch.core.registry import build_piece
-from epibatch.testing import check_connector
 from epibatch.core.rl_module import DefaultActorCritic
+from epibatch.testing import check_connector
 
 
 def piece_of(seed=0, **options):
