@@ -150,8 +150,12 @@ class Call:
 
     def history(self, chunk: int) -> tuple[int, int]:
         """Step at which a chunk starts, and how many steps before that it holds."""
-        started, lookbacks = self.histories()
-        return int(started[chunk]), int(lookbacks[chunk])
+        episodes = self.vector
+        if episodes is not None:
+            own = episodes.chunks[chunk]
+            return own.t_started, own.start - own.low
+        episode = self.episodes[chunk]
+        return episode.t_started, episode.rewards.lookback
 
     def histories(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Step at which each chunk starts, and how many steps before that it holds: int64, [2, chunks]."""

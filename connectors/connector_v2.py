@@ -79,6 +79,8 @@ class ConnectorV2(Checkpointable, ABC):
     """Whether the spaces are Dicts of the agents' spaces, or of the modules'; set by the pipeline."""
     shared: bool = False
     """Whether the piece stands in several pipelines on purpose; see `share`."""
+    import_parameters: ClassVar[tuple[str, ...]] = ()
+    """Parameters that may be import paths, which config files may give where imports are allowed."""
     part_of: Any = None
     """The agent (or module) that this copy of a piece of several agents is for."""
     whole: Any = None

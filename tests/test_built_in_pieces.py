@@ -33,6 +33,10 @@ def undo_of_half():
     return Undo(of=Half())
 
 
+def network():
+    return build_piece({"piece": "frozen_module", "module": "torch.nn:Softplus"}, allow_imports=True)
+
+
 @pytest.mark.parametrize("name", ENTRIES)
 def test_it_keeps_the_contract(name):
     entry = ENTRIES[name]

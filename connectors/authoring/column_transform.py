@@ -75,8 +75,8 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
     takes_tensors: ClassVar[bool] = False
     """Whether `transform` works on tensors as it does on arrays, so that the piece may stand behind NumpyToTensor."""
     monotonic: ClassVar[bool] = False
-    """Whether each entry of the result never falls, or never rises, with the same entry of the row; gives the
-    bounds."""
+    """Whether entries of the result never fall, or each never rises, as entries of the row rise (moving them about is
+    such a function, too); gives the bounds."""
 
     _known_paths: tuple[Any, tuple[ColumnPath, ...]] = (None, ())
 

@@ -25,8 +25,7 @@ def probed_space(space: gym.Space[Any], function: Callable[[Any], Any], *, monot
     Args:
         space: Of the rows that go in: Box, Discrete, MultiDiscrete or MultiBinary.
         function: Array of rows to array of rows.
-        monotonic: Whether each entry of a result depends on the same entry alone, and never falls, or never rises, with
-            it.
+        monotonic: Whether entries of a result never fall, or each never rises, as entries of the row rise.
 
     Raises:
         SpaceError: a space whose samples are no arrays.

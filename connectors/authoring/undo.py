@@ -27,7 +27,7 @@ class Undo(ColumnarPiece):
 
     The transform stands in the env-to-module pipeline, where it changes the space that the module acts in; what
     the module gave stays in `actions`, and is what episodes record. Several of them are undone last first. What comes
-    out has the type of the environment's action space; nothing is stretched or clipped behind it.
+    out has the type of the environment's action space and, in a Box, is clipped to it; nothing is stretched behind it.
 
     Args:
         input_observation_space: Space of one observation.
@@ -129,7 +129,9 @@ def _undone(transform: Any, actions: Any) -> Any:
         if path.column == Columns.ACTIONS:
             actions = path.change(actions, transform.inverse)
     space = transform.input_action_space
-    if isinstance(space, (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete)) and space.dtype is not None:
+    if isinstance(space, gym.spaces.Box):
+        return np.clip(actions, space.low, space.high).astype(space.dtype, copy=False)
+    if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)) and space.dtype is not None:
         return actions.astype(space.dtype, copy=False)
     return actions
 

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, LookbackError, SpaceError, explain
-from epibatch.core.structs import flatten
+from epibatch.core.errors import SpaceError, explain
 
-from ...episodes.indexing import note_history
 from ..call import Call
-from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
-from .stacked_frames import stack_frames
+from .observation_window import ChunkFrames, ObservationWindow, positive
+from .stacked_frames import fill_before_start, pool_frames, pooled_newest, stack_frames
 
 __all__ = ["FrameStacking"]
 
 
-class FrameStacking(ColumnarPiece):
+class FrameStacking(ObservationWindow):
     """Puts the last `num_frames` observations into `obs`, oldest first, on the last axis.
 
     The episodes keep single frames, so one piece on each side gives both the same stacks; steps
-    before the episode's start are zeros.
+    before the episode's start are zeros, or with `padding="same"` its first observation.
+
+    Frames have a last axis of length 1, on which they are put side by side. With `axis` they are joined on any axis,
+    of any length: RGB images of shape (84, 84, 3) become (84, 84, 12). With `new_axis` they are put on an axis of
+    their own, in front of the others or at `axis`: (4, 84, 84, 3).
 
     Train batches are contiguous as their shape says, `[B, ..., num_frames]`: rows of a minibatch are then
     picked ten times as fast, and PyTorch convolves such images (`channels_last`) up to 1.7 times as fast as
@@ -32,23 +35,32 @@ class FrameStacking(ColumnarPiece):
     takes a tenth of the time to make.
 
     Args:
-        input_observation_space: A Box whose last axis has length 1, such as (84, 84, 1).
+        input_observation_space: A Box; without `axis` and `new_axis` one whose last axis has length 1, such as
+            (84, 84, 1).
         input_action_space: Space of one action.
         num_frames: How many observations make a stack.
+        axis: Axis of a frame to join frames on; with `new_axis`, axis of a stack that frames are on. Negative ones
+            count from the end. Default: the last one; with `new_axis` the first.
+        new_axis: Whether frames are put on an axis of their own.
+        padding: What stands for frames before an episode's start: zeros, or its first observation.
+        max_pool: How many observations make a frame, each entry their maximum: the newest and those before it that
+            there are. 2 takes out the flicker of games that draw an object in every other frame, as in Mnih et al.
+            2015, "Human-level control through deep reinforcement learning".
         multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         as_learner_connector: Whether the batch is for training.
 
     Raises:
-        ConfigError: `num_frames` is no positive int.
+        ConfigError: `num_frames` or `max_pool` is no positive int.
         SpaceError: observations of another kind.
         LookbackError: a chunk kept too little of the episode before it.
-    """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
-    writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
-    replaces = (Columns.OBS,)
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> episode = SingleAgentEpisode(id_="e", observations=[np.array([t, -t]) for t in (1, 2, 3)],
+        ...     actions=[0, 0], rewards=[0.0, 0.0], len_lookback_buffer=0)
+        >>> FrameStacking(num_frames=2, new_axis=True)(batch={}, episodes=[episode])["obs"][("e",)][0].tolist()
+        [[2, -2], [3, -3]]
+    """
 
     def __init__(
         self,
@@ -56,37 +68,33 @@ class FrameStacking(ColumnarPiece):
         input_action_space: gym.Space[Any] | None = None,
         *,
         num_frames: int = 1,
+        axis: int | None = None,
+        new_axis: bool = False,
+        padding: Literal["zeros", "same"] = "zeros",
+        max_pool: int = 1,
         multi_agent: bool = False,
         as_learner_connector: bool = False,
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
-        if not isinstance(num_frames, int) or num_frames < 1:
-            raise ConfigError(
-                explain(
-                    "FrameStacking.num_frames",
-                    expected="an int of at least 1",
-                    found=repr(num_frames),
-                    do="pass the number of frames to stack, such as num_frames=4",
-                )
-            )
-        self.num_frames = num_frames
-        self.lookback = num_frames - 1
+        name = type(self).__name__
+        do = "pass the number of frames to stack, such as num_frames=4"
+        self.num_frames = positive(name, "num_frames", num_frames, do)
+        self.max_pool = positive(name, "max_pool", max_pool, "pass the number of observations that make a frame, or 1")
+        self.axis = axis
+        self.new_axis = new_axis
+        self.padding = padding
+        self.lookback = num_frames + max_pool - 2
         self._as_learner_connector = as_learner_connector
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-        """The Box with `num_frames` on its last axis; the bounds take in the zeros of missing frames."""
+        """The Box of stacks; the bounds take in the zeros of missing frames."""
         space = input_observation_space
-        if not isinstance(space, gym.spaces.Box) or not space.shape or space.shape[-1] != 1:
-            raise SpaceError(
-                explain(
-                    "FrameStacking",
-                    expected="a Box whose last axis has length 1, such as (84, 84, 1)",
-                    found=repr(space),
-                    do="add that axis with a Gymnasium wrapper, or stack with a piece of your own",
-                )
-            )
-        low = np.minimum(np.repeat(space.low, self.num_frames, -1), np.asarray(0, space.dtype))
-        high = np.maximum(np.repeat(space.high, self.num_frames, -1), np.asarray(0, space.dtype))
+        if not isinstance(space, gym.spaces.Box) or not self._fits(space.shape):
+            raise self._unfit("FrameStacking", "a Box", repr(space))
+        low, high = (self._arranged(np.stack([bound] * self.num_frames), 0) for bound in (space.low, space.high))
+        if self.padding == "zeros":
+            zero = low.dtype.type(0)
+            low, high = np.minimum(low, zero), np.maximum(high, zero)
         return gym.spaces.Box(low, high, dtype=low.dtype.type)
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
@@ -101,103 +109,86 @@ class FrameStacking(ColumnarPiece):
 
     def _of_all_steps(self, call: Call) -> Any:
         """The stacks that end with each observation, chunk after chunk; frames are read where they lie."""
-        counts = call.counts
         out: Any = None
-        start = 0
-        for i, count in enumerate(counts.tolist()):
-            t_started, lookback = call.history(i)
-            self._check(lookback, t_started, t_started, i, call)
-            note_history(lookback - self.lookback, lookback, t_started)
-            before = min(lookback, self.lookback)
-            if call.vector is not None:
-                frames = self._frames(call.vector.observation_rows(i, before, count), i, call)
-            else:
-                frames = self._frames(call.episodes[i].observations.rows(-before, count), i, call)
+        shape: tuple[int, ...] = ()
+        at = 0
+        for i, chunk in enumerate(self.frames_of_chunks(call)):
+            rows, before = self._prepared(chunk)
             if out is None:
-                out = np.empty((int(counts.sum()), *frames.shape[1:-1], self.num_frames), frames.dtype)
-            elif frames.dtype != out.dtype or frames.shape[1:-1] != out.shape[1:-1]:
-                out = self._fitting(out, frames, i, call)
-            stack_frames(out[start : start + count], frames, before)
-            start += count
-        return out
+                shape, at = rows.shape[1:], self._position(rows.ndim - 1)
+                out = np.empty((int(call.counts.sum()), *shape[:at], self.num_frames, *shape[at:]), rows.dtype)
+            elif rows.dtype != out.dtype or rows.shape[1:] != shape:
+                out = out.astype(self.common_type(shape, out.dtype, rows, i, call), copy=False)
+            stacks = out[chunk.place]
+            if at == len(shape):
+                stack_frames(stacks, rows[..., None], before)
+            elif shape[at:] == (1,):
+                stack_frames(stacks[..., 0], rows, before)
+            else:
+                stack_frames(np.moveaxis(stacks, at + 1, -1), rows[..., None], before)
+        return out if self.new_axis else _merged(out, at + 1)
+
+    def _prepared(self, chunk: ChunkFrames) -> tuple[npt.NDArray[Any], int]:
+        """A chunk's frames as stacks have them, and how many come before it."""
+        rows, before = chunk.rows, min(chunk.before, self.num_frames - 1)
+        if self.max_pool > 1:
+            pooled = np.empty((before + chunk.place.stop - chunk.place.start, *rows.shape[1:]), rows.dtype)
+            pool_frames(pooled, rows, chunk.before - before, self.max_pool)
+            rows = pooled
+        missing = self.num_frames - 1 - before
+        if missing and self.padding == "same" and len(rows):
+            rows, before = np.concatenate([rows[:1]] * missing + [rows]), before + missing
+        return rows, before
 
     def _newest(self, call: Call) -> Any:
         """The stacks that end with the newest observations."""
-        if call.recording is not None:
-            window, rows = call.recording.latest_window(self.num_frames)
-            for i in np.flatnonzero(rows < self.num_frames).tolist():
-                self._check_newest(call.episodes[i], int(rows[i]) - 1, i, call)
-            return np.moveaxis(self._frames(flatten(window)[0], 0, call)[..., 0], 0, -1)
-        out: Any = None
-        for i, episode in enumerate(call.episodes):
-            buffer = episode.observations
-            held = buffer.len_incl_lookback()
-            length = held - buffer.lookback
-            first = length - self.num_frames
-            if first < 0:
-                first = self._first_held(episode, first, i, call)
-            frames = self._frames(buffer.rows(first, length), i, call)
-            if out is None:
-                places = np.empty((len(call.episodes), self.num_frames, *frames.shape[1:-1]), frames.dtype)
-                out = np.moveaxis(places, 1, -1)
-            elif frames.dtype != out.dtype or frames.shape[1:-1] != out.shape[1:-1]:
-                out = self._fitting(out, frames, i, call)
-                places = np.moveaxis(out, -1, 1)
-            missing = self.num_frames - len(frames)
-            if missing:
-                places[i, :missing] = 0
-            places[i, missing:] = frames[..., 0]
-        return out
+        window, held = self.newest_frames(call)
+        if self.max_pool > 1:
+            window = pooled_newest(window, held, self.max_pool)
+        if self.padding == "same":
+            fill_before_start(window, held)
+        return self._arranged(window.swapaxes(0, 1), 1)
 
-    def _first_held(self, episode: Any, first: int, chunk: int, call: Call) -> int:
-        """The first frame of a stack that reaches into the lookback, or back beyond it where nothing was before."""
-        buffer = episode.observations
-        if first < -buffer.lookback:
-            self._check_newest(episode, buffer.len_incl_lookback() - 1, chunk, call)
-        note_history(first + buffer.lookback, buffer.lookback, buffer.t_started)
-        return max(first, -int(buffer.lookback))
+    # -- shapes --------------------------------------------------------------------------------
 
-    def _fitting(self, out: Any, frames: Any, chunk: int, call: Call) -> Any:
-        """The stacks so far, in a type that can hold a chunk's frames too.
+    def check_frame(self, shape: tuple[int, ...], chunk: int, call: Call) -> None:
+        """Refuse frames without the axis that they are to be joined on."""
+        if not self._fits(shape):
+            raise self._unfit(f"FrameStacking, {call.describe(chunk)}", "observations", f"shape {shape}")
 
-        Raises:
-            ColumnError: frames of another shape.
+    def _fits(self, shape: tuple[int, ...]) -> bool:
+        if self.axis is None:
+            return self.new_axis or shape[-1:] == (1,)
+        axes = len(shape) + self.new_axis
+        return -axes <= self.axis < axes
+
+    def _unfit(self, where: str, things: str, found: str) -> SpaceError:
+        if self.axis is None and not self.new_axis:
+            kind, do = "whose last axis has length 1, such as (84, 84, 1)", "put frames on an axis of their own "
+            do += "with new_axis=True, or join them on an axis of another length with axis=-1"
+        else:
+            kind, do = f"with room for axis={self.axis}", "name an axis that there is; -1 is the last one"
+        return SpaceError(explain(where, expected=f"{things} {kind}", found=found, do=do))
+
+    def _position(self, axes: int) -> int:
+        """Axis of a frame in front of which the stack's is."""
+        axis = (0 if self.new_axis else -1) if self.axis is None else self.axis
+        return axis % (axes + self.new_axis)
+
+    def _arranged(self, stacks: npt.NDArray[Any], lead: int) -> npt.NDArray[Any]:
+        """Stacks as they are given out.
+
+        Args:
+            stacks: Shape [..., num_frames, ...]; `lead` axes come first, and a frame's last.
+            lead: How many axes come first.
         """
-        if frames.shape[1:-1] != out.shape[1:-1]:
-            raise ColumnError(
-                explain(
-                    "FrameStacking",
-                    expected=f"frames of shape {(*out.shape[1:-1], 1)}, as in {call.describe(0)}",
-                    found=f"{frames.shape[1:]} in {call.describe(chunk)}",
-                    do="batch only episodes of one space, or bring them to one shape with a piece in front",
-                )
-            )
-        return out.astype(np.result_type(out.dtype, frames.dtype), copy=False)
+        at = self._position(stacks.ndim - lead - 1) + lead
+        stacks = np.moveaxis(stacks, lead, at)
+        return stacks if self.new_axis else _merged(stacks, at)
 
-    def _check_newest(self, episode: Any, available: int, chunk: int, call: Call) -> None:
-        self._check(available, episode.t_started + len(episode), episode.t_started, chunk, call)
 
-    def _check(self, available: int, steps: int, t_started: int, chunk: int, call: Call) -> None:
-        """Refuse to fill in for frames that exist: `steps` lie before the first stack's own, `available` are held."""
-        if available < self.lookback and steps > available:
-            raise LookbackError(
-                explain(
-                    f"FrameStacking, {call.describe(chunk)} that starts at t={t_started}",
-                    expected=f"a lookback of {self.lookback} steps",
-                    found=f"{available} steps (zeros would hide frames that exist)",
-                    do=f"cut episodes with len_lookback_buffer={self.lookback}",
-                )
-            )
-
-    def _frames(self, leaves: list[Any], chunk: int, call: Call) -> Any:
-        """The one array of a column of frames."""
-        if len(leaves) == 1 and leaves[0].ndim > 1 and leaves[0].shape[-1] == 1:
-            return leaves[0]
-        raise SpaceError(
-            explain(
-                f"FrameStacking, {call.describe(chunk)}",
-                expected="observations whose last axis has length 1",
-                found=f"shapes {[leaf.shape for leaf in leaves]}",
-                do="add that axis with a Gymnasium wrapper",
-            )
-        )
+def _merged(stacks: npt.NDArray[Any], at: int) -> npt.NDArray[Any]:
+    """Join an axis and the next; a view where that is no matter of memory."""
+    if stacks.shape[at + 1] == 1:
+        return stacks.squeeze(at + 1)
+    return stacks.reshape(*stacks.shape[:at], -1, *stacks.shape[at + 2 :])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["stack_frames"]
+__all__ = ["fill_before_start", "pool_frames", "pooled_newest", "stack_frames"]
 
 _MANY_PIXELS = 2048  # from here on two NumPy calls per frame cost less than passing over all frames again and again
 
@@ -17,7 +17,7 @@ def stack_frames(out: npt.NDArray[Any], frames: npt.NDArray[Any], before: int) -
     """Write the stack of every frame, oldest first, zeros where there was none.
 
     Args:
-        out: Shape [T, ..., K], contiguous: stack t ends with frame `before + t`.
+        out: Shape [T, ..., K]: stack t ends with frame `before + t`.
         frames: Shape [before + T, ..., 1], of the same type.
         before: Frames in front of the first stack's own, fewer than K; those that are missing are zeros.
 
@@ -33,10 +33,74 @@ def stack_frames(out: npt.NDArray[Any], frames: npt.NDArray[Any], before: int) -
     bits = 8 * out.dtype.itemsize
     word = np.dtype(f"u{out.dtype.itemsize * width}") if bits * width in (16, 32, 64) else None
     pixels = out[0].size // width
-    if word is None or width == 1 or pixels < _MANY_PIXELS or sys.byteorder != "little" or out.dtype.kind not in "biuf":
+    by_word = word is not None and width > 1 and pixels >= _MANY_PIXELS and out.flags.c_contiguous
+    if not by_word or word is None or sys.byteorder != "little" or out.dtype.kind not in "biuf":
         _stack_by_place(out, frames, before)
         return
     _stack_by_word(out.reshape(count, pixels, width), word, bits, frames, before)
+
+
+def pool_frames(out: npt.NDArray[Any], rows: npt.NDArray[Any], before: int, size: int) -> None:
+    """Write the maximum of each frame and those before it, as far as there are any.
+
+    Args:
+        out: Shape [T, ...]: entry t is about frame `before + t`.
+        rows: The frames, shape [before + T, ...].
+        before: Frames in front of the first one's own.
+        size: How many frames make one, their own included.
+
+    Example:
+        >>> out = np.empty((3, 1))
+        >>> pool_frames(out, np.array([[5.0], [1.0], [2.0], [0.0]]), 1, 2)
+        >>> out[:, 0].tolist()
+        [5.0, 2.0, 2.0]
+    """
+    so_far = rows[before:]
+    if size == 1:
+        out[...] = so_far
+    for back in range(1, size):
+        first = min(max(0, back - before), len(out))
+        if first and back == 1:
+            out[:first] = so_far[:first]
+        np.maximum(so_far[first:], rows[before - back + first : len(rows) - back], out=out[first:])
+        so_far = out
+
+
+def pooled_newest(window: npt.NDArray[Any], held: npt.NDArray[np.int64], size: int) -> npt.NDArray[Any]:
+    """The newest frames of every environment, each the maximum of itself and those before it.
+
+    Args:
+        window: Shape [K + size - 1, N, ...], oldest first, zeros where there was none; it is written to.
+        held: How many frames each environment has, int64 [N].
+        size: How many frames make one.
+
+    Returns:
+        Shape [K, N, ...], in memory [N, K, ...], zeros where there was none.
+    """
+    total, kept = len(window), len(window) - size + 1
+    fill_before_start(window, held)
+    frames = window.swapaxes(0, 1)
+    out = frames[:, size - 1 :].copy()
+    for back in range(1, size):
+        np.maximum(out, frames[:, size - 1 - back : total - back], out=out)
+    short = np.flatnonzero(held < kept)
+    if len(short):
+        env, place = np.nonzero(np.arange(kept) < (kept - held[short])[:, None])
+        out[short[env], place] = 0
+    return out.swapaxes(0, 1)
+
+
+def fill_before_start(window: npt.NDArray[Any], held: npt.NDArray[np.int64]) -> None:
+    """Repeat the first frame where there was none before it.
+
+    Args:
+        window: Shape [K, N, ...], oldest first.
+        held: How many frames each environment has, int64 [N].
+    """
+    short = np.flatnonzero(held < len(window))
+    if len(short):
+        places = np.maximum(np.arange(len(window))[:, None], len(window) - held[short])
+        window[:, short] = window[places, short]
 
 
 def _stack_by_place(out: npt.NDArray[Any], frames: npt.NDArray[Any], before: int) -> None:

@@ -2,8 +2,40 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from epibatch.core.lazy import lazy_exports
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from .affine import Affine
+    from .clip import Clip
+    from .flatten_axes import FlattenAxes
+    from .frozen_module import FrozenModule
+    from .goal_distance_rewards import GoalDistanceRewards
+    from .step_columns import CountSteps, MarkFirstSteps
+    from .time_max_pool import TimeMaxPool
 
-__getattr__, __dir__ = lazy_exports(__name__, {})
+__all__ = [
+    "Affine",
+    "Clip",
+    "CountSteps",
+    "FlattenAxes",
+    "FrozenModule",
+    "GoalDistanceRewards",
+    "MarkFirstSteps",
+    "TimeMaxPool",
+]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "Affine": ".affine",
+        "Clip": ".clip",
+        "CountSteps": ".step_columns",
+        "FlattenAxes": ".flatten_axes",
+        "FrozenModule": ".frozen_module",
+        "GoalDistanceRewards": ".goal_distance_rewards",
+        "MarkFirstSteps": ".step_columns",
+        "TimeMaxPool": ".time_max_pool",
+    },
+)

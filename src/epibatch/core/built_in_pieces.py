@@ -11,6 +11,8 @@ _TO_MODULE = "epibatch.connectors.env_to_module"
 _LEARNER = "epibatch.connectors.learner"
 _REWARDS = "epibatch.connectors.rewards"
 _SEQUENCES = "epibatch.connectors.sequences"
+_OBSERVATIONS = "epibatch.connectors.observations"
+_IMAGES = "epibatch.connectors.images"
 
 BUILT_IN_PIECES: dict[str, str] = {
     "add_columns_from_episodes_to_train_batch": (
@@ -33,20 +35,27 @@ BUILT_IN_PIECES: dict[str, str] = {
     ),
     "add_states_from_episodes_to_batch": f"{_COMMON}.add_states_from_episodes_to_batch:AddStatesFromEpisodesToBatch",
     "add_time_dim_to_batch_and_zero_pad": f"{_COMMON}.add_time_dim_to_batch_and_zero_pad:AddTimeDimToBatchAndZeroPad",
+    "affine": f"{_OBSERVATIONS}.affine:Affine",
     "agent_indicator": f"{_TO_MODULE}.agent_indicator:AgentIndicator",
     "agent_to_module_mapping": f"{_COMMON}.agent_to_module_mapping:AgentToModuleMapping",
     "batch_individual_items": f"{_COMMON}.batch_individual_items:BatchIndividualItems",
     "binarize_reward": f"{_REWARDS}.elementwise:BinarizeReward",
     "burn_in": f"{_SEQUENCES}.burn_in:BurnIn",
+    "clip": f"{_OBSERVATIONS}.clip:Clip",
     "compute_returns_to_go": f"{_LEARNER}.compute_returns_to_go:ComputeReturnsToGo",
+    "count_steps": f"{_OBSERVATIONS}.step_columns:CountSteps",
     "cut_padded_actions": f"{_TO_ENV}.cut_padded_actions:CutPaddedActions",
+    "flatten_axes": f"{_OBSERVATIONS}.flatten_axes:FlattenAxes",
     "flatten_observations": f"{_COMMON}.flatten_observations:FlattenObservations",
     "frame_stacking": f"{_COMMON}.frame_stacking:FrameStacking",
+    "frozen_module": f"{_OBSERVATIONS}.frozen_module:FrozenModule",
     "general_advantage_estimation": f"{_LEARNER}.general_advantage_estimation:GeneralAdvantageEstimation",
     "get_actions": f"{_TO_ENV}.get_actions:GetActions",
+    "goal_distance_rewards": f"{_OBSERVATIONS}.goal_distance_rewards:GoalDistanceRewards",
     "linearise_rewards": f"{_REWARDS}.linearise_rewards:LineariseRewards",
     "jagged_sequences": f"{_SEQUENCES}.jagged_sequences:JaggedSequences",
     "listify_data_for_vector_env": f"{_TO_ENV}.listify_data_for_vector_env:ListifyDataForVectorEnv",
+    "mark_first_steps": f"{_OBSERVATIONS}.step_columns:MarkFirstSteps",
     "mean_std_filter": f"{_TO_MODULE}.mean_std_filter:MeanStdFilter",
     "module_to_agent_unmapping": f"{_TO_ENV}.module_to_agent_unmapping:ModuleToAgentUnmapping",
     "normalize_and_clip_actions": f"{_TO_ENV}.normalize_and_clip_actions:NormalizeAndClipActions",
@@ -65,6 +74,7 @@ BUILT_IN_PIECES: dict[str, str] = {
     "reward_sign": f"{_REWARDS}.elementwise:RewardSign",
     "stack_agents": f"{_COMMON}.stack_agents:StackAgents",
     "tensor_to_numpy": f"{_COMMON}.tensor_to_numpy:TensorToNumpy",
+    "time_max_pool": f"{_OBSERVATIONS}.time_max_pool:TimeMaxPool",
     "trajectory_views": "epibatch.connectors.views.trajectory_views:TrajectoryViews",
     "unbatch_to_individual_items": f"{_TO_ENV}.unbatch_to_individual_items:UnBatchToIndividualItems",
     "undo": f"{_AUTHORING}.undo:Undo",

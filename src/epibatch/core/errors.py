@@ -177,7 +177,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     if len(names) > _LISTED:
-        names = [*difflib.get_close_matches(name, names, n=5, cutoff=0.3), "..."]
+        names = [*(difflib.get_close_matches(name, names, n=5, cutoff=0.3) or names[:5]), "..."]
     return f"{hint}Known: {', '.join(names) if names else 'none'}"
 
 

@@ -10,7 +10,14 @@ __all__ = ["LAYOUTS", "PIPELINE_NAMES", "check_declarations"]
 
 LAYOUTS = ("episodes", "arrays", "tensors")
 PIPELINE_NAMES = ("env_to_module", "module_to_env", "learner")
-_NAMES = {"reads": None, "writes": None, "replaces": None, "takes": LAYOUTS, "pipelines": PIPELINE_NAMES}
+_NAMES = {
+    "reads": None,
+    "writes": None,
+    "replaces": None,
+    "import_parameters": None,
+    "takes": LAYOUTS,
+    "pipelines": PIPELINE_NAMES,
+}
 _SWITCHES = ("columnar", "mutates_episodes", "adds_bootstrap_rows")
 
 

@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 PieceSpec: TypeAlias = "str | Mapping[str, Any]"
+_ALLOWED = "allow_imports=True (on the command line: --allow-imports)"
 SPACES = ("input_observation_space", "input_action_space")
 
 
@@ -32,7 +33,7 @@ def spec_problems(spec: Any, *, pipeline: str | None = None, allow_imports: bool
     Args:
         spec: a name, or a mapping with the key `piece`.
         pipeline: the pipeline it is for; a piece that says it is made for others is wrong there.
-        allow_imports: whether the name may be an import path.
+        allow_imports: whether the name, and parameters that can be one (`import_parameters`), may be an import path.
     """
     if isinstance(spec, str):
         spec = {"piece": spec}
@@ -55,6 +56,9 @@ def spec_problems(spec: Any, *, pipeline: str | None = None, allow_imports: bool
     missing = [key for key, needed in known.items() if needed and key not in spec]
     wrong = wrong_values(cls, {key: spec[key] for key in keywords if key in known})
     problems += [(key, f"expected {expected}, found {found}") for key, (expected, found) in wrong.items()]
+    for key in () if allow_imports else getattr(cls, "import_parameters", ()):
+        if isinstance(spec.get(key), str):
+            problems.append((key, f"{spec[key]!r} is an import path, which runs code; allow it with {_ALLOWED}"))
     made_for = getattr(cls, "pipelines", ())  # on a class it may be a property
     if pipeline is not None and made_for and isinstance(made_for, (tuple, list)) and pipeline not in made_for:
         problems.insert(0, ("piece", f"{spec['piece']} is made for {' and '.join(made_for)}, not for {pipeline}"))

@@ -1,0 +1,206 @@
+"""Pieces that make column `obs` of the last few observations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, ConfigError, LookbackError, SpaceError, explain
+from epibatch.core.structs import flatten
+
+from ...episodes.indexing import note_history
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+
+__all__ = ["ChunkFrames", "ObservationWindow", "positive"]
+
+
+class ChunkFrames(NamedTuple):
+    """A chunk's frames, and some of those before it.
+
+    Args:
+        rows: Shape [before + count, ...], where they lie; not to be written to.
+        before: How many come before the chunk; fewer than asked for only where the episode had no more.
+        place: Where the chunk's rows are among those of all chunks.
+    """
+
+    rows: npt.NDArray[Any]
+    before: int
+    place: slice
+
+
+class ObservationWindow(ColumnarPiece):
+    """Looks back at observations, on both sides; `lookback` says how far.
+
+    Subclasses set `lookback` and write `run`.
+
+    Args:
+        input_observation_space: A Box.
+        input_action_space: Space of one action.
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
+    replaces = (Columns.OBS,)
+
+    def frames_of_chunks(self, call: Call) -> Iterator[ChunkFrames]:
+        """Each chunk's frames, in the order of the call.
+
+        Raises:
+            LookbackError: a chunk kept too little of the episode before it.
+        """
+        start = 0
+        histories = call.histories().T.tolist()
+        for i, (count, (t_started, lookback)) in enumerate(zip(call.counts.tolist(), histories)):
+            self._check(lookback, t_started, t_started, i, call)
+            note_history(lookback - self.lookback, lookback, t_started)
+            before = min(lookback, self.lookback)
+            if call.vector is not None:
+                leaves = call.vector.observation_rows(i, before, count)
+            else:
+                leaves = call.episodes[i].observations.rows(-before, count)
+            yield ChunkFrames(self._frames(leaves, i, call), before, slice(start, start + count))
+            start += count
+
+    def newest_frames(self, call: Call) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """The newest observations of every episode.
+
+        Returns:
+            A new array of shape [lookback + 1, N, ...], in memory [N, lookback + 1, ...], oldest first, zeros where
+            there was none yet; and how many each episode has (int64, [N]).
+
+        Raises:
+            LookbackError: a chunk kept too little of the episode before it.
+        """
+        wanted = self.lookback + 1
+        if call.recording is not None:
+            window, rows = call.recording.latest_window(wanted)
+            for i in np.flatnonzero(rows < wanted).tolist():
+                self._check_newest(call.episodes[i], int(rows[i]) - 1, i, call)
+            return self._frames(flatten(window)[0], 0, call, 2), rows
+        out: Any = None
+        held = np.empty(len(call.episodes), np.int64)
+        for i, episode in enumerate(call.episodes):
+            buffer = episode.observations
+            length = buffer.len_incl_lookback() - buffer.lookback
+            first = length - wanted
+            if first < 0:
+                first = self._first_held(episode, first, i, call)
+            frames = self._frames(buffer.rows(first, length), i, call)
+            if out is None:
+                out = np.empty((len(call.episodes), wanted, *frames.shape[1:]), frames.dtype)
+            elif frames.dtype != out.dtype or frames.shape[1:] != out.shape[2:]:
+                out = out.astype(self.common_type(out.shape[2:], out.dtype, frames, i, call), copy=False)
+            held[i] = len(frames)
+            if held[i] < wanted:
+                out[i, : -len(frames)] = 0
+            out[i, wanted - len(frames) :] = frames
+        return out.swapaxes(0, 1), held
+
+    def common_type(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], frames: npt.NDArray[Any], chunk: int, call: Call
+    ) -> np.dtype[Any]:
+        """A type for a chunk's frames and those of the chunks before it.
+
+        Args:
+            shape: Of the frames before.
+            dtype: Of the frames before.
+            frames: Shape [rows, ...].
+            chunk: Position of the chunk, for the message.
+            call: The running call.
+
+        Raises:
+            ColumnError: frames of another shape.
+        """
+        if frames.shape[1:] == shape:
+            return np.result_type(dtype, frames.dtype)
+        raise ColumnError(
+            explain(
+                type(self).__name__,
+                expected=f"frames of shape {shape}, as in {call.describe(0)}",
+                found=f"{frames.shape[1:]} in {call.describe(chunk)}",
+                do="batch only episodes of one space, or bring them to one shape with a piece in front",
+            )
+        )
+
+    def box(self, space: gym.Space[Any] | None) -> gym.spaces.Box:
+        """The observation space, if it is a Box.
+
+        Raises:
+            SpaceError: it is another.
+        """
+        if isinstance(space, gym.spaces.Box):
+            return space
+        raise SpaceError(
+            explain(
+                type(self).__name__,
+                expected="observations in a Box, one array each",
+                found=repr(space),
+                do="flatten them, or select one part, with a piece in front that rewrites observations",
+            )
+        )
+
+    def _first_held(self, episode: Any, first: int, chunk: int, call: Call) -> int:
+        """The first frame of a window that reaches into the lookback, or back beyond it where nothing was before."""
+        buffer = episode.observations
+        if first < -buffer.lookback:
+            self._check_newest(episode, buffer.len_incl_lookback() - 1, chunk, call)
+        note_history(first + buffer.lookback, buffer.lookback, buffer.t_started)
+        return max(first, -int(buffer.lookback))
+
+    def _check_newest(self, episode: Any, available: int, chunk: int, call: Call) -> None:
+        self._check(available, episode.t_started + len(episode), episode.t_started, chunk, call)
+
+    def _check(self, available: int, steps: int, t_started: int, chunk: int, call: Call) -> None:
+        """Refuse to fill in for frames that exist: `steps` lie before the first window's own, `available` are held."""
+        if available < self.lookback and steps > available:
+            raise LookbackError(
+                explain(
+                    f"{type(self).__name__}, {call.describe(chunk)} that starts at t={t_started}",
+                    expected=f"a lookback of {self.lookback} steps",
+                    found=f"{available} steps (zeros would hide frames that exist)",
+                    do=f"cut episodes with len_lookback_buffer={self.lookback}",
+                )
+            )
+
+    def _frames(self, leaves: list[Any], chunk: int, call: Call, lead: int = 1) -> npt.NDArray[Any]:
+        """The one array of a column of frames."""
+        if len(leaves) == 1:
+            self.check_frame(leaves[0].shape[lead:], chunk, call)
+            frames: npt.NDArray[Any] = leaves[0]
+            return frames
+        raise SpaceError(
+            explain(
+                f"{type(self).__name__}, {call.describe(chunk)}",
+                expected="observations of one array each",
+                found=f"{len(leaves)} arrays of shapes {[leaf.shape[lead:] for leaf in leaves]}",
+                do="flatten them, or select one part, with a piece in front that rewrites observations",
+            )
+        )
+
+    def check_frame(self, shape: tuple[int, ...], chunk: int, call: Call) -> None:
+        """Refuse frames of a shape that the piece cannot use; any can be, by default.
+
+        Args:
+            shape: Of one frame.
+            chunk: Position of the chunk, for the message.
+            call: The running call.
+        """
+
+
+def positive(piece: str, name: str, value: Any, do: str) -> int:
+    """`value`, if it is an int of at least 1.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    raise ConfigError(explain(f"{piece}.{name}", expected="an int of at least 1", found=repr(value), do=do))

@@ -1,0 +1,129 @@
+"""Rewards for coming nearer to a goal."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, ClassVar
+
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, explain
+
+from ..authoring.parameters import ParameterPiece
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+from ..gather import gather
+from ..taken import taken
+from .encoder import Encoder
+
+__all__ = ["GoalDistanceRewards"]
+
+
+class GoalDistanceRewards(ParameterPiece, ColumnarPiece):
+    """Makes `rewards` how much nearer each step came to a goal: the distance before it less the distance after it.
+
+    The distance is that of the network's outputs for observation and goal (Ma et al. 2022, "VIP: Towards Universal
+    Visual Reward and Representation via Value-Implicit Pre-Training"), or without a network that of the observations
+    themselves. Over a whole episode the rewards add up to the way made towards the goal. Episodes keep their own
+    rewards, and results report those.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        goal: An observation, as array or nested lists.
+        module: An nn.Module that takes [rows, ...] and gives one tensor [rows, ...]; or `package.module:name` of a
+            class or function that makes one. None: observations are compared as they are.
+        keywords: What to call that class or function with.
+        progress: False: each reward is the distance after its step, negated, in place of the difference.
+        added: Whether the episodes' rewards are added.
+        batch_size: How many observations to encode at a time.
+        device: Where the network runs, such as "cuda".
+
+    Raises:
+        ConfigError: `module` makes no nn.Module, or `batch_size` is no positive number.
+        ColumnError: observations that are nested, or of another shape than the goal.
+
+    Example:
+        >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> rows = {"observations": [np.array([x]) for x in (0.0, 1.0, 3.0)], "actions": [0, 0], "rewards": [0.0, 0.0]}
+        >>> pipeline = LearnerConnectorPipeline(connectors=[GoalDistanceRewards(goal=[3.0]), BatchIndividualItems()])
+        >>> pipeline(episodes=[SingleAgentEpisode(**rows, len_lookback_buffer=0)])["rewards"].tolist()
+        [1.0, 2.0]
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    writes: ClassVar[tuple[str, ...]] = (Columns.REWARDS,)
+    import_parameters: ClassVar[tuple[str, ...]] = ("module",)
+
+    goal: Any
+    module: Any = None
+    keywords: dict[str, Any] = dataclasses.field(default_factory=dict)
+    progress: bool = True
+    added: bool = False
+    batch_size: int = 256
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        self._encoder: Any = None
+        if self.module is not None:
+            self._encoder = Encoder(name, self.module, self.keywords, self.batch_size, self.device)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Make the column."""
+        if not len(call.episodes):
+            return batch
+        distances = self._distances(gather(call, Columns.OBS, plus_one=True))
+        rewards = np.zeros_like(distances)
+        rewards[:-1] = (distances[:-1] if self.progress else 0) - distances[1:]
+        steps = np.ones(len(rewards), np.bool_)
+        steps[np.cumsum(call.lengths + 1) - 1] = False
+        if call.plus_one:
+            rewards[~steps] = 0
+        else:
+            rewards = rewards[steps]
+        if self.added:
+            rewards = rewards + taken(batch, call, Columns.REWARDS, type(self).__name__).data
+        batch[Columns.REWARDS] = EpisodeColumn(rewards, call.counts)
+        return batch
+
+    def _distances(self, observations: Any) -> Any:
+        """How far each observation is from the goal: float32, or the type of the observations or embeddings."""
+        goal = np.asarray(self.goal)
+        if not isinstance(observations, np.ndarray) or observations.shape[1:] != goal.shape:
+            raise ColumnError(
+                explain(
+                    "GoalDistanceRewards",
+                    expected=f"observations of the goal's shape, {goal.shape}",
+                    found=f"shape {observations.shape[1:]}" if isinstance(observations, np.ndarray) else "nested ones",
+                    do="give one observation as goal; of nested ones, let a piece in front select a part",
+                )
+            )
+        goals = goal.astype(observations.dtype)[None]
+        if self._encoder is not None:
+            observations, goals = self._encoder(observations), self._encoder(goals)
+        if observations.dtype.kind != "f":
+            observations, goals = observations.astype(np.float32), goals.astype(np.float32)
+        return np.linalg.norm((observations - goals).reshape(len(observations), -1), axis=1)
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """`weights` of the network by name, as arrays; {} without one."""
+        return {} if self._encoder is None else {"weights": self._encoder.get_state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over the weights.
+
+        Raises:
+            StateError: those of another network.
+        """
+        if self._encoder is not None:
+            self._encoder.set_state(state.get("weights") if isinstance(state, dict) else state)
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """The first state: copies of a frozen network are the same."""
+        return dict(states[0]) if states else {}

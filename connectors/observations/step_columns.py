@@ -1,0 +1,98 @@
+"""Columns that say where in its episode a row is."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.columns import Columns
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+
+__all__ = ["CountSteps", "MarkFirstSteps"]
+
+
+class _StepColumn(ColumnarPiece):
+    """Adds a column that follows from the step each row is of."""
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def _of(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """The column's rows, from the steps of the episode that they are of."""
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the column."""
+        if not len(call.episodes):
+            return batch
+        started = call.histories()[0]
+        if call.training is False:
+            batch[self.writes[0]] = EpisodeColumn(self._of(started + call.lengths))
+            return batch
+        counts = call.counts
+        steps = np.arange(int(counts.sum()), dtype=np.int64)
+        steps += np.repeat(started - (np.cumsum(counts) - counts), counts)
+        batch[self.writes[0]] = EpisodeColumn(self._of(steps), counts, single=True)
+        return batch
+
+
+class MarkFirstSteps(_StepColumn):
+    """Adds column `is_first`: whether a row is of its episode's first step.
+
+    That is the step after a reset, of one environment among several too; a chunk that goes on from another has none. A
+    recurrent network that keeps its state itself can be told by it where to begin anew. With several agents it is each
+    agent's own first step.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> started, running = SingleAgentEpisode(observations=[1]), SingleAgentEpisode(observations=[1])
+        >>> running.add_env_step(2, 0, 0.0)
+        >>> from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModulePipeline
+        >>> pipeline = EnvToModulePipeline(connectors=[MarkFirstSteps(), BatchIndividualItems()])
+        >>> pipeline(episodes=[started, running])["is_first"].tolist()
+        [True, False]
+    """
+
+    writes: ClassVar[tuple[str, ...]] = ("is_first",)
+
+    def _of(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        first: npt.NDArray[np.bool_] = steps == 0
+        return first
+
+
+class CountSteps(_StepColumn):
+    """Adds column `t`: how many steps the episode had before a row's, from 0 on (int64).
+
+    Chunks go on counting where the one before them ended. With several agents it is each agent's own steps that count.
+    To end episodes after a number of steps, set `max_episode_steps` where the environment is made, or put Gymnasium's
+    `TimeLimit` around it: the last step is then `truncated`.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+
+    Example:
+        >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> chunk = SingleAgentEpisode(observations=[1, 2, 3], actions=[0, 0], rewards=[0.0, 0.0], t_started=7,
+        ...     len_lookback_buffer=0)
+        >>> pipeline = LearnerConnectorPipeline(connectors=[CountSteps(), BatchIndividualItems()])
+        >>> pipeline(episodes=[chunk])["t"].tolist()
+        [7, 8]
+    """
+
+    writes: ClassVar[tuple[str, ...]] = (Columns.T,)
+
+    def _of(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        return steps

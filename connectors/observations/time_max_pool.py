@@ -1,0 +1,87 @@
+"""The maximum of the last few observations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.columns import Columns
+
+from ..call import Call
+from ..common.observation_window import ObservationWindow, positive
+from ..common.stacked_frames import pool_frames, pooled_newest
+from ..episode_column import EpisodeColumn
+
+__all__ = ["TimeMaxPool"]
+
+
+class TimeMaxPool(ObservationWindow):
+    """Makes `obs` the maximum of each observation and those right before it, entry by entry.
+
+    Games that draw an object in every other frame only show all of them in the maximum of two (Mnih et al. 2015,
+    "Human-level control through deep reinforcement learning"). At an episode's start there are fewer observations, and
+    only those count. Episodes keep them as they are, so that the piece stands in both pipelines.
+
+    For stacks of such frames, give `FrameStacking` a `max_pool`.
+
+    Args:
+        input_observation_space: A Box.
+        input_action_space: Space of one action.
+        num_frames: How many observations to take the maximum of, the newest included.
+        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
+        as_learner_connector: Whether the batch is for training.
+
+    Raises:
+        ConfigError: `num_frames` is no positive int.
+        SpaceError: observations of another kind.
+        LookbackError: a chunk kept too little of the episode before it.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> rows = {"observations": [np.array([1, 9]), np.array([3, 0]), np.array([2, 4])]}
+        >>> episode = SingleAgentEpisode(id_="e", **rows, actions=[0, 0], rewards=[0.0, 0.0], len_lookback_buffer=0)
+        >>> TimeMaxPool(as_learner_connector=True)(batch={}, episodes=[episode])["obs"][("e",)][0].tolist()
+        [[1, 9], [3, 9]]
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        num_frames: int = 2,
+        multi_agent: bool = False,
+        as_learner_connector: bool = False,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        do = "pass how many observations to take the maximum of, such as num_frames=2"
+        self.num_frames = positive("TimeMaxPool", "num_frames", num_frames, do)
+        self.lookback = num_frames - 1
+        self._as_learner_connector = as_learner_connector
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The same Box: an entry's maximum is one of its values."""
+        return self.box(input_observation_space)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the maxima."""
+        if not len(call.episodes):
+            return batch
+        if self._as_learner_connector:
+            batch[Columns.OBS] = EpisodeColumn(self._of_all_steps(call), call.counts)
+        else:
+            window, held = self.newest_frames(call)
+            batch[Columns.OBS] = EpisodeColumn(pooled_newest(window, held, self.num_frames)[0])
+        return batch
+
+    def _of_all_steps(self, call: Call) -> Any:
+        out: Any = None
+        for i, (rows, before, place) in enumerate(self.frames_of_chunks(call)):
+            if out is None:
+                out = np.empty((int(call.counts.sum()), *rows.shape[1:]), rows.dtype)
+            elif rows.dtype != out.dtype or rows.shape[1:] != out.shape[1:]:
+                out = out.astype(self.common_type(out.shape[1:], out.dtype, rows, i, call), copy=False)
+            pool_frames(out[place], rows, before, self.num_frames)
+        return out
