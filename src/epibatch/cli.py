@@ -1,4 +1,4 @@
-"""The command line: `epibatch train CONFIG`, `epibatch play RUN`, `epibatch pieces`, `epibatch port FILE`."""
+"""The command line: `epibatch train CONFIG`, `play RUN`, `pieces`, `check PIECE` and `port FILE`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="epibatch",
-    help="Turn episodes into batches: train from a config, play what was trained, list pieces, port files from RLlib.",
+    help="Turn episodes into batches: train and play from a config, list and check pieces, port files from RLlib.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -55,7 +55,7 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Turn episodes into batches: train from a config, play what was trained, list pieces, port files from RLlib."""
+    """Turn episodes into batches: train and play from a config, list and check pieces, port files from RLlib."""
 
 
 @app.command()
@@ -160,6 +160,55 @@ def pieces(
     terminal = sys.stdout.isatty()
     text = listing.piece_text(found) if name is not None else listing.list_text(found, one_line_each=not terminal)
     Console(width=None if terminal else UNBROKEN, highlight=False).print(text)
+
+
+@app.command()
+def check(
+    piece: Annotated[str, typer.Argument(help="Name of a piece, or, with --allow-imports, pkg.module:Class.")],
+    sides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--side", help="env_to_module, module_to_env or learner; may be repeated. Default: those it names."
+        ),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="An argument of its constructor; may be repeated."),
+    ] = None,
+    observation_space: Annotated[
+        str | None, typer.Option(help="Of one environment, as in Python: 'Box(0, 255, (84, 84, 1), uint8)'.")
+    ] = None,
+    action_space: Annotated[str | None, typer.Option(help="Of one environment, as in Python: 'Discrete(4)'.")] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option("--model", metavar="KEY=VALUE", help="A setting of the default module, use_lstm=true, say."),
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", help="A check to make; may be repeated.")] = None,
+    skip: Annotated[
+        list[str] | None, typer.Option("--skip", metavar="CHECK=WHY", help="A check to leave out, and why.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
+    allow_imports: Annotated[
+        bool,
+        typer.Option("--allow-imports", help="Let PIECE be imported, from the current folder too; this runs code."),
+    ] = False,
+) -> None:
+    """Check that a connector piece keeps the contract of pieces, and print a table of what was checked.
+
+    Exit code 0: nothing failed. 1: a check failed, as listed. 2: no such piece, or wrong usage.
+    """
+    _allow_current_folder(allow_imports)
+    command = importlib.import_module("epibatch.testing.command")
+    spaces, chosen = (observation_space, action_space), (only or (), skip or ())
+    how = {"sides": sides or (), "arguments": arguments or (), "model": model or (), "allow_imports": allow_imports}
+    try:
+        report = command.check_by_name(piece, spaces=spaces, chosen=chosen, **how)
+    except EpibatchError as error:
+        _fail(error)
+    typer.echo(json.dumps(report.rows(), indent=2) if as_json else str(report))
+    if not report.ok:
+        typer.echo(f"\n{report.faults_text()}", err=True)
+        raise typer.Exit(LEFT_TO_DO)
 
 
 @app.command()

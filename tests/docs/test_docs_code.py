@@ -1,7 +1,7 @@
 """The Python blocks of README.md and docs/*.md run, and print what stands in the text block right under them.
 
 A python or yaml block whose first line is a comment with nothing but a file's name is that file. In sh blocks
-`epibatch train`, `epibatch play` and `epibatch port` are run; what the last one prints is compared too. A page whose
+`epibatch train`, `play`, `check` and `port` are run; what the last two print is compared too. A page whose
 first line is `<!-- needs: MODULE -->` runs where that is installed.
 """
 
@@ -26,7 +26,7 @@ PAGES = sorted([*REPOSITORY.glob("README.md"), *(REPOSITORY / "docs").glob("*.md
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")
 NEEDS = re.compile(r"\A<!-- needs: ([\w.]+) -->$", re.MULTILINE)
-COMMAND = re.compile(r"^epibatch ((?:train|play|port) .*)$", re.MULTILINE)
+COMMAND = re.compile(r"^epibatch ((?:train|play|port|check) .*)$", re.MULTILINE)
 
 
 def blocks_of(text):
@@ -41,13 +41,13 @@ def blocks_of(text):
 
 
 def run_commands(source):
-    """Run the commands of an sh block; returns what `epibatch port` printed, None if it is not among them."""
+    """Run the commands of an sh block; returns what `epibatch port` and `check` printed, None without them."""
     printed = None
     for arguments in COMMAND.findall(source):
         result = CliRunner().invoke(app, shlex.split(arguments))
-        ports = arguments.startswith("port ")
-        assert result.exit_code in ((0, 1) if ports else (0,)), (arguments, result.output)
-        if ports:
+        shows = arguments.startswith(("port ", "check "))
+        assert result.exit_code in ((0, 1) if shows else (0,)), (arguments, result.output)
+        if shows:
             printed = (printed or "") + result.output
     return printed
 

@@ -44,3 +44,11 @@ def test_rows_are_plain_data():
 
 def test_nothing_was_checked():
     assert str(CheckReport("Clip", ())).startswith("Clip: no checks")
+
+
+def test_faults_in_full():
+    text = (
+        "- lookback (learner): Clip.lookback\n    expected: 1\n    found:    0,\n    really\n    do:       lookback = 1"
+    )
+    assert REPORT.faults_text() == f"{text}\n{text}"
+    assert CheckReport("Clip", REPORT.results[:1]).faults_text() == ""

@@ -120,16 +120,11 @@ def _made(check: ContractCheck, rehearsal: Rehearsal, where: str) -> CheckResult
 
 def _failed(report: CheckReport) -> PieceCheckError:
     failed = [one for one in report if one.outcome == FAILED]
-    found = [
-        f"- {one.check}{f' ({one.side})' if one.side else ''}: {fault!s}".replace("\n", "\n      ")
-        for one in failed
-        for fault in one.faults
-    ]
     error = PieceCheckError(
         explain(
             f"check_connector({report.piece})",
             expected="a piece that keeps the contract of ConnectorV2",
-            found=f"{len(failed)} of {len(report)} checks failed" + "".join(f"\n    {text}" for text in found),
+            found=f"{len(failed)} of {len(report)} checks failed" + f"\n{report.faults_text()}".replace("\n", "\n    "),
             do="mend them; docs/contract-kit.md says what each of them is about",
         )
     )

@@ -81,6 +81,15 @@ class CheckReport:
             for one in self.results
         ]
 
+    def faults_text(self) -> str:
+        """Every fault in full, each behind the name of the check that found it; empty if there is none."""
+        texts = [
+            f"- {one.check}{f' ({one.side})' if one.side else ''}: {fault}".replace("\n", "\n  ")
+            for one in self.results
+            for fault in one.faults
+        ]
+        return "\n".join(texts)
+
     def __str__(self) -> str:
         outcomes = [one.outcome for one in self.results]
         counts = [f"{outcomes.count(name)} {name}" for name in dict.fromkeys(outcomes)]

@@ -1,0 +1,68 @@
+"""What `epibatch check` runs: a piece by its name or import path, with arguments and spaces as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from epibatch.algorithms.yaml_files import parse_yaml
+from epibatch.core.errors import PieceError, explain
+from epibatch.core.registry import build_piece
+from epibatch.testing.arguments import asked_for
+from epibatch.testing.checking import report_on
+from epibatch.testing.report import CheckReport
+from epibatch.testing.space_text import space_from_text
+
+__all__ = ["check_by_name"]
+
+
+def check_by_name(
+    name: str,
+    *,
+    sides: Iterable[str] = (),
+    arguments: Iterable[str] = (),
+    spaces: tuple[str | None, str | None] = (None, None),
+    model: Iterable[str] = (),
+    chosen: tuple[Iterable[str], Iterable[str]] = ((), ()),
+    allow_imports: bool = False,
+) -> CheckReport:
+    """The report on a piece that is named by text.
+
+    Args:
+        name: a registered name, or, if imports are allowed, `pkg.module:Class`.
+        sides: the pipelines; default: those that the piece names.
+        arguments: `key=value` each, the constructor's, with values as YAML.
+        spaces: observation and action space as text, or None.
+        model: `key=value` each, settings of the default module.
+        chosen: names of the checks to make (none: all), and `check=reason` for those to leave out.
+        allow_imports: whether `name` may be an import path, which runs code.
+
+    Raises:
+        EpibatchError: no such piece, wrong arguments, spaces that are none, unknown checks.
+    """
+    spec = {"piece": name, **_pairs(arguments, "--set")}
+    only, skip = list(chosen[0]), {key: str(why) for key, why in _split(chosen[1], "--skip")}
+    own = tuple(None if text is None else space_from_text(text) for text in spaces)
+    asked = asked_for(
+        lambda: build_piece(spec, allow_imports=allow_imports),
+        own,
+        list(sides) or None,
+        _pairs(model, "--model"),
+        only or None,
+        skip,
+        {},
+    )
+    return report_on(asked)
+
+
+def _pairs(texts: Iterable[str], option: str) -> Mapping[str, Any]:
+    return {key: parse_yaml(value, f"the value of {key}") for key, value in _split(texts, option)}
+
+
+def _split(texts: Iterable[str], option: str) -> Iterable[tuple[str, str]]:
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            expected = "a check and the reason" if option == "--skip" else "a key and its value"
+            raise PieceError(explain(option, expected=expected, found=repr(text), do=f"write {option} key=value"))
+        yield key.strip(), value.strip()

@@ -1,0 +1,101 @@
+"""`epibatch check` tries a piece that is named by text."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from epibatch.cli import app
+from epibatch.core.errors import EpibatchError
+from epibatch.testing.command import check_by_name
+
+MODULE = """
+from epibatch.connectors import ConnectorV2
+
+
+class Fine(ConnectorV2):
+    pipelines = ("learner",)
+
+    def __init__(self, input_observation_space=None, input_action_space=None, *, size: int = 1):
+        super().__init__(input_observation_space, input_action_space)
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+
+
+class Writes(Fine):
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in episodes:
+            episode.set_rewards(new_data=episode.get_rewards() + 1)
+        return batch
+"""
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    (tmp_path / "my_pieces.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield lambda *words: CliRunner().invoke(app, ["check", *words])
+    sys.modules.pop("my_pieces", None)
+
+
+def test_a_built_in_piece(run):
+    result = run(
+        "frame_stacking", "--set", "num_frames=2", "--observation-space", "Box(0, 1, (4, 1))", "--side", "learner"
+    )
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith("FrameStacking: ") and lines[1].split() == ["check", "side", "outcome", "why"]
+    assert "chunks" in result.stdout and "env_to_module" not in result.stdout
+
+
+def test_a_piece_of_ones_own(run):
+    result = run("my_pieces:Fine", "--allow-imports", "--set", "size=3")
+    assert result.exit_code == 0, result.output
+    result = run("my_pieces:Writes", "--allow-imports")
+    assert result.exit_code == 1
+    assert "episodes_unchanged  learner  failed" in result.stdout
+    assert "mutates_episodes = True" in result.stderr
+    assert run("my_pieces:Writes", "--allow-imports", "--skip", "episodes_unchanged=known").exit_code == 0
+    assert run("my_pieces:Writes", "--allow-imports", "--only", "chunks").exit_code == 0
+
+
+def test_json(run):
+    result = run("compute_returns_to_go", "--set", "gamma=0.5", "--only", "chunks", "--json")
+    assert json.loads(result.stdout) == [{"check": "chunks", "side": "learner", "outcome": "passed", "why": ""}]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("my_pieces:Fine",), "--allow-imports"),
+        (("frame_stackin",), "did you mean 'frame_stacking'"),
+        (("frame_stacking", "--set", "num_frame=2"), "did you mean 'num_frames'"),
+        (("frame_stacking", "--set", "num_frames"), "--set key=value"),
+        (("frame_stacking", "--side", "learn"), "did you mean 'learner'"),
+        (("frame_stacking", "--observation-space", "Bax(0, 1)"), "did you mean 'Box'"),
+        (("frame_stacking", "--only", "chunk"), "did you mean 'chunks'"),
+        (("frame_stacking", "--skip", "chunks"), "a check and the reason"),
+        (("nowhere_at_all:Piece", "--allow-imports"), "nowhere_at_all"),
+    ],
+)
+def test_wrong_usage(run, words, text):
+    result = run(*words)
+    assert result.exit_code == 2 and result.stderr.startswith("error: ") and text in result.stderr
+
+
+def test_nothing_is_imported_without_leave(run):
+    with pytest.raises(EpibatchError, match="import path"):
+        check_by_name("my_pieces:Fine")
+    assert "my_pieces" not in sys.modules
+
+
+def test_settings_of_the_module():
+    report = check_by_name(
+        "add_states_from_episodes_to_batch", sides=["learner"], model=["use_lstm=true"], chosen=(["writes"], ())
+    )
+    assert report.passed == ["writes"]
