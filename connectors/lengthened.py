@@ -12,7 +12,7 @@ __all__ = ["lengthened", "with_lengthened_parts"]
 
 
 def lengthened(episode: Any) -> Any:
-    """A copy of an episode with one artificial step at its end, truncated if it was not terminated.
+    """A copy of an episode with one artificial step at its end, truncated unless it was only terminated.
 
     Args:
         episode: A single-agent episode of at least one step; it stays as it is.
@@ -31,7 +31,7 @@ def lengthened(episode: Any) -> Any:
         0.0,
         out.get_infos(-1),
         terminated=episode.is_terminated,
-        truncated=not episode.is_terminated,
+        truncated=episode.is_truncated or not episode.is_terminated,
         extra_model_outputs={key: out.get_extra_model_outputs(key, -1) for key in out.extra_model_outputs},
     )
     return out

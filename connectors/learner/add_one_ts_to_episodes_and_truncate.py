@@ -24,9 +24,10 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
 
     The row holds the last observation, so that a value function sees what came after the last
     step. Rewards there are 0, flags and `loss_mask` False; other columns repeat their last row.
-    Chunks that were not terminated count as truncated. The episodes stay as they are. A column
-    that the batch has already gains the row if it has one per step, and is kept if it has one more;
-    `obs` must have it, because only the piece that made it can make the last observation's row.
+    Chunks that were not terminated count as truncated; one that was both keeps both flags. The
+    episodes stay as they are. A column that the batch has already gains the row if it has one per
+    step, and is kept if it has one more; `obs` must have it, because only the piece that made it can
+    make the last observation's row.
 
     Args:
         input_observation_space: Space of one observation.
@@ -54,10 +55,10 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
         mask = np.ones(int(counts.sum()), np.bool_)
         mask[ends - 1] = False
         terminateds, truncateds = np.zeros_like(mask), np.zeros_like(mask)
-        done = call.ends()[0]
+        terminated, truncated = call.ends()
         steps = call.lengths > 0
-        terminateds[(ends - 2)[steps]] = done[steps]
-        truncateds[(ends - 2)[steps]] = ~done[steps]
+        terminateds[(ends - 2)[steps]] = terminated[steps]
+        truncateds[(ends - 2)[steps]] = (truncated | ~terminated)[steps]
         for name, flags in (
             (Columns.LOSS_MASK, mask),
             (Columns.TERMINATEDS, terminateds),

@@ -44,7 +44,7 @@ COMMON: dict[str, st.SearchStrategy[Any]] = {
 STARTED = st.sampled_from([0, 0, 0, 1, 2, 5])
 LOOKBACKS = [st.integers(0, most) for most in range(4)]
 SOME_IDS, ORDERS_OF_IDS = st.sampled_from(IDS), st.permutations(IDS)
-ANY_END, ONE_IN_EIGHT, SEEDS = st.sampled_from(ENDS), st.integers(0, 7), st.integers(0, 2**20)
+ANY_END, ONE_IN_EIGHT, SEEDS = st.sampled_from((*ENDS, "both")), st.integers(0, 7), st.integers(0, 2**20)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def in_a_block(chunks: Sequence[Chunk]) -> VectorEpisodes:
     for i, (chunk, (low, env, lookback, length)) in enumerate(zip(chunks, places)):
         spaces = (chunk.observation_space, chunk.action_space)
         own = BlockChunk(block, env, low, low + lookback, spaces, chunk.id_, chunk.t_started)
-        own.finish(low + lookback + length, chunk.end == "terminated", chunk.end == "truncated")
+        own.finish(low + lookback + length, *(chunk.end in (kind, "both") for kind in ENDS[1:]))
         for row, info in enumerate(chunk.columns["infos"]):
             block.own_infos[low + row, env] = info
         if i % 2 and chunk.end != "running":

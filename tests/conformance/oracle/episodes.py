@@ -75,8 +75,8 @@ class Chunk:
             "action_space": self.action_space,
             "t_started": self.t_started,
             "len_lookback_buffer": self.lookback,
-            "terminated": self.end == "terminated",
-            "truncated": self.end == "truncated",
+            "terminated": self.end in ("terminated", "both"),
+            "truncated": self.end in ("truncated", "both"),
             **keywords,
         }
         episode = library.SingleAgentEpisode(**arguments)

@@ -53,6 +53,16 @@ def test_flags_sit_on_the_last_real_step(lab, end, terminateds, truncateds):
     assert (batch["terminateds"], batch["truncateds"]) == (terminateds, truncateds)
 
 
+def test_an_episode_that_ended_both_ways_keeps_both_flags(lab):
+    episode, seen = lab.episode("a", 2, terminated=True, truncated=True), []
+    pieces = without_gae(lab)
+    pieces.insert(1, lab.user(lambda batch, episodes: seen.extend((e.is_terminated, e.is_truncated) for e in episodes)))
+    for own in (without_gae(lab), pieces):
+        batch = batch_of(lab, [episode], own)
+        assert (batch["terminateds"], batch["truncateds"]) == ([False, True, False], [False, True, False])
+    assert seen == [(True, True)]
+
+
 def test_episodes_stay_as_they_are_and_two_runs_give_the_same(lab):
     episodes = [lab.episode("a", 2), lab.episode("a", 3, t_started=2, lookback=1)]
     before = [(len(episode), episode.get_rewards().copy(), episode.get_observations().copy()) for episode in episodes]
