@@ -8,12 +8,15 @@ import pytest
 import torch
 
 from epibatch.connectors.call import Call
+from epibatch.connectors.common import AgentToModuleMapping, BatchIndividualItems
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.sequence_cut import layout_of, merged_sequences, sequence_settings
 from epibatch.core.errors import ColumnError, ConfigError, EpisodeError
 from epibatch.core.padding import pad, unpad
+from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
 from epibatch.core.sequence_ends import sequence_layout
 from epibatch.core.structs import flatten
+from epibatch.episodes import MultiAgentEpisode
 
 ENDS = [("pad", 0), ("drop", 0), ("truncate", 0), ("overlap", 0), ("continue", 0)]
 BURNED = [("pad", 2), ("drop", 1), ("overlap", 2)]
@@ -242,3 +245,55 @@ def test_spaces_with_nested_observations_come_back_leaf_by_leaf(lab):
     layout = sequence_layout([6], 4, end="overlap")
     for leaf in flatten(batch["obs"])[0]:
         assert unpad(leaf.numpy(), layout).reshape(6, -1)[:, 0].tolist() == list(range(6))
+
+
+def team_batch(lab, end, burn_in, other):
+    """The train batch of two agents of one module, whose observations come from two spaces if `other` says so."""
+    box = gym.spaces.Box(-99, 99, (2,), np.float32)
+    spaces = {"x": box, "y": gym.spaces.Box(-999, 999, (2,), np.float32) if other else box}
+    episodes = []
+    for number, length in enumerate((9, 3)):
+        episode = MultiAgentEpisode(
+            id_=str(number),
+            observation_space=spaces,
+            action_space=dict.fromkeys(spaces, lab.act_space),
+            agent_to_module_mapping_fn=lambda agent_id, episode: "default_policy",
+        )
+        see = {agent: np.array([number, i], np.float32) for i, agent in enumerate(spaces)}
+        episode.add_env_reset(observations=see)
+        for t in range(length):
+            see = {agent: np.array([10 * t + number, i], np.float32) for i, agent in enumerate(spaces)}
+            state = {agent: {"state_out": {"h": np.full(2, 100 * i + t, np.float32)}} for i, agent in enumerate(spaces)}
+            acted, rewards = dict.fromkeys(spaces, np.int64(t % 2)), dict.fromkeys(spaces, float(t))
+            episode.add_env_step(see, acted, rewards, extra_model_outputs=state)
+        episodes.append(episode)
+    pieces = lab.defaults("learner", True)
+    at = next(i for i, piece in enumerate(pieces) if isinstance(piece, BatchIndividualItems))
+    pieces = [*pieces[:at], AgentToModuleMapping(), *pieces[at:]]
+    spec = RLModuleSpec(
+        module_class=type(lab.module()),
+        observation_space=box,
+        action_space=lab.act_space,
+        model_config={"state": 2, "max_seq_len": 4, "sequence_end": end, "burn_in": burn_in},
+    )
+    module = MultiRLModule(rl_module_specs={"default_policy": spec})
+    type(lab.module()).handles_resets = True
+    spaces = gym.spaces.Dict(spaces), gym.spaces.Dict(dict.fromkeys(spaces, lab.act_space))
+    return lab.run("learner", pieces, episodes, rl_module=module, spaces=spaces)["default_policy"]
+
+
+@pytest.mark.parametrize(("end", "burn_in"), [*ENDS[:-1], *BURNED])
+def test_agents_of_several_spaces_have_the_batch_of_agents_of_one(lab, end, burn_in):
+    found, right = (team_batch(lab, end, burn_in, other) for other in (True, False))
+    assert found.keys() == right.keys()
+    for name, column in right.items():
+        for ours, theirs in zip(flatten(found[name])[0], flatten(column)[0]):
+            assert torch.equal(ours, theirs), name
+    steps = {("drop", 0): 8, ("drop", 1): 9 + 3, ("truncate", 0): 4 + 3}.get((end, burn_in), 9 + 3)  # of each agent
+    assert right["loss_mask"].sum() == 2 * steps
+
+
+def test_agents_of_several_spaces_are_not_packed(lab):
+    team_batch(lab, "continue", 0, other=False)
+    with pytest.raises(ConfigError, match="different spaces"):
+        team_batch(lab, "continue", 0, other=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -12,6 +13,8 @@ from epibatch.connectors.sequences import BurnIn
 from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.padding import unpad
 from epibatch.core.sequence_ends import burned_layout, sequence_layout
+
+OBS, ACT = gym.spaces.Box(-9, 9, (4,), np.float32), gym.spaces.Discrete(2)
 
 
 def recorded_before(episode, row, start):
@@ -148,6 +151,18 @@ def test_a_config_trains(model):
     changed = zip(before, algo.learner.module["default_policy"].parameters())
     assert all(torch.isfinite(after).all() and not torch.equal(old, after) for old, after in changed)
     algo.stop()
+
+
+def test_a_module_that_joins_later_is_burned_in_too():
+    config = PPOConfig().environment("CartPole-v1").multi_agent(policies=["plain", "other"])
+    config.multi_agent(policy_mapping_fn=lambda agent_id, episode, **kwargs: "plain")
+    pipeline = config.build_learner_connector(*(gym.spaces.Dict(a=space) for space in (OBS, ACT)))
+    assert "burn_in" not in pipeline.names
+    other = {"other": {"model_config": MODEL}, "plain": {}}
+    changed = config.copy().multi_agent(policies=other)
+    for _ in range(2):  # it is put there once
+        changed.update_modules(pipeline)
+    assert pipeline.names[-2:] == ["numpy_to_tensor", "burn_in"]
 
 
 def test_a_config_says_what_does_not_fit():
