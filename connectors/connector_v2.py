@@ -131,6 +131,14 @@ class ConnectorV2(Checkpointable, ABC):
             The batch, changed in place or a new one.
         """
 
+    def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Which columns are not in the batch any more behind the piece; pieces there that read one are refused.
+
+        Args:
+            columns: Those that may be in it in front of the piece, as far as pieces say what they write.
+        """
+        return ()
+
     # -- spaces --------------------------------------------------------------------------------
 
     @property

@@ -117,8 +117,8 @@ def make_plan(
 
     Raises:
         PieceError: something is no connector piece, or declares something that cannot be meant.
-        PipelineError: a piece reads a column before anyone writes it, or takes another layout than
-            the pieces before it leave. Behind an undeclared piece both are taken on trust. A piece
+        PipelineError: a piece reads a column before anyone writes it, or behind the piece that drops it, or takes
+            another layout than the pieces before it leave. Behind an undeclared piece both are taken on trust. A piece
             that rewrites the newest observations stands behind one that took them, or in training. A column that
             one piece makes would be made anew by another.
     """
@@ -127,6 +127,7 @@ def make_plan(
     giver = _START
     seen: Counter[str] = Counter()
     written = dict.fromkeys(columns or (), giver)
+    dropped: dict[str, str] = {}
     makers = ColumnMakers()
     for position, piece in enumerate(connectors):
         check_connector(pipeline, position, piece)
@@ -149,11 +150,17 @@ def make_plan(
             raise _wrong_layout(where, piece, known, giver, later[0] if later else "")
         if piece.rewrites_observations and Columns.OBS in written and Columns.OBS not in (piece.reads or ()):
             raise _rewritten_too_late(where, piece, written[Columns.OBS])
+        gone = next((name for name in piece.reads or () if name in dropped), None)
+        if gone is not None:
+            raise _dropped(where, gone, dropped[gone])
         missing = [name for name in piece.reads or () if name not in written]
         if missing and not trusting and columns is not None:
             raise _unwritten(where, missing[0], list(connectors), position)
         makers.add(piece, where)
+        lost = dict.fromkeys(piece.drops(tuple(written)), where)
+        written = {name: by for name, by in written.items() if name not in lost}
         written.update(dict.fromkeys(piece.writes, where))
+        dropped = {name: by for name, by in {**dropped, **lost}.items() if name not in piece.writes}
         if piece.gives is not None:
             known, giver = piece.gives, where
         plus_one = plus_one or piece.adds_bootstrap_rows
@@ -208,6 +215,18 @@ def _unwritten(where: str, column: str, connectors: list[Any], position: int) ->
             expected=f"column {column!r}, written by a piece in front of it",
             found=f"it is written only later, by {later[0]}" if later else "no piece writes it",
             do=f"move {later[0]} in front" if later else f"add {writer} in front",
+        )
+    )
+
+
+def _dropped(where: str, column: str, by: str) -> PipelineError:
+    dropper, reader = (one.split(", ", 1)[1] for one in (by, where))
+    return PipelineError(
+        explain(
+            where,
+            expected=f"column {column!r}",
+            found=f"it is dropped in front, by {dropper}",
+            do=f"move {dropper} behind {reader}, or let it keep the column",
         )
     )
 

@@ -10,7 +10,7 @@ import gymnasium as gym
 from epibatch.core.errors import ColumnError, PieceError, explain, nearest
 from epibatch.core.structs import is_leaf, map_struct
 
-__all__ = ["ColumnPath", "paths_from"]
+__all__ = ["ColumnPath", "paths_from", "space_of_struct", "struct_of_space"]
 
 
 class ColumnPath(NamedTuple):
@@ -25,7 +25,7 @@ class ColumnPath(NamedTuple):
     keys: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "/".join((self.column, *self.keys))
+        return "/".join(filter(None, (self.column, *self.keys)))
 
     def change(self, struct: Any, function: Callable[[Any], Any]) -> Any:
         """A structure of arrays with `function` applied to each leaf at this path; the rest stays as it is.
@@ -41,26 +41,89 @@ class ColumnPath(NamedTuple):
         Raises:
             ColumnError: there is nothing at the path.
         """
-        return _to_space(self._changed(_to_struct(space), self.keys, lambda found: map_struct(function, found)))
+        return space_of_struct(
+            self._changed(struct_of_space(space), self.keys, lambda found: map_struct(function, found))
+        )
+
+    def part(self, struct: Any) -> Any:
+        """What a structure has at this path.
+
+        Raises:
+            ColumnError: there is nothing.
+        """
+        for depth, key in enumerate(self.keys):
+            own = _key_of(struct, key)
+            if own is None:
+                raise self._nothing_there(struct, depth)
+            struct = struct[own]
+        return struct
+
+    def without(self, struct: Any) -> Any:
+        """A structure whose part at this path is left out; of Tuples later parts move up.
+
+        Raises:
+            ColumnError: there is nothing at the path.
+        """
+        self.part(struct)
+
+        def left(found: Any) -> Any:
+            if isinstance(found, dict):
+                return {key: own for key, own in found.items() if key != self.keys[-1]}
+            return tuple(own for at, own in enumerate(found) if at != int(self.keys[-1]))
+
+        return self._changed(struct, self.keys[:-1], left)
+
+    def put(self, struct: Any, part: Any) -> Any:
+        """A structure with something at this path; dicts on the way that are not there yet are made.
+
+        Raises:
+            ColumnError: there is something at the path, or an array or a tuple on the way to it.
+        """
+        return self._put(struct, self.keys, part)
+
+    def _put(self, struct: Any, keys: tuple[str, ...], part: Any) -> Any:
+        if not keys:
+            return part
+        if not isinstance(struct, dict) or (len(keys) == 1 and keys[0] in struct):
+            raise ColumnError(
+                explain(
+                    f"column {str(self)!r}",
+                    expected="a place for a new part",
+                    found="one that is taken" if isinstance(struct, dict) else f"no dict, {type(struct).__name__}",
+                    do="choose another name",
+                )
+            )
+        return {**struct, keys[0]: self._put(struct.get(keys[0], {}), keys[1:], part)}
 
     def _changed(self, struct: Any, keys: tuple[str, ...], function: Callable[[Any], Any]) -> Any:
         if not keys:
             return function(struct)
-        if isinstance(struct, dict) and keys[0] in struct:
-            return {**struct, keys[0]: self._changed(struct[keys[0]], keys[1:], function)}
-        if isinstance(struct, tuple) and keys[0].isdecimal() and int(keys[0]) < len(struct):
-            at = int(keys[0])
-            return (*struct[:at], self._changed(struct[at], keys[1:], function), *struct[at + 1 :])
+        own = _key_of(struct, keys[0])
+        if own is None:
+            raise self._nothing_there(struct, len(self.keys) - len(keys))
+        changed = self._changed(struct[own], keys[1:], function)
+        if isinstance(struct, dict):
+            return {**struct, own: changed}
+        return (*struct[:own], changed, *struct[own + 1 :])
+
+    def _nothing_there(self, struct: Any, depth: int) -> ColumnError:
         there = struct if isinstance(struct, dict) else () if is_leaf(struct) else range(len(struct))
-        known = list(map(str, there))
-        raise ColumnError(
+        known, key = list(map(str, there)), self.keys[depth]
+        return ColumnError(
             explain(
                 f"column {str(self)!r}",
-                expected=f"a part {keys[0]!r} of {self.column!r}",
+                expected=f"a part {key!r} of {str(ColumnPath(self.column, self.keys[:depth]))!r}",
                 found=f"parts {', '.join(known)}" if known else "one array",
-                do=nearest(keys[0], known) if known else f"write {self.column!r} alone",
+                do=nearest(key, known) if known else f"write {self.column!r} alone",
             )
         )
+
+
+def _key_of(struct: Any, key: str) -> Any:
+    """The key, or position, of a structure's part; None if it has no such part."""
+    if isinstance(struct, dict):
+        return key if key in struct else None
+    return int(key) if isinstance(struct, tuple) and key.isdecimal() and int(key) < len(struct) else None
 
 
 def paths_from(piece: str, columns: Any) -> tuple[ColumnPath, ...]:
@@ -86,13 +149,15 @@ def paths_from(piece: str, columns: Any) -> tuple[ColumnPath, ...]:
     return tuple(ColumnPath(name.split("/")[0], tuple(name.split("/")[1:])) for name in names)
 
 
-def _to_struct(space: Any) -> Any:
+def struct_of_space(space: Any) -> Any:
+    """Dict and Tuple spaces as dicts and tuples of the spaces in them."""
     if isinstance(space, gym.spaces.Dict):
-        return {key: _to_struct(own) for key, own in space.spaces.items()}
-    return tuple(map(_to_struct, space.spaces)) if isinstance(space, gym.spaces.Tuple) else space
+        return {key: struct_of_space(own) for key, own in space.spaces.items()}
+    return tuple(map(struct_of_space, space.spaces)) if isinstance(space, gym.spaces.Tuple) else space
 
 
-def _to_space(struct: Any) -> Any:
+def space_of_struct(struct: Any) -> Any:
+    """Dicts and tuples of spaces as Dict and Tuple spaces."""
     if isinstance(struct, dict):
-        return gym.spaces.Dict({key: _to_space(own) for key, own in struct.items()})
-    return gym.spaces.Tuple(tuple(map(_to_space, struct))) if isinstance(struct, tuple) else struct
+        return gym.spaces.Dict({key: space_of_struct(own) for key, own in struct.items()})
+    return gym.spaces.Tuple(tuple(map(space_of_struct, struct))) if isinstance(struct, tuple) else struct

@@ -5,14 +5,15 @@ from __future__ import annotations
 __all__ = ["ALIASES", "BUILT_IN_PIECES"]
 
 _AUTHORING = "epibatch.connectors.authoring"
+_COLUMNS = "epibatch.connectors.columns"
 _COMMON = "epibatch.connectors.common"
-_TO_ENV = "epibatch.connectors.module_to_env"
-_TO_MODULE = "epibatch.connectors.env_to_module"
 _LEARNER = "epibatch.connectors.learner"
 _REWARDS = "epibatch.connectors.rewards"
 _SEQUENCES = "epibatch.connectors.sequences"
 _OBSERVATIONS = "epibatch.connectors.observations"
 _IMAGES = "epibatch.connectors.images"
+_TO_ENV = "epibatch.connectors.module_to_env"
+_TO_MODULE = "epibatch.connectors.env_to_module"
 
 BUILT_IN_PIECES: dict[str, str] = {
     "add_columns_from_episodes_to_train_batch": (
@@ -46,12 +47,19 @@ BUILT_IN_PIECES: dict[str, str] = {
     "count_steps": f"{_OBSERVATIONS}.step_columns:CountSteps",
     "cut_padded_actions": f"{_TO_ENV}.cut_padded_actions:CutPaddedActions",
     "flatten_axes": f"{_OBSERVATIONS}.flatten_axes:FlattenAxes",
+    "cast_columns": f"{_COLUMNS}.cast_columns:CastColumns",
+    "check_finite": f"{_COLUMNS}.check_finite:CheckFinite",
+    "compute_returns_to_go": f"{_LEARNER}.compute_returns_to_go:ComputeReturnsToGo",
+    "concatenate_columns": f"{_COLUMNS}.joined_columns:ConcatenateColumns",
+    "cut_padded_actions": f"{_TO_ENV}.cut_padded_actions:CutPaddedActions",
+    "drop_columns": f"{_COLUMNS}.named_columns:DropColumns",
     "flatten_observations": f"{_COMMON}.flatten_observations:FlattenObservations",
     "frame_stacking": f"{_COMMON}.frame_stacking:FrameStacking",
     "frozen_module": f"{_OBSERVATIONS}.frozen_module:FrozenModule",
     "general_advantage_estimation": f"{_LEARNER}.general_advantage_estimation:GeneralAdvantageEstimation",
     "get_actions": f"{_TO_ENV}.get_actions:GetActions",
     "goal_distance_rewards": f"{_OBSERVATIONS}.goal_distance_rewards:GoalDistanceRewards",
+    "hash_columns": f"{_COLUMNS}.hash_columns:HashColumns",
     "linearise_rewards": f"{_REWARDS}.linearise_rewards:LineariseRewards",
     "jagged_sequences": f"{_SEQUENCES}.jagged_sequences:JaggedSequences",
     "listify_data_for_vector_env": f"{_TO_ENV}.listify_data_for_vector_env:ListifyDataForVectorEnv",
@@ -63,21 +71,29 @@ BUILT_IN_PIECES: dict[str, str] = {
     "pack_sequences": f"{_SEQUENCES}.pack_sequences:PackSequences",
     "pad_actions": f"{_TO_MODULE}.pad_actions:PadActions",
     "pad_observations": f"{_TO_MODULE}.pad_observations:PadObservations",
+    "permute_columns": f"{_COLUMNS}.shapes:PermuteColumns",
     "prev_actions_prev_rewards": f"{_TO_MODULE}.prev_actions_prev_rewards:PrevActionsPrevRewards",
     "prev_actions_prev_rewards_learner": f"{_LEARNER}.prev_actions_prev_rewards_learner:PrevActionsPrevRewardsLearner",
     "random_subsequences": f"{_SEQUENCES}.random_subsequences:RandomSubsequences",
+    "remove_empty_parts": f"{_COLUMNS}.remove_empty_parts:RemoveEmptyParts",
     "remove_single_ts_time_rank_from_batch": (
         f"{_TO_ENV}.remove_single_ts_time_rank_from_batch:RemoveSingleTsTimeRankFromBatch"
     ),
+    "rename_columns": f"{_COLUMNS}.named_columns:RenameColumns",
+    "reshape_columns": f"{_COLUMNS}.shapes:ReshapeColumns",
     "reward_clipping": f"{_REWARDS}.elementwise:RewardClipping",
     "reward_scaling": f"{_REWARDS}.elementwise:RewardScaling",
     "reward_sign": f"{_REWARDS}.elementwise:RewardSign",
+    "select_columns": f"{_COLUMNS}.named_columns:SelectColumns",
+    "split_column": f"{_COLUMNS}.joined_columns:SplitColumn",
+    "squeeze_columns": f"{_COLUMNS}.shapes:SqueezeColumns",
     "stack_agents": f"{_COMMON}.stack_agents:StackAgents",
     "tensor_to_numpy": f"{_COMMON}.tensor_to_numpy:TensorToNumpy",
     "time_max_pool": f"{_OBSERVATIONS}.time_max_pool:TimeMaxPool",
     "trajectory_views": "epibatch.connectors.views.trajectory_views:TrajectoryViews",
     "unbatch_to_individual_items": f"{_TO_ENV}.unbatch_to_individual_items:UnBatchToIndividualItems",
     "undo": f"{_AUTHORING}.undo:Undo",
+    "unsqueeze_columns": f"{_COLUMNS}.shapes:UnsqueezeColumns",
     "unstack_agents": f"{_TO_ENV}.unstack_agents:UnstackAgents",
     "write_observations_to_episodes": f"{_TO_MODULE}.write_observations_to_episodes:WriteObservationsToEpisodes",
 }

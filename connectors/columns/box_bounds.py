@@ -1,0 +1,47 @@
+"""Spaces whose values are arrays of numbers, as lower and upper bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import SpaceError, explain
+
+__all__ = ["bounds_of", "box_of"]
+
+
+def bounds_of(space: gym.Space[Any], piece: str) -> tuple[Any, Any]:
+    """Lower and upper bounds of the numbers that a space's values are made of: arrays of their shape and type.
+
+    Args:
+        space: Box, Discrete, MultiDiscrete or MultiBinary.
+        piece: Name of the piece, for messages.
+
+    Raises:
+        SpaceError: another space.
+    """
+    if isinstance(space, gym.spaces.Box):
+        return space.low, space.high
+    if isinstance(space, gym.spaces.Discrete):
+        return np.asarray(space.start, space.dtype), np.asarray(space.start + space.n - 1, space.dtype)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        start = np.asarray(space.start, space.dtype)
+        return start, (start + space.nvec - 1).astype(space.dtype)
+    if isinstance(space, gym.spaces.MultiBinary):
+        low = np.zeros(space.shape, space.dtype)
+        return low, np.ones_like(low)
+    raise SpaceError(
+        explain(
+            piece,
+            expected="a Box, Discrete, MultiDiscrete or MultiBinary space, or nested ones of these",
+            found=str(space),
+            do="name the parts that are such spaces, as in 'obs/pose'",
+        )
+    )
+
+
+def box_of(low: Any, high: Any) -> gym.spaces.Box:
+    """The Box with these bounds, of their type."""
+    return gym.spaces.Box(np.asarray(low), np.asarray(high), np.shape(low), low.dtype.type)

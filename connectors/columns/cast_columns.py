@@ -1,0 +1,112 @@
+"""Columns in another type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import ColumnError, ConfigError, explain, nearest
+
+from ..authoring.column_transform import ColumnTransform
+from .box_bounds import bounds_of, box_of
+
+__all__ = ["CastColumns"]
+
+_TYPES = (
+    *("bool", "uint8", "int8", "int16", "int32", "int64"),
+    *("float16", "float32", "float64"),
+)
+
+
+class CastColumns(ColumnTransform):
+    """Gives columns another type: float64 observations as float32, say, or actions decided on in float32.
+
+    Of `actions` in the env-to-module pipeline the module's action space has the new type, and the environment gets
+    actions of its own.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        columns: Name of the column, or names.
+        dtype: The type, such as "float32".
+        only: Types that are changed, such as ["float64"]; default: all.
+
+    Raises:
+        ConfigError: no such type.
+        ColumnError: numbers that are not finite, or that the type cannot hold, on their way to integers.
+
+    Example:
+        >>> piece = CastColumns(gym.spaces.Box(-1, 1, (2,), np.float64), columns="obs", dtype="float32")
+        >>> piece.observation_space
+        Box(-1.0, 1.0, (2,), float32)
+        >>> piece.transform(np.array([[0.5, 1.0]])).dtype
+        dtype('float32')
+    """
+
+    takes_tensors = True
+    columns: Any
+    dtype: str = "float32"
+    only: Any = None
+
+    def __post_init__(self) -> None:
+        """Check the types."""
+        for name in (self.dtype, *(self.only or ())):
+            if name not in _TYPES:
+                raise ConfigError(
+                    explain(
+                        "CastColumns",
+                        expected=f"types among {', '.join(_TYPES)}",
+                        found=repr(name),
+                        do=nearest(str(name), _TYPES),
+                    )
+                )
+
+    def transform(self, x: Any) -> Any:
+        """Rows in the new type."""
+        if not isinstance(x, np.ndarray):
+            return self._cast_tensor(x)
+        if x.dtype == self.dtype or not self._is_meant(str(x.dtype)):
+            return x
+        if self.dtype[0] in "iu" and x.size:
+            _check_range(x, self.dtype)
+        return x.astype(self.dtype)
+
+    def _cast_tensor(self, x: Any) -> Any:
+        import torch
+
+        return x.to(getattr(torch, self.dtype)) if self._is_meant(str(x.dtype).removeprefix("torch.")) else x
+
+    def _is_meant(self, dtype: str) -> bool:
+        return self.only is None or dtype in self.only
+
+    def inverse(self, y: Any) -> Any:
+        """Rows in the type of the action space, if there is one that says it."""
+        dtype = getattr(self.input_action_space, "dtype", None)
+        return y if dtype is None or not isinstance(y, np.ndarray) else y.astype(dtype, copy=False)
+
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        """The Box in the new type."""
+        low, high = bounds_of(space, "CastColumns")
+        if not self._is_meant(str(low.dtype)):
+            return space
+        dtype = np.dtype(self.dtype)
+        if dtype.kind in "iu":
+            ends = np.iinfo(dtype)
+            low, high = (np.clip(bound, ends.min, ends.max) for bound in (low, high))
+        return box_of(low.astype(dtype), high.astype(dtype))
+
+
+def _check_range(rows: Any, dtype: str) -> None:
+    ends = np.iinfo(dtype)
+    least, most = rows.min(), rows.max()
+    if not (ends.min <= least and most <= ends.max):  # NaN is neither
+        raise ColumnError(
+            explain(
+                "CastColumns",
+                expected=f"numbers from {ends.min} to {ends.max}, which {dtype} holds",
+                found=f"{rows.dtype} from {least} to {most}",
+                do="clip or scale them in front, or choose another type",
+            )
+        )

@@ -1,0 +1,116 @@
+"""Refuses numbers that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, explain
+from epibatch.core.structs import flatten, paths_of
+
+from ..authoring.column_paths import ColumnPath, paths_from
+from ..authoring.parameters import ParameterPiece
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+from ..taken import taken
+
+__all__ = ["CheckFinite"]
+
+
+class CheckFinite(ParameterPiece, ColumnarPiece):
+    """Raises on NaN or infinity in a column, and says in which column, row, episode and step.
+
+    It checks what the batch has where it stands; in front of everything, where the batch is empty, what the episodes
+    have: observations, and for training actions and rewards. Behind `NumpyToTensor` it waits for the device.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        columns: What is checked; None: all columns.
+
+    Raises:
+        ColumnError: a number that is not finite, or no such column.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> rows = {"observations": [0.0, 1.0, 2.0], "actions": [0, 0], "rewards": [1.0, float("nan")]}
+        >>> episode = SingleAgentEpisode(id_="e", **rows, len_lookback_buffer=0)
+        >>> CheckFinite(columns="rewards")(batch={}, episodes=[episode])
+        Traceback (most recent call last):
+            ...
+        epibatch.core.errors.ColumnError: column 'rewards', row 1: episode 'e' (chunk 0 of 1), step 1
+          expected: finite numbers
+          found:    nan (1 of 2 numbers are not finite)
+          do:       mend what made it, an environment, a network or a piece in front
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "module_to_env", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    reads: ClassVar[tuple[str, ...]] = ()
+    columns: Any = None
+
+    def __post_init__(self) -> None:
+        """Take the names apart."""
+        self._paths = () if self.columns is None else paths_from("CheckFinite", self.columns)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Look at the columns; the batch stays as it is."""
+        if len(call.episodes):
+            for path in self._paths or self._all(batch, call):
+                column = taken(batch, call, path.column, type(self).__name__)
+                wrapped = isinstance(column, EpisodeColumn)
+                if wrapped and column.holds_objects:
+                    continue
+                counts = column.counts if wrapped else None
+                leaves, form = flatten(path.part(column.data if wrapped else column))
+                for leaf, at in zip(leaves, paths_of(form)):
+                    if not _is_finite(leaf):
+                        raise _not_finite(leaf, f"{path}{at}", counts if wrapped else False, call)
+        return batch
+
+    def _all(self, batch: dict[str, Any], call: Call) -> Iterator[ColumnPath]:
+        names = list(batch)
+        if not names:
+            names = [Columns.OBS] if call.training is False else [Columns.OBS, Columns.ACTIONS, Columns.REWARDS]
+        return (ColumnPath(name) for name in names)
+
+
+def _is_finite(leaf: Any) -> bool:
+    if isinstance(leaf, np.ndarray):
+        return leaf.dtype.kind not in "fc" or bool(np.isfinite(leaf).all())
+    return not hasattr(leaf, "isfinite") or not leaf.is_floating_point() or bool(leaf.isfinite().all())
+
+
+def _not_finite(leaf: Any, name: str, counts: Any, call: Call) -> ColumnError:
+    """What is said about an array with such numbers.
+
+    Args:
+        leaf: Array or tensor, rows first.
+        name: Of the column.
+        counts: Rows of each chunk; None: one each; False: not known.
+        call: The running call.
+    """
+    array = leaf if isinstance(leaf, np.ndarray) else leaf.detach().cpu().float().numpy()
+    wrong = ~np.isfinite(array)
+    first = np.unravel_index(int(wrong.argmax()), wrong.shape)
+    row = int(first[0])
+    where = f"row {row}" + (f", entry {[int(at) for at in first[1:]]}" if len(first) > 1 else "")
+    if counts is not False:
+        ends = np.arange(1, len(array) + 1) if counts is None else np.cumsum(counts)
+        chunk = int(np.searchsorted(ends, row, side="right"))
+        step = call.history(chunk)[0] + (
+            int(call.lengths[chunk]) if counts is None else row - int(ends[chunk] - counts[chunk])
+        )
+        where += f": {call.describe(chunk)}, step {step}"
+    return ColumnError(
+        explain(
+            f"column {name!r}, {where}",
+            expected="finite numbers",
+            found=f"{array[first]} ({int(wrong.sum())} of {wrong.size} numbers are not finite)",
+            do="mend what made it, an environment, a network or a piece in front",
+        )
+    )

@@ -1,0 +1,82 @@
+"""A column that tells rows apart."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, explain
+
+from ..authoring.column_paths import paths_from
+from ..authoring.parameters import ParameterPiece
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from .hashed_rows import hashed_rows
+from .joined_columns import sorted_leaves
+from .open_columns import OpenColumns, in_tree
+
+__all__ = ["HashColumns"]
+
+
+class HashColumns(ParameterPiece, ColumnarPiece):
+    """Adds a 64-bit number per row that is the same for equal rows of some columns: for counts, tables, caches.
+
+    It is the same in every process and on every run. Of nested columns all parts count, dicts by sorted key. The type
+    counts, too: 1 is not 1.0. What the batch does not have yet is taken from the episodes, and not left in the batch.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        columns: Name of the column, or names, of numbers or strings.
+        to: Name of the new column, int64.
+
+    Raises:
+        ColumnError: rows of something else, or a column of that name.
+
+    Example:
+        >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> rows = {"observations": [3, 5, 3, 4], "actions": [0, 0, 0], "rewards": [0.0, 0.0, 0.0]}
+        >>> episode = SingleAgentEpisode(**rows, len_lookback_buffer=0)
+        >>> pipeline = LearnerConnectorPipeline(connectors=[HashColumns(columns="obs"), BatchIndividualItems()])
+        >>> first, second, third = pipeline(episodes=[episode])["hash"]
+        >>> bool(first == third), bool(first == second)
+        (True, False)
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays")
+    reads: ClassVar[tuple[str, ...]] = ()
+    columns: Any = Columns.OBS
+    to: str = "hash"
+
+    def __post_init__(self) -> None:
+        """Take the names apart."""
+        self._paths = paths_from("HashColumns", self.columns)
+
+    @property
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The new column."""
+        return (self.to,)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the column."""
+        if not len(call.episodes):
+            return batch
+        if self.to in batch:
+            raise ColumnError(
+                explain(
+                    "HashColumns.to",
+                    expected="a new name",
+                    found=f"{self.to!r}, which the batch has already",
+                    do="choose another name",
+                )
+            )
+        opened = OpenColumns(batch, call, self._paths, "HashColumns", pull=True)
+        opened.check_rows()
+        leaves = [leaf for path in self._paths for leaf in sorted_leaves(in_tree(path).part(opened.tree))]
+        shape = np.shape(leaves[0])[: opened.leading]
+        rows = [np.asarray(leaf).reshape(-1, *np.shape(leaf)[opened.leading :]) for leaf in leaves]
+        return opened.batch_with({**opened.tree, self.to: hashed_rows(rows, "HashColumns").reshape(shape)})

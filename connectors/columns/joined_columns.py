@@ -1,0 +1,293 @@
+"""Several columns, or parts of nested ones, joined into one array, and an array taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, ConfigError, SpaceError, explain
+from epibatch.core.structs import flatten
+
+from ..authoring.column_paths import paths_from
+from ..authoring.parameters import ParameterPiece
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from .box_bounds import bounds_of, box_of
+from .open_columns import OpenColumns, in_tree, known_names, moved_space
+
+__all__ = ["ConcatenateColumns", "SplitColumn", "sorted_leaves"]
+
+
+class ConcatenateColumns(ParameterPiece, ColumnarPiece):
+    """Joins columns, or parts of nested ones, into one array: `["obs/pose", "obs/speed"]` to `"obs"`.
+
+    On both sides, in front of the default pieces too: parts of observations are then taken from the episodes, and
+    the observation space is that of the result. A nested part gives all that is in it, dicts by sorted key. Numbers
+    are joined as they are, a Discrete one as one number; `flatten_observations` makes one-hots. The type is that of
+    the floats among them, or one that holds all of them.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        columns: What is joined, in this order.
+        to: The column, or part of one, that the result becomes.
+        axis: Axis of a row along which they are joined; None: each row is made a vector first.
+        keep: Whether what was joined stays, too.
+
+    Raises:
+        ConfigError: `keep`, and a name that is one of the columns.
+        ColumnError: columns of other rows or shapes, or parts of `to` that would be lost.
+        SpaceError: observations that are to be made of other columns.
+
+    Example:
+        >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> rows = [{"pose": np.array([t, -t]), "speed": 0.5} for t in range(3)]
+        >>> episode = SingleAgentEpisode(observations=rows, actions=[0, 0], rewards=[0.0, 0.0], len_lookback_buffer=0)
+        >>> piece = ConcatenateColumns(columns=["obs/pose", "obs/speed"], to="obs")
+        >>> LearnerConnectorPipeline(connectors=[piece, BatchIndividualItems()])(episodes=[episode])["obs"]
+        array([[ 0. ,  0. ,  0.5],
+               [ 1. , -1. ,  0.5]])
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    columns: Any
+    to: str
+    axis: int | None = None
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        """Take the names apart."""
+        self._paths = paths_from("ConcatenateColumns", self.columns)
+        (self._to,) = paths_from("ConcatenateColumns", self.to)
+        if self.keep and self._to in self._paths:
+            raise ConfigError(
+                explain(
+                    "ConcatenateColumns.to",
+                    expected="a new name, since keep is True",
+                    found=f"{self.to!r}, one of the columns",
+                    do="choose another name",
+                )
+            )
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Columns that are to be there."""
+        return () if self.keep else known_names(path.column for path in self._paths if not path.keys)
+
+    @property
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Columns that are in the batch behind the piece, changed."""
+        parts = [path.column for path in self._paths if path.keys and not self.keep]
+        return tuple(dict.fromkeys([*parts, self._to.column]))
+
+    def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Whole columns that were joined."""
+        whole = [path.column for path in self._paths if not path.keys and not self.keep]
+        return tuple(name for name in whole if name not in self.writes)
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space with the joined Box in the place of its parts."""
+        own = [path for path in self._paths if path.column == Columns.OBS]
+        if self._to.column == Columns.OBS and len(own) < len(self._paths):
+            raise SpaceError(
+                explain(
+                    f"ConcatenateColumns(to={self.to!r})",
+                    expected="parts of 'obs' alone, since the observation space follows from theirs",
+                    found=next(str(path) for path in self._paths if path.column != Columns.OBS),
+                    do='join into a column of its own, such as to="features"',
+                )
+            )
+        return moved_space(input_observation_space, lambda tree: self._moved(tree, own, self._joined_spaces))
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Join."""
+        if not len(call.episodes):
+            return batch
+        there = [self._to] if self._to.column in batch or (self._to.column == Columns.OBS and self._to.keys) else []
+        opened = OpenColumns(batch, call, [*self._paths, *there], type(self).__name__, pull=self.keep)
+        opened.check_rows()
+        return opened.batch_with(
+            self._moved(opened.tree, self._paths, lambda leaves: _joined(leaves, opened.leading, self.axis))
+        )
+
+    def _moved(self, tree: Any, paths: Any, join: Any) -> Any:
+        """A structure `{column: {part: ...}}` with the joined parts in their new place."""
+        leaves = [leaf for path in paths for leaf in sorted_leaves(in_tree(path).part(tree))]
+        if not self.keep:
+            for path in paths:
+                tree = in_tree(path).without(tree)
+        if self._to.column == Columns.OBS or len(paths) == len(self._paths):
+            tree = in_tree(self._to).put(self._emptied(tree), join(leaves))
+        return tree
+
+    def _emptied(self, tree: Any) -> Any:
+        """The structure without what is left at the place of the result, if that is nothing."""
+        rest = tree.get(self._to.column)
+        if self._to.keys or rest is None:
+            return tree
+        names = sorted(rest) if isinstance(rest, dict) else ["all of it"]
+        if flatten(rest)[0] or not isinstance(rest, (dict, tuple)):
+            raise ColumnError(
+                explain(
+                    f"ConcatenateColumns(to={self.to!r})",
+                    expected=f"all parts of {self.to!r}, since the result takes its place",
+                    found=f"{', '.join(map(str, names))} would be lost",
+                    do=f'name them too, or write to="{self.to}/joined"',
+                )
+            )
+        return {name: own for name, own in tree.items() if name != self._to.column}
+
+    def _joined_spaces(self, spaces: Any) -> gym.Space[Any]:
+        bounds = [bounds_of(space, "ConcatenateColumns") for space in spaces]
+        low, high = (_joined([end[None] for end in ends], 1, self.axis)[0] for ends in zip(*bounds))
+        return box_of(low, high)
+
+
+class SplitColumn(ParameterPiece, ColumnarPiece):
+    """Takes a column apart along an axis of its rows: the way back of `ConcatenateColumns`.
+
+    On both sides; observations are taken from the episodes if the batch has none yet, and their space is a Dict of
+    the parts'.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        column: The column, or part of one.
+        sizes: Name of each part, a column or a part of one, and how many entries it has; they follow one another.
+        axis: Axis of a row along which it is taken apart.
+
+    Raises:
+        ConfigError: sizes that are no numbers of entries by name.
+        ColumnError: a column of another number of entries, or a name that is taken.
+        SpaceError: a space that is no array of numbers.
+
+    Example:
+        >>> space = gym.spaces.Box(np.float32([-1, -2, 0]), np.float32([1, 2, 9]))
+        >>> piece = SplitColumn(space, column="obs", sizes={"obs/pose": 2, "obs/speed": 1})
+        >>> piece.observation_space
+        Dict('pose': Box([-1. -2.], [1. 2.], (2,), float32), 'speed': Box(0.0, 9.0, (1,), float32))
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    column: str
+    sizes: dict[str, int]
+    axis: int = -1
+
+    def __post_init__(self) -> None:
+        """Take the names apart."""
+        sizes = list(self.sizes.values()) if isinstance(self.sizes, dict) else []
+        if not sizes or not all(type(size) is int and size > 0 for size in sizes):
+            raise ConfigError(
+                explain(
+                    "SplitColumn.sizes",
+                    expected="the number of entries of each part, by its name",
+                    found=repr(self.sizes),
+                    do='pass a dict such as sizes={"obs/pose": 3, "obs/speed": 1}',
+                )
+            )
+        (self._path,) = paths_from("SplitColumn", self.column)
+        self._parts = paths_from("SplitColumn", list(self.sizes))
+        self._ends = np.cumsum(sizes).tolist()
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Columns that are to be there."""
+        whole = not self._path.keys and self._path.column != Columns.OBS
+        return known_names([self._path.column]) if whole else ()
+
+    @property
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Columns that are in the batch behind the piece."""
+        names = [path.column for path in self._parts] + ([self._path.column] if self._path.keys else [])
+        return tuple(dict.fromkeys(names))
+
+    def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """The column, if none of its parts is in it."""
+        return () if self._path.column in self.writes else (self._path.column,)
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space with a Box for each part."""
+        if self._path.column != Columns.OBS:
+            return input_observation_space
+        return moved_space(input_observation_space, lambda tree: self._moved(tree, self._split_space))
+
+    def _split_space(self, space: Any) -> list[Any]:
+        ends = [self._split(end[None], 1) for end in bounds_of(space, "SplitColumn")]
+        return [box_of(low[0], high[0]) for low, high in zip(*ends)]
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Split."""
+        if not len(call.episodes):
+            return batch
+        there = [path for path in self._parts if path.column in batch]
+        pull = self._path.column == Columns.OBS
+        opened = OpenColumns(batch, call, [self._path, *there], type(self).__name__, pull=pull)
+        opened.check_rows()
+        return opened.batch_with(self._moved(opened.tree, lambda rows: self._split(rows, opened.leading)))
+
+    def _moved(self, tree: Any, split: Any) -> Any:
+        pieces = split(in_tree(self._path).part(tree))
+        tree = in_tree(self._path).without(tree)
+        for path, part in zip(self._parts, pieces):
+            tree = in_tree(path).put(tree, part)
+        return tree
+
+    def _split(self, rows: Any, leading: int) -> list[Any]:
+        axis = _axis(self.axis, leading, rows)
+        if axis is None or rows.shape[axis] != self._ends[-1]:
+            raise ColumnError(
+                explain(
+                    f"SplitColumn, column {self.column!r}",
+                    expected=f"{self._ends[-1]} entries on axis {self.axis} of a row, the sum of its parts",
+                    found=f"rows of shape {tuple(rows.shape[leading:])}" if hasattr(rows, "shape") else "nested parts",
+                    do="let the numbers of parts add up to the entries that there are",
+                )
+            )
+        before = (slice(None),) * axis
+        return [rows[(*before, slice(start, end))] for start, end in zip([0, *self._ends], self._ends)]
+
+
+def _axis(axis: int, leading: int, rows: Any) -> int | None:
+    """An axis of a row as one of its array; None if rows have no such axis."""
+    whole = axis + leading if axis >= 0 else axis + getattr(rows, "ndim", 0)
+    return whole if leading <= whole < getattr(rows, "ndim", 0) else None
+
+
+def sorted_leaves(struct: Any) -> list[Any]:
+    """Leaves of a structure, dicts by sorted key."""
+    if isinstance(struct, dict):
+        return [leaf for key in sorted(struct) for leaf in sorted_leaves(struct[key])]
+    return [leaf for part in struct for leaf in sorted_leaves(part)] if isinstance(struct, tuple) else [struct]
+
+
+def _joined(leaves: list[Any], leading: int, axis: int | None) -> Any:
+    """Arrays or tensors side by side."""
+    if axis is None:
+        leaves = [leaf.reshape(*leaf.shape[:leading], -1) for leaf in leaves]
+    else:
+        leaves = [leaf[..., None] if leaf.ndim == leading else leaf for leaf in leaves]
+    places = [_axis(-1 if axis is None else axis, leading, leaf) for leaf in leaves]
+    shapes = [None if at is None else (*leaf.shape[:at], *leaf.shape[at + 1 :]) for leaf, at in zip(leaves, places)]
+    if None in shapes or len(set(zip(shapes, places))) > 1:
+        raise ColumnError(
+            explain(
+                "ConcatenateColumns",
+                expected=f"rows of one shape, but for axis {axis} along which they are joined",
+                found=", ".join(str(tuple(leaf.shape[leading:])) for leaf in leaves),
+                do="leave axis out, so that rows are made vectors first; or bring them to one shape in front",
+            )
+        )
+    place: Any = places[0]
+    if isinstance(leaves[0], np.ndarray):
+        floats = [leaf.dtype for leaf in leaves if leaf.dtype.kind == "f"]
+        return np.concatenate(leaves, place, dtype=np.result_type(*floats) if floats else None)
+    import torch
+
+    return torch.cat(leaves, place)

@@ -1,0 +1,264 @@
+"""Columns, and parts of them, renamed, left out, or chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ConfigError, SpaceError, explain
+
+from ..authoring.column_paths import paths_from
+from ..authoring.parameters import ParameterPiece
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from .open_columns import MARKS, OpenColumns, in_tree, known_names, moved_space
+
+__all__ = ["DropColumns", "RenameColumns", "SelectColumns"]
+
+
+class RenameColumns(ParameterPiece, ColumnarPiece):
+    """Gives columns other names, or parts of nested ones: `{"vf_preds": "values", "obs/rgb": "obs/camera"}`.
+
+    It stands behind the pieces that make the columns; parts of observations may be renamed in front of them, on both
+    sides, and the observation space is that of the new names. All names change at once, so two columns can be swapped.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        names: Old name -> new one.
+
+    Raises:
+        ConfigError: names that cannot be meant.
+        ColumnError: the batch lacks a column, or has one of a new name already.
+
+    Example:
+        >>> piece = RenameColumns(names={"rewards": "r"})
+        >>> batch = {"rewards": {("e",): [1.0, 2.0]}}
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> episode = SingleAgentEpisode(id_="e", observations=[0, 1, 2], actions=[0, 0], rewards=[1.0, 2.0],
+        ...                              len_lookback_buffer=0)
+        >>> {name: len(rows) for name, rows in piece(batch=batch, episodes=[episode]).items()}
+        {'r': 1}
+        >>> piece.undo()
+        RenameColumns(names={'r': 'rewards'})
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "module_to_env", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    names: dict[str, str]
+
+    def __post_init__(self) -> None:
+        """Take the names apart."""
+        names = self.names
+        fine = isinstance(names, dict) and names and all(isinstance(one, str) and one for one in names.values())
+        if not fine or len(set(names.values())) < len(names):
+            raise ConfigError(
+                explain(
+                    "RenameColumns.names",
+                    expected="old names with new ones, each of them another",
+                    found=repr(names),
+                    do='pass a dict such as names={"vf_preds": "values"}',
+                )
+            )
+        self._moves = list(
+            zip(paths_from("RenameColumns", list(names)), paths_from("RenameColumns", [*names.values()]))
+        )
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Columns that are to be there."""
+        return known_names(old.column for old, _ in self._moves if not old.keys)
+
+    @property
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Columns that are in the batch behind the piece."""
+        names = [new.column for _, new in self._moves] + [old.column for old, _ in self._moves if old.keys]
+        return tuple(dict.fromkeys(names))
+
+    def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """Columns by their old names."""
+        return tuple(old.column for old, _ in self._moves if not old.keys and old.column not in self.writes)
+
+    def undo(self) -> RenameColumns:
+        """The piece that renames back."""
+        return RenameColumns(names={new: old for old, new in self.names.items()})
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space with parts by their new names."""
+        strange = next(
+            (old for old, new in self._moves if new.column == Columns.OBS and old.column != Columns.OBS), None
+        )
+        if strange is not None:
+            raise SpaceError(
+                explain(
+                    "RenameColumns.names",
+                    expected="observations made of parts of 'obs' alone, since their space follows from these",
+                    found=str(strange),
+                    do="let it become a column of its own",
+                )
+            )
+        parts = [(old, new) for old, new in self._moves if old.column == Columns.OBS and old.keys]
+        return moved_space(input_observation_space, lambda tree: _moved(tree, parts))
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Rename."""
+        if not len(call.episodes):
+            return batch
+        new = [path for _, path in self._moves if path.column in batch]
+        opened = OpenColumns(batch, call, [*(old for old, _ in self._moves), *new], type(self).__name__)
+        opened.check_rows()
+        return opened.batch_with(_moved(opened.tree, self._moves))
+
+
+def _moved(tree: Any, moves: Any) -> Any:
+    """A structure `{column: {part: ...}}` with parts at new addresses, all at once."""
+    parts = [(new, in_tree(old).part(tree)) for old, new in moves]
+    for old, _ in moves:
+        tree = in_tree(old).without(tree)
+    for new, part in parts:
+        tree = in_tree(new).put(tree, part)
+    return tree
+
+
+class DropColumns(ParameterPiece, ColumnarPiece):
+    """Leaves columns out, or parts of nested ones, such as `obs/debug`.
+
+    It stands behind the piece that makes the columns, where nobody needs them any more: a piece behind it that declares
+    to read one is refused when the pipeline is built. Parts of observations may be left out in front, on both sides,
+    and the observation space is that of what stays.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        columns: Their names.
+
+    Raises:
+        ConfigError: `loss_mask` or another column that says which rows are real.
+        ColumnError: the batch has no such column.
+
+    Example:
+        >>> space = gym.spaces.Dict(pose=gym.spaces.Box(-1, 1, (2,)), debug=gym.spaces.Discrete(3))
+        >>> DropColumns(space, columns="obs/debug").observation_space
+        Dict('pose': Box(-1.0, 1.0, (2,), float32))
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "module_to_env", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    columns: Any
+
+    def __post_init__(self) -> None:
+        """Take the names apart."""
+        self._paths = paths_from("DropColumns", self.columns)
+        needed = next((path.column for path in self._paths if path.column in MARKS), None)
+        if needed is not None:
+            raise ConfigError(
+                explain(
+                    "DropColumns.columns",
+                    expected="columns that hold data",
+                    found=f"{needed!r}, which says what of the batch is real; losses need it",
+                    do="leave it out",
+                )
+            )
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Columns that are to be there."""
+        return known_names(path.column for path in self._paths if not path.keys)
+
+    @property
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Columns of which something stays."""
+        return tuple(dict.fromkeys(path.column for path in self._paths if path.keys))
+
+    def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """The columns."""
+        return tuple(path.column for path in self._paths if not path.keys)
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of what stays."""
+        own = [path for path in self._paths if path.column == Columns.OBS and path.keys]
+        return moved_space(input_observation_space, lambda tree: _without(tree, own))
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Leave the columns out."""
+        if not len(call.episodes):
+            return batch
+        opened = OpenColumns(batch, call, self._paths, type(self).__name__)
+        return opened.batch_with(_without(opened.tree, self._paths))
+
+
+def _without(tree: Any, paths: Any) -> Any:
+    for path in paths:
+        tree = in_tree(path).without(tree)
+    return tree
+
+
+class SelectColumns(ParameterPiece, ColumnarPiece):
+    """Keeps columns, and leaves out all others; of nested ones parts can be kept, such as `obs/pose`.
+
+    `loss_mask`, `seq_lens`, `resets` and `reset_states` always stay: they say which rows are real. It stands behind the
+    pieces that make the columns, where nobody needs the others any more: a piece behind it that declares to read one
+    of those is refused when the pipeline is built. Of observations parts alone may be named in front, on both sides.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        columns: Names of those that stay.
+
+    Raises:
+        ColumnError: the batch has no such column.
+
+    Example:
+        >>> space = gym.spaces.Dict(pose=gym.spaces.Box(-1, 1, (2,)), debug=gym.spaces.Discrete(3))
+        >>> SelectColumns(space, columns=["obs/pose"]).observation_space
+        Dict('pose': Box(-1.0, 1.0, (2,), float32))
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "module_to_env", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    columns: Any
+
+    def __post_init__(self) -> None:
+        """Take the names apart."""
+        self._paths = paths_from("SelectColumns", self.columns)
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Columns that are to be there."""
+        return known_names(path.column for path in self._paths if not path.keys)
+
+    @property
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Columns of which a part stays."""
+        return tuple(dict.fromkeys(path.column for path in self._paths if path.keys))
+
+    def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
+        """All columns but those that stay."""
+        stay = {*MARKS, *(path.column for path in self._paths)}
+        return tuple(name for name in columns if name not in stay)
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of what stays."""
+        own = [path for path in self._paths if path.column == Columns.OBS and path.keys]
+        return moved_space(input_observation_space, lambda tree: _chosen(tree, own) if own else tree)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Keep the columns."""
+        if not len(call.episodes):
+            return batch
+        opened = OpenColumns(batch, call, self._paths, type(self).__name__)
+        out = opened.batch_with(_chosen(opened.tree, self._paths))
+        stay = {*MARKS, *(path.column for path in self._paths)}
+        return {name: column for name, column in out.items() if name in stay}
+
+
+def _chosen(tree: Any, paths: Any) -> Any:
+    """A structure `{column: {part: ...}}` of some parts of another one; of a column that is named itself, all."""
+    out: Any = {}
+    whole = {path.column for path in paths if not path.keys}
+    for path in paths:
+        if not path.keys or path.column not in whole:
+            own = in_tree(path)
+            out = own.put(out, own.part(tree))
+    return out

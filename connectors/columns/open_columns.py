@@ -1,0 +1,148 @@
+"""Some columns of a batch as one structure of arrays, in which parts are moved about, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, explain, nearest
+from epibatch.core.structs import flatten
+
+from ..authoring.column_paths import ColumnPath, space_of_struct, struct_of_space
+from ..call import Call
+from ..episode_column import EpisodeColumn
+from ..taken import taken
+
+__all__ = ["MARKS", "OpenColumns", "column_named", "in_tree", "known_names", "moved_space"]
+
+MARKS = (Columns.LOSS_MASK, Columns.SEQ_LENS, Columns.RESETS, Columns.RESET_STATES)
+"""Columns that say which rows of a batch are real, and where states begin anew."""
+_STATES = (Columns.STATE_IN, Columns.STATE_OUT, Columns.NEXT_STATE_IN, Columns.NEXT_STATE_OUT)
+_SAID = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS, Columns.LOSS_MASK)
+
+
+def known_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Of columns' names those that some built-in piece says it writes, so that pipelines can check for them."""
+    return tuple(name for name in dict.fromkeys(names) if name in _SAID)
+
+
+def in_tree(path: ColumnPath) -> ColumnPath:
+    """The same address in a structure `{column: {part: ...}}`."""
+    return ColumnPath("", (path.column, *path.keys))
+
+
+def column_named(batch: dict[str, Any], name: str, piece: str) -> Any:
+    """A column that the batch has.
+
+    Args:
+        batch: Columns.
+        name: The column.
+        piece: Name of the piece, for messages.
+
+    Raises:
+        ColumnError: it has no such column.
+    """
+    if name not in batch:
+        known = [str(own) for own in batch]
+        behind = f"put {piece} behind the piece that makes the column"
+        do = f"{nearest(name, known)}; or {behind}" if known else behind
+        found = f"columns {sorted(known)}" if known else "a batch without columns"
+        raise ColumnError(explain(piece, expected=f"a column {name!r}", found=found, do=do))
+    return batch[name]
+
+
+class OpenColumns:
+    """Columns of a batch, opened.
+
+    Args:
+        batch: Columns.
+        call: The running call.
+        paths: Addresses whose columns are wanted. Of parts of columns, episodes have what the batch has not.
+        piece: Name of the piece, for messages.
+        pull: Whether whole columns may come from the episodes, too.
+
+    Attributes:
+        tree: `{column: structure of arrays, rows first}`.
+        leading: Axes in front of those of a row: 1, or 2 in sequences `[B, T, ...]`.
+
+    Raises:
+        ColumnError: a column that is not there, or columns with rows of other steps.
+    """
+
+    def __init__(
+        self, batch: dict[str, Any], call: Call, paths: Iterable[ColumnPath], piece: str, *, pull: bool = False
+    ) -> None:
+        self._batch, self._piece = batch, piece
+        self._columns: dict[str, Any] = {}
+        for path in paths:
+            name = path.column
+            if name not in self._columns:
+                from_episodes = bool(path.keys) or pull
+                own = taken(batch, call, name, piece) if from_episodes else column_named(batch, name, piece)
+                self._columns[name] = own
+        self.tree = {name: own.data if isinstance(own, EpisodeColumn) else own for name, own in self._columns.items()}
+        first = next(iter(self._columns))
+        self._like = self._columns[first]
+        wrapped = isinstance(self._like, EpisodeColumn)
+        self.leading = 2 if call.stateful and not wrapped and first not in _STATES else 1
+
+    def check_rows(self) -> None:
+        """Make sure that all have rows of the same steps, as far as their layout says.
+
+        Raises:
+            ColumnError: they do not.
+        """
+        for name, own in self._columns.items():
+            if not _alike(self._like, own):
+                raise ColumnError(
+                    explain(
+                        self._piece,
+                        expected="columns with rows of the same steps, in one layout",
+                        found=f"{next(iter(self._columns))!r} and {name!r}, whose rows are of others",
+                        do="put them into the batch by the same kind of piece, in front",
+                    )
+                )
+
+    def batch_with(self, tree: dict[str, Any]) -> dict[str, Any]:
+        """The batch with other columns in the place of those that were opened.
+
+        Raises:
+            ColumnError: a column of which nothing is left.
+        """
+        out = {name: column for name, column in self._batch.items() if name not in self._columns}
+        for name, data in tree.items():
+            if isinstance(data, (dict, tuple)) and not flatten(data)[0]:
+                do = f"name {name!r} itself, behind the piece that makes it; or keep a part of it"
+                raise ColumnError(explain(self._piece, expected=f"a part of {name!r} that stays", found="none", do=do))
+            own = self._columns.get(name, self._like)
+            if name in self._columns and data is self.tree[name]:
+                if name in self._batch:
+                    out[name] = own
+            else:
+                wrapped = isinstance(own, EpisodeColumn)
+                out[name] = EpisodeColumn(data, own.counts, single=own.single) if wrapped else data
+        return out
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if not (isinstance(one, EpisodeColumn) and isinstance(other, EpisodeColumn)):
+        return isinstance(one, EpisodeColumn) == isinstance(other, EpisodeColumn)
+    if one.counts is None or other.counts is None:
+        return one.counts is other.counts
+    return bool(np.array_equal(one.counts, other.counts))
+
+
+def moved_space(space: gym.Space[Any], move: Any) -> gym.Space[Any]:
+    """The observation space behind a piece that moves parts of columns.
+
+    Args:
+        space: The space in front.
+        move: Function of `{"obs": structure of spaces}` that gives such a structure; without "obs" nothing changes.
+    """
+    struct = struct_of_space(space)
+    moved = move({Columns.OBS: struct})
+    return space if moved.get(Columns.OBS, struct) is struct else space_of_struct(moved[Columns.OBS])

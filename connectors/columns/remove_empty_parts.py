@@ -1,0 +1,89 @@
+"""Nested columns without the parts that hold nothing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.columns import Columns
+
+from ..authoring.column_paths import paths_from
+from ..authoring.parameters import ParameterPiece
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from .open_columns import OpenColumns, known_names, moved_space
+
+__all__ = ["RemoveEmptyParts"]
+
+
+class RemoveEmptyParts(ParameterPiece, ColumnarPiece):
+    """Leaves out parts of nested columns that hold no numbers: empty dicts and tuples, and arrays of shape (0,), say.
+
+    On both sides; of Tuples later parts move up. The observation space is that of what stays.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        columns: Name of the column, or names.
+
+    Raises:
+        ColumnError: nothing would be left.
+
+    Example:
+        >>> box = gym.spaces.Box(-1, 1, (2,))
+        >>> space = gym.spaces.Dict(a=box, b=gym.spaces.Dict(), c=gym.spaces.Box(0, 1, (0,)))
+        >>> RemoveEmptyParts(space).observation_space
+        Dict('a': Box(-1.0, 1.0, (2,), float32))
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    columns: Any = Columns.OBS
+
+    def __post_init__(self) -> None:
+        """Take the names apart."""
+        self._names = [path.column for path in paths_from("RemoveEmptyParts", self.columns)]
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Columns that are to be there."""
+        return known_names(name for name in self._names if name != Columns.OBS)
+
+    @property
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The columns."""
+        return tuple(self._names)
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of what stays."""
+        if Columns.OBS not in self._names:
+            return input_observation_space
+        return moved_space(input_observation_space, lambda tree: {Columns.OBS: _filled(tree[Columns.OBS])})
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Leave the parts out."""
+        if not len(call.episodes):
+            return batch
+        paths = paths_from("RemoveEmptyParts", self._names)
+        opened = OpenColumns(batch, call, paths, "RemoveEmptyParts", pull=Columns.OBS in self._names)
+        return opened.batch_with({name: _filled(own, opened.leading) for name, own in opened.tree.items()})
+
+
+def _filled(struct: Any, leading: int = 0) -> Any:
+    """A structure without empty parts."""
+    if isinstance(struct, dict):
+        parts = {key: _filled(own, leading) for key, own in struct.items()}
+        return {key: own for key, own in parts.items() if not _is_empty(own, leading)}
+    if isinstance(struct, tuple):
+        return tuple(own for own in (_filled(part, leading) for part in struct) if not _is_empty(own, leading))
+    return struct
+
+
+def _is_empty(part: Any, leading: int) -> bool:
+    if isinstance(part, (dict, tuple)):
+        return not part
+    shape = part.shape if isinstance(part, gym.Space) else np.shape(part)[leading:]
+    return shape is not None and not math.prod(shape)

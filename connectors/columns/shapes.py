@@ -1,0 +1,263 @@
+"""Axes of rows: taken out, put in, reordered, or grouped anew; each with its inverse."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import ColumnError, ConfigError, explain
+
+from ..authoring.column_transform import ColumnTransform
+from .box_bounds import bounds_of, box_of
+
+__all__ = ["PermuteColumns", "ReshapeColumns", "SqueezeColumns", "UnsqueezeColumns"]
+
+
+def _space_of(piece: Any, space: gym.Space[Any]) -> gym.Space[Any]:
+    """The Box of what a piece makes of a space's bounds, whose entries it only moves."""
+    low, high = bounds_of(space, type(piece).__name__)
+    return box_of(piece.transform(low[None])[0], piece.transform(high[None])[0])
+
+
+def _axis_of_rows(piece: str, axis: int, row_axes: int) -> int:
+    """An axis of a row as an axis of the array of rows.
+
+    Raises:
+        ColumnError: rows have no such axis.
+    """
+    if not -row_axes <= axis < row_axes:
+        raise ColumnError(
+            explain(
+                f"{piece}.axis",
+                expected=f"an axis from {-row_axes} to {row_axes - 1}" if row_axes else "rows of one axis at least",
+                found=f"axis {axis}",
+                do="count axes of one row, the axis of rows left out: 0 is the first",
+            )
+        )
+    return axis + 1 if axis >= 0 else axis + row_axes + 1
+
+
+class SqueezeColumns(ColumnTransform):
+    """Takes an axis of length 1 out of rows; undone by putting it back.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        columns: Name of the column, or names.
+        axis: Axis of a row, from the front or (negative) from the back.
+
+    Raises:
+        ColumnError: rows without such an axis, or one that is longer.
+
+    Example:
+        >>> SqueezeColumns(gym.spaces.Box(0, 1, (3, 1)), columns="obs", axis=-1).observation_space
+        Box(0.0, 1.0, (3,), float32)
+    """
+
+    takes_tensors = True
+    columns: Any
+    axis: int
+
+    def transform(self, x: Any) -> Any:
+        """Rows without the axis."""
+        axis = _axis_of_rows("SqueezeColumns", self.axis, x.ndim - 1)
+        if x.shape[axis] != 1:
+            raise ColumnError(
+                explain(
+                    f"SqueezeColumns(axis={self.axis})",
+                    expected="an axis of length 1",
+                    found=f"rows of shape {tuple(x.shape[1:])}",
+                    do="name the axis that has length 1",
+                )
+            )
+        return x.reshape(*x.shape[:axis], *x.shape[axis + 1 :])
+
+    def inverse(self, y: Any) -> Any:
+        """Rows with the axis again."""
+        axis = _axis_of_rows("SqueezeColumns", self.axis, y.ndim)
+        return y.reshape(*y.shape[:axis], 1, *y.shape[axis:])
+
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        """The Box without the axis."""
+        return _space_of(self, space)
+
+
+class UnsqueezeColumns(ColumnTransform):
+    """Puts an axis of length 1 into rows; undone by taking it out.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        columns: Name of the column, or names.
+        axis: Which axis of a row it becomes, from the front or (negative) from the back.
+
+    Raises:
+        ColumnError: rows with too few axes.
+
+    Example:
+        >>> UnsqueezeColumns(gym.spaces.Discrete(5), columns="obs", axis=0).observation_space
+        Box(0, 4, (1,), int64)
+    """
+
+    takes_tensors = True
+    columns: Any
+    axis: int
+
+    def transform(self, x: Any) -> Any:
+        """Rows with the axis."""
+        axis = _axis_of_rows("UnsqueezeColumns", self.axis, x.ndim)
+        return x.reshape(*x.shape[:axis], 1, *x.shape[axis:])
+
+    def inverse(self, y: Any) -> Any:
+        """Rows without it."""
+        axis = _axis_of_rows("UnsqueezeColumns", self.axis, y.ndim - 1)
+        return y.reshape(*y.shape[:axis], *y.shape[axis + 1 :])
+
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        """The Box with the axis."""
+        return _space_of(self, space)
+
+
+class PermuteColumns(ColumnTransform):
+    """Puts the axes of rows into another order; undone by putting them back.
+
+    The result is a view of another memory order, as of `np.transpose`, until the batch is made.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        columns: Name of the column, or names.
+        axes: Which axis of a row becomes the first, the second, and so on.
+
+    Raises:
+        ConfigError: axes that are not each named once.
+        ColumnError: rows of another number of axes.
+
+    Example:
+        >>> space = gym.spaces.Box(0, 255, (84, 80, 3), np.uint8)
+        >>> PermuteColumns(space, columns="obs", axes=[2, 0, 1]).observation_space
+        Box(0, 255, (3, 84, 80), uint8)
+    """
+
+    takes_tensors = True
+    columns: Any
+    axes: Any
+
+    def __post_init__(self) -> None:
+        """Check the axes."""
+        axes = list(self.axes) if isinstance(self.axes, (list, tuple)) else []
+        if not axes or any(type(axis) is not int for axis in axes) or sorted(axes) != list(range(len(axes))):
+            raise ConfigError(
+                explain(
+                    "PermuteColumns.axes",
+                    expected="each axis of a row once, counted from 0",
+                    found=repr(self.axes),
+                    do="pass such a list, as in axes=[2, 0, 1]",
+                )
+            )
+
+    def transform(self, x: Any) -> Any:
+        """Rows with their axes in the new order."""
+        return self._permuted(x, list(self.axes))
+
+    def inverse(self, y: Any) -> Any:
+        """Rows with their axes as they were."""
+        return self._permuted(y, [self.axes.index(axis) for axis in range(len(self.axes))])
+
+    def _permuted(self, rows: Any, axes: list[int]) -> Any:
+        if rows.ndim != len(axes) + 1:
+            raise ColumnError(
+                explain(
+                    f"PermuteColumns(axes={self.axes})",
+                    expected=f"rows of {len(axes)} axes",
+                    found=f"rows of shape {tuple(rows.shape[1:])}",
+                    do="name every axis of a row",
+                )
+            )
+        order = [0, *(axis + 1 for axis in axes)]
+        return rows.transpose(order) if isinstance(rows, np.ndarray) else rows.permute(order)
+
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        """The Box with its axes in the new order."""
+        return _space_of(self, space)
+
+
+class ReshapeColumns(ColumnTransform):
+    """Gives rows another shape with as many entries; undone by giving them the old one.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        columns: Name of the column, or names.
+        shape: Of a row; one length may be -1.
+        back: The shape that `inverse` gives; default: that of the action space.
+
+    Raises:
+        ConfigError: no shape.
+        ColumnError: rows of another number of entries, or an inverse of which nobody said the shape.
+
+    Example:
+        >>> piece = ReshapeColumns(gym.spaces.Box(0, 1, (6,)), columns="obs", shape=[2, -1], back=[6])
+        >>> piece.observation_space.shape, piece.inverse(piece.transform(np.zeros((5, 6)))).shape
+        ((2, 3), (5, 6))
+    """
+
+    takes_tensors = True
+    columns: Any
+    shape: Any
+    back: Any = None
+
+    def __post_init__(self) -> None:
+        """Check the shapes."""
+        for name, shape in (("shape", self.shape), ("back", [] if self.back is None else self.back)):
+            fine = isinstance(shape, (list, tuple)) and all(type(one) is int and one >= -1 for one in shape)
+            if not fine or list(shape).count(-1) > 1:
+                raise ConfigError(
+                    explain(
+                        f"ReshapeColumns.{name}",
+                        expected="lengths of a row's axes, one of which may be -1",
+                        found=repr(shape),
+                        do=f"pass a list such as {name}=[2, 3]",
+                    )
+                )
+
+    def transform(self, x: Any) -> Any:
+        """Rows in the new shape."""
+        return self._reshaped(x, self.shape)
+
+    def inverse(self, y: Any) -> Any:
+        """Rows in the old shape."""
+        back = self.back
+        if back is None:
+            back = getattr(self.input_action_space, "shape", None)
+        if back is None:
+            raise ColumnError(
+                explain(
+                    "ReshapeColumns.back",
+                    expected="the shape of rows as they were",
+                    found="none, and no action space that has one",
+                    do="pass it, as in back=[6]",
+                )
+            )
+        return self._reshaped(y, back)
+
+    def _reshaped(self, rows: Any, shape: Any) -> Any:
+        entries, wanted = math.prod(rows.shape[1:]), math.prod(one for one in shape if one != -1)
+        if entries != wanted and not (-1 in shape and wanted and entries % wanted == 0):
+            raise ColumnError(
+                explain(
+                    f"ReshapeColumns(shape={self.shape})",
+                    expected=f"rows that fit into shape {tuple(shape)}",
+                    found=f"rows of shape {tuple(rows.shape[1:])}",
+                    do="choose a shape of as many entries",
+                )
+            )
+        full = [entries // wanted if one == -1 else one for one in shape]
+        return rows.reshape(rows.shape[0], *full)
+
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        """The Box in the new shape."""
+        return _space_of(self, space)

@@ -1,0 +1,112 @@
+"""NaN and infinity are found, with column, row, episode and step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from epibatch.connectors.call import Call, within
+from epibatch.connectors.columns import CheckFinite
+from epibatch.connectors.learner import (
+    AddColumnsFromEpisodesToTrainBatch,
+    AddObservationsFromEpisodesToBatch,
+    BatchIndividualItems,
+    LearnerConnectorPipeline,
+)
+from epibatch.core.errors import ColumnError
+from epibatch.episodes import SingleAgentEpisode
+from epibatch.testing import check_connector
+
+
+def episode(rewards, id_="e", observations=None, lookback=0):
+    steps = len(rewards)
+    return SingleAgentEpisode(
+        id_=id_,
+        observations=np.zeros((steps + 1, 2)) if observations is None else observations,
+        actions=[0] * steps,
+        rewards=rewards,
+        len_lookback_buffer=lookback,
+        t_started=lookback,
+    )
+
+
+def run(pieces, episodes):
+    return LearnerConnectorPipeline(connectors=pieces)(rl_module=None, batch={}, episodes=episodes)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    at=st.integers(0, 19),
+    number=st.sampled_from([np.nan, np.inf, -np.inf]),
+    lookback=st.integers(0, 2),
+)
+def test_row_episode_and_step_are_those_of_the_first(lengths, at, number, lookback):
+    at %= sum(lengths)
+    chunk = int(np.searchsorted(np.cumsum(lengths), at, side="right"))
+    step = at - sum(lengths[:chunk])
+    rewards = [[float(t) for t in range(length + lookback)] for length in lengths]
+    rewards[chunk][lookback + step] = number
+    episodes = [episode(own, f"e{i}", lookback=lookback) for i, own in enumerate(rewards)]
+    place = (
+        rf"column 'rewards', row {at}: episode 'e{chunk}' \(chunk {chunk} of {len(lengths)}\), step {lookback + step}\n"
+    )
+    for pieces in (
+        [CheckFinite()],
+        [CheckFinite(columns="rewards")],
+        [AddColumnsFromEpisodesToTrainBatch(), CheckFinite()],
+    ):
+        with pytest.raises(ColumnError, match=place):
+            run(pieces, episodes)
+
+
+def test_what_is_finite_goes_through_unchanged():
+    one = episode([1.0, 2.0])
+    made = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
+    with_check = run([CheckFinite(), *made, CheckFinite(), BatchIndividualItems(), CheckFinite()], [one])
+    without = run([*made, BatchIndividualItems()], [one])
+    assert with_check.keys() == without.keys()
+    assert all(np.array_equal(with_check[name], without[name]) for name in without)
+    assert run([CheckFinite()], [one]) == {}
+
+
+def test_parts_and_entries_are_named(nested):
+    rows = [nested.row(0), nested.row(1)]
+    rows[0]["pose"][1] = np.nan
+    one = SingleAgentEpisode(id_="e", observations=rows, actions=[0], rewards=[0.0], len_lookback_buffer=0)
+    with pytest.raises(ColumnError, match=r"column \"obs\['pose'\]\", row 0, entry \[1\]: episode 'e'"):
+        nested.train([CheckFinite()], [one])
+    with pytest.raises(ColumnError, match=r"column 'obs/pose', row 0, entry \[1\]"):
+        nested.train([CheckFinite(columns="obs/pose")], [one])
+    nested.train([CheckFinite(columns="obs/info")], [one])
+
+
+def test_the_newest_observation_has_its_step(nested):
+    rows = [nested.row(0), nested.row(1), nested.row(2)]
+    rows[2]["pose"][0] = np.inf
+    one = SingleAgentEpisode(observations=rows, actions=[0, 0], rewards=[0.0, 0.0], len_lookback_buffer=0)
+    fine = nested.episode(3, "f")
+    with pytest.raises(ColumnError, match=r"row 1, entry \[0\]: .* \(chunk 1 of 2\), step 2\n"):
+        nested.act([CheckFinite()], [fine, one])
+
+
+def test_batched_arrays_and_tensors():
+    call = Call(rl_module=None, episodes=[episode([1.0])])
+    for numbers in (np.array([[1.0, 2.0], [3.0, np.nan]]), torch.tensor([[1.0, 2.0], [3.0, float("nan")]])):
+        with within(call), pytest.raises(ColumnError, match=r"column 'x', row 1, entry \[1\]\n[\s\S]*1 of 4 numbers"):
+            CheckFinite().run({"x": numbers}, call)
+    with within(call):
+        assert CheckFinite().run({"x": torch.tensor([1, 2])}, call)["x"].tolist() == [1, 2]
+
+
+def test_a_column_that_is_not_there():
+    with pytest.raises(ColumnError, match="did you mean 'rewards'"):
+        run([CheckFinite(columns="reward")], [episode([1.0])])
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"columns": ["obs"]}])
+def test_by_contract(kwargs):
+    check_connector(CheckFinite(**kwargs), sides=["env_to_module", "learner"])

@@ -1,0 +1,44 @@
+"""A column of hashes, the same on both sides."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.connectors.columns import HashColumns
+from epibatch.connectors.columns.hashed_rows import hashed_rows
+from epibatch.core.errors import ColumnError
+from epibatch.testing import check_connector
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_equal_observations_have_equal_hashes_wherever_they_are(nested, recorded):
+    episodes = nested.recorded(6) if recorded else [nested.episode(6), nested.episode(6, "f")]
+    batch = nested.train([HashColumns(columns=["obs/info/gear"], to="key")], episodes)
+    keys = batch["key"]
+    assert keys.dtype == np.int64 and keys.tolist() == hashed_rows([np.arange(6) % 5], "t").tolist() * 2
+    assert keys[0] == keys[5] and len(set(keys[:5].tolist())) == 5
+    assert set(batch) == {"obs", "actions", "rewards", "terminateds", "truncateds", "vf_preds", "key"}
+    for t in range(6):
+        acting, _ = nested.act([HashColumns(columns=["obs/info/gear"], to="key")], [nested.episode(t)])
+        assert acting["key"].tolist() == [keys[t]]
+
+
+def test_several_columns_are_one_row(nested):
+    piece = HashColumns(columns=["obs", "actions"])
+    batch = nested.train([piece], [nested.episode(4), nested.episode(4, "f")])
+    assert batch["hash"][:4].tolist() == batch["hash"][4:].tolist()
+    assert len(set(batch["hash"].tolist())) == 4
+    other = nested.train([HashColumns()], [nested.episode(4)])
+    assert not set(other["hash"].tolist()) & set(batch["hash"].tolist())
+
+
+def test_a_name_that_is_taken(nested):
+    with pytest.raises(ColumnError, match="choose another name"):
+        nested.train([], [nested.episode(2)], behind=[HashColumns(to="rewards")])
+
+
+def test_by_contract(nested):
+    check_connector(HashColumns(), spaces=nested.space)
+    check_connector(HashColumns(columns="obs"), spaces=gym.spaces.Box(0, 255, (3, 3), np.uint8))
