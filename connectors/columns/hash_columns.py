@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -78,5 +79,5 @@ class HashColumns(ParameterPiece, ColumnarPiece):
         opened.check_rows()
         leaves = [leaf for path in self._paths for leaf in sorted_leaves(in_tree(path).part(opened.tree))]
         shape = np.shape(leaves[0])[: opened.leading]
-        rows = [np.asarray(leaf).reshape(-1, *np.shape(leaf)[opened.leading :]) for leaf in leaves]
+        rows = [np.asarray(leaf).reshape(math.prod(shape), *np.shape(leaf)[opened.leading :]) for leaf in leaves]
         return opened.batch_with({**opened.tree, self.to: hashed_rows(rows, "HashColumns").reshape(shape)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,7 +78,7 @@ def _words(rows: Any, where: str) -> Any:
                 do="name the parts that hold numbers, as in 'obs/pose'",
             )
         )
-    rows = rows.reshape(len(rows), -1)
+    rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     if kind in "fc":
         rows = rows + np.zeros((), rows.dtype)  # minus zero becomes zero
     size = rows.shape[1] * rows.dtype.itemsize

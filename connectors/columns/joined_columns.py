@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -270,7 +271,7 @@ def sorted_leaves(struct: Any) -> list[Any]:
 def _joined(leaves: list[Any], leading: int, axis: int | None) -> Any:
     """Arrays or tensors side by side."""
     if axis is None:
-        leaves = [leaf.reshape(*leaf.shape[:leading], -1) for leaf in leaves]
+        leaves = [leaf.reshape(*leaf.shape[:leading], math.prod(leaf.shape[leading:])) for leaf in leaves]
     else:
         leaves = [leaf[..., None] if leaf.ndim == leading else leaf for leaf in leaves]
     places = [_axis(-1 if axis is None else axis, leading, leaf) for leaf in leaves]

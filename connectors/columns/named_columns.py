@@ -143,7 +143,7 @@ class DropColumns(ParameterPiece, ColumnarPiece):
         Dict('pose': Box(-1.0, 1.0, (2,), float32))
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "module_to_env", "learner")
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
     columns: Any
 
@@ -215,7 +215,7 @@ class SelectColumns(ParameterPiece, ColumnarPiece):
         Dict('pose': Box(-1.0, 1.0, (2,), float32))
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "module_to_env", "learner")
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
     columns: Any
 

@@ -59,15 +59,15 @@ def _info(t):
 
 def train(pieces, episodes, behind=(), space=SPACE):
     """A train batch: pieces in front of those that make columns, and right behind them."""
-    made = [*pieces, AddObservationsFromEpisodesToBatch(as_learner_connector=True)]
-    made += [AddColumnsFromEpisodesToTrainBatch(), *behind, BatchIndividualItems()]
+    made = [*(piece.clone() for piece in pieces), AddObservationsFromEpisodesToBatch(as_learner_connector=True)]
+    made += [AddColumnsFromEpisodesToTrainBatch(), *(piece.clone() for piece in behind), BatchIndividualItems()]
     pipeline = LearnerConnectorPipeline(space, gym.spaces.Discrete(2), connectors=made)
     return pipeline(rl_module=None, batch={}, episodes=episodes)
 
 
 def act(pieces, episodes, space=SPACE):
     """The batch to act on, and the pipeline."""
-    made = [*pieces, AddObservationsFromEpisodesToBatch(), BatchIndividualItems()]
+    made = [*(piece.clone() for piece in pieces), AddObservationsFromEpisodesToBatch(), BatchIndividualItems()]
     pipeline = EnvToModulePipeline(space, gym.spaces.Discrete(2), connectors=made)
     return pipeline(rl_module=None, batch={}, episodes=episodes), pipeline
 

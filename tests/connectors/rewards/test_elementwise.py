@@ -55,7 +55,7 @@ def episode(rewards, id_="e", lookback=0):
 
 
 def rewards_of(pieces, episodes):
-    pieces = [*pieces, AddObservationsFromEpisodesToBatch(as_learner_connector=True)]
+    pieces = [*(piece.clone() for piece in pieces), AddObservationsFromEpisodesToBatch(as_learner_connector=True)]
     pieces += [AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems()]
     return LearnerConnectorPipeline(connectors=pieces)(rl_module=None, batch={}, episodes=episodes)["rewards"]
 
