@@ -25,13 +25,13 @@ def bounds_of(space: gym.Space[Any], piece: str) -> tuple[Any, Any]:
     if isinstance(space, gym.spaces.Box):
         return space.low, space.high
     if isinstance(space, gym.spaces.Discrete):
-        return np.asarray(space.start, space.dtype), np.asarray(space.start + space.n - 1, space.dtype)
+        low: Any = np.asarray(space.start, space.dtype)
+        return low, low + np.asarray(int(space.n) - 1, space.dtype)
     if isinstance(space, gym.spaces.MultiDiscrete):
-        start = np.asarray(space.start, space.dtype)
-        return start, (start + space.nvec - 1).astype(space.dtype)
+        start: Any = np.asarray(space.start, space.dtype)
+        return start, start + np.asarray(space.nvec, space.dtype) - np.ones_like(start)
     if isinstance(space, gym.spaces.MultiBinary):
-        low = np.zeros(space.shape, space.dtype)
-        return low, np.ones_like(low)
+        return np.zeros(space.shape, space.dtype), np.ones(space.shape, space.dtype)
     raise SpaceError(
         explain(
             piece,

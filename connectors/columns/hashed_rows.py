@@ -50,7 +50,8 @@ def hashed_rows(leaves: Sequence[Any], where: str) -> npt.NDArray[np.int64]:
             for start in range(0, len(words), rows):
                 total[start : start + rows] += _mixed(words[start : start + rows] + places).sum(1, dtype=np.uint64)
             place += words.shape[1]
-        return _mixed(total).view(np.int64)
+        hashes: npt.NDArray[np.int64] = _mixed(total).view(np.int64)
+    return hashes
 
 
 def _mixed(words: Any) -> Any:

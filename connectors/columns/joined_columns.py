@@ -194,7 +194,7 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
                 )
             )
         (self._path,) = paths_from("SplitColumn", self.column)
-        self._parts = paths_from("SplitColumn", list(self.sizes))
+        self._targets = paths_from("SplitColumn", list(self.sizes))
         self._ends = np.cumsum(sizes).tolist()
 
     @property
@@ -206,7 +206,7 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
         """Columns that are in the batch behind the piece."""
-        names = [path.column for path in self._parts] + ([self._path.column] if self._path.keys else [])
+        names = [path.column for path in self._targets] + ([self._path.column] if self._path.keys else [])
         return tuple(dict.fromkeys(names))
 
     def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
@@ -227,7 +227,7 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
         """Split."""
         if not len(call.episodes):
             return batch
-        there = [path for path in self._parts if path.column in batch]
+        there = [path for path in self._targets if path.column in batch]
         pull = self._path.column == Columns.OBS
         opened = OpenColumns(batch, call, [self._path, *there], type(self).__name__, pull=pull)
         opened.check_rows()
@@ -236,7 +236,7 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
     def _moved(self, tree: Any, split: Any) -> Any:
         pieces = split(in_tree(self._path).part(tree))
         tree = in_tree(self._path).without(tree)
-        for path, part in zip(self._parts, pieces):
+        for path, part in zip(self._targets, pieces):
             tree = in_tree(path).put(tree, part)
         return tree
 
