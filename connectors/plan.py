@@ -14,6 +14,7 @@ from epibatch.core.foreign import advice_for_piece
 from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.piece_names import snake_case
 
+from .column_flow import ColumnFlow
 from .column_makers import ColumnMakers
 from .connector_v2 import ConnectorV2
 
@@ -126,8 +127,7 @@ def make_plan(
     known: str | None = layout
     giver = _START
     seen: Counter[str] = Counter()
-    written = dict.fromkeys(columns or (), giver)
-    dropped: dict[str, str] = {}
+    flow = ColumnFlow(columns or (), giver)
     makers = ColumnMakers()
     for position, piece in enumerate(connectors):
         check_connector(pipeline, position, piece)
@@ -148,19 +148,13 @@ def make_plan(
                 if i > position and getattr(other, "gives", None) in piece.takes
             ]
             raise _wrong_layout(where, piece, known, giver, later[0] if later else "")
-        if piece.rewrites_observations and Columns.OBS in written and Columns.OBS not in (piece.reads or ()):
-            raise _rewritten_too_late(where, piece, written[Columns.OBS])
-        gone = next((name for name in piece.reads or () if name in dropped), None)
-        if gone is not None:
-            raise _dropped(where, gone, dropped[gone])
-        missing = [name for name in piece.reads or () if name not in written]
+        if piece.rewrites_observations and Columns.OBS in flow.written and Columns.OBS not in (piece.reads or ()):
+            raise _rewritten_too_late(where, piece, flow.written[Columns.OBS])
+        missing = flow.check(piece, where)
         if missing and not trusting and columns is not None:
-            raise _unwritten(where, missing[0], list(connectors), position)
+            raise _unwritten(where, missing, list(connectors), position)
         makers.add(piece, where)
-        lost = dict.fromkeys(piece.drops(tuple(written)), where)
-        written = {name: by for name, by in written.items() if name not in lost}
-        written.update(dict.fromkeys(piece.writes, where))
-        dropped = {name: by for name, by in {**dropped, **lost}.items() if name not in piece.writes}
+        flow.add(piece, where)
         if piece.gives is not None:
             known, giver = piece.gives, where
         plus_one = plus_one or piece.adds_bootstrap_rows
@@ -215,18 +209,6 @@ def _unwritten(where: str, column: str, connectors: list[Any], position: int) ->
             expected=f"column {column!r}, written by a piece in front of it",
             found=f"it is written only later, by {later[0]}" if later else "no piece writes it",
             do=f"move {later[0]} in front" if later else f"add {writer} in front",
-        )
-    )
-
-
-def _dropped(where: str, column: str, by: str) -> PipelineError:
-    dropper, reader = (one.split(", ", 1)[1] for one in (by, where))
-    return PipelineError(
-        explain(
-            where,
-            expected=f"column {column!r}",
-            found=f"it is dropped in front, by {dropper}",
-            do=f"move {dropper} behind {reader}, or let it keep the column",
         )
     )
 

@@ -138,6 +138,7 @@ class DropColumns(ParameterPiece, ColumnarPiece):
         ColumnError: the batch has no such column.
 
     Example:
+        >>> import gymnasium as gym
         >>> space = gym.spaces.Dict(pose=gym.spaces.Box(-1, 1, (2,)), debug=gym.spaces.Discrete(3))
         >>> DropColumns(space, columns="obs/debug").observation_space
         Dict('pose': Box(-1.0, 1.0, (2,), float32))
@@ -210,6 +211,7 @@ class SelectColumns(ParameterPiece, ColumnarPiece):
         ColumnError: the batch has no such column.
 
     Example:
+        >>> import gymnasium as gym
         >>> space = gym.spaces.Dict(pose=gym.spaces.Box(-1, 1, (2,)), debug=gym.spaces.Discrete(3))
         >>> SelectColumns(space, columns=["obs/pose"]).observation_space
         Dict('pose': Box(-1.0, 1.0, (2,), float32))
