@@ -142,6 +142,15 @@ def test_a_piece_that_does_not_run_is_not_tried_further():
     assert "data_form" in report.passed
 
 
+def test_a_class_of_the_running_script_is_not_asked_for_its_data_form(monkeypatch):
+    monkeypatch.setattr(Penalty, "__module__", "__main__")
+    (found,) = [one for one in check_connector(Penalty, only=["declarations", "data_form"]) if one.check == "data_form"]
+    assert (found.outcome, found.why) == (
+        "does not apply",
+        "the class is defined in the running script, which no file can name",
+    )
+
+
 @pytest.mark.parametrize(
     ("piece", "how", "error", "message"),
     [

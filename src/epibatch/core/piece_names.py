@@ -37,6 +37,7 @@ __all__ = [
     "piece_entries",
     "piece_name",
     "register",
+    "registered_name",
     "snake_case",
     "unregister",
 ]
@@ -229,6 +230,16 @@ def _import_class(path: str, allow_imports: bool) -> type:
     return load_class(path, f"piece {path!r}")
 
 
+def registered_name(cls: type) -> str | None:
+    """The name that `register` gave a class; None if it gave none.
+
+    Example:
+        >>> registered_name(int) is None
+        True
+    """
+    return next((name for name, registered in _registered.items() if registered is cls), None)
+
+
 def piece_name(cls: type) -> str:
     """The name under which a configuration can hold a class: the registered one, else its import path.
 
@@ -240,9 +251,9 @@ def piece_name(cls: type) -> str:
         >>> piece_name(FrameStacking)
         'frame_stacking'
     """
-    for name, registered in _registered.items():
-        if registered is cls:
-            return name
+    given = registered_name(cls)
+    if given is not None:
+        return given
     path = class_path(cls)
     for entry in _offered().values():
         if not entry.rivals and _is_offered_class(entry, cls, path):

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 from epibatch.core.errors import EpibatchError
 from epibatch.core.piece_declarations import check_declarations
+from epibatch.core.piece_names import registered_name
 from epibatch.core.piece_specs import build_piece, piece_to_dict
-from epibatch.testing.contract import Fault, Finding, contract_check
+from epibatch.testing.contract import Fault, Finding, NotApplied, contract_check
 from epibatch.testing.rehearsal import Rehearsal, made_again
 
 __all__ = ["call_signature", "data_form", "declarations", "representation", "unknown_keywords"]
@@ -84,6 +85,10 @@ def representation(rehearsal: Rehearsal) -> Iterator[Finding]:
 @contract_check(after=("declarations",), once=True)
 def data_form(rehearsal: Rehearsal) -> Iterator[Finding]:
     """It can be written as data, for YAML and checkpoints, and is built from that as it was."""
+    cls = type(rehearsal.piece)
+    if cls.__module__ == "__main__" and registered_name(cls) is None:
+        yield NotApplied("the class is defined in the running script, which no file can name")
+        return
     try:
         spec = piece_to_dict(rehearsal.piece)
     except EpibatchError as error:
