@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from epibatch.connectors import ColumnarPiece, ConnectorV2
+from epibatch.connectors.authoring import ColumnTransform, EpisodeTransform
 from epibatch.connectors.env_to_module import MeanStdFilter
 from epibatch.connectors.episode_column import EpisodeColumn
 from epibatch.connectors.gather import gather_column
@@ -122,7 +123,47 @@ class OlderObservations(Piece):
         self.column(batch, episode, rows[:, 0])
 
 
-@pytest.mark.parametrize("piece", [Piece, Rewrites, Counts, Columnar, OnArrays, OlderObservations])
+class Scaled(ColumnTransform):
+    """Scales rewards; a good transform that has a way back and takes every layout."""
+
+    columns = "rewards"
+    pipelines = ("learner",)
+    takes_tensors = True
+    factor: float = 0.5
+
+    def transform(self, x):
+        return x * self.factor
+
+    def inverse(self, y):
+        return y / self.factor
+
+
+class ScaledActions(ColumnTransform):
+    """Lets the module act in smaller numbers; a good transform of actions."""
+
+    columns = "actions"
+    pipelines = ("env_to_module",)
+
+    def transform(self, x):
+        return x / 4
+
+    def inverse(self, y):
+        return y * 4
+
+
+class Penalty(EpisodeTransform):
+    """Takes an amount off every reward; a good transform of episodes."""
+
+    amount: float = 0.5
+
+    def transform_episode(self, episode):
+        episode.set_rewards(new_data=episode.get_rewards() - np.float32(self.amount))
+
+
+GOOD = [Piece, Rewrites, Counts, Columnar, OnArrays, OlderObservations, Scaled, Scaled(factor=2.0), Penalty]
+
+
+@pytest.mark.parametrize("piece", GOOD)
 def test_good_pieces_pass(piece):
     report = check_connector(piece)
     assert report.failed == []
@@ -132,6 +173,9 @@ def test_checks_look_at_what_they_are_about():
     assert {"merge_states", "freeze", "resume", "reset_state"} <= set(check_connector(Counts).passed)
     assert {"reads", "writes", "layouts", "several_agents", "chunks"} <= set(check_connector(OnArrays).passed)
     assert {"observation_space", "action_space", "dtypes", "chunks"} <= set(check_connector(Rewrites).passed)
+    assert {"inverse", "every_layout", "cloned", "several_agents"} <= set(check_connector(Scaled).passed)
+    report = check_connector(ScaledActions, spaces=(SEEN, TORQUE))
+    assert {"inverse", "action_space", "cloned"} <= set(report.passed)
 
 
 # ----------------------------------------------------------------------------------------- planted faults
@@ -348,7 +392,31 @@ class NeverFreezes(Counts):
         pass
 
 
+class LosesTheSign(Scaled):
+    def inverse(self, y):
+        return np.abs(y) / self.factor
+
+
+class DoublesTensors(Scaled):
+    def transform(self, x):
+        return x * self.factor if isinstance(x, np.ndarray) else x * 2
+
+
+class KnowsOnlyArrays(Scaled):
+    def transform(self, x):
+        return x.astype(np.float32) * np.float32(self.factor)
+
+
+class ClonesNothing(Counts):
+    def clone(self, *, share_state=False):
+        return type(self)()
+
+
 FAULTS = [
+    (LosesTheSign, {}, {"inverse"}),
+    (DoublesTensors, {}, {"every_layout"}),
+    (KnowsOnlyArrays, {}, {"every_layout"}),
+    (ClonesNothing, {}, {"cloned"}),
     (NamesReadsInAString, {}, {"declarations"}),
     (MeanStdFilter, {"sides": "learner"}, {"declarations"}),
     (TakesNoFurtherKeywords, {}, {"call_signature"}),

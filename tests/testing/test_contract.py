@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,11 @@ def test_checks_come_after_those_that_they_build_on():
 def test_a_fault_reads_like_every_error():
     fault = Fault("Piece.lookback", "1", "0", "write lookback = 1")
     assert str(fault) == "Piece.lookback\n  expected: 1\n  found:    0\n  do:       write lookback = 1"
+
+
+def test_the_order_is_that_of_the_table_whatever_was_imported_first():
+    code = (
+        "import epibatch.testing.checks.state; from epibatch.testing import contract_checks; print(*contract_checks())"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == list(contract_checks()) and printed.startswith("declarations")

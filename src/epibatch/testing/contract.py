@@ -25,7 +25,7 @@ __all__ = [
     "contract_table",
 ]
 
-_ROOMS = ("declarations", "calls", "memory", "history", "columns", "spaces", "agents", "copies", "state")
+_ROOMS = ("declarations", "calls", "memory", "history", "columns", "spaces", "agents", "state", "copies", "transforms")
 RUNS = ("declarations", "call_signature", "runs", "independent_pieces", "same_seed", "hidden_state")
 _checks: dict[str, ContractCheck] = {}
 
@@ -106,9 +106,9 @@ def contract_checks() -> dict[str, ContractCheck]:
         >>> len(checks) >= 25, next(iter(checks)), checks["pickled"].sentence
         (True, 'declarations', 'It can be pickled, state included, and its copy goes on as it does.')
     """
-    for room in _ROOMS:
-        import_module(f"epibatch.testing.checks.{room}")
-    return dict(_checks)
+    modules = [import_module(f"epibatch.testing.checks.{room}").__name__ for room in _ROOMS]
+    ordered = sorted(_checks.values(), key=lambda check: modules.index(check.look.__module__))
+    return {check.name: check for check in ordered}
 
 
 def contract_table() -> str:

@@ -157,8 +157,8 @@ class Rehearsal:
     @property
     def with_module(self) -> bool:
         """Whether pipelines get a module, and make tensors for it."""
-        layouts = (*(self.piece.takes or ()), self.piece.gives)
-        return self._own_module or self.side == "module_to_env" or "tensors" in layouts
+        takes, gives = self.piece.takes or ("episodes",), self.piece.gives
+        return self._own_module or self.side == "module_to_env" or "tensors" in (*takes[:1], gives)
 
     def module(self, observation_space: Any) -> Any:
         """The default module for what comes out of a pipeline, with the same weights every time."""
@@ -174,21 +174,21 @@ class Rehearsal:
                 self._modules[key] = spec.build()
         return self._modules[key]
 
-    def call(self, pipeline: Any, episodes: Any, *, numpy: bool = True) -> Any:
+    def call(self, pipeline: Any, episodes: Any, *, module: bool = False) -> Any:
         """What one call of the pipeline about these episodes gives, as arrays.
 
         Args:
             pipeline: one of this side.
             episodes: whole ones for the learner's, growing ones for those of an acting step.
-            numpy: whether tensors become arrays.
+            module: whether there is a module, even if the piece can do without one.
         """
         how: dict[str, Any] = {"episodes": episodes, "explore": False, "shared_data": {}}
         first = self._to_module() if self.side == "module_to_env" else pipeline
-        how["rl_module"] = self.module(first.observation_space) if self.with_module else None
+        how["rl_module"] = self.module(first.observation_space) if self.with_module or module else None
         batch = first(batch={}, **how)
         if first is not pipeline:
             batch = dict(pipeline(batch=how["rl_module"].forward_inference(batch), **how))
-        return convert_to_numpy(batch) if numpy else batch
+        return convert_to_numpy(batch)
 
     def _to_module(self) -> Any:
         if self._first is None:
@@ -213,6 +213,19 @@ class Rehearsal:
             return [self.call(pipeline, self.recording.episodes() if episodes is None else episodes)]
         steps = growing(self.recording.played()) if episodes is None else episodes
         return [self.call(pipeline, shown) for shown in steps]
+
+    def outputs_in(self, layout: str) -> list[Any]:
+        """What a new piece gives that stands behind what makes a layout, with a module to make tensors for.
+
+        Args:
+            layout: "episodes", "arrays" or "tensors".
+        """
+        pieces = self._default()
+        givers = [i for i, one in enumerate(pieces) if one.gives == layout]
+        at = givers[0] + 1 if givers else _STARTS[self.side]
+        pipeline = self._built([*pieces[:at], self.make(), *pieces[at:]])
+        shown = growing(self.recording.played()) if self.acting else [self.recording.episodes()]
+        return [self.call(pipeline, episodes, module=True) for episodes in shown]
 
     def base(self) -> list[Any]:
         """What a new piece gives for the first recorded call; worked out once, and not to be changed."""

@@ -1,0 +1,93 @@
+"""Functions of rows: the way back, and the same in every layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.structs import map_struct
+from epibatch.testing.comparing import difference
+from epibatch.testing.contract import RUNS, Fault, Finding, NotApplied, contract_check
+from epibatch.testing.rehearsal import Rehearsal
+
+__all__ = ["every_layout", "inverse"]
+
+_BUFFERS = {Columns.OBS: "observations", Columns.ACTIONS: "actions", Columns.REWARDS: "rewards"}
+
+
+@contract_check(once=True)
+def inverse(rehearsal: Rehearsal) -> Iterator[Finding]:
+    """Its `inverse` gives back the rows that `transform` was given."""
+    piece = rehearsal.make()
+    if not getattr(piece, "has_inverse", False):
+        yield NotApplied("it has no inverse")
+        return
+    rehearsal.outputs(rehearsal.pipeline(piece))
+    for path in piece.paths:
+        for number, facts in enumerate(rehearsal.recording.calls[0]):
+            rows = facts["extra_model_outputs"] if path.column not in _BUFFERS else facts
+            name = _BUFFERS.get(path.column, path.column)
+            if name not in rows:
+                yield NotApplied(f"recorded episodes have no {path.column!r}")
+                return
+            given = map_struct(np.array, rows[name])
+            back = path.change(path.change(map_struct(np.array, given), piece.transform), piece.inverse)
+            unlike = difference(_numbers(given), _numbers(back), near=True)
+            if unlike:
+                where = f"inverse(transform(x)), column {str(path)!r} of episode {number}"
+                do = "mend inverse, or leave it out where several rows become the same one"
+                yield Fault(where, "x", unlike, do)
+                return
+
+
+@contract_check(sides=("env_to_module", "learner"), after=(*RUNS, "layouts"))
+def every_layout(rehearsal: Rehearsal) -> Iterator[Finding]:
+    """It gives the same in every layout that it takes, on tensors as on arrays."""
+    takes = [layout for layout in rehearsal.piece.takes or () if layout in ("episodes", "arrays", "tensors")]
+    if len(takes) < 2 or rehearsal.draws:
+        yield NotApplied("it draws random numbers" if rehearsal.draws else "it takes one layout, or says none")
+        return
+    if rehearsal.piece.reads or rehearsal.piece.gives:
+        yield NotApplied("it stands behind the pieces that write what it reads")
+        return
+    known: list[Any] = []
+    for layout in takes:
+        try:
+            found = rehearsal.outputs_in(layout)
+        except Exception as error:
+            lines = [line.strip() for line in f"{type(error).__name__}: {error}".splitlines()]
+            do = f"mend it for {layout}, or leave them out of takes"
+            yield Fault(f"{rehearsal.name} on {layout}", "what it gives in the others", " ".join(lines), do)
+            return
+        known.append([_numbers(_real_rows(batch)) for batch in found])
+        unlike = difference(known[0], known[-1], near=True)
+        if unlike:
+            do = f"mend it for {layout}, or leave them out of takes"
+            yield Fault(f"{rehearsal.name} on {layout}", f"what it gives on {takes[0]}", unlike, do)
+            return
+
+
+def _real_rows(batch: dict[str, Any]) -> dict[str, Any]:
+    """A batch without rows that no loss is about, such as those for the bootstrap."""
+    mask = batch.get(Columns.LOSS_MASK)
+    if not isinstance(mask, np.ndarray):
+        return batch
+
+    def real(leaf: Any) -> Any:
+        return leaf[mask] if isinstance(leaf, np.ndarray) and leaf.shape[: mask.ndim] == mask.shape else leaf
+
+    return {name: map_struct(real, column) for name, column in batch.items()}
+
+
+def _numbers(struct: Any) -> Any:
+    """Numbers without their types, which a module's tensors and an environment's actions have of their own."""
+    if isinstance(struct, list):
+        return [_numbers(one) for one in struct]
+    return map_struct(lambda leaf: leaf.astype(np.float64) if _is_numeric(leaf) else leaf, struct)
+
+
+def _is_numeric(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biuf"
