@@ -32,11 +32,13 @@ class _Life(NamedTuple):
         owner: Position of the episode.
         segment: The life.
         steps: Env steps of its observations, lookback included; none where only the newest one counts.
+        skipped: How many of its observations came before these.
     """
 
     owner: int
     segment: AgentSegment
     steps: Indices
+    skipped: int = 0
 
 
 class AgentTable:
@@ -49,37 +51,58 @@ class AgentTable:
         agents: All agents that can be there, in the order of the table's second axis.
         piece: Who asks, for messages.
         newest: Whether only the newest env step of each episode counts, as for acting; otherwise all of them.
+        history: With `newest`, how many env steps before it count as well.
         only: Whether agents that are not among `agents` are left out; otherwise they are an error.
 
     Attributes:
         rows: int64 [env steps of all episodes, agents]: number of the row among all agents' rows; -1 where there is
             none.
+        bounds: First and last env step of each episode that the table has.
 
     Raises:
         UnknownNameError: an agent that is not among `agents`, without `only`.
     """
 
-    def __init__(self, call: AgentCall, agents: Sequence[Any], piece: Any, *, newest: bool, only: bool = False) -> None:
-        self._call, self._newest, self._width = call, newest, len(agents)
-        ends, known = [episode.env_t for episode in call.episodes], set(agents)
-        lives = [
-            (owner, segment)
-            for owner, (episode, end) in enumerate(zip(call.episodes, ends))
-            for segment in (*episode.past_segments, *episode.segments)
-            if (not newest or segment.steps[-1] == end) and (not only or segment.agent_id in known)
-        ]
-        self._lives = [_Life(owner, one, _NO_STEPS if newest else one.env_steps) for owner, one in lives]
-        self._places = places_of(piece, agents, [life.segment.agent_id for life in self._lives])
-        first = np.array(ends, np.int64)
-        for life in () if newest else self._lives:
-            first[life.owner] = min(first[life.owner], life.steps[0])
-        spans = np.array(ends, np.int64) - first + 1
-        self._offsets = np.cumsum(spans) - spans - first
-        self._size = int(spans.sum())
-        self._homes = {id(life.segment.episode): i for i, life in enumerate(self._lives)}
+    def __init__(
+        self,
+        call: AgentCall,
+        agents: Sequence[Any],
+        piece: Any,
+        *,
+        newest: bool,
+        only: bool = False,
+        history: int = 0,
+    ) -> None:
+        self._call, self._newest, self._width = call, newest and not history, len(agents)
+        self._acting, self._ends = newest, np.array([episode.env_t for episode in call.episodes], np.int64)
         rows = call.rows.values()
         self._mine: dict[int, int] = {id(part): i for own in rows for i, part in zip(own.owners, own.parts)}
+        lives = self._all_lives(history)
+        first = self._ends - history if newest else self._ends.copy()
+        for life in () if newest else lives:
+            first[life.owner] = min(first[life.owner], life.steps[0])
+        spans = self._ends - first + 1
+        self._offsets = np.cumsum(spans) - spans - first
+        self._size = int(spans.sum())
+        self.bounds = first, self._ends
+        self._own_steps = {id(life.segment.episode): life for life in lives}
+        known = set(agents)
+        self._lives = [life for life in lives if not only or life.segment.agent_id in known]
+        self._places = places_of(piece, agents, [life.segment.agent_id for life in self._lives])
         self.rows = self._table([life.steps for life in self._lives])
+
+    def _all_lives(self, history: int) -> list[_Life]:
+        """The lives that count, of all agents."""
+        lives = []
+        for owner, (episode, end) in enumerate(zip(self._call.episodes, self._ends.tolist())):
+            for segment in (*episode.past_segments, *episode.segments):
+                if self._newest and segment.steps[-1] == end:
+                    lives.append(_Life(owner, segment, _NO_STEPS))
+                elif not self._newest and (not self._acting or segment.steps[-1] >= end - history):
+                    steps = segment.env_steps
+                    skipped = int(np.searchsorted(steps, end - history)) if self._acting else 0
+                    lives.append(_Life(owner, segment, steps[skipped:], skipped))
+        return lives
 
     def _table(self, steps: list[Indices]) -> Indices:
         """Numbers of rows that lie one life after the other, by env step and agent."""
@@ -96,14 +119,26 @@ class AgentTable:
 
     def env_rows(self, own: Call) -> Indices:
         """Which row of the table each row of a module's chunks is at: int64, [rows]."""
-        if self._newest:
-            return np.array([self._mine[id(episode)] for episode in own.episodes], np.int64)
-        parts = []
-        for episode, count in zip(own.episodes, own.counts.tolist()):
-            life = self._lives[self._homes[id(episode)]]
-            start = episode.lookback
-            parts.append(life.steps[start : start + count] + self._offsets[life.owner])
-        return np.concatenate(parts)
+        steps, owners = self.env_steps(own)
+        rows: Indices = steps + self._offsets[owners]
+        return rows
+
+    def env_steps(self, own: Call) -> tuple[Indices, Indices]:
+        """The env step of each row of a module's chunks, and the position of its episode: int64, [rows] each."""
+        if self._acting:
+            owners = np.array([self._mine[id(episode)] for episode in own.episodes], np.int64)
+            return self._ends[owners], owners
+        parts, counts = [], own.counts.tolist()
+        lives = [self._own_steps[id(episode)] for episode in own.episodes]
+        for life, count in zip(lives, counts):
+            start = life.segment.episode.lookback
+            parts.append(life.steps[start : start + count])
+        return np.concatenate(parts), np.repeat(np.array([life.owner for life in lives], np.int64), counts)
+
+    @property
+    def empty(self) -> bool:
+        """Whether none of the agents has a row."""
+        return not self._lives
 
     # -- rows of columns -----------------------------------------------------------------------
 
@@ -136,7 +171,8 @@ class AgentTable:
         for life in [self._lives[i] for i in lives]:
             part = life.segment.episode
             buffer = lengthened.get(id(part), part).observations
-            parts.append(unflatten(buffer.form, buffer.rows(-part.lookback, len(life.steps) - part.lookback)))
+            start = life.skipped - part.lookback
+            parts.append(unflatten(buffer.form, buffer.rows(start, start + len(life.steps))))
         return join_rows(Columns.OBS, parts, list(range(len(parts))), about)
 
     def actions(self) -> tuple[Indices, Any]:
@@ -147,22 +183,50 @@ class AgentTable:
         Raises:
             ColumnError: agents' actions differ in shape or nesting, or are no numbers.
         """
+        rows, data, _ = self.steps(Columns.ACTIONS)
+        return rows, data
+
+    def steps(self, name: str) -> tuple[Indices, Any, Indices]:
+        """A table like `rows` of what followed the observations.
+
+        Args:
+            name: `actions`, `rewards`, or the key of a model output.
+
+        Returns:
+            The table; all rows and one of zeros (None if there is none); and for each, by which row of the table it
+            was known: actions and outputs at their own, rewards when their agent observed again.
+
+        Raises:
+            ColumnError: agents' rows differ in shape or nesting, or are no numbers.
+        """
         lengthened = self._lengthened()
-        parts, steps, owners = [], [], []
+        parts, steps, owners, known = [], [], [], [_NO_STEPS]
         for i, life in enumerate(self._lives):
             part, count = life.segment.episode, len(life.steps) - 1
-            buffer = lengthened.get(id(part), part).actions
-            pending = self._call.episodes[life.owner].pending_actions
-            waits = life.segment.ended_at is None and life.segment.agent_id in pending
-            if count:
-                parts.append(unflatten(buffer.form, buffer.rows(-part.lookback, count - part.lookback)))
+            buffer = _column(lengthened.get(id(part), part), name)
+            waiting = self._waiting(life, name)
+            start = life.skipped - part.lookback
+            if count and buffer is not None:
+                parts.append(unflatten(buffer.form, buffer.rows(start, start + count)))
                 owners.append(i)
-            if waits:
-                parts.append(_one_row(pending[life.segment.agent_id], buffer.form if count else None))
+            if waiting is not None:
+                parts.append(_one_row(waiting, buffer.form if count and buffer is not None else None))
                 owners.append(i)
-            steps.append(life.steps[: count + waits])
+            held = life.steps[: (count if buffer is not None else 0) + (waiting is not None)]
+            steps.append(held)
+            known.append((life.steps[1:] if name == Columns.REWARDS else held) + self._offsets[life.owner])
         about = self._about(range(len(self._lives)))
-        return self._table(steps), _with_zeros(join_rows(Columns.ACTIONS, parts, owners, about), about)
+        data = _with_zeros(join_rows(name, parts, owners, about), about) if parts else None
+        return self._table(steps), data, np.concatenate(known)
+
+    def _waiting(self, life: _Life, name: str) -> Any:
+        """What an agent did that waits for its next observation; None if nothing does."""
+        episode, agent_id = self._call.episodes[life.owner], life.segment.agent_id
+        if life.segment.ended_at is not None or name == Columns.REWARDS:
+            return None
+        if name == Columns.ACTIONS:
+            return episode.pending_actions.get(agent_id)
+        return episode.pending_extra_model_outputs.get(agent_id, {}).get(name)
 
     def _lengthened(self) -> dict[int, Any]:
         """Copies that plain pieces were shown, and may have written to, by the episodes that they are of."""
@@ -175,6 +239,13 @@ class AgentTable:
         names = [self._call.episodes[self._lives[i].owner].id_ for i in lives]
         keys: list[tuple[Any, ...]] = [(name, part.agent_id, part.module_id) for name, part in zip(names, parts)]
         return Call(rl_module=None, episodes=parts, keys=lambda: keys, module_id="")
+
+
+def _column(episode: Any, name: str) -> Any:
+    """The column of an episode; None for an output that it does not have."""
+    if name in (Columns.ACTIONS, Columns.REWARDS):
+        return episode.actions if name == Columns.ACTIONS else episode.rewards
+    return episode.extra_model_outputs.get(name)
 
 
 def _one_row(row: Any, form: Any) -> Any:

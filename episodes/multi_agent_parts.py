@@ -59,10 +59,14 @@ def _reach(episode: MultiAgentEpisode, at: int, wanted: int, living: list[AgentS
         at: env step of the cut.
         wanted: env steps to keep.
         living: the agents that go on.
-        own: steps of its own that each of them keeps, as far as there are.
+        own: steps of its own that each of them keeps, as far as there are; and what happened to the others as many
+            env steps before its newest observation.
     """
-    newest = [at - segment.steps[max(segment.row_at(at) - own, 0)] for segment in living]
-    return max([min(wanted, episode.lookback + at - episode.env_t_started), *newest])
+    rows = [segment.row_at(at) for segment in living]
+    newest = [at - segment.steps[max(row - own, 0)] for row, segment in zip(rows, living)]
+    others = [at - segment.steps[row] + own for row, segment in zip(rows, living)] if own else []
+    held = episode.lookback + at - episode.env_t_started
+    return max([min(max([wanted, *others]), held), *newest])
 
 
 def _part(episode: MultiAgentEpisode, env_t_started: int, lookback: int) -> MultiAgentEpisode:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -12,14 +12,20 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, PipelineError, explain
 from epibatch.core.structs import unflatten
 
+from ..agent_order import check_agent_ids, check_several
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
 from ..sequence_cut import layout_of
 from ..window_rows import WindowRows
 from .held_rows import blank_rows, held_rows, id_rows, steps_held
+from .other_agents import OtherAgents
 from .view import IDS, View, as_views
 from .view_spaces import stacked_space
+
+if TYPE_CHECKING:
+    from ..agent_batch import AgentBatch
+    from ..agent_call import AgentCall
 
 __all__ = ["TrajectoryViews"]
 
@@ -50,6 +56,8 @@ class TrajectoryViews(ColumnarPiece):
         views: Name of the new column -> View, or a dict of its arguments.
         per_module: Module id -> views that only this module's rows have.
         multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
+        agent_ids: For views of other agents: all agents that can be there, in the order that is kept; default: those of
+            the observation spaces.
         as_learner_connector: Whether the batch is for training.
 
     Raises:
@@ -87,10 +95,12 @@ class TrajectoryViews(ColumnarPiece):
         views: Mapping[str, Any] | None = None,
         per_module: Mapping[str, Mapping[str, Any]] | None = None,
         multi_agent: bool = False,
+        agent_ids: Sequence[Any] | None = None,
         as_learner_connector: bool = False,
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
         self.as_learner_connector = as_learner_connector
+        self.agent_ids = check_agent_ids(self, agent_ids)
         self.views = as_views(views or {}, "TrajectoryViews.views")
         self.per_module = {
             module_id: as_views(own, f"TrajectoryViews.per_module[{module_id!r}]")
@@ -101,7 +111,8 @@ class TrajectoryViews(ColumnarPiece):
         self.per_sequence = all(view.per_sequence for _, view in (*self.views.items(), *own))
         used = [(name, view) for name, view in (*self.views.items(), *own) if self._is_for_this_side(view)]
         self.lookback = max((view.lookback for _, view in used), default=0)
-        self.writes = tuple(dict.fromkeys(name for name, _ in used))  # type: ignore[misc]
+        names = [one for name, view in used for one in (name, *([f"{name}_mask"] if view.masked else []))]
+        self.writes = tuple(dict.fromkeys(names))  # type: ignore[misc]
         if Columns.OBS in self.writes:
             self.replaces = (Columns.OBS,)
 
@@ -151,6 +162,8 @@ class TrajectoryViews(ColumnarPiece):
                 module_id: {name: view.to_dict() for name, view in views.items()}
                 for module_id, views in self.per_module.items()
             }
+        if self.agent_ids is not None:
+            own["agent_ids"] = self.agent_ids
         return {**own, "as_learner_connector": True} if self.as_learner_connector else own
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
@@ -167,8 +180,21 @@ class TrajectoryViews(ColumnarPiece):
         if not len(call.episodes):
             return batch
         for name, view in self.views_of(call.module_id).items():
-            if self._is_for_this_side(view):
+            if view.agent is not None:
+                check_several(self, call)
+            elif self._is_for_this_side(view):
                 self._add(batch, name, view, call)
+        return batch
+
+    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+        """Add the columns to every module's batch, those of other agents last."""
+        batch = super().run_modules(batch, call)
+        others = None
+        for group, own in call.groups.items():
+            for name, view in self.views_of(own.module_id).items():
+                if view.agent is not None and self._is_for_this_side(view):
+                    others = others or OtherAgents(self, call)
+                    others.add(batch, group, own, name, view)
         return batch
 
     def views_of(self, module_id: Any) -> dict[str, View]:

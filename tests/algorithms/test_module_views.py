@@ -99,6 +99,54 @@ def test_the_default_lstm_gets_the_previous_action_and_reward(walk: Any, flags: 
     algo.stop()
 
 
+class Attention(TorchRLModule, ValueFunctionAPI):
+    """Two layers, each with a memory of what it made of the last four steps."""
+
+    view_requirements: ClassVar[Any] = {"memory": View("state_out", "-4:-1", per_sequence=True, mask=True)}
+
+    def setup(self) -> None:
+        self.embed = torch.nn.ModuleList([torch.nn.Linear(3, 6), torch.nn.Linear(6, 6)])
+        self.pi = torch.nn.Linear(6, int(self.action_space.n))
+
+    def get_initial_state(self) -> Any:
+        return {"first": np.zeros(6, np.float32), "second": np.zeros(6, np.float32)}
+
+    def _attend(self, batch: Any) -> Any:
+        out, newest = batch["obs"], {}
+        real = batch["memory_mask"]
+        assert real.shape == (len(out), 4)
+        for name, layer in zip(("first", "second"), self.embed):
+            own = layer(out)
+            assert batch["memory"][name].shape == (len(out), 4, 6)
+            steps = torch.cat([batch["memory"][name], own], 1).unfold(1, 5, 1).movedim(-1, 2)
+            there = torch.cat([real, torch.ones(own.shape[:2], dtype=torch.bool)], 1).unfold(1, 5, 1)
+            scores = torch.einsum("btd,btkd->btk", own, steps).masked_fill(~there, -1e9)
+            newest[name] = own[:, -1]
+            out = torch.einsum("btk,btkd->btd", scores.softmax(-1), steps)
+        return out, newest
+
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        out, newest = self._attend(batch)
+        return {"action_dist_inputs": self.pi(out), "state_out": newest}
+
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+        return self._attend(batch)[0].sum(-1)
+
+
+@pytest.mark.parametrize("sequence_end", ["pad", "overlap"])
+def test_memory_of_the_last_states_is_taken_at_the_start_of_each_sequence(walk: Any, sequence_end: str) -> None:
+    config = config_of(walk, Attention, max_seq_len=3, sequence_end=sequence_end)
+    config.rl_module(rl_module_spec=RLModuleSpec(module_class=Attention))
+    algo = config.build_algo()
+    batch = trained_on_what_was_acted_on(algo)
+    assert len(batch["memory"]["first"]) == len(batch["obs"]) and batch["obs"].shape[1] == 3
+    assert not batch["memory_mask"].all() and batch["memory_mask"].all(1).any()
+    assert algo.pipelines["learner"].names[4] == "trajectory_views"
+    algo.train()
+    algo.evaluate()
+    algo.stop()
+
+
 def test_previous_steps_need_the_lstm(walk: Any) -> None:
     with pytest.raises(ConfigError, match=r"use_prev_reward[\s\S]*use_lstm"):
         config_of(walk, use_prev_reward=True).build_algo()

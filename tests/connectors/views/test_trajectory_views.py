@@ -304,3 +304,28 @@ def test_the_batch_keeps_what_was_seen_before_rewards_were_rewritten() -> None:
     piece = TrajectoryViews(views={"prev_rewards": View("rewards", -1)}, as_learner_connector=True)
     found = train([piece, Zero()], [whole.upto(3)])
     assert found["prev_rewards"][("e",)][0].tolist() == [0, *whole.columns["rewards"][:2]]
+
+
+def test_a_piece_of_ones_own_that_sees_whole_episodes_and_agents_gives_the_same() -> None:
+    """What RLlib's on_postprocess_trajectory was for: columns out of an agent's and the others' episodes."""
+
+    class NextActions(ConnectorV2):
+        def __call__(self, *, batch: Any, episodes: Any, **_: Any) -> Any:
+            for one in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+                rows = np.append(one.get_actions()[1:], 0 if one.module_id == "scout" else -1)
+                self.add_n_batch_items(batch, "by_hand", rows, len(rows), one)
+            return batch
+
+    episode = MultiAgentEpisode(id_="e", agent_to_module_mapping_fn=module_of)
+    episode.add_env_reset(observations={"a": [1.0], "d": [2.0]})
+    for t in range(3):
+        episode.add_env_step({"a": [3.0], "d": [4.0]}, {"a": t, "d": 5 + t}, {"a": 0.5, "d": 1.5})
+    per_module = {
+        "scout": {"next_actions": View("actions", 1)},
+        "thinker": {"next_actions": View("actions", 1, fill=-1)},
+    }
+    views = TrajectoryViews(per_module=per_module, as_learner_connector=True)
+    found = train([NextActions(), views], [episode])
+    for key, rows in found["by_hand"].items():
+        assert rows[0].tolist() == found["next_actions"][key][0].tolist()
+    assert [rows[0].tolist() for rows in found["by_hand"].values()] == [[1, 2, -1], [6, 7, 0]]

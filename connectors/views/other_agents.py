@@ -1,0 +1,157 @@
+"""Views of other agents' columns, aligned on env steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import LookbackError, explain
+from epibatch.core.fill_values import fill_value
+from epibatch.core.structs import flatten, unflatten
+
+from ..agent_order import agents_of, places_of
+from ..agent_table import AgentTable
+from ..call import Call
+from ..episode_column import EpisodeColumn
+from .held_rows import blank_rows, leaf_of
+from .view import View
+
+if TYPE_CHECKING:
+    from ..agent_batch import AgentBatch
+    from ..agent_call import AgentCall
+    from .trajectory_views import TrajectoryViews
+
+__all__ = ["OtherAgents"]
+
+Indices = npt.NDArray[np.int64]
+
+
+class OtherAgents:
+    """What other agents saw and did, for the rows of all modules of a call.
+
+    A value stands at the env step of the row's own observation, shifted; what an agent did there is what it did on
+    its observation of that very env step. Agents without one are `fill`, and False in the mask.
+
+    Args:
+        piece: Whose views they are.
+        call: What the pipeline call is about.
+
+    Raises:
+        SpaceError: nothing says which agents there are.
+    """
+
+    def __init__(self, piece: TrajectoryViews, call: AgentCall) -> None:
+        self._piece, self._call = piece, call
+        self._agents = agents_of(piece, piece.agent_ids)
+        self._tables: dict[Any, AgentTable] = {}
+
+    def add(self, batch: AgentBatch, group: Any, own: Call, name: str, view: View) -> None:
+        """Add a view's column, and its mask, to a group's rows.
+
+        Raises:
+            UnknownNameError: an agent that cannot be there.
+            ColumnError: agents' rows differ in shape or nesting, or are no numbers.
+            LookbackError: a chunk has lost env steps that existed.
+        """
+        where = f"TrajectoryViews, view {name!r}"
+        table = self._table(view)
+        self._check_history(table, own, view, where)
+        known = None
+        rows, data = table.rows, None
+        if view.base == Columns.OBS and not table.empty:
+            data = table.observations()
+        elif not table.empty:
+            rows, data, known = table.steps(view.base)
+        found = self._found(table, rows, known, own, view)
+        form, leaves = self._leaves(data, own, view, where)
+        fill = 0 if view.fill is None else view.fill
+        mask = found >= 0
+        values = [_filled(leaf[found], mask, fill_value(leaf.dtype, fill)) for leaf in leaves]
+        counts = own.counts if self._piece.as_learner_connector else None
+        columns = batch.groups.setdefault(group, {})
+        columns[name] = EpisodeColumn(unflatten(form, values), counts)
+        if view.masked:
+            columns[f"{name}_mask"] = EpisodeColumn(mask, counts)
+
+    def _table(self, view: View) -> AgentTable:
+        acting = not self._piece.as_learner_connector
+        places_of(self._piece, self._agents, [] if view.agent == "*" else [view.agent])
+        history = view.lookback if acting else 0
+        key = view.agent, history
+        if key not in self._tables:
+            some = {} if view.agent == "*" else {"only": True}
+            agents = self._agents if view.agent == "*" else [view.agent]
+            self._tables[key] = AgentTable(self._call, agents, self._piece, newest=acting, history=history, **some)
+        return self._tables[key]
+
+    def _check_history(self, table: AgentTable, own: Call, view: View, where: str) -> None:
+        """Make sure that env steps that a chunk does not hold did not happen either."""
+        steps, owners = table.env_steps(own)
+        low = np.array([episode.env_t_started - episode.lookback for episode in self._call.episodes], np.int64)
+        lost = np.flatnonzero((steps - view.lookback < low[owners]) & (low[owners] > 0))
+        if len(lost):
+            owner = int(owners[lost[0]])
+            raise LookbackError(
+                explain(
+                    f"{where}, episode {self._call.episode_keys[owner]!r}, a row at env step {steps[lost[0]]}",
+                    expected=f"{view.lookback} env steps before it",
+                    found=f"a chunk that begins at env step {low[owner]}, its lookback included",
+                    do=f"cut episodes with agent_steps={view.lookback}",
+                )
+            )
+
+    def _found(self, table: AgentTable, rows: Indices, known: Indices | None, own: Call, view: View) -> Indices:
+        """The number of the row for each value, -1 for none: [rows, others, k], without the axes that it has not."""
+        steps, owners = table.env_steps(own)
+        here, shifts = table.env_rows(own), np.array(view.shifts)
+        at = here[:, None] + shifts
+        first, last = (bound[owners][:, None] for bound in table.bounds)
+        inside = (steps[:, None] + shifts >= first) & (steps[:, None] + shifts <= last)
+        found = np.where(inside[..., None], rows[np.clip(at, 0, len(rows) - 1)], -1)  # [rows, k, agents]
+        if known is not None and view.base == Columns.REWARDS and len(known):
+            late = (found >= 0) & (known[found] > here[:, None, None]) & (shifts < 0)[:, None]
+            found = np.where(late, -1, found)
+        found = found.swapaxes(1, 2)
+        if view.agent == "*":
+            found = found[np.arange(len(found))[:, None], self._others(own)]
+        else:
+            found = found[:, 0]
+        picked: Indices = found[..., 0] if view.is_single else found
+        return picked
+
+    def _others(self, own: Call) -> Indices:
+        """For each row the places of all agents but its own: [rows, agents - 1]."""
+        count = len(self._agents)
+        others = np.array([[j for j in range(count) if j != i] for i in range(count)], np.int64).reshape(count, -1)
+        places = places_of(self._piece, self._agents, [episode.agent_id for episode in own.episodes])
+        each: Indices = places if not self._piece.as_learner_connector else np.repeat(places, own.counts)
+        picked: Indices = others[each]
+        return picked
+
+    def _leaves(self, data: Any, own: Call, view: View, where: str) -> tuple[Any, list[Any]]:
+        """The leaves that the view shows, the last row of each being zeros."""
+        if data is None:
+            form, like = blank_rows(own, view, where, self._space(own, view))
+            return form, [np.zeros((1, *leaf.shape[1:]), leaf.dtype) for leaf in like]
+        leaves, whole = flatten(data)
+        form, picked = leaf_of(whole, view, where)
+        return form, [leaves[i] for i in picked]
+
+    def _space(self, own: Call, view: View) -> Any:
+        """The space of a row of the other agents' column, as far as the piece knows it."""
+        spaces = {Columns.OBS: self._piece.input_observation_space, Columns.ACTIONS: self._piece.input_action_space}
+        space = spaces.get(view.base)
+        if not isinstance(space, gym.spaces.Dict):
+            return space
+        agent = view.agent if view.agent != "*" else next(iter(self._agents))
+        return space.spaces.get(agent)
+
+
+def _filled(values: Any, mask: Any, fill: Any) -> Any:
+    if not mask.all():
+        values[~mask] = fill
+    return values
