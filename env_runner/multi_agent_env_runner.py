@@ -99,7 +99,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     def _new_episode(self) -> MultiAgentEpisode:
         return MultiAgentEpisode(
             observation_space=self.env.observation_spaces,
-            action_space=self.env.action_spaces,
+            action_space=self.spaces["__episodes__"][1],
             agent_to_module_mapping_fn=self.config.policy_mapping_fn,
         )
 

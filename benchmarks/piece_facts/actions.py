@@ -1,5 +1,22 @@
 """Pieces about actions."""
 
-from benchmarks.piece_facts.facts import Facts
+from benchmarks.piece_facts.facts import Bare, Facts
 
-FACTS: dict[str, Facts] = {}
+FACTS: dict[str, Facts] = {
+    "clip_actions": Facts(
+        Bare("np.clip(actions, -0.5, 0.5)", {"low": -0.5, "high": 0.5}, actions="box"), torchrl="ClipTransform"
+    ),
+    "discretize_actions": Facts(
+        Bare("((actions.astype(np.float64) + 1) / (2 / 11)).clip(0, 10).astype(np.int64)", actions="box"),
+        torchrl="ActionDiscretizer",
+    ),
+    "project_discrete_actions": Facts(
+        "it maps back what the module chose, `choices % n`, where the environment acts",
+        torchrl="DiscreteActionProjection",
+    ),
+    "rescale_actions": Facts(
+        Bare(
+            "(actions.astype(np.float64) * 2).astype(np.float32).clip(-2, 2)", {"low": -2.0, "high": 2.0}, actions="box"
+        )
+    ),
+}

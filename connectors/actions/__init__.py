@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from epibatch.core.lazy import lazy_exports
 
-__all__: list[str] = []
+if TYPE_CHECKING:
+    from .box_actions import ClipActions, RescaleActions
+    from .discretize_actions import DiscretizeActions
+    from .project_discrete_actions import ProjectDiscreteActions
 
-__getattr__, __dir__ = lazy_exports(__name__, {})
+
+__all__ = ["ClipActions", "DiscretizeActions", "ProjectDiscreteActions", "RescaleActions"]
+
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "ClipActions": ".box_actions",
+        "DiscretizeActions": ".discretize_actions",
+        "ProjectDiscreteActions": ".project_discrete_actions",
+        "RescaleActions": ".box_actions",
+    },
+)

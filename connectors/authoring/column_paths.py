@@ -35,6 +35,21 @@ class ColumnPath(NamedTuple):
         """
         return self._changed(struct, self.keys, lambda found: map_struct(function, found))
 
+    def change_in(self, struct: Any, space: Any, function: Callable[[Any, Any], Any]) -> Any:
+        """As `change`, with a function of a leaf and of the leaf's space, which is None where it is not known.
+
+        Args:
+            struct: A structure of arrays.
+            space: Of one row of the whole structure; None, or one that is nested otherwise, says nothing.
+            function: What to apply.
+
+        Raises:
+            ColumnError: there is nothing at the path.
+        """
+        for key in self.keys:
+            space = _part(space, key)
+        return self._changed(struct, self.keys, lambda found: _beside(found, space, function))
+
     def change_space(self, space: gym.Space[Any], function: Callable[[gym.Space[Any]], gym.Space[Any]]) -> Any:
         """A space with `function` applied to each part at this path that is neither Dict nor Tuple.
 
@@ -147,6 +162,23 @@ def paths_from(piece: str, columns: Any) -> tuple[ColumnPath, ...]:
             )
         )
     return tuple(ColumnPath(name.split("/")[0], tuple(name.split("/")[1:])) for name in names)
+
+
+def _part(space: Any, key: Any) -> Any:
+    """The space of one part of a Dict or Tuple space; None if there is none."""
+    if isinstance(space, gym.spaces.Dict):
+        return space.spaces.get(key)
+    if isinstance(space, gym.spaces.Tuple) and str(key).isdecimal() and int(key) < len(space.spaces):
+        return space.spaces[int(key)]
+    return None
+
+
+def _beside(struct: Any, space: Any, function: Callable[[Any, Any], Any]) -> Any:
+    if isinstance(struct, dict):
+        return {key: _beside(own, _part(space, key), function) for key, own in struct.items()}
+    if isinstance(struct, tuple):
+        return tuple(_beside(own, _part(space, i), function) for i, own in enumerate(struct))
+    return function(struct, None if isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)) else space)
 
 
 def struct_of_space(space: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
@@ -78,6 +79,11 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
     """Whether entries of the result never fall, or each never rises, as entries of the row rise (moving them about is
     such a function, too); gives the bounds."""
 
+    row_space: gym.Space[Any] | None = None
+    """While `transform` or `inverse` runs: the space of the rows that `transform` takes, if they are observations or
+    actions of a space that is known; of nested ones that of the part. A class that reads it sets `uses_spaces = True`,
+    so that each agent's rows are transformed with the agent's own."""
+
     _known_paths: tuple[Any, tuple[ColumnPath, ...]] = (None, ())
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -90,7 +96,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         """What becomes of rows.
 
         Args:
-            x: An array of shape [rows, ...], one leaf of a nested column; not to be kept.
+            x: An array of shape [rows, ...], one leaf of a nested column; not to be kept. Its space is `row_space`.
 
         Returns:
             An array of as many rows.
@@ -182,21 +188,40 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
             column = taken(batch, call, name, type(self).__name__)
             try:
                 if isinstance(column, EpisodeColumn):
-                    batch[name] = self._changed(column, path, call)
+                    batch[name] = self._column(column, path, call)
                 else:
                     padded = call.stateful and name not in _STATES
-                    batch[name] = path.change(column, self._sequences if padded else self._rows)
+                    batch[name] = self.changed(path, column, self._sequences if padded else self._rows)
             except Exception as error:
                 add_context(error, f"column {str(path)!r}:")
                 raise
         return batch
 
-    def _changed(self, column: EpisodeColumn, path: ColumnPath, call: Call) -> EpisodeColumn:
+    def _column(self, column: EpisodeColumn, path: ColumnPath, call: Call) -> EpisodeColumn:
         _refuse_objects(column, path, type(self).__name__)
-        data = path.change(column.data, self._rows)
+        data = self.changed(path, column.data, self._rows)
         if path.column == Columns.REWARDS and call.plus_one and call.training:
             data = path.change(data, lambda leaf: _without_bootstraps(leaf, column.counts))
         return EpisodeColumn(data, column.counts, single=column.single)
+
+    def changed(self, path: ColumnPath, struct: Any, function: Callable[[Any], Any]) -> Any:
+        """A structure of arrays with `function` applied at a path, leaf by leaf, where `row_space` is the leaf's.
+
+        Args:
+            path: One of `paths`.
+            struct: The rows of its column.
+            function: `transform`, `inverse`, or something that calls one of them.
+        """
+
+        def apply(leaf: Any, space: Any) -> Any:
+            self.row_space = space
+            return function(leaf)
+
+        spaces = {Columns.OBS: self.input_observation_space, Columns.ACTIONS: self.input_action_space}
+        try:
+            return path.change_in(struct, None if self.spaces_by_agent else spaces.get(path.column), apply)
+        finally:
+            self.row_space = None
 
     def _rows(self, x: Any) -> Any:
         out = self.transform(x)

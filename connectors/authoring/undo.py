@@ -115,7 +115,7 @@ def acted_at_random(env_to_module: Any, actions: Any, agent_id: Any = None) -> t
     for transform in transforms:
         for path in transform.paths:
             if path.column == Columns.ACTIONS:
-                actions = path.change(actions, transform.transform)
+                actions = transform.changed(path, actions, transform.transform)
     for_env = actions
     for transform in reversed(transforms):
         for_env = _undone(transform, for_env)
@@ -127,11 +127,15 @@ def acted_at_random(env_to_module: Any, actions: Any, agent_id: Any = None) -> t
 def _undone(transform: Any, actions: Any) -> Any:
     for path in reversed(transform.paths):
         if path.column == Columns.ACTIONS:
-            actions = path.change(actions, transform.inverse)
-    space = transform.input_action_space
+            actions = transform.changed(path, actions, lambda y, to=transform: _typed(to.inverse(y), to.row_space))
+    return actions
+
+
+def _typed(actions: Any, space: Any) -> Any:
+    """Actions within the bounds of their space, and in its type."""
     if isinstance(space, gym.spaces.Box):
         return np.clip(actions, space.low, space.high).astype(space.dtype, copy=False)
-    if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)) and space.dtype is not None:
+    if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
         return actions.astype(space.dtype, copy=False)
     return actions
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = ["ALIASES", "BUILT_IN_PIECES"]
 
+_ACTIONS = "epibatch.connectors.actions"
 _AUTHORING = "epibatch.connectors.authoring"
 _COLUMNS = "epibatch.connectors.columns"
 _COMMON = "epibatch.connectors.common"
@@ -45,12 +46,14 @@ BUILT_IN_PIECES: dict[str, str] = {
     "cast_columns": f"{_COLUMNS}.cast_columns:CastColumns",
     "check_finite": f"{_COLUMNS}.check_finite:CheckFinite",
     "clip": f"{_OBSERVATIONS}.clip:Clip",
+    "clip_actions": f"{_ACTIONS}.box_actions:ClipActions",
     "compute_returns_to_go": f"{_LEARNER}.compute_returns_to_go:ComputeReturnsToGo",
     "concatenate_columns": f"{_COLUMNS}.joined_columns:ConcatenateColumns",
     "count_steps": f"{_OBSERVATIONS}.step_columns:CountSteps",
     "cut_padded_actions": f"{_TO_ENV}.cut_padded_actions:CutPaddedActions",
     "drop_columns": f"{_COLUMNS}.named_columns:DropColumns",
     "flatten_axes": f"{_OBSERVATIONS}.flatten_axes:FlattenAxes",
+    "discretize_actions": f"{_ACTIONS}.discretize_actions:DiscretizeActions",
     "flatten_observations": f"{_COMMON}.flatten_observations:FlattenObservations",
     "frame_stacking": f"{_COMMON}.frame_stacking:FrameStacking",
     "frozen_module": f"{_OBSERVATIONS}.frozen_module:FrozenModule",
@@ -72,6 +75,7 @@ BUILT_IN_PIECES: dict[str, str] = {
     "permute_columns": f"{_COLUMNS}.shapes:PermuteColumns",
     "prev_actions_prev_rewards": f"{_TO_MODULE}.prev_actions_prev_rewards:PrevActionsPrevRewards",
     "prev_actions_prev_rewards_learner": f"{_LEARNER}.prev_actions_prev_rewards_learner:PrevActionsPrevRewardsLearner",
+    "project_discrete_actions": f"{_ACTIONS}.project_discrete_actions:ProjectDiscreteActions",
     "random_subsequences": f"{_SEQUENCES}.random_subsequences:RandomSubsequences",
     "remove_empty_parts": f"{_COLUMNS}.remove_empty_parts:RemoveEmptyParts",
     "remove_single_ts_time_rank_from_batch": (
@@ -79,6 +83,7 @@ BUILT_IN_PIECES: dict[str, str] = {
     ),
     "rename_columns": f"{_COLUMNS}.named_columns:RenameColumns",
     "reshape_columns": f"{_COLUMNS}.shapes:ReshapeColumns",
+    "rescale_actions": f"{_ACTIONS}.box_actions:RescaleActions",
     "reward_clipping": f"{_REWARDS}.elementwise:RewardClipping",
     "reward_scaling": f"{_REWARDS}.elementwise:RewardScaling",
     "reward_sign": f"{_REWARDS}.elementwise:RewardSign",

@@ -58,3 +58,22 @@ def test_several_names():
 def test_names_that_are_none(columns):
     with pytest.raises(PieceError, match=r"P\.columns"):
         paths_from("P", columns)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("obs", {"a": (1, "A"), "b": ((2, "B"), {"c": (3, None), "d": (4, "D")})}),
+        ("obs/b/1", {"a": 1, "b": (2, {"c": (3, None), "d": (4, "D")})}),
+        ("obs/b/0", {"a": 1, "b": ((2, "B"), {"c": 3, "d": 4})}),
+    ],
+)
+def test_each_leaf_has_its_space_beside_it(name, expected):
+    kinds = {"A": gym.spaces.Discrete(1), "B": gym.spaces.Discrete(2), "D": gym.spaces.Discrete(4)}
+    space = gym.spaces.Dict(a=kinds["A"], b=gym.spaces.Tuple([kinds["B"], gym.spaces.Dict(d=kinds["D"])]))
+    spelled = {id(own): key for key, own in kinds.items()}
+    (path,) = paths_from("P", name)
+    if "/" not in name:
+        assert path.change_in(NEST, None, lambda leaf, own: own) == {"a": None, "b": (None, {"c": None, "d": None})}
+    found = path.change_in(NEST, space, lambda leaf, own: (leaf, spelled.get(id(own))))
+    assert found == expected

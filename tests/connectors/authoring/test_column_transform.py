@@ -285,3 +285,20 @@ def test_a_list_and_a_loop_give_the_same(lengths, amount):
     episodes = [episode(f"e{i}", [float(i + t) for t in range(length)]) for i, length in enumerate(lengths)]
     batch = batch_of([Shift(amount=amount)], episodes)
     assert batch["rewards"].tolist() == [reward + amount for one in episodes for reward in one.get_rewards().tolist()]
+
+
+def test_rows_know_their_space(lab):
+    seen = []
+
+    class Spaces(ColumnTransform):
+        """Notes the space of each part."""
+
+        columns = ("obs", "rewards")
+
+        def transform(self, x):
+            seen.append(self.row_space)
+            return x
+
+    piece = Spaces()
+    lab.run("learner", [piece], [lab.episode("a", 2)])
+    assert seen[-2:] == [lab.obs_space, None] and piece.row_space is None

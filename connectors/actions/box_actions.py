@@ -1,0 +1,170 @@
+"""Other bounds for continuous actions: narrower ones, or units of a module's own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import ConfigError, SpaceError, explain
+
+from ..authoring.column_transform import ColumnTransform
+from .box_entries import box_of_rows, is_continuous, one_for_all
+
+__all__ = ["ClipActions", "RescaleActions"]
+
+
+class ClipActions(ColumnTransform):
+    """Narrows the bounds of continuous actions: the environment never gets a number outside of them.
+
+    The module's space is the Box within the limits. What it gives is clipped to them on the way to the environment and
+    stored as it was; it is taken for numbers of that space, not for units of its bounds. Actions without bounds get
+    some this way. Parts of nested actions that are no float Boxes stay as they are.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        low: Least number; None: the space's own bound.
+        high: Greatest number; None: the space's own bound.
+        columns: The actions, or some parts of them, as `actions/steer`.
+
+    Raises:
+        ConfigError: no limit at all, or limits in the wrong order.
+        SpaceError: limits with nothing of the space between them.
+
+    Example:
+        >>> piece = ClipActions(input_action_space=gym.spaces.Box(-2.0, 2.0, (1,)), low=-0.5, high=3.0)
+        >>> piece.action_space
+        Box(-0.5, 2.0, (1,), float32)
+        >>> piece.changed(piece.paths[0], np.array([[-1.0], [0.25], [9.0]]), piece.inverse).tolist()
+        [[-0.5], [0.25], [2.0]]
+    """
+
+    uses_spaces: ClassVar[bool] = True
+    low: float | None = None
+    high: float | None = None
+    columns: Any = "actions"
+
+    def __post_init__(self) -> None:
+        """Check the limits."""
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        if not low < high or (self.low is None and self.high is None):
+            raise _no_limits("ClipActions", "low below high, one of which may be None", self)
+
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        """The Box within the limits; other spaces stay."""
+        if not is_continuous(space):
+            return space
+        box: Any = space
+        low, high = self._limits(box)
+        if (low > high).any():
+            raise SpaceError(
+                explain(
+                    "ClipActions",
+                    expected=f"limits that leave something of {box}",
+                    found=f"low={self.low}, high={self.high}",
+                    do="take limits between the bounds of the environment's actions",
+                )
+            )
+        return gym.spaces.Box(low, high, dtype=box.dtype.type)
+
+    def _limits(self, box: Any) -> tuple[Any, Any]:
+        low = box.low if self.low is None else np.maximum(box.low, box.dtype.type(self.low))
+        high = box.high if self.high is None else np.minimum(box.high, box.dtype.type(self.high))
+        return low, high
+
+    def transform(self, x: Any) -> Any:
+        """Actions within the limits."""
+        box = box_of_rows(self)
+        return x if box is None else x.clip(*map(one_for_all, self._limits(box)))
+
+    def inverse(self, y: Any) -> Any:
+        """Actions within the limits, as before: those are the environment's."""
+        return self.transform(y)
+
+
+class RescaleActions(ColumnTransform):
+    """Gives continuous actions bounds of the module's own, and stretches what it gives to those of the environment.
+
+    With the setting `normalize_actions`, which is on by default, modules act between -1 and 1 without this piece; it is
+    for other units, or for some parts of the actions. What the module gives is clipped to its bounds first, and stored
+    as it was. Parts of nested actions that are no float Boxes stay as they are.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        low: The module's lower bound, of every entry.
+        high: The module's upper bound, of every entry.
+        columns: The actions, or some parts of them, as `actions/steer`.
+
+    Raises:
+        ConfigError: bounds that are not finite, or in the wrong order.
+        SpaceError: actions without bounds.
+
+    Example:
+        >>> piece = RescaleActions(input_action_space=gym.spaces.Box(0.0, 10.0, (1,)), low=-1.0, high=1.0)
+        >>> piece.action_space
+        Box(-1.0, 1.0, (1,), float32)
+        >>> piece.changed(piece.paths[0], np.array([[-1.0], [0.5], [7.0]]), piece.inverse).tolist()
+        [[0.0], [7.5], [10.0]]
+    """
+
+    uses_spaces: ClassVar[bool] = True
+    low: float = -1.0
+    high: float = 1.0
+    columns: Any = "actions"
+
+    def __post_init__(self) -> None:
+        """Check the bounds."""
+        if not -math.inf < self.low < self.high < math.inf:
+            raise _no_limits("RescaleActions", "two finite numbers, low below high", self)
+
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        """The Box with the module's bounds; other spaces stay."""
+        if not is_continuous(space):
+            return space
+        box: Any = space
+        if not box.is_bounded():
+            raise SpaceError(
+                explain(
+                    "RescaleActions",
+                    expected="a Box with two bounds for each entry",
+                    found=str(box),
+                    do="bound the actions: put ClipActions(low=..., high=...) in front",
+                )
+            )
+        return gym.spaces.Box(self.low, self.high, box.shape, box.dtype.type)
+
+    def transform(self, x: Any) -> Any:
+        """Actions of the environment in the module's units."""
+        box = box_of_rows(self)
+        if box is None:
+            return x
+        low, span = box.low.astype(np.float64), box.high.astype(np.float64) - box.low
+        factor = np.divide(self.high - self.low, span, out=np.zeros_like(span), where=span > 0)
+        return _moved(x, factor, self.low - low * factor, (self.low, self.high), box.dtype)
+
+    def inverse(self, y: Any) -> Any:
+        """The module's actions in the environment's units."""
+        box = box_of_rows(self)
+        if box is None:
+            return y
+        low, span = box.low.astype(np.float64), box.high.astype(np.float64) - box.low
+        factor = span / (self.high - self.low)
+        bounds = one_for_all(box.low), one_for_all(box.high)
+        return _moved(y, factor, low - self.low * factor, bounds, box.dtype)
+
+
+def _moved(rows: Any, factor: Any, shift: Any, bounds: tuple[Any, Any], dtype: Any) -> Any:
+    """Rows times a factor and moved, in double precision, within bounds."""
+    out = np.multiply(rows, one_for_all(factor), dtype=np.float64)
+    out += one_for_all(shift)
+    return out.astype(dtype).clip(*bounds)
+
+
+def _no_limits(piece: str, expected: str, found: Any) -> ConfigError:
+    do = f"pass limits such as {piece}(low=-1.0, high=1.0)"
+    return ConfigError(explain(piece, expected=expected, found=f"low={found.low}, high={found.high}", do=do))

@@ -1,0 +1,48 @@
+"""Numbers for each entry of a Box, as what arithmetic on many rows is quick with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import SpaceError, explain
+
+__all__ = ["box_of_rows", "is_continuous", "one_for_all"]
+
+
+def box_of_rows(piece: Any) -> Any:
+    """The float Box of the rows that a transform is given; None if they are of another space.
+
+    Raises:
+        SpaceError: their space is not known.
+    """
+    space = piece.row_space
+    if space is None:
+        name = type(piece).__name__
+        raise SpaceError(
+            explain(
+                name,
+                expected="the space of the actions, on whose bounds its work depends",
+                found="none",
+                do=f"pass it to the pipeline, or to the piece: {name}(None, action_space, ...)",
+            )
+        )
+    return space if is_continuous(space) else None
+
+
+def is_continuous(space: Any) -> bool:
+    """Whether a space is a Box of floats."""
+    return isinstance(space, gym.spaces.Box) and np.dtype(space.dtype).kind == "f"
+
+
+def one_for_all(entries: Any) -> Any:
+    """The number that all entries have, or the array of them: rows of few entries take many times as long with arrays.
+
+    Example:
+        >>> one_for_all(np.array([2.0, 2.0])), one_for_all(np.array([1.0, 2.0]))
+        (np.float64(2.0), array([1., 2.]))
+    """
+    first = entries.flat[0] if entries.size else None
+    return first if first is not None and (entries == first).all() else entries

@@ -1,0 +1,219 @@
+"""Lets a module choose among bins of continuous actions."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import ConfigError, SpaceError, explain
+
+from ..authoring.column_transform import ColumnTransform
+from .box_entries import box_of_rows, is_continuous, one_for_all
+
+__all__ = ["DiscretizeActions"]
+
+_MOST_CHOICES = 2**20
+
+
+class DiscretizeActions(ColumnTransform):
+    """Cuts each entry of continuous actions into bins, of which the module chooses one.
+
+    The module acts in a Discrete space where the Box has one entry or `flat` is set, else in a MultiDiscrete space of
+    the Box's shape. The environment is given a number of the chosen bin. Episodes store the choices. Put it into
+    the env-to-module pipeline; configs see to the way back. In the learner pipeline it makes bins of continuous actions
+    that were recorded elsewhere. Parts of nested actions that are no float Boxes stay as they are. After the
+    discretisation of Tang & Agrawal (2020), "Discretizing continuous action space for on-policy optimization".
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        bins: How many bins each entry has; or a list of numbers, one for each entry of the Box in C order.
+        value: Which number of a bin the environment gets: "midpoint"; "edge", where the bins are points and the
+            outermost two are the bounds; or "random", drawn anew each time, all numbers of the bin alike.
+        flat: Whether the module makes one choice, among all combinations of bins; the last entry goes round fastest.
+        columns: The actions, or some parts of them, as `actions/steer`.
+
+    Raises:
+        ConfigError: a number of bins below 1 (2 for "edge"), or not one for each entry.
+        SpaceError: no float Box, one without bounds, or more combinations than 2 to the 20th.
+
+    Example:
+        >>> piece = DiscretizeActions(input_action_space=gym.spaces.Box(-2.0, 2.0, (1,)), bins=5, value="edge")
+        >>> piece.action_space
+        Discrete(5)
+        >>> piece.changed(piece.paths[0], np.array([0, 3, 4]), piece.inverse)
+        array([[-2.],
+               [ 1.],
+               [ 2.]])
+    """
+
+    uses_spaces: ClassVar[bool] = True
+    bins: int | list[int] = 11
+    value: Literal["midpoint", "edge", "random"] = "midpoint"
+    flat: bool = False
+    columns: Any = "actions"
+
+    def __post_init__(self) -> None:
+        """Check the numbers of bins."""
+        least = 2 if self.value == "edge" else 1
+        given = self.bins if isinstance(self.bins, (list, tuple, np.ndarray)) else [self.bins]
+        if not len(given) or not all(_is_count(one) and one >= least for one in given):
+            raise ConfigError(
+                explain(
+                    "DiscretizeActions.bins",
+                    expected=f"a whole number of at least {least}, or a list of them, one for each entry",
+                    found=repr(self.bins),
+                    do="pass bins=11, or bins=[5, 11] for two entries",
+                )
+            )
+        self._rng = np.random.default_rng()
+        self._found = False
+
+    def seed(self, seed: np.random.SeedSequence | int) -> None:
+        """Draw from a random stream of this piece's own from now on."""
+        self._rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+
+    # -- spaces --------------------------------------------------------------------------------
+
+    def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of choices.
+
+        Raises:
+            SpaceError: there is nothing to discretise.
+        """
+        self._found = False
+        space = super().recompute_output_action_space(input_observation_space, input_action_space)
+        if not self._found and self.part_of is None:
+            raise _nothing(input_action_space)
+        return space
+
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        """The choices that stand for a Box; other spaces stay."""
+        if not is_continuous(space):
+            return space
+        self._found = True
+        counts = self._counts(space)
+        if self.flat or counts.size == 1:
+            total = int(np.prod(counts.astype(np.float64)))
+            if total > _MOST_CHOICES:
+                raise _too_many(space, counts)
+            return gym.spaces.Discrete(total)
+        return gym.spaces.MultiDiscrete(counts.reshape(space.shape))
+
+    def _counts(self, box: Any) -> Any:
+        """Bins of each entry of a Box, int64 [entries]."""
+        if not box.is_bounded():
+            raise _unbounded(box)
+        size = int(np.prod(box.shape))
+        if isinstance(self.bins, int):
+            return np.full(size, self.bins, np.int64)
+        if len(self.bins) != size:
+            raise ConfigError(
+                explain(
+                    "DiscretizeActions.bins",
+                    expected=f"{size} numbers, one for each entry of {box}",
+                    found=f"{len(self.bins)}: {self.bins}",
+                    do="give every entry its number, or one number for all",
+                )
+            )
+        return np.array(self.bins, np.int64)
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def transform(self, x: Any) -> Any:
+        """The choices whose bins actions lie in.
+
+        Args:
+            x: Actions of a Box, [rows, ...].
+        """
+        box = box_of_rows(self)
+        if box is None:
+            return x
+        counts = self._counts(box)
+        low, width = self._bins(box, counts)
+        places = np.subtract(x.reshape(len(x), -1), low, dtype=np.float64)
+        places /= width
+        if self.value == "edge":
+            np.rint(places, out=places)
+        choices = np.clip(places, 0.0, one_for_all(counts) - 1.0, out=places).astype(np.int64)  # which rounds down
+        if self.flat or counts.size == 1:
+            return np.ravel_multi_index(tuple(choices.T), tuple(counts))
+        return choices.reshape(len(x), *box.shape)
+
+    def inverse(self, y: Any) -> Any:
+        """A number of each chosen bin.
+
+        Args:
+            y: Choices, [rows] or [rows, ...].
+        """
+        box = box_of_rows(self)
+        if box is None:
+            return y
+        counts = self._counts(box)
+        low, width = self._bins(box, counts)
+        if self.flat or counts.size == 1:
+            choices = np.stack(np.unravel_index(y, tuple(counts)), -1)
+        else:
+            choices = y.reshape(len(y), -1)
+        places: Any = choices.astype(np.float64)
+        if self.value != "edge":
+            places += self._rng.random(places.shape) if self.value == "random" else 0.5
+        places *= width
+        places += low
+        return np.clip(places, low, one_for_all(box.high.ravel()), out=places).reshape(len(y), *box.shape)
+
+    def _bins(self, box: Any, counts: Any) -> tuple[Any, Any]:
+        """Where the first bin of each entry begins, and how wide bins are; of "edge" how far apart."""
+        low, high = box.low.ravel().astype(np.float64), box.high.ravel().astype(np.float64)
+        width = (high - low) / (counts - (self.value == "edge"))
+        return one_for_all(low), one_for_all(np.where(width > 0, width, 1.0))  # 1: an entry with one value alone
+
+    # -- state ---------------------------------------------------------------------------------
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """The state of the random stream, if numbers are drawn."""
+        return {"generator": self._rng.bit_generator.state} if self.value == "random" else {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over a random stream."""
+        if "generator" in state:
+            self._rng.bit_generator.state = state["generator"]
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _nothing(space: Any) -> SpaceError:
+    return SpaceError(
+        explain(
+            "DiscretizeActions",
+            expected="a float Box among the actions",
+            found=str(space),
+            do="take the piece out: these actions are choices already",
+        )
+    )
+
+
+def _unbounded(box: Any) -> SpaceError:
+    return SpaceError(
+        explain(
+            "DiscretizeActions",
+            expected="a Box with two bounds for each entry, between which the bins lie",
+            found=str(box),
+            do="bound the actions: put ClipActions(low=-1.0, high=1.0) in front",
+        )
+    )
+
+
+def _too_many(box: Any, counts: Any) -> SpaceError:
+    return SpaceError(
+        explain(
+            "DiscretizeActions(flat=True)",
+            expected=f"at most {_MOST_CHOICES} combinations of bins",
+            found=f"{' x '.join(map(str, counts))} of {box}",
+            do="leave flat out, so that each entry is a choice of its own; or take fewer bins",
+        )
+    )
