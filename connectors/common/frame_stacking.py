@@ -183,7 +183,9 @@ class FrameStacking(ObservationWindow):
             lead: How many axes come first.
         """
         at = self._position(stacks.ndim - lead - 1) + lead
-        stacks = np.moveaxis(stacks, lead, at)
+        axes = list(range(stacks.ndim))
+        axes.insert(at, axes.pop(lead))
+        stacks = stacks.transpose(axes)
         return stacks if self.new_axis else _merged(stacks, at)
 
 

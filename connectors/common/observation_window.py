@@ -93,15 +93,17 @@ class ObservationWindow(ColumnarPiece):
             first = length - wanted
             if first < 0:
                 first = self._first_held(episode, first, i, call)
-            frames = self._frames(buffer.rows(first, length), i, call)
+            leaves = buffer.rows(first, length)
+            known = out is not None and len(leaves) == 1 and leaves[0].shape[1:] == out.shape[2:]
+            frames = leaves[0] if known else self._frames(leaves, i, call)
             if out is None:
                 out = np.empty((len(call.episodes), wanted, *frames.shape[1:]), frames.dtype)
-            elif frames.dtype != out.dtype or frames.shape[1:] != out.shape[2:]:
+            elif not known or frames.dtype != out.dtype:
                 out = out.astype(self.common_type(out.shape[2:], out.dtype, frames, i, call), copy=False)
-            held[i] = len(frames)
-            if held[i] < wanted:
-                out[i, : -len(frames)] = 0
-            out[i, wanted - len(frames) :] = frames
+            count = held[i] = len(frames)
+            if count < wanted:
+                out[i, : wanted - count] = 0
+            out[i, wanted - count :] = frames
         return out.swapaxes(0, 1), held
 
     def common_type(

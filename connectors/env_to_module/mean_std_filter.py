@@ -133,6 +133,26 @@ class MeanStdFilter(ObservationRewriter):
             rows = self._filtered(rows, seen.total)
         return boxes.put_back(leaves, rows)
 
+    def inverse(self, observations: Any) -> Any:
+        """Observations as they were in front of the filter, by the statistics of now.
+
+        What was clipped stays at its limit, and what was a whole number is a float.
+
+        Args:
+            observations: Filtered ones, arrays of shape [rows, ...] in the nesting of one observation. Of several
+                agents those of one: `filter.parts.of(agent_id).inverse(...)`.
+        """
+        boxes = self._leaves()
+        leaves = flatten_like(boxes.form, observations)
+        seen = self._moments(boxes).total
+        rows = boxes.rows(leaves)
+        if seen.count:
+            if self.de_std_to_one:
+                rows = rows * _divisor(seen)
+            if self.de_mean_to_zero:
+                rows = rows + seen.mean
+        return boxes.put_back(leaves, rows)
+
     def _filtered(self, rows: Any, moments: RunningMoments) -> Any:
         if self._scaling is None:
             self._scaling = moments.mean, _divisor(moments) if self.de_std_to_one else None
@@ -175,6 +195,12 @@ class MeanStdFilter(ObservationRewriter):
         self._update_stats = False
         for _, part in self.parts.items():
             part.freeze()
+
+    def unfreeze(self) -> None:
+        """Count observations again."""
+        self._update_stats = True
+        for _, part in self.parts.items():
+            part.unfreeze()
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """What was known at the last synchronisation and what was seen since; {} before there is a space.

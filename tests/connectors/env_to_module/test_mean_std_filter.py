@@ -12,7 +12,7 @@ from epibatch.connectors.env_to_module import AddObservationsFromEpisodesToBatch
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import ColumnError, ConfigError, PipelineError, SpaceError, StateError
 from epibatch.core.spaces import get_base_struct_from_space
-from epibatch.core.structs import flatten
+from epibatch.core.structs import flatten, unflatten
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
 
 F32, F64 = np.float32, np.float64
@@ -179,6 +179,28 @@ def test_a_frozen_filter_applies_what_it_knows_and_learns_nothing(by):
         [out] = on_list(frozen, rows)
         assert out == pytest.approx((rows - mean) / (deviation + 1e-6))
     assert frozen.get_state()["since"]["count"] == 50
+
+
+def test_a_filter_that_is_frozen_no_more_goes_on_counting():
+    piece = _trained()
+    piece.freeze()
+    on_list(piece, np.ones((4, 2)))
+    piece.unfreeze()
+    on_list(piece, np.ones((3, 2)))
+    assert piece.get_state()["since"]["count"] == 53
+
+
+@pytest.mark.parametrize("kept", [{}, {"de_mean_to_zero": False}, {"de_std_to_one": False}])
+def test_the_inverse_gives_back_what_came_in(kept):
+    space, piece = SPACES["dict"], MeanStdFilter(SPACES["dict"], **kept, clip_by_value=None)
+    assert flatten(piece.inverse(batches(space, 4, 1)[0]))[0][1].tolist() == batches(space, 4, 1)[0]["b"].tolist()
+    for observations in batches(space, 40, 3):
+        filtered = on_list(piece, observations)
+    given, form = flatten(observations)
+    back = flatten(piece.inverse(unflatten(form, filtered)))[0]
+    assert [leaf.dtype for leaf in back] == [leaf.dtype for leaf in filtered]
+    for leaf, before in zip(back, given):
+        np.testing.assert_allclose(leaf, before, atol=1e-3)
 
 
 def test_a_restored_filter_goes_on_bit_by_bit(tmp_path):

@@ -1,0 +1,125 @@
+"""Cuts a part out of images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.errors import ColumnError, ConfigError, explain
+
+from ..authoring.column_transform import ColumnTransform
+from .image_rows import size_of
+
+__all__ = ["CenterCrop", "Crop", "cut_out"]
+
+
+class Crop(ColumnTransform):
+    """Keeps the part of images that is `height` times `width` pixels large, `top` below the edge and `left` beside it.
+
+    Images have the channels last, (height, width, channels).
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        height: Of the part, in pixels.
+        width: Of the part, in pixels.
+        top: How many rows above it are left out.
+        left: How many columns to the left of it are left out.
+        columns: Name of the column, or names; `obs/camera` is one part of a nested column.
+
+    Raises:
+        ConfigError: a size below 1, or a place below 0.
+        ColumnError: rows that are no images, or that are smaller.
+
+    Example:
+        >>> Crop(height=1, width=2, top=1).transform(np.arange(9).reshape(1, 3, 3, 1)).ravel().tolist()
+        [3, 4]
+    """
+
+    height: int
+    width: int
+    top: int = 0
+    left: int = 0
+    columns: Any = "obs"
+    takes_tensors = True
+    monotonic = True
+
+    def __post_init__(self) -> None:
+        check_pixels("Crop", height=(self.height, 1), width=(self.width, 1), top=(self.top, 0), left=(self.left, 0))
+
+    def transform(self, x: Any) -> Any:
+        """The part of each image."""
+        return cut_out(x, "Crop", self.height, self.width, self.top, self.left)
+
+
+class CenterCrop(ColumnTransform):
+    """Keeps the middle of images, `height` times `width` pixels large.
+
+    Of an odd number of pixels too many, one more is left out below, or to the right.
+
+    Images have the channels last, (height, width, channels).
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        height: Of the part, in pixels.
+        width: Of the part, in pixels.
+        columns: Name of the column, or names; `obs/camera` is one part of a nested column.
+
+    Raises:
+        ConfigError: a size below 1.
+        ColumnError: rows that are no images, or that are smaller.
+
+    Example:
+        >>> CenterCrop(height=1, width=1).transform(np.arange(9).reshape(1, 3, 3, 1)).ravel().tolist()
+        [4]
+    """
+
+    height: int
+    width: int
+    columns: Any = "obs"
+    takes_tensors = True
+    monotonic = True
+
+    def __post_init__(self) -> None:
+        check_pixels("CenterCrop", height=(self.height, 1), width=(self.width, 1))
+
+    def transform(self, x: Any) -> Any:
+        """The middle of each image."""
+        rows, columns = size_of(x, "CenterCrop")
+        fits = rows >= self.height and columns >= self.width
+        top, left = ((rows - self.height) // 2, (columns - self.width) // 2) if fits else (0, 0)
+        return cut_out(x, "CenterCrop", self.height, self.width, top, left)
+
+
+def cut_out(x: Any, piece: str, height: int, width: int, top: int, left: int) -> Any:
+    """A part of images of shape [rows, ..., height, width, channels], in memory of its own.
+
+    Raises:
+        ColumnError: rows that are no images, or that do not have the part.
+    """
+    rows, columns = size_of(x, piece)
+    if top < 0 or left < 0 or top + height > rows or left + width > columns:
+        raise ColumnError(
+            explain(
+                piece,
+                expected=f"images of at least {max(top, 0) + height} by {max(left, 0) + width} pixels",
+                found=f"{rows} by {columns}",
+                do="cut out less, or put the piece in front of the one that makes images smaller",
+            )
+        )
+    part = x[..., top : top + height, left : left + width, :]
+    return np.ascontiguousarray(part) if isinstance(part, np.ndarray) else part.contiguous()
+
+
+def check_pixels(piece: str, **values: tuple[int, int]) -> None:
+    """Refuse numbers of pixels that are too small, each given with the least that it can be.
+
+    Raises:
+        ConfigError: one is.
+    """
+    for name, (value, least) in values.items():
+        if value < least:
+            expected, do = f"an int of at least {least}", "give a number of pixels"
+            raise ConfigError(explain(f"{piece}.{name}", expected=expected, found=repr(value), do=do))

@@ -1,0 +1,70 @@
+"""Rows that are images, a few at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.errors import ColumnError, explain
+
+__all__ = ["images_of", "in_blocks", "rounded", "size_of"]
+
+_BLOCK = 1 << 17  # so many numbers stay in the cache as floats
+
+
+def size_of(x: Any, piece: str) -> tuple[int, int]:
+    """Height and width of images of shape [rows, ..., height, width, channels].
+
+    Raises:
+        ColumnError: rows of fewer axes.
+    """
+    if x.ndim >= 4:
+        return x.shape[-3], x.shape[-2]
+    raise ColumnError(
+        explain(
+            piece,
+            expected="images of shape (height, width, channels), such as (84, 84, 1)",
+            found=f"rows of shape {tuple(x.shape[1:])}",
+            do="name the column, or the part of it, that has images; give gray ones a last axis of length 1",
+        )
+    )
+
+
+def images_of(x: npt.NDArray[Any], piece: str) -> npt.NDArray[Any]:
+    """Images with all axes in front joined: [images, height, width, channels].
+
+    Raises:
+        ColumnError: rows of fewer axes.
+    """
+    size_of(x, piece)
+    return x.reshape(-1, *x.shape[-3:])
+
+
+def in_blocks(
+    images: npt.NDArray[Any], shape: tuple[int, ...], function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+) -> npt.NDArray[Any]:
+    """What a function makes of images, with floats of a few of them at a time.
+
+    Args:
+        images: Shape [images, ...], numbers of any type.
+        shape: Of what one image becomes.
+        function: Gets images as float32 (float64 where those have more digits) and gives floats.
+
+    Returns:
+        Shape [images, ...], of the images' type; what was a whole number is rounded to one.
+    """
+    floats = np.dtype(np.float32) if np.can_cast(images.dtype, np.float32) else np.dtype(np.float64)
+    out = np.empty((len(images), *shape), images.dtype)
+    block = max(1, _BLOCK // max(1, images[:1].size))
+    for start in range(0, len(images), block):
+        made = function(images[start : start + block].astype(floats, copy=False))
+        out[start : start + block] = rounded(made, images.dtype)
+    return out
+
+
+def rounded(made: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Floats as they are, or rounded if they are to become whole numbers."""
+    return np.rint(made) if dtype.kind in "iu" else made

@@ -1,0 +1,168 @@
+"""Cuts parts out of images at random, for training."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
+
+from epibatch.core.errors import ColumnError, ConfigError, StateError, explain
+
+from ..authoring.column_transform import ColumnTransform
+from ..call import Call
+from .crops import check_pixels, cut_out
+from .image_rows import size_of
+
+__all__ = ["RandomCrop"]
+
+
+class RandomCrop(ColumnTransform):
+    """Keeps a part of each image for training, drawn anew for each row; for acting, the middle.
+
+    With `pad` alone images are shifted by up to so many pixels each way, and keep their size: the edge is repeated
+    `pad` times on every side, then a part as large as the image is cut out (DrQ: Kostrikov et al. 2021, "Image
+    Augmentation Is All You Need"). For acting they stay as they are: the piece is needed in the learner pipeline only.
+    With `height` and `width` parts of this size are cut out (RAD: Laskin et al. 2020, "Reinforcement Learning with
+    Augmented Data"); it then stands in both pipelines, because the network sees the smaller images.
+
+    All frames of a row's stack are cut alike. Images have the channels last, (height, width, channels).
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        height: Of the part, in pixels; None: the image's own.
+        width: Of the part, in pixels; None: the image's own.
+        pad: How many pixels to repeat the edge before.
+        columns: Name of the column, or names; `obs/camera` is one part of a nested column. Each is drawn for by itself.
+
+    Raises:
+        ConfigError: a size below 1, a `pad` below 0, or nothing to draw.
+        ColumnError: rows that are no images, or that are smaller.
+
+    Example:
+        >>> piece = RandomCrop(pad=1)
+        >>> piece.seed(0)
+        >>> piece.transform(np.arange(9).reshape(1, 3, 3, 1))[0, ..., 0].tolist()
+        [[3, 4, 5], [6, 7, 8], [6, 7, 8]]
+    """
+
+    height: int | None = None
+    width: int | None = None
+    pad: int = 0
+    columns: Any = "obs"
+
+    def __post_init__(self) -> None:
+        self._draws = True
+        self._random = np.random.default_rng()
+        sizes = {name: (getattr(self, name), 1) for name in ("height", "width") if getattr(self, name) is not None}
+        check_pixels("RandomCrop", pad=(self.pad, 0), **sizes)
+        if not sizes and not self.pad:
+            do = "give height and width, or pad=4 to shift images of 84 by 84"
+            found = "an image's own size, not padded"
+            raise ConfigError(explain("RandomCrop", expected="several places to cut at", found=found, do=do))
+
+    def seed(self, seed: np.random.SeedSequence | int) -> None:
+        """Draw from a random stream of this piece's own from now on."""
+        self._random = np.random.default_rng(seed)
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """Where the random stream is, so that a run that is restored draws what it would have drawn."""
+        return {"random": copy.deepcopy(self._random.bit_generator.state)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on drawing where a state was taken.
+
+        Raises:
+            StateError: a state of another kind.
+        """
+        try:
+            self._random.bit_generator.state = state["random"]
+        except (KeyError, TypeError, ValueError):
+            do = "restore the state of a RandomCrop piece"
+            raise StateError(
+                explain("RandomCrop.set_state", expected="{'random': where a stream is}", found=repr(state), do=do)
+            ) from None
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """None: copies go on drawing by themselves."""
+        return {}
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Cut the images: at random for training, the middle for acting."""
+        self._draws = call.training is not False
+        try:
+            return super().run(batch, call)
+        finally:
+            self._draws = True
+
+    def transform(self, x: Any) -> Any:
+        """A part of each image."""
+        rows, columns = size_of(x, "RandomCrop")
+        height, width = self._size(x)
+        if not self._draws:
+            return cut_out(x, "RandomCrop", height, width, (rows - height) // 2, (columns - width) // 2)
+        count, pad = len(x), self.pad
+        top = self._random.integers(0, rows + 2 * pad - height + 1, count) - pad
+        left = self._random.integers(0, columns + 2 * pad - width + 1, count)
+        return _parts(_widened(x, pad), top, left, height, width)
+
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        """The Box of parts; a pixel's bounds are those of all that it can be."""
+        if not isinstance(space, gym.spaces.Box):
+            return super().output_space(space)
+        height, width = self._size(space.low[None])
+        shape = (*space.shape[:-3], height, width, space.shape[-1])
+        low, high = space.low.min((-3, -2), keepdims=True), space.high.max((-3, -2), keepdims=True)
+        low, high = np.broadcast_to(low, shape).copy(), np.broadcast_to(high, shape).copy()
+        return gym.spaces.Box(low, high, dtype=low.dtype.type)
+
+    def _size(self, x: Any) -> tuple[int, int]:
+        rows, columns = size_of(x, "RandomCrop")
+        height, width = self.height or rows, self.width or columns
+        if height > rows or width > columns:
+            raise ColumnError(
+                explain(
+                    "RandomCrop",
+                    expected=f"images of at least {height} by {width} pixels",
+                    found=f"{rows} by {columns}",
+                    do="cut out less, or put the piece in front of the one that makes images smaller",
+                )
+            )
+        return height, width
+
+
+def _widened(x: npt.NDArray[Any], pad: int) -> npt.NDArray[Any]:
+    """Images with the first and the last column repeated."""
+    if not pad:
+        return x
+    width = x.shape[-2]
+    out = np.empty((*x.shape[:-2], width + 2 * pad, x.shape[-1]), x.dtype)
+    out[..., :pad, :] = x[..., :1, :]
+    out[..., pad : pad + width, :] = x
+    out[..., pad + width :, :] = x[..., -1:, :]
+    return out
+
+
+def _parts(x: npt.NDArray[Any], top: Any, left: Any, height: int, width: int) -> npt.NDArray[Any]:
+    """One part of each row's images, a line of it at a time; lines beyond the edge are the nearest.
+
+    Args:
+        x: Shape [rows, ..., height, width, channels].
+        top: First line of each row's part; int64, [rows].
+        left: First column of each row's part; int64, [rows].
+        height: Lines of a part.
+        width: Columns of a part.
+    """
+    count, channels = len(x), x.shape[-1]
+    images = x.reshape(count, -1, x.shape[-3], x.shape[-2] * channels)
+    lines = sliding_window_view(images, width * channels, axis=-1)
+    down = np.clip(top[:, None] + np.arange(height), 0, images.shape[2] - 1)
+    frames = np.arange(images.shape[1])[:, None]
+    out: npt.NDArray[Any] = lines[
+        np.arange(count)[:, None, None], frames, down[:, None], left[:, None, None] * channels
+    ]
+    return out.reshape(*x.shape[:-3], height, width, channels)
