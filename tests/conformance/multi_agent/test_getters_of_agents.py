@@ -91,6 +91,20 @@ EXAMPLES = {
 }
 
 
+SLICES = [slice(1, 1), slice(None, None, -1), slice(-9, 2), slice(-2, 9)]
+
+
+@pytest.mark.parametrize("arrays", [False, True])
+@pytest.mark.parametrize("fill", [None, 7])
+@pytest.mark.parametrize("wanted", SLICES, ids=str)
+@pytest.mark.parametrize("name", ["actions", "rewards", "logp", "state_out"])
+def test_slices_by_agent_steps_where_something_waits(name: str, wanted: slice, fill: Any, arrays: bool) -> None:
+    key = name if name in ("logp", "state_out") else None
+    read = AgentRead("extra_model_outputs" if key else name, wanted, env_steps=False, fill=fill, key=key)
+    for schedule in (OPEN, FIRST, WAITING, scripted({"b": "oar"})):
+        hold(Case(schedule, arrays=arrays), read)
+
+
 @pytest.mark.parametrize("identity", EXAMPLES)
 def test_each_difference(identity: str) -> None:
     before = differences_met.copy()

@@ -147,6 +147,8 @@ class _Reader:
 
     def _several(self, items: list[Any]) -> Any:
         if self.lists:
+            if self.read.one_hot and self.read.indices is None and self.space is None:
+                raise ValueError("no space, with or without rows")
             return [self._row(item) for item in items]
         if FILL in items and "O20" in self.on and self.read.arrays:
             return self._theirs_filled(items)

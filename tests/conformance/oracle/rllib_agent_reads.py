@@ -11,10 +11,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from oracle.agent_reads import BEYOND, OF_OBSERVATIONS, AgentRead, SlowReader
+from oracle.agent_reads import BEYOND, NOTHING, OF_OBSERVATIONS, AgentRead, SlowReader
 from oracle.columns import leaves
 from oracle.compare import Mismatch, Outcome, outcome
 from oracle.differences import IDS, difference
+from oracle.libraries import RLLIB
 from oracle.reads import SWITCHES as OF_COLUMNS
 from oracle.reads import Read, expected
 from oracle.slow_episode import SlowEpisode
@@ -193,7 +194,29 @@ class RllibReader(SlowReader):
 
     def _by_agent_steps(self, agent: str) -> Any:
         self.agent = agent
+        if isinstance(self.read.indices, slice) and "agent-steps-open" in self.on and self._waits(agent):
+            return self._put_behind(agent)
         return super()._by_agent_steps(agent)
+
+    def _waits(self, agent: str) -> bool:
+        """Whether there is something of the agent's that no step of it has yet."""
+        shown = self.read.name == "rewards" and "pending-rewards-shown" in self.on
+        waiting = agent in self.slow.open or (shown and agent in self.slow.rewards)
+        return waiting and self.read.name not in OF_OBSERVATIONS and self.slow.living(agent) is not None
+
+    def _put_behind(self, agent: str) -> Any:
+        """What RLlib's own column of an agent's steps gives of a slice when it gets what waits for it."""
+        read, lookback = self.read, self.slow.kept(self.slow.lives[agent][-1])
+        *rows, waits = self.rows_at(agent, 1).values()
+        if read.key is not None and read.name == "extra_model_outputs":
+            *rows, waits = (row[read.key] for row in (*rows, waits))
+        column = RLLIB.InfiniteLookbackBuffer(rows, lookback, REWARDS if read.name == "rewards" else self.space)
+        if self.arrays and self._is_array(agent):
+            column.finalize()
+        options = {"neg_index_as_lookback": read.neg_index_as_lookback, "fill": read.fill}
+        hot = read.one_hot and read.name == "actions"
+        found = column.get(read.indices, one_hot_discrete=hot, _add_last_ts_value=waits, **options)
+        return NOTHING if isinstance(found, list) and not found else found
 
     def nothing(self, found: Any) -> bool:
         if self.arrays and "agents-without-rows" in self.on and isinstance(leaves(found)[0], np.ndarray):
