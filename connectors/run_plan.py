@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from epibatch.core.column_use import COLUMNS_READ, note_read
 from epibatch.core.errors import PieceOutputError, add_context, explain
 
 from ..episodes.indexing import HistoryWatch
@@ -89,6 +90,8 @@ def _writing_run(step: Step, batch: Any, call: Call | AgentCall) -> Any:
 def _plain_run(step: Step, batch: Any, call: Call | AgentCall, history: HistoryWatch) -> dict[str, Any]:
     if step.sees_bootstraps:
         call.lengthen()
+    if COLUMNS_READ in call.shared_data and step.piece.reads is None:  # what it reads cannot be known
+        note_read(call.shared_data, _names(batch))
     history.writable, history.acting = step.writes_episodes or not call.training, call.training is False
     try:
         out = step.piece(
@@ -113,6 +116,14 @@ def _plain_run(step: Step, batch: Any, call: Call | AgentCall, history: HistoryW
         )
     call.look_again(rewritten=step.piece.rewrites_observations)
     return {name: _unshared(value) for name, value in out.items()}
+
+
+def _names(batch: Any) -> set[str]:
+    """Names of the columns of a batch in any layout, and maybe others."""
+    if not isinstance(batch, Mapping):
+        return {name for own in batch.groups.values() for name in own}
+    within = [value for value in batch.values() if isinstance(value, Mapping)]
+    return {str(name) for own in (batch, *within) for name in own}
 
 
 def _unshared(value: Any) -> Any:

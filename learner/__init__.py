@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from .multi_agent_settings import MultiAgentSettings
     from .ppo_loss import PPOLoss, PPOSettings
     from .settings import LearnerSettings
+    from .unread_columns import ColumnUse, trace_columns
 
 
 __all__ = [
+    "ColumnUse",
     "Learner",
     "LearnerSettings",
     "Loss",
@@ -24,11 +26,13 @@ __all__ = [
     "MultiAgentSettings",
     "PPOLoss",
     "PPOSettings",
+    "trace_columns",
 ]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "ColumnUse": ".unread_columns",
         "Learner": ".learner",
         "LearnerSettings": ".settings",
         "Loss": ".loss",
@@ -37,5 +41,6 @@ __getattr__, __dir__ = lazy_exports(
         "MultiAgentSettings": ".multi_agent_settings",
         "PPOLoss": ".ppo_loss",
         "PPOSettings": ".ppo_loss",
+        "trace_columns": ".unread_columns",
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -28,6 +28,7 @@ from .module_overrides import override
 from .module_trainer import ModuleTrainer
 from .multi_agent_settings import MultiAgentSettings, PoliciesToTrain
 from .settings import LearnerSettings
+from .unread_columns import ColumnUse, UnreadColumns
 
 if TYPE_CHECKING:
     from epibatch.core.rl_module import MultiRLModule, RLModule
@@ -49,6 +50,7 @@ class Learner:
         loss: a `Loss` (PPOLoss, say), or a function `(batch, outputs, distribution_class) -> (loss, metrics)`.
         device: where the modules live and minibatches are moved to; None leaves both where they are.
         multi_agent: which modules are trained, and their own settings and losses; None trains all of them alike.
+        columns: "all", or "auto": columns that nobody reads in a module's first update are not made for later ones.
 
     Raises:
         UnknownNameError: `multi_agent` names a module that is not there.
@@ -64,6 +66,7 @@ class Learner:
         loss: Loss | LossFunction,
         device: torch.device | str | None = None,
         multi_agent: MultiAgentSettings | None = None,
+        columns: Literal["all", "auto"] = "all",
     ) -> None:
         self._module = module
         self._connector = self._learner_connector = connector
@@ -72,6 +75,7 @@ class Learner:
         self._device = None if device is None else torch.device(device)
         self._multi_agent = multi_agent or MultiAgentSettings()
         self._multi_agent.check_ids(module.keys())
+        self._unread = UnreadColumns(connector) if columns == "auto" else None
         self._num_updates = 0
         self._num_gradient_steps = 0
         self._made: dict[str, ModuleTrainer] = {}
@@ -101,6 +105,11 @@ class Learner:
         """One module's loss, its overrides included."""
         self._module[module_id]
         return self._trainers()[module_id].loss
+
+    @property
+    def column_use(self) -> dict[str, ColumnUse]:
+        """Module id -> the columns that it reads and those that are left out; empty without `columns="auto"`."""
+        return {} if self._unread is None else self._unread.uses(self._module)
 
     # --------------------------------------------------------------------- which modules are trained
 
@@ -213,7 +222,7 @@ class Learner:
             `grad_norm` (before clipping), `explained_variance` (of the last epoch), `lr`, `num_rows`
             (valid rows of one epoch), `num_minibatches` and the loss's coefficients as used; under
             `__all_modules__` `connector_s`, `update_s`, `num_updates`, `num_gradient_steps`, and `num_rows` of all
-            modules together.
+            modules together, and with `columns="auto"` `bytes_left_out`.
 
         Raises:
             EpisodeError: there are no episodes.
@@ -227,7 +236,10 @@ class Learner:
             )
         start = time.perf_counter()
         known = self._multi_agent.known_ids
-        shared_data = {} if known is None else {POLICIES_TO_TRAIN: known}
+        shared_data: dict[str, Any] = {} if known is None else {POLICIES_TO_TRAIN: known}
+        if self._unread is not None:
+            shared_data.update(self._unread.begin(self._module))
+            self._unread.watch(self._trainers())
         batch = self._learner_connector(
             rl_module=self._module, batch={}, episodes=episodes, shared_data=shared_data, metrics=metrics
         )
@@ -242,6 +254,8 @@ class Learner:
             "num_gradient_steps": self._num_gradient_steps,
             "num_rows": sum(own["num_rows"] for own in results.values()),
         }
+        if self._unread is not None:
+            results[ALL_MODULES]["bytes_left_out"] = self._unread.end(batch, self._trainers())
         return results
 
     def _update_modules(self, batch: Mapping[str, Any]) -> dict[str, dict[str, float]]:

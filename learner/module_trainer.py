@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.column_use import LeanColumns, ReadColumns
 from epibatch.core.columns import Columns
 from epibatch.core.errors import NonFiniteLossError, explain
 from epibatch.core.structs import map_struct
@@ -41,6 +42,8 @@ class ModuleTrainer:
         coefficients: those of the loss, as it adapted them.
         optimizer: made by `prepare`; None before, and for a module without trainable parameters.
         num_gradient_steps: steps taken in the last update.
+        read: where the columns that are read are noted; None: nowhere.
+        left_out: columns that batches lack since nobody reads them.
     """
 
     def __init__(
@@ -55,6 +58,8 @@ class ModuleTrainer:
         self.coefficients = loss.initial_coefficients()
         self.optimizer: ModuleOptimizer | None = None
         self.num_gradient_steps = 0
+        self.read: set[str] | None = None
+        self.left_out: frozenset[str] = frozenset()
         self._module_id = module_id
         self._device = device
         self._generator = row_order(settings.seed, module_id)
@@ -115,6 +120,11 @@ class ModuleTrainer:
         module = self.module
         if self._device is not None:
             minibatch = map_struct(self._to_device, minibatch)
+        given = minibatch
+        if self.read is not None:
+            minibatch = ReadColumns(minibatch, self.read)
+        elif self.left_out:
+            minibatch = LeanColumns(minibatch, self.left_out)
         outputs = module.forward_train(minibatch)
         if hasattr(module, "compute_values"):
             values = module.compute_values(minibatch, embeddings=outputs.get(Columns.EMBEDDINGS))
@@ -128,7 +138,7 @@ class ModuleTrainer:
             raise _not_finite(self._module_id, values_now)
         optimizer.step()
         self.num_gradient_steps += 1
-        means.add(values_now, minibatch, outputs)
+        means.add(values_now, given, outputs)
 
     def _to_device(self, leaf: Any) -> Any:
         return leaf.to(self._device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeError, explain
 from epibatch.core.padding import PaddedLayout
@@ -76,6 +77,8 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
         if not layout.num_sequences and call.module_id is None:
             raise _none_left(call)
         per_chunk = np.bincount(layout.sequence_chunks, minlength=len(call.counts))
+        for name in left_out_by(call.shared_data, call.module_id):
+            batch.pop(name, None)
         for name, column in batch.items():
             if isinstance(column, EpisodeColumn) and not column.holds_objects:
                 self._check_rows(name, column, call)

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PipelineError, explain
 from epibatch.core.structs import flatten, stack_rows
@@ -100,6 +101,8 @@ class BatchIndividualItems(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Batch all columns."""
+        for name in left_out_by(call.shared_data, call.module_id):
+            batch.pop(name, None)
         self._check_rows(batch, call)
         obs = batch.get(Columns.OBS)
         if isinstance(obs, EpisodeColumn) and call.module_id is None:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
 
 from ..call import Call
@@ -19,7 +20,8 @@ __all__ = ["AddColumnsFromEpisodesToBatch", "AddColumnsFromEpisodesToTrainBatch"
 class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
     """Adds actions, rewards, terminateds, truncateds and the model's outputs, one row per step.
 
-    Columns that the batch has already are left alone; recurrent states are not added here.
+    Columns that the batch has already are left alone; recurrent states are not added here, nor what the learner found
+    that nobody reads (`columns="auto"`).
 
     Args:
         input_observation_space: Space of one observation.
@@ -40,14 +42,15 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
         """Add the columns."""
         if not len(call.episodes):
             return batch
+        left_out = left_out_by(call.shared_data, call.module_id)
         for name, last in ((Columns.ACTIONS, None), (Columns.REWARDS, 0.0)):
-            if name not in batch:
+            if name not in batch and name not in left_out:
                 batch[name] = gather_column(call, name, last=last)
         for name, flags in zip((Columns.TERMINATEDS, Columns.TRUNCATEDS), _flags(call)):
             if name not in batch:
                 batch[name] = EpisodeColumn(flags, call.counts, single=True)
         for name in output_keys(call):
-            if name not in batch and name not in (Columns.STATE_IN, Columns.STATE_OUT):
+            if name not in batch and name not in left_out and name not in (Columns.STATE_IN, Columns.STATE_OUT):
                 batch[name] = gather_column(call, name)
         return batch
 

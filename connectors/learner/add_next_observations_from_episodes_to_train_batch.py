@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
 from epibatch.core.structs import map_struct
 
@@ -44,7 +45,8 @@ class AddNextObservationsFromEpisodesToTrainBatch(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column."""
-        if Columns.NEXT_OBS in batch or not len(call.episodes):
+        unread = Columns.NEXT_OBS in left_out_by(call.shared_data, call.module_id)
+        if Columns.NEXT_OBS in batch or unread or not len(call.episodes):
             return batch
         observations = gather(call, Columns.OBS, plus_one=True)
         rows = np.arange(1, int(call.lengths.sum()) + len(call.lengths) + 1)

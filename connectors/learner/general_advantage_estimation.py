@@ -9,7 +9,9 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.advantages import generalized_advantages, td_errors
+from epibatch.core.column_use import COLUMNS_READ, ReadColumns
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, explain, nearest
 
@@ -80,7 +82,7 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         mask = self.need(batch, Columns.LOSS_MASK, do)
         terminateds = self.need(batch, Columns.TERMINATEDS, do)
         with torch.no_grad():
-            values = module.compute_values(batch)
+            values = module.compute_values(_noting(batch, call, module_id))
         if values.shape != rewards.shape:
             raise ColumnError(
                 explain(
@@ -105,6 +107,14 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         standard = np.where(real, _standardised(advantages, real), 0).astype(np.float32)
         batch[Columns.VALUE_TARGETS] = _placed(targets, rows, shape, device)
         batch[Columns.ADVANTAGES] = _placed(standard, rows, shape, device)
+
+
+def _noting(batch: dict[str, Any], call: Call, module_id: Any) -> dict[str, Any]:
+    """The batch, so that what the module reads of it is noted if somebody wants to know."""
+    read = call.shared_data.get(COLUMNS_READ)
+    if read is None:
+        return batch
+    return ReadColumns(batch, read.setdefault(DEFAULT_MODULE_ID if module_id is None else module_id, set()))
 
 
 def _check_discounts(values: Mapping[str, Any], where: str) -> None:

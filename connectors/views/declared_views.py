@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from epibatch.core.errors import ConfigError, explain
@@ -18,7 +18,7 @@ from .view import View, as_views
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2
 
-__all__ = ["add_view", "declare_views"]
+__all__ = ["add_view", "declare_views", "with_declared_views"]
 
 _DEFAULTS = (
     AddObservationsFromEpisodesToBatch,
@@ -64,9 +64,10 @@ def add_view(pipeline: ConnectorPipelineV2, name: str, view: View | Mapping[str,
             found = f"{name!r}, which the pipeline has already"
             raise ConfigError(explain("add_view", expected="a new name", found=found, do="choose another one"))
         if piece.per_sequence == views[name].per_sequence:
-            _replace(pipeline, place, _piece({**piece.views, **views}, piece.per_module, piece))
+            wider = _piece({**piece.views, **views}, piece.per_module, piece)
+            _give(pipeline, [*pipeline.connectors[:place], wider, *pipeline.connectors[place + 1 :]])
             return
-    _insert(pipeline, _piece(views, {}, None, bool(pipeline.training)))
+    _give(pipeline, _placed(pipeline.connectors, _piece(views, {}, None, bool(pipeline.training)), pipeline.training))
 
 
 def declare_views(pipeline: ConnectorPipelineV2, views: Views, per_module: Mapping[str, Views]) -> None:
@@ -80,9 +81,24 @@ def declare_views(pipeline: ConnectorPipelineV2, views: Views, per_module: Mappi
     Raises:
         ConfigError: views that cannot be meant.
     """
-    training = bool(pipeline.training)
-    for piece in [one for one in pipeline.connectors if getattr(one, "declared", False)]:
-        pipeline.remove(piece)
+    _give(pipeline, with_declared_views(pipeline.connectors, views, per_module, bool(pipeline.training)))
+
+
+def with_declared_views(
+    pieces: Sequence[Any], views: Views, per_module: Mapping[str, Views], training: bool
+) -> list[Any]:
+    """A pipeline's pieces with those that show what modules declare, in place of earlier ones.
+
+    Args:
+        pieces: Of a learner or env-to-module pipeline.
+        views: Of all modules.
+        per_module: Module id -> views of its rows.
+        training: Whether it is the learner's.
+
+    Raises:
+        ConfigError: views that cannot be meant.
+    """
+    out = [piece for piece in pieces if not getattr(piece, "declared", False)]
     for per_sequence in (False, True):
         chosen = _of_side(views, training, per_sequence)
         own = {module_id: _of_side(some, training, per_sequence) for module_id, some in per_module.items()}
@@ -90,7 +106,8 @@ def declare_views(pipeline: ConnectorPipelineV2, views: Views, per_module: Mappi
         if chosen or own:
             piece = _piece(chosen, own, None, training)
             piece.declared = True
-            _insert(pipeline, piece)
+            out = _placed(out, piece, training)
+    return out
 
 
 def _of_side(views: Views, training: bool, per_sequence: bool | None = None) -> dict[str, View]:
@@ -118,9 +135,10 @@ def _data(views: Views) -> dict[str, Any]:
     return {name: view.to_dict() for name, view in views.items()}
 
 
-def _replace(pipeline: ConnectorPipelineV2, place: int, piece: TrajectoryViews) -> None:
+def _give(pipeline: ConnectorPipelineV2, pieces: list[Any]) -> None:
+    """Let a pipeline have these pieces; it stays as it was if it cannot."""
     before = list(pipeline.connectors)
-    pipeline.connectors[place] = piece
+    pipeline.connectors[:] = pieces
     try:
         pipeline.plan()
     except Exception:
@@ -129,16 +147,13 @@ def _replace(pipeline: ConnectorPipelineV2, place: int, piece: TrajectoryViews) 
         raise
 
 
-def _insert(pipeline: ConnectorPipelineV2, piece: TrajectoryViews) -> None:
-    """Put a piece where its views belong."""
-    time = [one for one in pipeline.connectors if isinstance(one, AddTimeDimToBatchAndZeroPad)]
+def _placed(pieces: Sequence[Any], piece: TrajectoryViews, training: bool | None) -> list[Any]:
+    """The pieces with one more where its views belong."""
+    time = [i for i, one in enumerate(pieces) if isinstance(one, AddTimeDimToBatchAndZeroPad)]
+    defaults = [i for i, one in enumerate(pieces) if isinstance(one, _DEFAULTS)]
+    place = defaults[0] if defaults else len(pieces)
     if piece.per_sequence and time:
-        pipeline.insert_after(time[0], piece)
-        return
-    defaults = [one for one in pipeline.connectors if isinstance(one, _DEFAULTS)]
-    if pipeline.training:
-        pipeline.prepend(piece)
-    elif defaults:
-        pipeline.insert_before(defaults[0], piece)
-    else:
-        pipeline.append(piece)
+        place = time[0] + 1
+    elif training:
+        place = 0
+    return [*pieces[:place], piece, *pieces[place:]]

@@ -64,9 +64,8 @@ class AlgorithmConfig(FluentSettings):
         observation, action = self._single_spaces(spaces, env)
         if self.is_multi_agent and isinstance(observation, gym.spaces.Dict):
             check_agents(self.policy_mapping_fn, observation.spaces, self._module_ids())
-        pipeline = EnvToModulePipeline(observation, action, connectors=pieces)
-        self.update_views(pipeline)
-        return pipeline
+        pieces = self._with_views(pieces, training=False)
+        return EnvToModulePipeline(input_observation_space=observation, input_action_space=action, connectors=pieces)
 
     def build_module_to_env_connector(
         self, env: Any = None, spaces: Mapping[str, Any] | None = None
@@ -99,19 +98,29 @@ class AlgorithmConfig(FluentSettings):
         if self.add_default_connectors_to_learner_pipeline:
             burn_in = burns_in(self._model_configs())
             pieces = default_learner(pieces, device or self.other_device, self._agent_modules(), burn_in=burn_in)
-        pipeline = LearnerConnectorPipeline(input_observation_space, input_action_space, connectors=pieces)
-        self.update_views(pipeline)
-        return pipeline
+        pieces = self._with_views(pieces, training=True)
+        return LearnerConnectorPipeline(
+            input_observation_space=input_observation_space, input_action_space=input_action_space, connectors=pieces
+        )
 
     def update_views(self, pipeline: Any) -> None:
         """Let a pipeline for this config have the views that its modules declare; unless its default pieces are off."""
-        name = "learner" if pipeline.training else "env_to_module"
-        if getattr(self, f"add_default_connectors_to_{name}_pipeline"):
-            views, per_module = module_views(self)
-            if views or per_module or any(getattr(piece, "declared", False) for piece in pipeline):
-                from ..connectors.views.declared_views import declare_views
+        pieces = self._with_views(list(pipeline), training=bool(pipeline.training))
+        if [id(piece) for piece in pieces] != [id(piece) for piece in pipeline]:
+            pipeline.connectors[:] = pieces
+            pipeline.plan()
 
-                declare_views(pipeline, views, per_module)
+    def _with_views(self, pieces: list[Any], *, training: bool) -> list[Any]:
+        """The pieces of a pipeline with those for the views that modules declare."""
+        name = "learner" if training else "env_to_module"
+        if not getattr(self, f"add_default_connectors_to_{name}_pipeline"):
+            return pieces
+        views, per_module = module_views(self)
+        if not (views or per_module or any(getattr(piece, "declared", False) for piece in pieces)):
+            return pieces
+        from ..connectors.views.declared_views import with_declared_views
+
+        return with_declared_views(pieces, views, per_module, training)
 
     def extend_learner_connector(self, pipeline: LearnerConnectorPipeline) -> None:
         """Put the algorithm's own pieces into a learner pipeline; none here."""

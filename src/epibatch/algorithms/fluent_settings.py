@@ -74,7 +74,8 @@ class FluentSettings(SectionValues):
         Args:
             **settings: `device` ("cpu", "cuda", "cuda:0", ...) of the network and of all tensors that it is given,
                 when it acts too; `learner_connector` (`lambda obs_space, act_space: ...` or a list of piece specs),
-                `add_default_connectors_to_learner_pipeline`; `num_learners` must stay 0.
+                `add_default_connectors_to_learner_pipeline`; `columns` ("auto": train batches go without those that
+                nobody reads); `num_learners` must stay 0.
         """
         return self.change("learners", {"learners": settings})
 

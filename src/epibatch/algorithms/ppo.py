@@ -163,4 +163,5 @@ class PPO(Algorithm):
             loss=loss,
             device=config.other_device,
             multi_agent=MultiAgentSettings(overrides, config.policies_to_train),
+            columns=config.columns,
         )

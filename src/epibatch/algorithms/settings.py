@@ -108,6 +108,7 @@ class LearnerSectionSettings(Section):
     num_learners: Count = 0
     device: Device = "cpu"
     add_default_connectors_to_learner_pipeline: Switch = True
+    columns: Literal["all", "auto"] = "all"
 
 
 class TrainingSettings(Section):

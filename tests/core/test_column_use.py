@@ -1,0 +1,87 @@
+"""What of a batch is read, and what may be left out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from epibatch.core.column_use import LeanColumns, ReadColumns, left_out_by, left_out_of, note_read
+from epibatch.core.errors import ColumnError
+
+READS = {
+    "by name": (lambda batch: batch["a"], {"a"}),
+    "get": (lambda batch: batch.get("a"), {"a"}),
+    "get of one that is not there": (lambda batch: batch.get("x", 1), {"x"}),
+    "asking": (lambda batch: "a" in batch, {"a"}),
+    "pop": (lambda batch: batch.pop("a"), {"a"}),
+    "all names": (lambda batch: list(batch), {"a", "b"}),
+    "keys": (lambda batch: batch.keys(), {"a", "b"}),
+    "items": (lambda batch: dict(batch.items()), {"a", "b"}),
+    "values": (lambda batch: batch.values(), {"a", "b"}),
+    "unpacking": (lambda batch: {**batch}, {"a", "b"}),
+    "a copy's": (lambda batch: batch.copy()["b"], {"b"}),
+    "writing": (lambda batch: batch.update(c=3), set()),
+    "counting": (lambda batch: len(batch), set()),
+}
+
+
+@pytest.mark.parametrize("how", READS)
+def test_reads_are_noted(how):
+    function, expected = READS[how]
+    read = set()
+    function(ReadColumns({"a": 1, "b": 2}, read))
+    assert read == expected
+
+
+def test_values_are_those_of_the_batch():
+    batch = ReadColumns({"a": 1, "b": 2}, set())
+    assert dict(batch) == {"a": 1, "b": 2} and batch.get("x") is None and batch.pop("a") == 1 and len(batch) == 1
+    with pytest.raises(KeyError):
+        batch["x"]
+
+
+def test_one_that_was_left_out_is_no_silent_none():
+    batch = LeanColumns({"a": 1}, {"b"})
+    assert batch["a"] == 1 and "a" in batch and batch.get("c") is None and "c" not in batch
+    for function in (lambda: batch["b"], lambda: batch.get("b"), lambda: "b" in batch):
+        with pytest.raises(ColumnError, match=r"'b'[\s\S]*columns='all'"):
+            function()
+    with pytest.raises(KeyError):
+        batch["c"]
+    batch["b"] = 2
+    assert batch["b"] == batch.get("b") == 2 and "b" in batch
+
+
+def test_what_may_be_left_out():
+    names = [
+        "obs",
+        "rewards",
+        "terminateds",
+        "loss_mask",
+        "state_in",
+        "t",
+        "new_obs",
+        "next_state_in",
+        "advantages",
+        "x",
+    ]
+    pieces = [
+        SimpleNamespace(reads=("x",), takes=("episodes",), writes=("t",)),
+        SimpleNamespace(reads=None, takes=None, writes=()),
+        SimpleNamespace(reads=(), takes=("tensors",), writes=("advantages",)),
+    ]
+    assert left_out_of(names, {"obs"}, pieces) == {"t", "new_obs", "next_state_in"}
+    assert left_out_of(names, {"obs", "next_state_in"}, pieces) == {"t"}
+
+
+def test_notes_are_taken_where_somebody_wants_them():
+    shared = {}
+    note_read(shared, ["a"], "m")
+    assert shared == {}
+    shared["columns_read"] = {}
+    note_read(shared, ["a"], "m")
+    note_read(shared, ["b"])
+    assert shared["columns_read"] == {"m": {"a"}, None: {"b"}}
+    assert left_out_by({}, None) == left_out_by({"columns_left_out": {"m": {"a"}}}, None) == frozenset()
+    assert left_out_by({"columns_left_out": {"default_policy": {"a"}}}, None) == {"a"}

@@ -1,0 +1,193 @@
+"""Columns that nobody reads are found in the first update and not made again; everything else stays as it was."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from epibatch.algorithms import PPOConfig
+from epibatch.connectors import ConnectorV2
+from epibatch.connectors.learner import AddInfosFromEpisodesToTrainBatch, AddNextObservationsFromEpisodesToTrainBatch
+from epibatch.connectors.views import View
+from epibatch.core.errors import ColumnError, ConfigError
+from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
+from epibatch.env_runner.multi_agent_env import make_multi_agent
+from epibatch.learner import trace_columns
+
+NOBODY = {"weights_seq_no", "next", "unread"}
+"""Columns of these batches that PPO has no use for."""
+
+
+def config(columns: str = "auto", **model_config: Any) -> PPOConfig:
+    views = {"next": View("actions", 1), "unread": View("obs", "-9:-1")}
+    made = PPOConfig().environment("CartPole-v1").debugging(seed=0).learners(columns=columns)
+    made.training(train_batch_size=60, minibatch_size=20, num_epochs=2)
+    return made.rl_module(model_config={"fcnet_hiddens": [8], **model_config}, view_requirements=views)
+
+
+def trained(made: PPOConfig, iterations: int = 3) -> tuple[Any, list[Any]]:
+    algo = made.build_algo()
+    return algo, [algo.train()["learners"] for _ in range(iterations)]
+
+
+@pytest.mark.parametrize("options", [{}, {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 5}])
+def test_training_is_bit_by_bit_the_same(options: Any) -> None:
+    (lean, results), (full, expected) = trained(config(**options)), trained(config("all", **options))
+    for mine, theirs in zip(lean.get_module().parameters(), full.get_module().parameters()):
+        assert torch.equal(mine, theirs)
+    use = lean.learner.column_use["default_policy"]
+    assert use.left_out == NOBODY and full.learner.column_use == {}
+    for mine, theirs in zip(results, expected):
+        assert {**mine["default_policy"]} == {**theirs["default_policy"]}
+    assert [own["__all_modules__"]["bytes_left_out"] for own in results] == [0, use.bytes_saved, use.bytes_saved]
+    assert "bytes_left_out" not in expected[0]["__all_modules__"]
+    for algo in (lean, full):
+        algo.stop()
+
+
+def test_they_are_not_built_and_the_bytes_are_those_of_the_batch() -> None:
+    algo, _ = trained(config(), 1)
+    use = algo.learner.column_use["default_policy"]
+    episodes = algo.env_runner.sample(num_timesteps=60)
+    batches = {}
+    for name, shared in {"full": {}, "lean": {"columns_left_out": {"default_policy": use.left_out}}}.items():
+        with algo.pipelines["learner"].profile() as profile:
+            batch = algo.pipelines["learner"](rl_module=algo.learner.module, episodes=episodes, shared_data=shared)
+        batches[name] = batch["default_policy"], profile.rows()[-1].bytes
+    full, lean = batches["full"], batches["lean"]
+    assert set(full[0]) - set(lean[0]) == NOBODY
+    gone = sum(full[0][name].nbytes for name in NOBODY)
+    assert full[1] - lean[1] == gone > 0
+    assert all(torch.equal(lean[0][name], full[0][name]) for name in lean[0] if name != "infos")
+    assert {"rewards", "terminateds", "truncateds", "loss_mask"} <= set(lean[0])
+    assert "next, unread, weights_seq_no" in str(use) and f"{use.bytes_saved} of {use.bytes_before} bytes" in str(use)
+    algo.stop()
+
+
+@pytest.mark.parametrize("piece", [AddNextObservationsFromEpisodesToTrainBatch, AddInfosFromEpisodesToTrainBatch])
+def test_columns_of_other_pieces_go_as_well(piece: Any) -> None:
+    algo, _ = trained(config().learners(learner_connector=lambda obs, act: [piece()]))
+    (name,) = piece.writes
+    assert algo.learner.column_use["default_policy"].left_out == NOBODY | {name}
+    algo.stop()
+
+
+class Reader(ConnectorV2):
+    """A plain piece; what it reads cannot be known."""
+
+    def __call__(self, *, batch: Any, **_: Any) -> Any:
+        return batch
+
+
+class Declared(Reader):
+    """A piece that says what it reads."""
+
+    reads = ("next",)
+    pipelines = ("learner",)
+    takes = ("episodes",)
+
+
+@pytest.mark.parametrize(
+    ("piece", "left"), [(Reader, {"weights_seq_no"}), (Declared, {"unread", "weights_seq_no"}), (None, NOBODY)]
+)
+def test_pieces_count_as_readers(piece: Any, left: set[str]) -> None:
+    """A plain one behind the views reads them all, for all that is known; it stands in front of the default pieces."""
+    made = config() if piece is None else config().learners(learner_connector=lambda obs, act: [piece()])
+    algo, _ = trained(made)
+    assert algo.learner.column_use["default_policy"].left_out == left
+    algo.stop()
+
+
+class Moody(TorchRLModule, ValueFunctionAPI):
+    """A module that starts to read a column later."""
+
+    later: ClassVar[bool] = False
+
+    def setup(self) -> None:
+        self.pi = torch.nn.Linear(4, 2)
+
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        if self.later:
+            batch.get("next")
+        return {"action_dist_inputs": self.pi(batch["obs"])}
+
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+        if "unread" in batch:
+            return batch["unread"].sum((-1, -2))
+        return self.pi(batch["obs"]).sum(-1)
+
+
+def test_what_is_read_for_the_first_time_later_is_a_named_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = config().rl_module(rl_module_spec=RLModuleSpec(module_class=Moody))
+    algo, _ = trained(made)
+    assert algo.learner.column_use["default_policy"].left_out == NOBODY - {"unread"}
+    monkeypatch.setattr(Moody, "later", True)
+    with pytest.raises(ColumnError, match=r"'next'[\s\S]*columns='all'"):
+        algo.train()
+    algo.stop()
+
+
+def test_a_view_that_is_added_is_looked_at_anew() -> None:
+    algo, _ = trained(config())
+    algo.add_view("more", View("rewards", 1))
+    assert algo.train()["learners"]["__all_modules__"]["bytes_left_out"] == 0
+    assert algo.learner.column_use["default_policy"].left_out == NOBODY | {"more"}
+    algo.stop()
+
+
+def test_modules_have_their_own() -> None:
+    specs = {"red": None, "blue": RLModuleSpec(module_class=Moody)}
+    made = config().environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2})
+    made.multi_agent(policies=specs, policy_mapping_fn={"0": "red", "1": "blue"})
+    algo, results = trained(made)
+    use = algo.learner.column_use
+    assert use["red"].left_out == NOBODY and use["blue"].left_out == NOBODY - {"unread"}
+    assert results[1]["__all_modules__"]["bytes_left_out"] > 0
+    algo.add_module("green", new_agent_to_module_mapping_fn={"0": "green", "1": "blue"})
+    for _ in range(3):
+        algo.train()
+    assert algo.learner.column_use["green"].left_out == NOBODY
+    algo.stop()
+
+
+def test_a_loop_of_ones_own() -> None:
+    """A dummy batch through module and loss; random numbers and gradients stay as they are."""
+    algo = config("all").build_algo()
+    episodes = algo.env_runner.sample(num_timesteps=20)
+    pipeline = algo.pipelines["learner"]
+    batch = pipeline(rl_module=algo.learner.module, episodes=episodes)["default_policy"]
+    before = torch.random.get_rng_state()
+    use = trace_columns(algo.get_module(), algo.learner.loss_of("default_policy"), batch, pipeline)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert all(parameter.grad is None for parameter in algo.get_module().parameters())
+    assert use.left_out == NOBODY and {"obs", "actions", "advantages"} <= use.read
+    shared = {"columns_left_out": {"default_policy": use.left_out}}
+    lean = pipeline(rl_module=algo.learner.module, episodes=episodes, shared_data=shared)["default_policy"]
+    assert set(batch) - set(lean) == NOBODY
+    algo.stop()
+
+
+def test_next_observations_that_a_loss_never_reads() -> None:
+    class Sum(TorchRLModule):
+        def _forward(self, batch: Any, **kwargs: Any) -> Any:
+            return {"sums": batch["obs"].sum(-1)}
+
+        def get_train_action_dist_cls(self) -> Any:
+            return None
+
+    batch = {name: torch.as_tensor(np.ones((3, 2), np.float32)) for name in ("obs", "new_obs", "rewards")}
+    losses = {
+        "reads": lambda batch, outputs, _: (outputs["sums"].mean() + batch["new_obs"].mean(), {}),
+        "does not": lambda batch, outputs, _: (outputs["sums"].mean(), {}),
+    }
+    found = {name: trace_columns(Sum(), loss, batch) for name, loss in losses.items()}
+    assert found["reads"].left_out == frozenset() and found["reads"].bytes_saved == 0
+    assert found["does not"].left_out == {"new_obs"} and found["does not"].bytes_saved == 24
+
+
+def test_another_setting_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"learners.columns[\s\S]*'all' or 'auto'"):
+        PPOConfig().learners(columns="automatic")
