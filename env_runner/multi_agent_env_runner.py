@@ -14,6 +14,7 @@ from .agent_acting import AgentActions, ToAct, act_for_agents, own_actions, spre
 from .agent_metrics import AgentMetrics
 from .autoreset import gymnasium_mode
 from .env_runner import WEIGHTS_SEQ_NO, EnvRunner
+from .legal_draws import legal_actions_of_agents
 from .multi_agent_makers import make_vector_multi_agent_env
 from .multi_agent_recorder import EndedEpisode, MultiAgentRecorder
 from .multi_agent_stepper import MultiAgentStepper
@@ -182,8 +183,16 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         """An action from its space for each agent that is to act, without outputs."""
         agents = dict(zip(self._to_act.envs, self._to_act.agents))
         drawn = self._stepper.random_actions([agents.get(env, ()) for env in range(self.num_envs)])
+        legal = legal_actions_of_agents(
+            self._env_to_module, self._to_module, self._module_spaces(), self._shared, self._stepper.rng
+        )
+        places = {env: i for i, env in enumerate(self._to_act.envs)}
         actions = [
-            {agent: acted_at_random(self._env_to_module, own, agent) for agent, own in each.items()} for each in drawn
+            {
+                agent: legal.get((places[env], agent)) or acted_at_random(self._env_to_module, own, agent)
+                for agent, own in each.items()
+            }
+            for env, each in enumerate(drawn)
         ]
         stored, for_env = ([{agent: own[i] for agent, own in each.items()} for each in actions] for i in (0, 1))
         return AgentActions(stored, [own_actions(each) for each in for_env], [{}] * self.num_envs)

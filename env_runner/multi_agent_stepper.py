@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 
 from .vector_multi_agent_env import VectorAgentStep, VectorMultiAgentEnv
 
@@ -39,6 +40,11 @@ class MultiAgentStepper:
         self.seconds = seconds
         spaces = {agent: copy.deepcopy(space) for agent, space in env.action_spaces.items()}
         self._action_space = gym.spaces.Dict(spaces)
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """Where random actions are drawn from."""
+        return self._action_space.np_random
 
     @property
     def broken(self) -> bool:

@@ -15,6 +15,7 @@ from ..episodes import SingleAgentEpisode, VectorEpisodes, VectorRecorder
 from .acting import act
 from .env_runner import WEIGHTS_SEQ_NO, EnvRunner
 from .env_stepper import EnvStepper, VectorStep
+from .legal_draws import random_legal
 from .runner_config import RunnerConfig
 from .vector_env import make_vector_env
 
@@ -149,7 +150,10 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         return self._stepper.step(actions)
 
     def _random_actions(self) -> tuple[Any, Any, dict[str, Any]]:
-        actions, for_env = acted_at_random(self._env_to_module, self.env.action_space.sample())
+        legal = random_legal(
+            self._env_to_module, self._to_module, self._env_to_module.action_space, self.env.action_space.np_random
+        )
+        actions, for_env = legal or acted_at_random(self._env_to_module, self.env.action_space.sample())
         return actions, map_struct(np.copy, for_env), {}
 
     def _actions(self, explore: bool) -> tuple[Any, Any, dict[str, Any]]:

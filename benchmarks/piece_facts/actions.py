@@ -3,6 +3,9 @@
 from benchmarks.piece_facts.facts import Bare, Facts
 
 FACTS: dict[str, Facts] = {
+    "action_mask": Facts(
+        "it needs masks in the observations, `mask != 0`, which the sample does not have", torchrl="ActionMask"
+    ),
     "clip_actions": Facts(
         Bare("np.clip(actions, -0.5, 0.5)", {"low": -0.5, "high": 0.5}, actions="box"), torchrl="ClipTransform"
     ),

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from .action_mask import ActionMask
     from .box_actions import ClipActions, RescaleActions
     from .discretize_actions import DiscretizeActions
     from .project_discrete_actions import ProjectDiscreteActions
 
 
-__all__ = ["ClipActions", "DiscretizeActions", "ProjectDiscreteActions", "RescaleActions"]
+__all__ = ["ActionMask", "ClipActions", "DiscretizeActions", "ProjectDiscreteActions", "RescaleActions"]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "ActionMask": ".action_mask",
         "ClipActions": ".box_actions",
         "DiscretizeActions": ".discretize_actions",
         "ProjectDiscreteActions": ".project_discrete_actions",

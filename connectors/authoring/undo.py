@@ -19,7 +19,7 @@ from ..connector_v2 import ConnectorV2
 from ..episode_column import EpisodeColumn
 from .column_transform import ColumnTransform
 
-__all__ = ["Undo", "acted_at_random", "undo_actions", "undoable"]
+__all__ = ["Undo", "acted_at_random", "actions_for_env", "undo_actions", "undoable"]
 
 
 class Undo(ColumnarPiece):
@@ -106,22 +106,41 @@ def acted_at_random(env_to_module: Any, actions: Any, agent_id: Any = None) -> t
     Returns:
         The actions to store, and those for the environment.
     """
-    transforms = [piece for piece in env_to_module.pieces() if _changes_actions(piece)]
+    transforms = _transforms(env_to_module, agent_id)
     if not transforms:
         return actions, actions
     if agent_id is not None:
-        transforms = [piece.parts.of(agent_id) for piece in transforms]
         actions = map_struct(lambda leaf: np.asarray(leaf)[None], actions)
     for transform in transforms:
         for path in transform.paths:
             if path.column == Columns.ACTIONS:
                 actions = transform.changed(path, actions, transform.transform)
-    for_env = actions
-    for transform in reversed(transforms):
-        for_env = _undone(transform, for_env)
+    for_env = _all_undone(transforms, actions)
     if agent_id is None:
         return actions, for_env
     return map_struct(lambda leaf: leaf[0], actions), map_struct(lambda leaf: leaf[0], for_env)
+
+
+def actions_for_env(env_to_module: Any, actions: Any, agent_id: Any = None) -> Any:
+    """What actions of the module's space are in the environment's.
+
+    Args:
+        env_to_module: The pipeline whose pieces may transform actions.
+        actions: A batch of them.
+        agent_id: The agent whose they are; None: there is one only.
+    """
+    return _all_undone(_transforms(env_to_module, agent_id), actions)
+
+
+def _transforms(env_to_module: Any, agent_id: Any) -> list[Any]:
+    found = [piece for piece in env_to_module.pieces() if _changes_actions(piece)]
+    return found if agent_id is None else [piece.parts.of(agent_id) for piece in found]
+
+
+def _all_undone(transforms: Sequence[Any], actions: Any) -> Any:
+    for transform in reversed(transforms):
+        actions = _undone(transform, actions)
+    return actions
 
 
 def _undone(transform: Any, actions: Any) -> Any:

@@ -17,6 +17,7 @@ _TO_ENV = "epibatch.connectors.module_to_env"
 _TO_MODULE = "epibatch.connectors.env_to_module"
 
 BUILT_IN_PIECES: dict[str, str] = {
+    "action_mask": f"{_ACTIONS}.action_mask:ActionMask",
     "add_columns_from_episodes_to_train_batch": (
         f"{_LEARNER}.add_columns_from_episodes_to_train_batch:AddColumnsFromEpisodesToTrainBatch"
     ),

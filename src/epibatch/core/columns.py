@@ -35,6 +35,7 @@ class Columns:
     STATE_OUT = "state_out"
     NEXT_STATE_OUT = "next_state_out"
     EMBEDDINGS = "embeddings"
+    ACTION_MASK = "action_mask"
     ACTION_DIST_INPUTS = "action_dist_inputs"
     ACTION_PROB = "action_prob"
     ACTION_LOGP = "action_logp"

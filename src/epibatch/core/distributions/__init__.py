@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from epibatch.core.distributions.deterministic import Deterministic, TorchDeterministic
     from epibatch.core.distributions.diag_gaussian import DiagGaussian, TorchDiagGaussian
     from epibatch.core.distributions.distribution import Distribution, TorchDistribution
+    from epibatch.core.distributions.masked import mask_logits
     from epibatch.core.distributions.multi_categorical import MultiCategorical, TorchMultiCategorical
     from epibatch.core.distributions.multi_distribution import MultiDistribution, TorchMultiDistribution
     from epibatch.core.distributions.squashed_gaussian import SquashedGaussian, TorchSquashedGaussian
@@ -32,6 +33,7 @@ __all__ = [
     "TorchMultiDistribution",
     "TorchSquashedGaussian",
     "distribution_for",
+    "mask_logits",
 ]
 
 _HOMES = {
@@ -44,5 +46,11 @@ _HOMES = {
     "SquashedGaussian": ".squashed_gaussian",
 }
 __getattr__, __dir__ = lazy_exports(
-    __name__, {**_HOMES, **{f"Torch{name}": home for name, home in _HOMES.items()}, "distribution_for": ".choosing"}
+    __name__,
+    {
+        **_HOMES,
+        **{f"Torch{name}": home for name, home in _HOMES.items()},
+        "distribution_for": ".choosing",
+        "mask_logits": ".masked",
+    },
 )

@@ -12,7 +12,7 @@ from epibatch.core.distributions import Distribution, distribution_for
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import MLP, encoder_style, head_style, no_value_function, run
 from epibatch.core.rl_module.observation_input import ObservationInput, observations_of
-from epibatch.core.rl_module.policy_head import PolicyHead
+from epibatch.core.rl_module.policy_head import PolicyHead, masked
 from epibatch.core.rl_module.torch_rl_module import TorchRLModule
 from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
 
@@ -25,6 +25,7 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
 
     Observations are `[B, ...]` of any space that `ObservationInput` encodes (images through convolutions of
     each encoder's own), actions those of any space that `distribution_for` knows. Acting computes the policy only.
+    Where the batch has a column `action_mask`, illegal actions have no probability.
     Weights start orthogonal, the policy's output layer small, as Andrychowicz et al. (2021), "What
     matters for on-policy deep actor-critic methods?", recommend.
 
@@ -70,13 +71,13 @@ class DefaultActorCritic(TorchRLModule, ValueFunctionAPI):
         features = self._input(observations_of(batch), self.images)
         if self.encoder is not None:
             features = run(self.encoder, features)
-        return {Columns.ACTION_DIST_INPUTS: run(self._modules["pi"], features)}  # type: ignore[arg-type]
+        return masked(run(self._modules["pi"], features), batch)  # type: ignore[arg-type]
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         if self.encoder is None:
             return self._forward(batch)
         features = self.encoder(self._input(observations_of(batch), self.images))
-        return {Columns.ACTION_DIST_INPUTS: self.pi(features), Columns.EMBEDDINGS: features}
+        return {**masked(self.pi(features), batch), Columns.EMBEDDINGS: features}
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
         if self.vf is None:

@@ -20,7 +20,7 @@ from epibatch.core.rl_module.networks import (
     no_value_function,
 )
 from epibatch.core.rl_module.observation_input import ObservationInput, observations_of
-from epibatch.core.rl_module.policy_head import PolicyHead
+from epibatch.core.rl_module.policy_head import PolicyHead, masked
 from epibatch.core.rl_module.previous_steps import PreviousSteps, previous_step_views
 from epibatch.core.rl_module.resets import resetting
 from epibatch.core.rl_module.torch_rl_module import TorchRLModule
@@ -37,8 +37,8 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
     A batch holds `obs` `[B, T, ...]` and `state_in` `{"h": [B, H], "c": [B, H]}`; each row is one sequence
     that starts from its state. Outputs are `action_dist_inputs` `[B, T, n]` and `state_out`, the state after
     the last timestep of the row (padding included). Where a column `resets` `[B, T]` is True the LSTM goes on from the
-    next state in `reset_states`, `{"h": [B, most resets of a row, H], "c": ...}`. Spaces are those of
-    `DefaultActorCritic`.
+    next state in `reset_states`, `{"h": [B, most resets of a row, H], "c": ...}`. Spaces and masks of actions are
+    those of `DefaultActorCritic`.
 
     Args:
         **kwargs: the keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
@@ -106,15 +106,11 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         features, state = self._encode(batch)
-        return {Columns.ACTION_DIST_INPUTS: self.pi(features), Columns.STATE_OUT: state}
+        return {**masked(self.pi(features), batch), Columns.STATE_OUT: state}
 
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         features, state = self._encode(batch)
-        return {
-            Columns.ACTION_DIST_INPUTS: self.pi(features),
-            Columns.STATE_OUT: state,
-            Columns.EMBEDDINGS: features,
-        }
+        return {**masked(self.pi(features), batch), Columns.STATE_OUT: state, Columns.EMBEDDINGS: features}
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
         if self.vf is None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import gymnasium as gym
 import torch
 from torch import nn
 
-from epibatch.core.distributions import distribution_for
+from epibatch.core.columns import Columns
+from epibatch.core.distributions import distribution_for, mask_logits
 from epibatch.core.distributions.choosing import log_std_columns
 from epibatch.core.errors import SpaceError, explain
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import MLP, head_style, run
 
-__all__ = ["PolicyHead"]
+__all__ = ["PolicyHead", "masked"]
 
 
 @final
@@ -67,6 +68,19 @@ class PolicyHead(nn.Module):
         if self.log_std is not None:
             out = torch.cat((out, self.log_std.expand(*out.shape[:-1], -1)), -1).index_select(-1, self._order)
         return torch.where(self._is_log_std, out.clamp(-self._clip, self._clip), out)
+
+
+def masked(logits: torch.Tensor, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """The distribution inputs, with illegal actions masked if the batch says which; the mask is recorded beside them.
+
+    Args:
+        logits: What a head gave.
+        batch: The module's batch.
+    """
+    mask = batch.get(Columns.ACTION_MASK)
+    if mask is None:
+        return {Columns.ACTION_DIST_INPUTS: logits}
+    return {Columns.ACTION_DIST_INPUTS: mask_logits(logits, mask), Columns.ACTION_MASK: mask}
 
 
 def _nothing_to_choose(space: gym.Space[Any]) -> SpaceError:

@@ -1,0 +1,195 @@
+"""Keeps a module to actions that are legal."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, ConfigError, SpaceError, explain, nearest
+from epibatch.core.legal_actions import choice_counts, has_legal_choices
+
+from ..authoring.column_paths import ColumnPath, struct_of_space
+from ..call import Call
+from ..episode_column import EpisodeColumn
+from ..gather import latest_observations
+from ..observation_rewriter import ObservationRewriter
+
+__all__ = ["ActionMask"]
+
+
+class ActionMask(ObservationRewriter):
+    """Adds column `action_mask`: which actions are legal, as a part of the observation or the infos say.
+
+    The default modules give illegal actions the lowest logits, so that they are neither drawn nor the most likely, and
+    return the mask: it is recorded with the step, and training masks the same actions without a piece of its own. A
+    module of yours does it in two lines, with `epibatch.core.distributions.mask_logits`. Random actions of a runner are
+    drawn among the legal ones, too.
+
+    The mask has an entry for each value of a Discrete space, or for all choices of a MultiDiscrete or MultiBinary one,
+    entry after entry; not 0 is legal. Put the piece behind those that change the action space.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action: Discrete, MultiDiscrete or MultiBinary.
+        source: Where the mask is: a part of the observation as `obs/action_mask`, or a key of the infos as
+            `infos/action_mask`.
+        keep: Whether the mask stays in the observation as well. Otherwise it is taken out, for the learner too; of two
+            parts the other one becomes the observation.
+
+    Raises:
+        ConfigError: a source that is neither.
+        SpaceError: actions that are not chosen among a few, or a mask that is not there or of another length.
+        ColumnError: no legal action while the episode goes on, or infos without the key.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> space = gym.spaces.Dict(action_mask=gym.spaces.MultiBinary(3), board=gym.spaces.Discrete(9))
+        >>> observation = {"action_mask": np.int8([0, 1, 1]), "board": 4}
+        >>> episode = SingleAgentEpisode(id_="e", observations=[observation], observation_space=space)
+        >>> ActionMask(space, gym.spaces.Discrete(3), keep=False)(batch={}, episodes=[episode])
+        {'action_mask': {('e',): [array([False,  True,  True])]}}
+        >>> episode.get_observations(-1)
+        np.int64(4)
+    """
+
+    writes: ClassVar[tuple[str, ...]] = (Columns.ACTION_MASK,)
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        source: str = "obs/action_mask",
+        keep: bool = True,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        column, *keys = source.split("/") if isinstance(source, str) else [""]
+        if column not in (Columns.OBS, Columns.INFOS) or not keys or (column == Columns.INFOS and not keep):
+            expected = "'obs/...', or 'infos/...'" if keep else "'obs/...': keep=False takes the mask out of there"
+            do = "pass source='obs/action_mask', or source='infos/action_mask'"
+            raise ConfigError(explain("ActionMask.source", expected=expected, found=repr(source), do=do))
+        self._path, self._keep = ColumnPath(column, tuple(keys)), keep
+        self.rewrites_observations = not keep
+
+    # -- spaces --------------------------------------------------------------------------------
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The observation without the mask, if that is taken out."""
+        if self._path.column == Columns.OBS:
+            part = self._found(struct_of_space(input_observation_space), "space")
+            if not isinstance(part, gym.Space) or part.shape != (self._size(),):
+                raise self._unlike(str(part))
+        return input_observation_space if self._keep else self._without(input_observation_space)
+
+    def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The same; it has to be one that masks are for."""
+        choice_counts(input_action_space)
+        return input_action_space
+
+    def _size(self) -> int:
+        return sum(choice_counts(self.input_action_space))
+
+    def _without(self, space: Any) -> Any:
+        if not isinstance(space, gym.spaces.Dict) or len(self._path.keys) > 1:
+            raise SpaceError(
+                explain(
+                    "ActionMask(keep=False)",
+                    expected="a mask that is an entry of the observation itself, as in 'obs/action_mask'",
+                    found=f"{self._path} of {space}",
+                    do="leave keep out, and take the mask out with DropColumns",
+                )
+            )
+        return _rest({key: own for key, own in space.spaces.items() if key != self._path.keys[0]}, gym.spaces.Dict)
+
+    # -- rows ----------------------------------------------------------------------------------
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the column, and take the mask out of the observations if it is not to stay."""
+        if not len(call.episodes):
+            return batch
+        mask = self._of_infos(call) if self._path.column == Columns.INFOS else self._of_observations(batch, call)
+        self._refuse_without(mask, call)
+        if not self._keep:
+            super().run(batch, call)
+        batch[Columns.ACTION_MASK] = EpisodeColumn(mask)
+        return batch
+
+    def _of_observations(self, batch: dict[str, Any], call: Call) -> Any:
+        given = batch.get(Columns.OBS)
+        found = self._found(latest_observations(call) if given is None else given.data, "part")
+        if not isinstance(found, np.ndarray) or found.shape[1:] != (self._size(),):
+            raise self._unlike(f"shape {found.shape[1:]}" if isinstance(found, np.ndarray) else str(found))
+        return found != 0
+
+    def _of_infos(self, call: Call) -> Any:
+        key, size = self._path.keys[0], self._size()
+        mask, ended = np.zeros((len(call.episodes), size), np.bool_), np.asarray(call.ends().any(0))
+        for i, episode in enumerate(call.plain_episodes()):
+            info = episode.get_infos(-1)
+            row = info.get(key)
+            if row is None and not ended[i]:
+                raise ColumnError(
+                    explain(
+                        f"ActionMask, infos of {call.describe(i)}",
+                        expected=f"an entry {key!r} with every observation, that of the reset included",
+                        found=f"keys {sorted(map(str, info))}",
+                        do=f"let the environment return it, or {nearest(key, map(str, info))}",
+                    )
+                )
+            if row is not None:
+                if np.shape(row) != (size,):
+                    raise self._unlike(f"shape {np.shape(row)} in {call.describe(i)}")
+                mask[i] = np.asarray(row) != 0
+        return mask
+
+    def _found(self, struct: Any, kind: str) -> Any:
+        for key in self._path.keys:
+            if not isinstance(struct, dict) or key not in struct:
+                known = list(map(str, struct)) if isinstance(struct, dict) else []
+                raise SpaceError(
+                    explain(
+                        f"ActionMask, source {str(self._path)!r}",
+                        expected=f"a {kind} {key!r} of the observation",
+                        found=f"parts {', '.join(known)}" if known else "an observation without parts",
+                        do=nearest(key, known) if known else "let the environment give Dict observations, or use infos",
+                    )
+                )
+            struct = struct[key]
+        return struct
+
+    def _refuse_without(self, mask: Any, call: Call) -> None:
+        counts = choice_counts(self.input_action_space)
+        stuck = ~has_legal_choices(mask, counts)
+        if stuck.any():
+            stuck &= ~call.ends().any(0)
+            for i in np.flatnonzero(stuck)[:1]:
+                raise ColumnError(
+                    explain(
+                        f"ActionMask, {self._path} of {call.describe(int(i))}",
+                        expected="a legal action" + (" in every entry" if len(counts) > 1 else ""),
+                        found=f"{mask[i].astype(int).tolist()}, in an episode that goes on",
+                        do="end the episode where nothing is legal, or let the environment offer an action to pass",
+                    )
+                )
+
+    def rewrite(self, observations: Any, call: Call) -> Any:
+        """The observations without the mask."""
+        return _rest({key: own for key, own in observations.items() if key != self._path.keys[0]}, dict)
+
+    def _unlike(self, found: str) -> SpaceError:
+        return SpaceError(
+            explain(
+                f"ActionMask, {self._path}",
+                expected=f"a vector with one entry for each of {self._size()} choices of {self.input_action_space}",
+                found=found,
+                do="let the environment give a mask of that length; put ActionMask behind pieces that change the space",
+            )
+        )
+
+
+def _rest(parts: dict[Any, Any], make: Any) -> Any:
+    """What is left of a Dict, or the one thing that is."""
+    return next(iter(parts.values())) if len(parts) == 1 else make(parts)

@@ -1,0 +1,272 @@
+"""Modules are kept to legal actions, while acting and while learning."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from epibatch.algorithms.ppo import PPOConfig
+from epibatch.connectors.actions import ActionMask, DiscretizeActions
+from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModulePipeline, PadActions
+from epibatch.core.distributions import TorchCategorical, TorchMultiCategorical
+from epibatch.core.errors import ColumnError, ConfigError, SpaceError
+from epibatch.core.registry import build_piece, piece_to_dict
+from epibatch.env_runner import MultiAgentEnv, MultiAgentEnvRunner, SingleAgentEnvRunner
+from epibatch.episodes import SingleAgentEpisode
+from epibatch.testing import check_connector
+
+Box, Dict, Discrete, MultiBinary = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete, gym.spaces.MultiBinary
+FIVE = Discrete(5, start=2)
+
+
+class Gated(gym.Env):
+    """Some actions are legal at each step, as observation and infos say; at the end none is. Others are an error."""
+
+    def __init__(self, choices=FIVE, length=12, counts=(5,)):
+        self.action_space, self.length, self.counts = choices, length, counts
+        size = sum(counts)
+        self.observation_space = Dict(action_mask=MultiBinary(size), observations=Box(-1, 1, (3,)))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self._seen(), {"legal": self.mask}
+
+    def step(self, action):
+        first = np.cumsum(self.counts) - self.counts
+        entries = np.atleast_1d(action - getattr(self.action_space, "start", 0)).ravel()
+        assert self.mask[first + entries].all(), (action, self.mask)
+        self.t += 1
+        return self._seen(), float(entries[0]), self.t == self.length, False, {"legal": self.mask}
+
+    def _seen(self):
+        rng = self.np_random
+        parts = []
+        for count in self.counts:
+            part = rng.random(count) < 0.3
+            part[rng.integers(count)] = self.t < self.length  # one at least, but none in the end
+            parts.append(part & (self.t < self.length))
+        self.mask = np.concatenate(parts).astype(np.int8)
+        return {"action_mask": self.mask, "observations": rng.uniform(-1, 1, 3).astype(np.float32)}
+
+
+def config(piece=ActionMask, env=Gated, lstm=False, **runners):
+    made = PPOConfig().environment(lambda _: env()).debugging(seed=0)
+    made.env_runners(num_envs_per_env_runner=16, env_to_module_connector=lambda env, spaces, device: piece(), **runners)
+    made.training(train_batch_size=128, minibatch_size=64, num_epochs=2)
+    return made.rl_module(model_config={"fcnet_hiddens": [16], "use_lstm": lstm, "lstm_cell_size": 8, "max_seq_len": 5})
+
+
+@pytest.mark.parametrize("how", ["exploring", "greedy", "random"])
+@pytest.mark.parametrize(
+    ("piece", "steps"), [(ActionMask, 10_000), (lambda: ActionMask(source="infos/legal"), 1000)], ids=["obs", "infos"]
+)
+def test_no_illegal_action_in_ten_thousand(how, piece, steps):
+    runner = SingleAgentEnvRunner(config=config(piece))
+    episodes = runner.sample(num_timesteps=steps, explore=how != "greedy", random_actions=how == "random")
+    assert sum(map(len, episodes)) >= steps
+    if how != "greedy":
+        assert set(np.concatenate([episode.get_actions() for episode in episodes]).tolist()) == {2, 3, 4, 5, 6}
+    runner.stop()
+
+
+@pytest.mark.parametrize("how", ["exploring", "greedy", "random"])
+@pytest.mark.parametrize(
+    ("choices", "counts"),
+    [(gym.spaces.MultiDiscrete([3, 2, 4], start=[1, 0, 5]), (3, 2, 4)), (MultiBinary(3), (2, 2, 2))],
+    ids=["multi_discrete", "multi_binary"],
+)
+def test_several_choices_at_once(choices, counts, how):
+    runner = SingleAgentEnvRunner(config=config(env=lambda: Gated(choices, counts=counts)))
+    episodes = runner.sample(num_timesteps=1000, explore=how != "greedy", random_actions=how == "random")
+    assert all(choices.contains(action) for action in episodes[0].get_actions())
+    runner.stop()
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_random_actions_are_all_legal_ones_alike(mode):
+    runner = SingleAgentEnvRunner(config=config(gym_env_autoreset_mode=mode))
+    episodes = runner.sample(num_timesteps=4000, random_actions=True)
+    counts, expected = np.zeros(5), np.zeros(5)
+    for episode in episodes:
+        mask = episode.get_observations()["action_mask"][: len(episode)]
+        counts += np.bincount(episode.get_actions() - 2, minlength=5)
+        expected += (mask / mask.sum(1, keepdims=True)).sum(0)
+    np.testing.assert_allclose(counts / expected, 1, atol=0.1)
+    runner.stop()
+
+
+@pytest.mark.parametrize("lstm", [False, True])
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_learner_masks_what_was_masked(lstm, keep):
+    algo = config(lambda: ActionMask(keep=keep), lstm=lstm).build_algo()
+    episodes = algo.env_runner.sample(num_timesteps=200)
+    learner = algo.learner
+    batch = learner.connector(rl_module=learner.module, batch={}, episodes=episodes, shared_data={})["default_policy"]
+    outputs = learner.module["default_policy"].forward_train(batch)
+    real = batch["loss_mask"]
+    mask, before, now = (
+        own[real] for own in (batch["action_mask"], batch["action_dist_inputs"], outputs["action_dist_inputs"])
+    )
+    assert mask.dtype == torch.bool and not mask.all() and mask.any(1).all()
+    assert (now[~mask] == torch.finfo(torch.float32).min).all()
+    torch.testing.assert_close(now, before, rtol=1e-4, atol=1e-4)
+    logp = TorchCategorical.from_logits(now, start=2).logp(batch["actions"][real])
+    torch.testing.assert_close(logp, batch["action_logp"][real], rtol=1e-4, atol=1e-4)
+    seen = algo.get_module().observation_space
+    assert seen == (Dict(action_mask=MultiBinary(5), observations=Box(-1, 1, (3,))) if keep else Box(-1, 1, (3,)))
+    results = algo.train()["learners"]["default_policy"]
+    assert all(np.isfinite(results[name]) for name in ("total_loss", "entropy", "mean_kl"))
+    assert 0 <= results["mean_kl"] < 1
+    algo.stop()
+
+
+def test_a_policy_that_learns_from_legal_actions():
+    """The reward is the number of the action: the best legal one is the last."""
+    algo = config().training(lr=0.01, train_batch_size=512, num_epochs=6).build_algo()
+    before = algo.train()["env_runners"]["episode_return_mean"]
+    for _ in range(9):
+        after = algo.train()["env_runners"]["episode_return_mean"]
+    assert after > before + 2
+    algo.stop()
+
+
+class Two(MultiAgentEnv):
+    """Two agents with their own numbers of actions, of which each may take those that its mask shows."""
+
+    def __init__(self):
+        super().__init__()
+        self.possible_agents = ["a", "b"]
+        self.action_spaces = {"a": Discrete(3), "b": Discrete(5)}
+        self.observation_spaces = {
+            agent: Dict(action_mask=MultiBinary(int(own.n)), observations=Box(-1, 1, (2,)))
+            for agent, own in self.action_spaces.items()
+        }
+        self.rng = np.random.default_rng(0)
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return self._seen(["a", "b"]), {}
+
+    def step(self, actions):
+        for agent, action in actions.items():
+            assert self.masks[agent][action], (agent, action)
+        self.t += 1
+        done = {"__all__": self.t == 9}
+        return (
+            self._seen(["a", "b"] if self.t % 2 else ["b"]),
+            dict.fromkeys(actions, 1.0),
+            done,
+            {"__all__": False},
+            {},
+        )
+
+    def _seen(self, agents):
+        self.masks = {}
+        for agent in agents:
+            mask = self.rng.random(int(self.action_spaces[agent].n)) < 0.3
+            mask[self.rng.integers(len(mask))] = True
+            self.masks[agent] = mask.astype(np.int8)
+        return {
+            agent: {"action_mask": own, "observations": np.zeros(2, np.float32)} for agent, own in self.masks.items()
+        }
+
+
+@pytest.mark.parametrize("how", ["exploring", "greedy", "random"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_several_agents(how, shared):
+    made = PPOConfig().environment(lambda _: Two()).debugging(seed=0)
+    pieces = [PadActions(), ActionMask(keep=False)] if shared else [ActionMask(keep=False)]
+    made.env_runners(num_envs_per_env_runner=3, env_to_module_connector=lambda env, spaces, device: pieces)
+    if shared:
+        made.env_runners(module_to_env_connector=lambda env, spaces: build_piece("cut_padded_actions"))
+    names = {"a": "p", "b": "p"} if shared else {"a": "a", "b": "b"}
+    made.multi_agent(policies=set(names.values()), policy_mapping_fn=lambda agent, episode: names[agent])
+    runner = MultiAgentEnvRunner(config=made)
+    episodes = runner.sample(num_timesteps=600, explore=how != "greedy", random_actions=how == "random")
+    assert sum(map(len, episodes)) >= 600
+    runner.stop()
+
+
+def test_masks_behind_a_piece_that_makes_the_choices():
+    space = Dict(action_mask=MultiBinary(4), observations=Box(-1, 1, (1,)))
+    pieces = [DiscretizeActions(bins=4), ActionMask()]
+    pipeline = EnvToModulePipeline(space, Box(-1, 1, (1,)), connectors=[*pieces, BatchIndividualItems()])
+    row = {"action_mask": np.int8([1, 0, 0, 1]), "observations": np.zeros(1, np.float32)}
+    batch = pipeline(episodes=[SingleAgentEpisode(observations=[row])])
+    assert batch["action_mask"].tolist() == [[True, False, False, True]]
+
+
+# ----------------------------------------------------------------------------------------- mistakes
+
+SEEN = Dict(action_mask=MultiBinary(3), board=Box(0, 1, (2,)))
+
+
+def episode(mask, **keywords):
+    row = {"action_mask": np.asarray(mask), "board": np.zeros(2, np.float32)}
+    return SingleAgentEpisode(id_="e", observations=[row], **keywords)
+
+
+def run(piece, *episodes):
+    return EnvToModulePipeline(SEEN, Discrete(3), connectors=[piece])(episodes=list(episodes))
+
+
+def test_no_legal_action_is_named():
+    with pytest.raises(ColumnError, match=r"episode 'e_1'(.|\n)*a legal action(.|\n)*\[0, 0, 0\](.|\n)*to pass"):
+        run(ActionMask(), episode([0, 1, 0], observation_space=SEEN), episode([0, 0, 0]))
+    batch = run(ActionMask(), episode([0, 0, 0], terminated=True), episode([2, 0, 0]))
+    assert [items[0].tolist() for items in batch["action_mask"].values()] == [[False] * 3, [True, False, False]]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "said"),
+    [
+        (lambda: ActionMask(source="action_mask"), ConfigError, "source='obs/action_mask'"),
+        (lambda: ActionMask(source="rewards/x"), ConfigError, "'infos/...'"),
+        (lambda: ActionMask(source="infos/legal", keep=False), ConfigError, "keep=False"),
+        (lambda: ActionMask(SEEN, Box(0, 1, (2,))).action_space, SpaceError, "Discrete, MultiDiscrete or MultiBinary"),
+        (lambda: ActionMask(SEEN, Discrete(4)).observation_space, SpaceError, "each of 4 choices"),
+        (
+            lambda: ActionMask(SEEN, Discrete(3), source="obs/mask").observation_space,
+            SpaceError,
+            "Known: action_mask, board",
+        ),
+        (lambda: ActionMask(Box(0, 1, (2,)), Discrete(3)).observation_space, SpaceError, "without parts"),
+        (
+            lambda: ActionMask(Dict(a=SEEN), Discrete(3), source="obs/a/action_mask", keep=False).observation_space,
+            SpaceError,
+            "DropColumns",
+        ),
+        (lambda: run(ActionMask(source="infos/legal"), episode([1, 1, 1])), ColumnError, "entry 'legal'"),
+        (
+            lambda: run(ActionMask(source="infos/legal"), episode([1, 1, 1], infos=[{"legal": [1]}])),
+            SpaceError,
+            r"shape \(1,\)",
+        ),
+        (lambda: run(ActionMask(), episode([1, 1])), SpaceError, r"shape \(2,\)"),
+    ],
+)
+def test_what_cannot_be_meant_is_named(make, error, said):
+    with pytest.raises(error, match=said):
+        make()
+
+
+@pytest.mark.parametrize("keywords", [{}, {"keep": False}, {"source": "infos/mask"}])
+def test_as_data(keywords):
+    piece = ActionMask(**keywords)
+    assert piece_to_dict(build_piece(piece_to_dict(piece))) == piece_to_dict(piece)
+    if "source" not in keywords:
+        check_connector(
+            lambda: ActionMask(**keywords), spaces=(Dict(action_mask=Box(1, 1, (2,)), x=Box(0, 1, (2,))), None)
+        )
+
+
+def test_choices_of_several_entries_need_a_legal_one_each():
+    space = Dict(action_mask=MultiBinary(4))
+    row = {"action_mask": np.int8([1, 1, 0, 0])}
+    piece = ActionMask(space, gym.spaces.MultiDiscrete([2, 2]))
+    with pytest.raises(ColumnError, match="in every entry"):
+        piece(batch={}, episodes=[SingleAgentEpisode(observations=[row])])
+    assert TorchMultiCategorical.required_input_dim(gym.spaces.MultiDiscrete([2, 2])) == 4
