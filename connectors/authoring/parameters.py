@@ -26,7 +26,8 @@ class ParameterPiece(ConnectorV2):
     be given. Values are checked against numbers, strings, booleans, None, literals and unions of these, and kept as
     they are. A default that can be changed is written `dataclasses.field(default_factory=list)`. `__post_init__` is
     called when all are set, and the spaces are set after it. `ClassVar` attributes and those without annotation are
-    no parameters. The mechanism is that of `dataclasses`; a class that writes `__init__` does without it.
+    no parameters. The mechanism is that of `dataclasses`; a class that writes `__init__` does without it, and so do
+    its subclasses: arguments are kept as they were given.
 
     Args:
         input_observation_space: Space of the observations that come in.
@@ -51,10 +52,14 @@ class ParameterPiece(ConnectorV2):
 
     _is_base: ClassVar[bool] = True
     _fields: ClassVar[tuple[dataclasses.Field[Any], ...]] = ()
+    _writes_constructor: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if cls.__dict__.get("_is_base") or "__init__" in cls.__dict__:
+        if cls.__dict__.get("_is_base"):
+            return
+        if cls._writes_constructor or "__init__" in cls.__dict__:
+            cls._writes_constructor = True
             return
         dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
         cls._fields = tuple(field for field in dataclasses.fields(cls) if field.init)  # type: ignore[arg-type]
@@ -92,6 +97,8 @@ class ParameterPiece(ConnectorV2):
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """No positional arguments, and the parameters that are not what they are by default."""
+        if self._writes_constructor:
+            return super().get_ctor_args_and_kwargs()
         return (), {
             name: getattr(self, name)
             for name, field in _named(type(self)).items()
@@ -101,12 +108,16 @@ class ParameterPiece(ConnectorV2):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
+        if self._writes_constructor:
+            return same_value(self._ctor, other._ctor)
         return all(same_value(getattr(self, name), getattr(other, name)) for name in _named(type(self)))
 
     def __hash__(self) -> int:
         return hash(type(self))  # parameters may change, and pieces that are equal need one hash
 
     def __repr__(self) -> str:
+        if self._writes_constructor:
+            return super().__repr__()
         parameters = ", ".join(f"{name}={getattr(self, name)!r}" for name in _named(type(self)))
         return f"{type(self).__name__}({parameters})"
 

@@ -152,11 +152,13 @@ def _undone(transform: Any, actions: Any) -> Any:
 
 def _typed(actions: Any, space: Any) -> Any:
     """Actions within the bounds of their space, and in its type."""
+    if not isinstance(space, (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
+        return actions
+    if actions.dtype.kind == "f" and np.issubdtype(space.dtype, np.integer):
+        actions = np.rint(actions)  # an inverse may come out a little below the integer that went in
     if isinstance(space, gym.spaces.Box):
-        return np.clip(actions, space.low, space.high).astype(space.dtype, copy=False)
-    if isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
-        return actions.astype(space.dtype, copy=False)
-    return actions
+        actions = np.clip(actions, space.low, space.high)
+    return actions.astype(space.dtype, copy=False)
 
 
 def undoable(piece: Any) -> bool:

@@ -124,3 +124,38 @@ def test_a_class_with_its_own_constructor_is_left_alone():
             return batch
 
     assert Own(by=3).by == 3
+
+
+class Written(ParameterPiece):
+    """Writes its constructor."""
+
+    def __init__(self, input_observation_space=None, input_action_space=None, *, factor=1.0):
+        super().__init__(input_observation_space, input_action_space)
+        self.factor = factor
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+
+
+class WrittenBand(Band):
+    def __init__(self, *, middle=0.5):
+        super().__init__(low=middle - 1, high=middle + 1)
+
+
+class Heir(Written):
+    """Changes something else."""
+
+
+@pytest.mark.parametrize(
+    ("made", "other", "attribute", "text"),
+    [
+        (Written(factor=3.0), Written(factor=2.0), "factor", "Written(factor=3.0)"),
+        (Heir(factor=3.0), Heir(factor=2.0), "factor", "Heir(factor=3.0)"),
+        (WrittenBand(middle=4.0), WrittenBand(middle=5.0), "high", "WrittenBand(middle=4.0)"),
+    ],
+)
+def test_a_constructor_of_its_own_keeps_its_arguments(made, other, attribute, text):
+    assert repr(made) == text
+    assert made == type(made)(**made.get_ctor_args_and_kwargs()[1])
+    assert made != other
+    assert getattr(made.clone(), attribute) == getattr(made, attribute)

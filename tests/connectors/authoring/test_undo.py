@@ -10,8 +10,10 @@ import torch
 from epibatch.algorithms import Policy
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.authoring import ColumnTransform, Undo, undo_actions
+from epibatch.connectors.observations import Affine
 from epibatch.core.errors import PieceError
 from epibatch.env_runner import MultiAgentEnvRunner, SingleAgentEnvRunner, make_multi_agent
+from epibatch.episodes import SingleAgentEpisode
 
 ENV = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
 
@@ -181,3 +183,14 @@ def test_a_transform_of_actions_needs_an_inverse():
         SingleAgentEnvRunner(config=config(lambda: [OneWay()]))
     with pytest.raises(PieceError, match=r"Undo.of[\s\S]*found: .*OneWay"):
         Undo(of=OneWay())
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Discrete(50), gym.spaces.Box(0, 49, (), np.int64)])
+def test_integers_come_back_as_they_were(space):
+    undo = Undo(None, space, of=Affine(columns="actions", scale=0.3))
+    actions = np.arange(50)
+    scaled = np.float32(actions) * np.float32(0.3)  # 15 and 30 come back from it a little too small
+    episodes = [SingleAgentEpisode(id_=f"e{i}", observations=[0.0]) for i in actions]
+    out = undo(batch={"actions": {(f"e{i}",): [scaled[i]] for i in actions}}, episodes=episodes)
+    found = np.array([out["actions_for_env"][f"e{i}",][0] for i in actions])
+    assert found.dtype == space.dtype and (found == actions).all()
