@@ -12,6 +12,7 @@ from epibatch.core.structs import flatten
 
 from .block import Block, BlockColumn
 from .chunk import Chunk
+from .running_returns import running_returns
 from .vector_checks import VectorChecks
 from .vector_episodes import VectorEpisodes
 
@@ -93,6 +94,7 @@ class ActingHistory:
             checks.check_rows(name, value)
         block = self._block.successor(lookback, 2)
         block.unknown_rewards = True
+        block.returns_before = running_returns(self._block, self.episodes.chunks)
         chunks = [chunk.next_chunk(block, lookback) for chunk in self.episodes.chunks]
         block.actions.put(lookback, actions, block.capacity)
         block.rewards.put(lookback, rewards, block.capacity)

@@ -187,6 +187,7 @@ class Block:
 
     Attributes:
         provisional: Whether the newest observations can be replaced by any others.
+        returns_before: Of episodes that go on from another block what they got before: float64 [N], or None.
         unknown_rewards: Whether NaN among the rewards stands for one that nobody gave, which may not be read.
         views: How many episode objects were made that show rows of this block.
     """
@@ -203,6 +204,7 @@ class Block:
         "own_infos",
         "pending",
         "provisional",
+        "returns_before",
         "rewards",
         "row",
         "unknown_rewards",
@@ -224,6 +226,7 @@ class Block:
         self.written: dict[int, Any] = {}
         self.provisional = self._only = self.unknown_rewards = False
         self.views = 0
+        self.returns_before: Any = None
 
     def stage(self, observations: Any) -> None:
         """Take the newest observations, or others in their place; nothing of the caller's is kept.

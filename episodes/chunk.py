@@ -87,6 +87,13 @@ class Chunk:
         """Row after the newest step."""
         return self.block.row if self.stop is None else self.stop
 
+    @property
+    def return_before(self) -> float:
+        """Sum of the episode's rewards before row `start`; NaN if it is not known."""
+        if not self.t_started:
+            return 0.0
+        return float("nan") if self.block.returns_before is None else float(self.block.returns_before[self.env])
+
     def __len__(self) -> int:
         view = self.shown
         return self.end - self.start if view is None or self._is_all_of(view) else len(view)
@@ -158,6 +165,7 @@ class Chunk:
         episode._custom_data.update(self._custom or {})
         episode.is_terminated, episode.is_truncated = self.terminated, self.truncated
         episode._given_observation_space = None
+        episode._return_before = self.return_before
         block, (observation_space, action_space) = self.block, self.spaces
         episode.observations = self._buffer(block.observations, observation_space, observations=True)
         episode.actions = self._buffer(block.actions, action_space)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError
 
 from .episode_getters import EpisodeGetters
 
@@ -35,6 +37,7 @@ class EpisodeFacts(EpisodeGetters):
     is_truncated: bool
     _t_started: int
     _custom_data: dict[str, Any]
+    _return_before: float
     _start_time: float | None
     _last_step_time: float | None
 
@@ -112,6 +115,28 @@ class EpisodeFacts(EpisodeGetters):
     def get_return(self) -> float:
         """Sum of the rewards of this chunk, lookback excluded."""
         return float(np.sum(self.rewards.get())) if len(self) else 0.0
+
+    @property
+    def return_before(self) -> float:
+        """Sum of the episode's rewards before this chunk, which cut chunks know; NaN if it is not known.
+
+        A chunk that was made of data in the middle of an episode knows it if its lookback goes back to the start.
+        What a learner piece makes of rewards of earlier chunks does not count.
+        """
+        if self._t_started == 0:
+            return 0.0
+        if math.isnan(self._return_before) and self.rewards.lookback >= self._t_started:
+            return self._sum(-self._t_started, 0)
+        return self._return_before
+
+    def _sum(self, start: int, stop: int) -> float:
+        """Sum of the rewards of a range of steps, negative ones of the lookback; NaN if one is not known."""
+        if stop <= start:
+            return 0.0
+        try:
+            return float(np.sum(self.rewards.rows(start, stop)[0]))
+        except ColumnError:  # whoever acts did not say
+            return math.nan
 
     def get_duration_s(self) -> float:
         """Seconds between the reset and the newest step."""

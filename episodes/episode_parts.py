@@ -36,6 +36,7 @@ def cut_episode(episode: SingleAgentEpisode, len_lookback_buffer: int) -> Single
     keep = min(check_steps(len_lookback_buffer, "len_lookback_buffer", episode.id_), total)
     chunk = _part(episode, range(total - keep, total), total, keep)
     chunk.t_started = episode.t
+    chunk._return_before = episode.return_before + episode._sum(0, len(episode))
     return chunk
 
 
@@ -58,6 +59,7 @@ def slice_episode(episode: SingleAgentEpisode, slice_: slice, len_lookback_buffe
         rows = [*range(begin - keep, begin), *range(begin, end, step)]
     part = _part(episode, rows, end, keep)
     part.t_started = episode.t_started + start
+    part._return_before = episode.return_before + episode._sum(0, start)
     if stop == length:
         part.is_terminated, part.is_truncated = episode.is_terminated, episode.is_truncated
     return part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,6 +48,7 @@ def episode_state(episode: SingleAgentEpisode) -> dict[str, Any]:
         "extra_model_outputs": {key: _rows(column) for key, column in episode.extra_model_outputs.items()},
         "custom_data": copy.deepcopy(episode.custom_data),
         "duration_s": episode.get_duration_s(),
+        "return_before": episode.return_before,
     }
 
 
@@ -109,4 +111,5 @@ def episode_from_state(cls: type[E], state: dict[str, Any]) -> E:
     episode._given_observation_space = given
     episode.custom_data.update(copy.deepcopy(state["custom_data"]))
     episode._start_time, episode._last_step_time = 0.0, state["duration_s"]
+    episode._return_before = state.get("return_before", math.nan)
     return episode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from time import perf_counter
 from typing import Any, Literal
 
@@ -117,6 +118,7 @@ class SingleAgentEpisode(EpisodeFacts):
         self._custom_data: dict[str, Any] = {}
         self._start_time: float | None = None
         self._last_step_time: float | None = None
+        self._return_before = math.nan
 
     # -- growing -------------------------------------------------------------------------------
 

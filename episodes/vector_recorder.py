@@ -16,6 +16,7 @@ from .block import Block, BlockColumn
 from .block_infos import env_infos
 from .chunk import Chunk
 from .leaves import owned
+from .running_returns import running_returns
 from .single_agent_episode import SingleAgentEpisode
 from .vector_checks import VectorChecks
 from .vector_episodes import VectorEpisodes
@@ -303,6 +304,7 @@ class VectorRecorder:
         """
         self._retire()
         old, block = self._block, self._block.successor(lookback, self._capacity)
+        block.returns_before = running_returns(old, self.episodes.chunks)
         running, going_on, waiting = [], [], set(self._waiting)
         for env, (chunk, view) in enumerate(zip(self.episodes.chunks, self.episodes.views)):
             if env in waiting:
