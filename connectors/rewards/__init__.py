@@ -9,9 +9,19 @@ from epibatch.core.lazy import lazy_exports
 if TYPE_CHECKING:
     from .elementwise import BinarizeReward, RewardClipping, RewardScaling, RewardSign
     from .linearise_rewards import LineariseRewards
+    from .reward_sum import RewardSum
+    from .target_return import TargetReturn
 
 
-__all__ = ["BinarizeReward", "LineariseRewards", "RewardClipping", "RewardScaling", "RewardSign"]
+__all__ = [
+    "BinarizeReward",
+    "LineariseRewards",
+    "RewardClipping",
+    "RewardScaling",
+    "RewardSign",
+    "RewardSum",
+    "TargetReturn",
+]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
@@ -21,5 +31,7 @@ __getattr__, __dir__ = lazy_exports(
         "RewardClipping": ".elementwise",
         "RewardScaling": ".elementwise",
         "RewardSign": ".elementwise",
+        "RewardSum": ".reward_sum",
+        "TargetReturn": ".target_return",
     },
 )

@@ -1,0 +1,82 @@
+"""The episode's return up to each step."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from epibatch.core.advantages import discounted_sums
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, explain
+
+from ..authoring.parameters import ParameterPiece
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+from ..gather import gather
+from .returns_so_far import returns_before
+
+__all__ = ["RewardSum"]
+
+
+class RewardSum(ParameterPiece, ColumnarPiece):
+    """Adds a column of running episode returns: the sum of all rewards from the episode's start up to each step's own.
+
+    A chunk in the middle of an episode goes on from what the episode got before it, which chunks that were cut know
+    whatever their lookback; at an episode's end the sum is its return. The rewards are the episodes', as they happened:
+    what a piece in front makes of them in the batch does not count. A bootstrap row repeats the last sum.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        to: Name of the column, of the rewards' type if that is float.
+
+    Raises:
+        ColumnError: rewards that are no numbers.
+        LookbackError: a chunk made of data that starts in the middle of an episode, and holds too little of it.
+
+    Example:
+        >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> rows = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [1.0, 2.0]}
+        >>> chunk = SingleAgentEpisode(**rows, len_lookback_buffer=0)
+        >>> rest = chunk.cut()
+        >>> rest.add_env_step(3, action=0, reward=4.0, terminated=True)
+        >>> pipeline = LearnerConnectorPipeline(connectors=[RewardSum(), BatchIndividualItems()])
+        >>> pipeline(episodes=[chunk, rest])["episode_return"]
+        array([1., 3., 7.])
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    to: str = "episode_return"
+
+    @property
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The new column."""
+        return (self.to,)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the column."""
+        if not len(call.episodes):
+            return batch
+        rewards = np.asarray(gather(call, Columns.REWARDS, plus_one=call.plus_one, last=0.0))
+        if rewards.ndim != 1 or rewards.dtype.kind not in "fiub":
+            raise ColumnError(
+                explain(
+                    "RewardSum",
+                    expected="one number per step as rewards",
+                    found=f"{rewards.dtype} of shape {rewards.shape[1:]}",
+                    do="sum up vectors of rewards with a piece of your own: it makes one number of a whole episode",
+                )
+            )
+        counts = call.counts
+        firsts = (np.cumsum(counts) - counts)[counts > 0]
+        rows = rewards.astype(np.float64)
+        rows[firsts] += returns_before(call, "RewardSum")[counts > 0]
+        sums = discounted_sums(rows[::-1], counts[::-1], 1.0)[::-1]
+        kind = rewards.dtype if rewards.dtype.kind == "f" else np.float64
+        batch[self.to] = EpisodeColumn(sums.astype(kind), counts)
+        return batch
