@@ -108,8 +108,7 @@ def episode_from_state(cls: type[E], state: dict[str, Any]) -> E:
         module_id=state["module_id"],
         multi_agent_episode_id=state["multi_agent_episode_id"],
     )
-    episode._given_observation_space = given
+    episode._given_observation_space, episode._return_before = given, state.get("return_before", math.nan)
     episode.custom_data.update(copy.deepcopy(state["custom_data"]))
     episode._start_time, episode._last_step_time = 0.0, state["duration_s"]
-    episode._return_before = state.get("return_before", math.nan)
     return episode
