@@ -280,8 +280,8 @@ def steps_held(call: Call, view: View, where: str) -> tuple[Form, list[Any], Any
     """The newest rows of the environments that a recorder is adding to.
 
     Returns:
-        Form; leaves of shape [rows, N, ...]; which of these belong to the environments' episodes (bool, [rows, N]);
-        and the place among them of the row that shift 0 means. None if there is no row yet.
+        Form; leaves of shape [rows, N, ...]; which of these are of the environments' episodes (bool, [rows, N]; None:
+        all); and the place among them of the row that shift 0 means. None if there is no row yet.
 
     Raises:
         LookbackError: a chunk has lost history that existed.
@@ -290,24 +290,31 @@ def steps_held(call: Call, view: View, where: str) -> tuple[Form, list[Any], Any
     recording, need = call.recording, view.lookback
     if recording is None:
         return None
-    if view.base == Columns.OBS:
-        window, rows = recording.latest_window(need + 1)
-        held = np.arange(need + 1)[:, None] >= need + 1 - rows
-        leaves, form = flatten(window)
-    else:
+    of_steps, held = view.base != Columns.OBS, None
+    if of_steps:
         window, held = recording.latest_steps(view.base, need)
-        rows = held.sum(0) + 1
+        there = held.sum(0)
+    else:
+        window, rows = recording.latest_window(need + 1)
+        there = rows - 1
+    if int(there.min(initial=need)) < need:
+        for env in np.flatnonzero(there < need).tolist():
+            own = recording.chunks[env]
+            check_history(call, env, own.t_started + len(own), int(there[env]), need, where, view.base)
+        held = held if of_steps else np.arange(need + 1)[:, None] >= need - there
+    else:
+        held = None
+    if type(window) is np.ndarray and "/" not in (view.column or ""):
+        form, leaves = None, [window]
+    else:
         leaves, form = flatten(window)
-    for env in np.flatnonzero(rows <= need).tolist():
-        own = recording.chunks[env]
-        check_history(call, env, own.t_started + len(own), int(rows[env]) - 1, need, where, view.base)
+        form, picked = leaf_of(form, view, where)
+        leaves = [leaves[i] for i in picked]
     if not len(leaves[0]):
         return None
-    form, picked = leaf_of(form, view, where)
-    for i in picked:
-        if leaves[i].dtype.kind not in "biufc":
-            raise _no_numbers(where, f"{leaves[i].dtype}")
-    return form, [leaves[i] for i in picked], held, len(leaves[0]) - (view.base == Columns.OBS)
+    if any(leaf.dtype.kind not in "biufc" for leaf in leaves):
+        raise _no_numbers(where, " and ".join(str(leaf.dtype) for leaf in leaves))
+    return form, leaves, held, len(leaves[0]) - (not of_steps)
 
 
 def id_rows(call: Call, view: View, counts: Sequence[int], where: str) -> Any:

@@ -205,14 +205,15 @@ class TrajectoryViews(ColumnarPiece):
         where = f"TrajectoryViews, view {name!r}"
         self._check_place(view, call, where)
         training = self.as_learner_connector
+        if not training and view.base not in IDS and view.column != Columns.INFOS:
+            self._add_newest(batch, name, view, call, where)
+            return
         counts = call.counts if training else np.ones(len(call.episodes), np.int64)
         if view.base in IDS:
             rows = id_rows(call, view, counts.tolist(), where)
             batch[name] = EpisodeColumn(rows, counts if training or isinstance(rows, list) else None, single=True)
         elif view.column == Columns.INFOS:
             batch[name] = EpisodeColumn(_infos(call, view, training), counts, single=True)
-        elif not training:
-            self._add_newest(batch, name, view, call, where)
         else:
             self._put(batch, name, view, call, self._rows(view, call, np.zeros_like(counts), counts, where))
 
@@ -238,26 +239,30 @@ class TrajectoryViews(ColumnarPiece):
         if call.recording is None or view.base in _AT_OBSERVATIONS:
             rows = self._rows(view, call, call.lengths, np.ones_like(call.lengths), where)
             batch[name] = EpisodeColumn(rows.joined())
-            mask = rows.mask()
+            mask = rows.mask() if view.masked else None
         else:
             data, mask = self._of_recorder(view, call, where)
             batch[name] = EpisodeColumn(data)
         if view.masked:
+            if mask is None:
+                mask = np.ones((len(call.episodes), *(() if view.is_single else (len(view.shifts),))), np.bool_)
             batch[f"{name}_mask"] = EpisodeColumn(mask)
 
     def _of_recorder(self, view: View, call: Call, where: str) -> tuple[Any, Any]:
-        """The same out of a recorder's block, for all environments at once; and which values are real."""
+        """The same out of a recorder's block, for all environments at once; and which values are real (None: all)."""
         count, fill = len(call.episodes), 0 if view.fill is None else view.fill
         found = steps_held(call, view, where)
+        if found is not None and found[2] is None:
+            form, leaves, _, newest = found
+            return unflatten(form, [_all_held(leaf, view, newest) for leaf in leaves]), None
+        mask = np.zeros((count, len(view.shifts)), np.bool_)
         if found is None:
             form, like = blank_rows(call, view, where, self._space_of(view))
             rows = [np.full((count, len(view.shifts), *leaf.shape[1:]), fill, leaf.dtype) for leaf in like]
-            mask = np.zeros((count, len(view.shifts)), np.bool_)
         else:
             form, leaves, held, newest = found
             at = np.array(view.shifts) + newest
             there = at >= 0
-            mask = np.zeros((count, len(at)), np.bool_)
             mask[:, there] = held[at[there]].T
             rows = [_picked(leaf, at, mask, fill) for leaf in leaves]
         if view.is_single:
@@ -297,6 +302,16 @@ def _infos(call: Call, view: View, training: bool) -> list[Any]:
             known = -episode.infos.lookback <= at <= length
             out.append(episode.infos.get(at, neg_index_as_lookback=True) if known else {})
     return out
+
+
+def _all_held(leaf: Any, view: View, newest: int) -> Any:
+    """Copies of rows of a leaf of shape [rows, N, ...] that all environments have: [N, ...] or [N, k, ...]."""
+    low, high = newest + view.shifts[0], newest + view.shifts[-1]
+    if view.is_single:
+        return np.array(leaf[low])
+    if view.is_range:
+        return np.array(leaf[low : high + 1].swapaxes(0, 1), order="C")
+    return leaf[np.array(view.shifts) + newest].swapaxes(0, 1)
 
 
 def _picked(leaf: Any, at: Any, mask: Any, fill: float) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -81,28 +82,33 @@ class View:
 
     # -- what it says --------------------------------------------------------------------------
 
+    @cached_property
+    def is_range(self) -> bool:
+        """Whether its shifts follow one another."""
+        return self.shifts == tuple(range(self.shifts[0], self.shifts[0] + len(self.shifts)))
+
     @property
     def shifts(self) -> tuple[int, ...]:
         """All its shifts, in the order of the new axis."""
         shifts: tuple[int, ...] = self.__dict__["_shifts"]
         return shifts
 
-    @property
+    @cached_property
     def is_single(self) -> bool:
         """Whether it is one value per row, without a new axis."""
         return isinstance(self.shift, int)
 
-    @property
+    @cached_property
     def base(self) -> str:
         """The column without the path to a leaf."""
         return (self.column or "").partition("/")[0]
 
-    @property
+    @cached_property
     def lookback(self) -> int:
         """Steps before a row that it reads."""
         return max(0, -min(self.shifts))
 
-    @property
+    @cached_property
     def masked(self) -> bool:
         """Whether a column says which of its values are real."""
         return self.agent is not None if self.mask is None else self.mask

@@ -270,3 +270,40 @@ def test_pieces_of_the_user_stand_behind_on_the_learners_side_and_in_front_while
     assert algo.pipelines["learner"].names[0] == "trajectory_views"
     trained_on_what_was_acted_on(algo)
     algo.stop()
+
+
+class Listening(Rewarded):
+    """Acts on what the other agent saw and did in the three env steps before."""
+
+    view_requirements: ClassVar[Any] = {
+        "seen": View("obs", "-3:0", agent="*"),
+        "did": View("actions", "-3:-1", agent="*", mask=True),
+    }
+
+    def setup(self) -> None:
+        self.pi = torch.nn.Linear(16 + 3 + 3, int(self.action_space.n))
+
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        parts = [batch[name].flatten(1).float() for name in ("seen", "did", "did_mask")]
+        return {"action_dist_inputs": self.pi(torch.cat(parts, -1))}
+
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+        return batch["seen"].sum((-1, -2, -3))
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_other_agents_are_the_same_in_acting_and_training_of_a_runner(num_envs: int) -> None:
+    config = PPOConfig().environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2})
+    config.multi_agent(policies=["both"]).rl_module(rl_module_spec=RLModuleSpec(module_class=Listening))
+    config.training(train_batch_size=40, minibatch_size=20, num_epochs=1).debugging(seed=0)
+    algo = config.env_runners(num_envs_per_env_runner=num_envs, rollout_fragment_length=7).build_algo()
+    for _ in range(4):
+        episodes = algo.env_runner.sample()
+        batch = algo.pipelines["learner"](rl_module=algo.learner.module, episodes=episodes)["both"]
+        with torch.no_grad():
+            found = algo.get_module("both").forward_train(batch)["action_dist_inputs"]
+        mask = batch["loss_mask"]
+        torch.testing.assert_close(found[mask], batch["action_dist_inputs"][mask])
+    assert batch["did_mask"].any()
+    algo.train()
+    algo.stop()
