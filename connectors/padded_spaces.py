@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -107,38 +108,41 @@ def padding(own: gym.Space[Any], common: gym.Space[Any], where: str) -> Callable
         array([[1., 1., 0., 0.]], dtype=float32)
     """
     if own == common:
-        return lambda rows: rows
+        return _as_they_are
     if isinstance(own, gym.spaces.Dict) and isinstance(common, gym.spaces.Dict):
-        return _of_dict({key: padding(own[key], common[key], f"{where}[{key!r}]") for key in own.spaces}, own, where)
+        by_key = {key: padding(own[key], common[key], f"{where}[{key!r}]") for key in own.spaces}
+        return partial(_padded_dict, by_key, own, where)
     if isinstance(own, gym.spaces.Tuple) and isinstance(common, gym.spaces.Tuple):
         parts = [padding(one, other, f"{where}[{i}]") for i, (one, other) in enumerate(zip(own, common))]
-        return _of_tuple(parts, own, where)
-    discrete = isinstance(own, gym.spaces.Discrete)
-
-    def pad(rows: Any) -> Any:
-        if not isinstance(rows, np.ndarray) or rows.shape[1:] != own.shape:
-            raise _unlike(where, own, rows)
-        return rows if discrete else _padded(rows, common.shape or (), np.result_type(rows.dtype, common.dtype))
-
-    return pad
+        return partial(_padded_tuple, parts, own, where)
+    return partial(_padded_rows, own, common, where)
 
 
-def _of_dict(parts: dict[Any, Callable[[Any], Any]], own: gym.Space[Any], where: str) -> Callable[[Any], Any]:
-    def pad(rows: Any) -> Any:
-        if not isinstance(rows, dict) or rows.keys() != parts.keys():
-            raise _unlike(where, own, rows)
-        return {key: parts[key](part) for key, part in rows.items()}
-
-    return pad
+# Functions of the module, so that pieces that hold them can be pickled.
 
 
-def _of_tuple(parts: list[Callable[[Any], Any]], own: gym.Space[Any], where: str) -> Callable[[Any], Any]:
-    def pad(rows: Any) -> Any:
-        if not isinstance(rows, tuple) or len(rows) != len(parts):
-            raise _unlike(where, own, rows)
-        return tuple(one(part) for one, part in zip(parts, rows))
+def _as_they_are(rows: Any) -> Any:
+    return rows
 
-    return pad
+
+def _padded_rows(own: gym.Space[Any], common: gym.Space[Any], where: str, rows: Any) -> Any:
+    if not isinstance(rows, np.ndarray) or rows.shape[1:] != own.shape:
+        raise _unlike(where, own, rows)
+    if isinstance(own, gym.spaces.Discrete):
+        return rows
+    return _padded(rows, common.shape or (), np.result_type(rows.dtype, common.dtype))
+
+
+def _padded_dict(parts: dict[Any, Callable[[Any], Any]], own: gym.Space[Any], where: str, rows: Any) -> Any:
+    if not isinstance(rows, dict) or rows.keys() != parts.keys():
+        raise _unlike(where, own, rows)
+    return {key: parts[key](part) for key, part in rows.items()}
+
+
+def _padded_tuple(parts: list[Callable[[Any], Any]], own: gym.Space[Any], where: str, rows: Any) -> Any:
+    if not isinstance(rows, tuple) or len(rows) != len(parts):
+        raise _unlike(where, own, rows)
+    return tuple(one(part) for one, part in zip(parts, rows))
 
 
 def _unlike(where: str, own: gym.Space[Any], rows: Any) -> SpaceError:

@@ -8,13 +8,14 @@ import pytest
 import yaml
 
 from epibatch.connectors.authoring import ColumnTransform, Undo
+from epibatch.connectors.common import AgentToModuleMapping
 from epibatch.core.registry import build_piece
 from epibatch.testing import check_connector
 from epibatch.testing.space_text import space_from_text
 
 ENTRIES = yaml.safe_load(Path(__file__).with_suffix(".yaml").with_stem("built_in_pieces").read_text(encoding="utf-8"))
-KEYS = {"arguments", "made_by", "observation_space", "action_space", "model_config", "skip", "only", "why"}
 SPACES = ("observation_space", "action_space")
+KEYS = {"arguments", "made_by", *SPACES, "agents", "model_config", "skip", "only", "why"}
 
 
 class Half(ColumnTransform):
@@ -37,12 +38,27 @@ def network():
     return build_piece({"piece": "frozen_module", "module": "torch.nn:Softplus"}, allow_imports=True)
 
 
+def mapped_to_one(agent_id, episode):
+    return "default_policy"
+
+
+def mapping_to_one():
+    return AgentToModuleMapping(rl_module_specs=["default_policy"], agent_to_module_mapping_fn=mapped_to_one)
+
+
+def spaces_of(entry):
+    if "agents" in entry:
+        return tuple({agent: space_from_text(own[i]) for agent, own in entry["agents"].items()} for i in (0, 1))
+    return tuple(space_from_text(entry[key]) if key in entry else None for key in SPACES)
+
+
 @pytest.mark.parametrize("name", ENTRIES)
 def test_it_keeps_the_contract(name):
     entry = ENTRIES[name]
     assert set(entry) <= KEYS and ("only" in entry) == ("why" in entry)
-    spaces = tuple(space_from_text(entry[key]) if key in entry else None for key in SPACES)
     how = {key: entry[key] for key in ("model_config", "skip", "only") if key in entry}
     spec = {"piece": name, **entry.get("arguments", {})}
-    report = check_connector(globals().get(entry.get("made_by"), lambda: build_piece(spec)), spaces=spaces, **how)
+    report = check_connector(
+        globals().get(entry.get("made_by"), lambda: build_piece(spec)), spaces=spaces_of(entry), **how
+    )
     assert report.passed and ("runs" in report.passed or "only" in entry)

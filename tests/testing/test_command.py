@@ -98,4 +98,4 @@ def test_settings_of_the_module():
     report = check_by_name(
         "add_states_from_episodes_to_batch", sides=["learner"], model=["use_lstm=true"], chosen=(["writes"], ())
     )
-    assert report.passed == ["writes"]
+    assert report.passed == ["runs"]

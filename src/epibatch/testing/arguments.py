@@ -13,7 +13,7 @@ from epibatch.core.piece_declarations import PIPELINE_NAMES
 from epibatch.testing.contract import contract_checks
 from epibatch.testing.rehearsal import Factory, made_again
 
-__all__ = ["Asked", "asked_for"]
+__all__ = ["AgentSpaces", "Asked", "asked_for"]
 
 _SIDE = "as_learner_connector"
 _RETIRED = {
@@ -21,6 +21,10 @@ _RETIRED = {
     "observation_space": "spaces={!r}",
     "action_space": "spaces=(observation space, {!r})",
 }
+
+
+class AgentSpaces(gym.spaces.Dict):
+    """The spaces of several agents, by agent; any other Dict is one agent's."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +138,17 @@ def _spaces(given: Any) -> tuple[Any, Any]:
     pair = tuple(given) if isinstance(given, (tuple, list)) else ()
     if len(pair) == 2 and all(own is None or isinstance(own, gym.Space) for own in pair):
         return pair[0] or default[0], pair[1] or default[1]
+    if (
+        len(pair) == 2
+        and all(isinstance(own, dict) for own in pair)
+        and len(pair[0]) > 1
+        and set(pair[0]) == set(pair[1])
+    ):
+        return AgentSpaces(pair[0]), AgentSpaces(pair[1])
     raise PieceError(
         explain(
             "check_connector, spaces",
-            expected="(observation space, action space) of one environment",
+            expected="(observation space, action space) of one environment, or two dicts with those of several agents",
             found=f"{type(given).__name__} {given!r}",
             do="spaces=(gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2))",
         )

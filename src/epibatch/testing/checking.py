@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from epibatch.core.errors import PieceCheckError, explain
-from epibatch.testing.arguments import Asked, asked_for
+from epibatch.testing.agents_rehearsal import AgentsRehearsal
+from epibatch.testing.arguments import AgentSpaces, Asked, asked_for
 from epibatch.testing.contract import ContractCheck, Fault, NotApplied, contract_checks
 from epibatch.testing.rehearsal import Rehearsal
 from epibatch.testing.report import FAILED, NOT_APPLIED, NOT_RUN, PASSED, SKIPPED, CheckReport, CheckResult
@@ -77,7 +78,8 @@ def report_on(asked: Asked) -> CheckReport:
 
 
 def _side(asked: Asked, side: str) -> Iterator[CheckResult]:
-    rehearsal = Rehearsal(asked.factory, side, asked.spaces, asked.model_config)
+    tried = AgentsRehearsal if isinstance(asked.spaces[0], AgentSpaces) else Rehearsal
+    rehearsal = tried(asked.factory, side, asked.spaces, asked.model_config)
     failed: list[str] = []
     for check in contract_checks().values():
         where = "" if check.once else side

@@ -86,7 +86,9 @@ def _arrays(one: Any, other: Any, near: bool, path: str) -> str:
 
 
 def facts_of(episode: Any) -> dict[str, Any]:
-    """Copies of an episode's columns and flags, without what belongs to its user."""
+    """Copies of an episode's columns and flags, without what belongs to its user; of several agents each one's."""
+    if hasattr(episode, "agent_episodes"):
+        return {str(agent): facts_of(own) for agent, own in episode.agent_episodes.items()}
     columns = {"observations": episode.observations, "actions": episode.actions, "rewards": episode.rewards}
     columns |= episode.extra_model_outputs
     return {

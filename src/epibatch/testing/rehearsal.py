@@ -13,14 +13,13 @@ import numpy as np
 from epibatch.core.errors import PipelineError
 from epibatch.core.piece_specs import constructor_keywords
 from epibatch.core.struct_batches import convert_to_numpy
-from epibatch.testing.stage import Recording, growing, recorded_in
+from epibatch.testing.stage import growing, recorded_in
 
 __all__ = ["Factory", "Rehearsal", "made_again", "plain_neighbour", "same_numbers"]
 
 Factory: TypeAlias = "Callable[[], Any]"
 _SMALL = {"fcnet_hiddens": [4], "max_seq_len": 4}
 _SIDE = "as_learner_connector"
-_STARTS = {"env_to_module": 0, "module_to_env": 4, "learner": 0}
 
 
 class Rehearsal:
@@ -36,7 +35,10 @@ class Rehearsal:
         piece: one piece that no pipeline has seen, to look at.
         acting: whether the side is called at every step, about the newest row of each episode.
         recording: where episodes come from.
+        several: whether they are of several agents.
     """
+
+    several = False
 
     def __init__(self, factory: Factory, side: str, spaces: tuple[Any, Any], model_config: dict[str, Any]) -> None:
         self.side, self.spaces, self.acting = side, spaces, side != "learner"
@@ -44,12 +46,15 @@ class Rehearsal:
         self.model_config = {**_SMALL, **model_config}
         self._own_module = bool(model_config)
         self.piece = self.make()
-        self.recording: Recording = recorded_in(spaces, self.model_config)
+        self.recording: Any = self._recorded()
         self._place: tuple[int, int] | None = None
         self._modules: dict[str, Any] = {}
         self._first: Any = None
         self._outputs: list[Any] | None = None
         self._has_state = False
+
+    def _recorded(self) -> Any:
+        return recorded_in(self.spaces, self.model_config)
 
     @property
     def name(self) -> str:
@@ -96,11 +101,17 @@ class Rehearsal:
         pipeline.seed(0)
         return pipeline
 
-    def pipeline_of_agents(self, piece: Any, agent_ids: Sequence[str]) -> Any:
-        """A pipeline for agents of these spaces with a module each, of the agent's name; the piece in its place."""
+    def pipeline_of_agents(self, piece: Any, agent_ids: Sequence[str], mapping: Callable[[Any, Any], Any]) -> Any:
+        """A pipeline for agents of these spaces, each with a module of its name; the piece in its place.
+
+        Args:
+            piece: the piece.
+            agent_ids: the agents.
+            mapping: gives each agent its module.
+        """
         from epibatch.algorithms.pipelines import AgentModules
 
-        agents = AgentModules(dict.fromkeys(agent_ids), lambda agent_id, episode: agent_id)
+        agents = AgentModules(dict.fromkeys(agent_ids), mapping)
         default = self._default(agents)
         at, instead = self._placed(self._default())
         mapped = next(i for i, one in enumerate(default) if one.maps_agents)
@@ -116,12 +127,13 @@ class Rehearsal:
             input_observation_space=self.spaces[0], input_action_space=self.spaces[1], connectors=pieces
         )
 
-    def _default(self, agents: Any = None) -> list[Any]:
+    def _default(self, agents: Any = None, side: str = "") -> list[Any]:
         from epibatch.algorithms import pipelines
 
-        if self.side == "env_to_module":
+        side = side or self.side
+        if side == "env_to_module":
             return pipelines.default_env_to_module([], None, agents)
-        if self.side == "module_to_env":
+        if side == "module_to_env":
             return pipelines.default_module_to_env([], {"normalize_actions": True, "clip_actions": False}, agents)
         from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate
 
@@ -135,7 +147,7 @@ class Rehearsal:
         if own:
             self._place = own[0], 1
             return self._place
-        start, refused = _STARTS[self.side], None
+        start, refused = self._user_place(), None
         for at in [*range(start, len(default) + 1), *range(start)]:
             pieces = self._default()
             try:
@@ -147,10 +159,14 @@ class Rehearsal:
             return self._place
         raise refused or PipelineError(self.name)
 
+    def _user_place(self) -> int:
+        """How many default pieces stand in front of a user's."""
+        return 4 if self.side == "module_to_env" else 0
+
     @property
     def at_start(self) -> bool:
         """Whether the piece stands where a config puts a user's."""
-        return self._placed(self._default()) == (_STARTS[self.side], 0)
+        return self._placed(self._default()) == (self._user_place(), 0)
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -166,13 +182,15 @@ class Rehearsal:
         if key not in self._modules:
             import torch
 
-            from epibatch.core.rl_module import default_module_spec
-
             with torch.random.fork_rng():
                 torch.manual_seed(0)
-                spec = default_module_spec(observation_space, self.spaces[1], self.model_config)
-                self._modules[key] = spec.build()
+                self._modules[key] = self._module_of(observation_space)
         return self._modules[key]
+
+    def _module_of(self, observation_space: Any) -> Any:
+        from epibatch.core.rl_module import default_module_spec
+
+        return default_module_spec(observation_space, self.spaces[1], self.model_config).build()
 
     def call(self, pipeline: Any, episodes: Any, *, module: bool = False) -> Any:
         """What one call of the pipeline about these episodes gives, as arrays.
@@ -192,12 +210,10 @@ class Rehearsal:
 
     def _to_module(self) -> Any:
         if self._first is None:
-            from epibatch.algorithms.pipelines import default_env_to_module
-
             self._first = _PIPELINES["env_to_module"]()(
                 input_observation_space=self.spaces[0],
                 input_action_space=self.spaces[1],
-                connectors=default_env_to_module([], None),
+                connectors=self._default(side="env_to_module"),
             )
         return self._first
 
@@ -222,7 +238,7 @@ class Rehearsal:
         """
         pieces = self._default()
         givers = [i for i, one in enumerate(pieces) if one.gives == layout]
-        at = givers[0] + 1 if givers else _STARTS[self.side]
+        at = givers[0] + 1 if givers else self._user_place()
         pipeline = self._built([*pieces[:at], self.make(), *pieces[at:]])
         shown = growing(self.recording.played()) if self.acting else [self.recording.episodes()]
         return [self.call(pipeline, episodes, module=True) for episodes in shown]

@@ -124,6 +124,20 @@ class Stream:
         own = self.facts["extra_model_outputs"]
         return {key: map_struct(lambda leaf: leaf[step], rows) for key, rows in own.items()}
 
+    def begun(self) -> Any:
+        """A new episode, after its reset."""
+        from epibatch.episodes import SingleAgentEpisode
+
+        episode = SingleAgentEpisode(self.facts["id_"], observation_space=self.recording.spaces[0])
+        episode.add_env_reset(self.row("observations", 0), {"step": 0})
+        return episode
+
+    def step(self, episode: Any, step: int) -> None:
+        """Add one step to an episode that has all before it."""
+        row = {name: self.row(name, step) for name in ("actions", "rewards")}
+        seen, outputs = self.row("observations", step + 1), self.outputs(step)
+        episode.add_env_step(seen, row["actions"], row["rewards"], {"step": step + 1}, extra_model_outputs=outputs)
+
 
 _recordings: list[Recording] = []
 
@@ -175,31 +189,20 @@ def _arguments(episode: Any) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------ acting
 
 
-def growing(streams: Sequence[Stream], cut: tuple[int, int] | None = None) -> Iterator[list[Any]]:
+def growing(streams: Sequence[Any], cut: tuple[int, int] | None = None) -> Iterator[list[Any]]:
     """Episodes that grow by a step each time, as a list.
 
     Args:
-        streams: what happens in them.
+        streams: what happens in them: `Stream`s, or others that begin an episode and add its steps.
         cut: after which step chunks go on from them, and with how much lookback.
     """
-    from epibatch.episodes import SingleAgentEpisode
-
-    spaces = streams[0].recording.spaces
-    episodes = [SingleAgentEpisode(own.facts["id_"], observation_space=spaces[0]) for own in streams]
-    for episode, stream in zip(episodes, streams):
-        episode.add_env_reset(stream.row("observations", 0), {"step": 0})
+    episodes = [own.begun() for own in streams]
     yield episodes
     for step in range(PLAYED):
         if cut is not None and cut[0] == step:
             episodes = [episode.cut(len_lookback_buffer=cut[1]) for episode in episodes]
         for episode, stream in zip(episodes, streams):
-            episode.add_env_step(
-                stream.row("observations", step + 1),
-                stream.row("actions", step),
-                stream.row("rewards", step),
-                {"step": step + 1},
-                extra_model_outputs=stream.outputs(step),
-            )
+            stream.step(episode, step)
         yield episodes
 
 

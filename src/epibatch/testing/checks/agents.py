@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from epibatch.testing.agents_rehearsal import unlike_single_agents
 from epibatch.testing.contract import Fault, Finding, NotApplied, contract_check
 from epibatch.testing.rehearsal import Rehearsal
-from epibatch.testing.troupe import unlike_single_agents
 
 __all__ = ["several_agents"]
 

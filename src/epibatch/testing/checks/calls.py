@@ -23,6 +23,10 @@ __all__ = [
     "vector_episodes",
 ]
 
+_SEVERAL = "batches of several agents have rows of the agents of each module"
+_DRAWS = "it draws random numbers"
+_MEMORY = "what it has seen before may change it"
+
 
 @contract_check(after=RUNS[:2])
 def runs(rehearsal: Rehearsal) -> Iterator[Finding]:
@@ -95,7 +99,12 @@ def hidden_state(rehearsal: Rehearsal) -> Iterator[Finding]:
 def empty_call(rehearsal: Rehearsal) -> Iterator[Finding]:
     """A call without episodes gives back the batch; one for training may be refused by name."""
     piece = rehearsal.make()
-    if rehearsal.side == "module_to_env" or piece.reads or "episodes" not in (piece.takes or ("episodes",)):
+    if (
+        rehearsal.several
+        or rehearsal.side == "module_to_env"
+        or piece.reads
+        or "episodes" not in (piece.takes or ("episodes",))
+    ):
         yield NotApplied("it works on columns, which a call without episodes has not")
         return
     rehearsal.pipeline(piece)
@@ -112,8 +121,8 @@ def empty_call(rehearsal: Rehearsal) -> Iterator[Finding]:
 @contract_check(sides=("learner",))
 def one_step_episodes(rehearsal: Rehearsal) -> Iterator[Finding]:
     """An episode of one step has the same rows alone as among longer ones."""
-    if rehearsal.draws or rehearsal.has_state():
-        yield NotApplied("it draws random numbers" if rehearsal.draws else "what it has seen before may change it")
+    if rehearsal.several or rehearsal.draws or rehearsal.has_state():
+        yield NotApplied(_SEVERAL if rehearsal.several else _DRAWS if rehearsal.draws else _MEMORY)
         return
     among = rehearsal.recording.episodes()
     place = [len(episode) for episode in among].index(1)
@@ -150,6 +159,9 @@ def vector_episodes(rehearsal: Rehearsal) -> Iterator[Finding]:
     """It gives the same for a runner's episodes as for a list of the same ones."""
     from epibatch.episodes import SingleAgentEpisode
 
+    if rehearsal.several:
+        yield NotApplied(_SEVERAL)
+        return
     recording = rehearsal.recording
     if rehearsal.acting:
         listed, block = rehearsal.base(), growing_block(recording.played())
@@ -170,8 +182,8 @@ def vector_episodes(rehearsal: Rehearsal) -> Iterator[Finding]:
 @contract_check()
 def episode_order(rehearsal: Rehearsal) -> Iterator[Finding]:
     """Episodes in another order give the same rows in that order."""
-    if rehearsal.draws or rehearsal.has_state():
-        yield NotApplied("it draws random numbers" if rehearsal.draws else "what it has seen before may change it")
+    if rehearsal.several or rehearsal.draws or rehearsal.has_state():
+        yield NotApplied(_SEVERAL if rehearsal.several else _DRAWS if rehearsal.draws else _MEMORY)
         return
     recording = rehearsal.recording
     if rehearsal.acting:

@@ -31,22 +31,22 @@ def _ran(rehearsal: Rehearsal, without: str = "") -> tuple[dict[str, Any], dict[
         rehearsal: the piece.
         without: a column that is taken away in front of it.
     """
-    seen: list[dict[str, Any]] = []
+    seen: dict[str, dict[str, Any]] = {}
 
     def in_front(batch: dict[str, Any]) -> Any:
         batch = {name: column for name, column in batch.items() if name != without}
-        seen[:] = [shown_columns(batch)]
+        seen["before"] = shown_columns(batch)
         return batch
 
     def behind(batch: dict[str, Any]) -> None:
-        seen.append(shown_columns(batch))
+        seen["after"] = shown_columns(batch)
         if without:
             raise _Enough
 
     pipeline = rehearsal.pipeline(rehearsal.make(), [Probe(in_front)], [Probe(behind)])
     with suppress(_Enough):
         rehearsal.outputs(pipeline)
-    return seen[0], seen[1]
+    return seen.get("before", {}), seen.get("after", {})
 
 
 @contract_check()
@@ -110,6 +110,9 @@ def layouts(rehearsal: Rehearsal) -> Iterator[Finding]:
         seen.append({str(name): layout_of(column) for name, column in batch.items()})
 
     rehearsal.outputs(rehearsal.pipeline(rehearsal.make(), [Probe(note)], [Probe(note)]))
+    if len(seen) < 2:
+        yield NotApplied("it leaves no columns")
+        return
     gives = rehearsal.piece.gives
     known = [layout for layout in seen[0].values() if layout]
     expected = gives or (known[0] if known else "episodes")
@@ -127,7 +130,7 @@ def layouts(rehearsal: Rehearsal) -> Iterator[Finding]:
 @contract_check(sides=("env_to_module", "learner"))
 def dtypes(rehearsal: Rehearsal) -> Iterator[Finding]:
     """Columns keep their types: float32 does not become float64, unless the space says so."""
-    if rehearsal.with_module:
+    if rehearsal.several or rehearsal.with_module:
         yield NotApplied("tensors have the types of the module")
         return
     default = rehearsal.outputs(rehearsal.pipeline(_nothing()))[-1] if rehearsal.at_start else {}

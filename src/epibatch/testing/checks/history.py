@@ -20,8 +20,8 @@ _NO_ROWS = NotApplied("rows of its batches are not those of one step after the o
 @contract_check()
 def chunks(rehearsal: Rehearsal) -> Iterator[Finding]:
     """A chunk with the lookback that it asks for has the rows that the whole episode has there."""
-    if not rehearsal.acting and (rehearsal.draws or rehearsal.has_state()):
-        yield _MEMORY
+    if not rehearsal.acting and (rehearsal.several or rehearsal.draws or rehearsal.has_state()):
+        yield _NO_ROWS if rehearsal.several else _MEMORY
         return
     steps = _needed(rehearsal)
     unlike = _cut(rehearsal, steps)
@@ -52,8 +52,8 @@ def lookback(rehearsal: Rehearsal) -> Iterator[Finding]:
     if any(other.lookback >= piece.lookback for other in pipeline.pieces() if type(other) is not type(piece)):
         yield NotApplied("a default piece reads as many")
         return
-    if not rehearsal.acting and (rehearsal.draws or rehearsal.has_state()):
-        yield _MEMORY
+    if not rehearsal.acting and (rehearsal.several or rehearsal.draws or rehearsal.has_state()):
+        yield _NO_ROWS if rehearsal.several else _MEMORY
         return
     fewer = piece.lookback - 1 - rehearsal.acting  # the first call about a chunk is about its second observation
     if fewer < 0:

@@ -53,6 +53,8 @@ def _changes(
 
 def _facts(episode: Any, newest: bool) -> dict[str, Any]:
     """What is to stay; with `newest` the newest observation may change, in type and nesting too."""
+    if hasattr(episode, "agent_episodes"):
+        return {str(agent): _facts(own, newest) for agent, own in episode.agent_episodes.items()}
     facts = facts_of(episode)
     if newest:
         facts.pop("observations")
@@ -130,6 +132,10 @@ def _lock(leaf: Any) -> None:
 
 
 def _lock_episode(episode: Any) -> None:
+    if hasattr(episode, "agent_episodes"):
+        for own in episode.agent_episodes.values():
+            _lock_episode(own)
+        return
     for column in (episode.observations, episode.actions, episode.rewards, *episode.extra_model_outputs.values()):
         for leaf in flatten(column.data)[0]:
             _lock(leaf if leaf.base is None else leaf.base)

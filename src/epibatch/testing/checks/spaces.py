@@ -24,6 +24,8 @@ def observation_space(rehearsal: Rehearsal) -> Iterator[Finding]:
         return
     space = rehearsal.pipeline(rehearsal.make()).observation_space
     for batch in rehearsal.base():
+        if rehearsal.several:
+            space, batch = gym.spaces.Dict(space), _observations_of_all(batch)
         if Columns.OBS not in batch:
             yield NotApplied("its pipeline gives no observations")
             return
@@ -31,6 +33,11 @@ def observation_space(rehearsal: Rehearsal) -> Iterator[Finding]:
         if fault is not None:
             yield fault
             return
+
+
+def _observations_of_all(batch: dict[str, Any]) -> dict[str, Any]:
+    """The observations of all modules in one column."""
+    return {Columns.OBS: {name: own[Columns.OBS] for name, own in batch.items() if Columns.OBS in own}}
 
 
 def _misfit(space: Any, rows: Any, where: str) -> Fault | None:
@@ -69,6 +76,9 @@ def _first(faults: Any) -> Fault | None:
 @contract_check(sides=("env_to_module", "module_to_env"), after=(*RUNS, "observation_space"))
 def action_space(rehearsal: Rehearsal) -> Iterator[Finding]:
     """In a runner every action that reaches the environment is in its action space."""
+    if rehearsal.several:
+        yield NotApplied("no runner is tried with several agents")
+        return
     refused = sampled_with(
         rehearsal.pipeline(rehearsal.make()).connectors, rehearsal.side, rehearsal.spaces, rehearsal.model_config
     )
