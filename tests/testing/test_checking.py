@@ -8,7 +8,7 @@ import pytest
 
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.common import FrameStacking
-from epibatch.connectors.env_to_module import MeanStdFilter
+from epibatch.connectors.env_to_module import AgentIndicator, MeanStdFilter
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
     AddObservationsFromEpisodesToBatch,
@@ -87,6 +87,14 @@ def test_each_side_of_a_piece_is_checked():
     assert {one.side for one in check_connector(FrameStacking, sides="learner", spaces=ONE_CHANNEL)} == {"", "learner"}
     made = FrameStacking(as_learner_connector=True)
     assert {one.side for one in check_connector(made, spaces=ONE_CHANNEL)} == {"", "learner"}
+
+
+def test_a_piece_of_several_agents():
+    both = dict.fromkeys(("left", "right"), SEEN), dict.fromkeys(("left", "right"), TORQUE)
+    report = check_connector(AgentIndicator(agent_ids=["left", "right"]), spaces=both)
+    assert {"runs", "resume", "observation_space", "plain_neighbours", "chunks"} <= set(report.passed)
+    with pytest.raises(PieceCheckError, match="multi-agent episodes"):
+        check_connector(AgentIndicator(agent_ids=["left", "right"]))
 
 
 def test_every_check_is_reported_once():

@@ -96,6 +96,6 @@ def test_nothing_is_imported_without_leave(run):
 
 def test_settings_of_the_module():
     report = check_by_name(
-        "add_states_from_episodes_to_batch", sides=["learner"], model=["use_lstm=true"], chosen=(["writes"], ())
+        "add_states_from_episodes_to_batch", sides=["learner"], model=["use_lstm=true"], chosen=(["runs"], ())
     )
     assert report.passed == ["runs"]

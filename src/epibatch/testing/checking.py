@@ -32,8 +32,8 @@ def check_connector(
 
     Args:
         piece: the class, a function that makes a new piece, or a piece, of which new ones are made.
-        spaces: observation and action space of one environment; or the first alone. Default: a Box of shape (3,) and
-            Discrete(2).
+        spaces: observation and action space of one environment; or the first alone; or two dicts by agent, to try the
+            piece on several agents with one module. Default: a Box of shape (3,) and Discrete(2).
         sides: some of "env_to_module", "module_to_env", "learner"; default: those that the piece names in `pipelines`.
             In the learner's, pieces with an argument `as_learner_connector` are made with it.
         model_config: settings of the default module, such as {"use_lstm": True}; with none, pieces that take no tensors

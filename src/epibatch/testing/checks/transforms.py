@@ -20,7 +20,7 @@ _BUFFERS = {Columns.OBS: "observations", Columns.ACTIONS: "actions", Columns.REW
 
 @contract_check(once=True)
 def inverse(rehearsal: Rehearsal) -> Iterator[Finding]:
-    """Its `inverse` gives back the rows that `transform` was given."""
+    """Rows that its `inverse` gives back are transformed to the same again."""
     piece = rehearsal.make()
     if not getattr(piece, "has_inverse", False):
         yield NotApplied("it has no inverse")
@@ -33,13 +33,13 @@ def inverse(rehearsal: Rehearsal) -> Iterator[Finding]:
             if name not in rows:
                 yield NotApplied(f"recorded episodes have no {path.column!r}")
                 return
-            given = map_struct(np.array, rows[name])
-            back = path.change(path.change(map_struct(np.array, given), piece.transform), piece.inverse)
-            unlike = difference(_numbers(given), _numbers(back), near=True)
+            once = piece.changed(path, map_struct(np.array, rows[name]), piece.transform)
+            again = piece.changed(path, piece.changed(path, once, piece.inverse), piece.transform)
+            unlike = difference(_numbers(once), _numbers(again), near=True)
             if unlike:
-                where = f"inverse(transform(x)), column {str(path)!r} of episode {number}"
-                do = "mend inverse, or leave it out where several rows become the same one"
-                yield Fault(where, "x", unlike, do)
+                where = f"transform(inverse(transform(x))), column {str(path)!r} of episode {number}"
+                do = "let inverse(y) give rows of which transform makes y; what was lost on the way stays lost"
+                yield Fault(where, "transform(x)", unlike, do)
                 return
 
 
