@@ -13,16 +13,22 @@ if TYPE_CHECKING:
     from .multi_agent_env_runner import MultiAgentEnvRunner
     from .multi_agent_makers import make_vector_multi_agent_env
     from .pettingzoo_env import ParallelPettingZooEnv, PettingZooEnv
+    from .reset_wrappers import EpisodicLife, NoopStarts
     from .single_agent_env_runner import SingleAgentEnvRunner
+    from .step_wrappers import ActionChunks, FrameSkip
     from .vector_env import make_vector_env
     from .vector_multi_agent_env import VectorMultiAgentEnv
 
 
 __all__ = [
+    "ActionChunks",
     "EnvRunner",
     "EpisodeMetrics",
+    "EpisodicLife",
+    "FrameSkip",
     "MultiAgentEnv",
     "MultiAgentEnvRunner",
+    "NoopStarts",
     "ParallelPettingZooEnv",
     "PettingZooEnv",
     "SingleAgentEnvRunner",
@@ -35,10 +41,14 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "ActionChunks": ".step_wrappers",
         "EnvRunner": ".env_runner",
         "EpisodeMetrics": ".episode_metrics",
+        "EpisodicLife": ".reset_wrappers",
+        "FrameSkip": ".step_wrappers",
         "MultiAgentEnv": ".multi_agent_env",
         "MultiAgentEnvRunner": ".multi_agent_env_runner",
+        "NoopStarts": ".reset_wrappers",
         "ParallelPettingZooEnv": ".pettingzoo_env",
         "PettingZooEnv": ".pettingzoo_env",
         "SingleAgentEnvRunner": ".single_agent_env_runner",

@@ -1,4 +1,4 @@
-"""Gymnasium's wrappers by name, as a config lists them."""
+"""Wrappers by name, Gymnasium's and ours, as a config lists them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,32 @@ import gymnasium as gym
 
 from epibatch.core.errors import ConfigError, explain, nearest
 
+from .reset_wrappers import EpisodicLife, NoopStarts
+from .step_wrappers import ActionChunks, FrameSkip
+
 __all__ = ["WrapperSpec", "wrapper_functions", "wrapper_problem"]
 
 WrapperSpec: TypeAlias = "str | Mapping[str, Any] | Callable[[Any], Any]"
 
 
+_OURS = {wrapper.__name__: wrapper for wrapper in (ActionChunks, EpisodicLife, FrameSkip, NoopStarts)}
+
+
 def wrapper_names() -> list[str]:
-    """The names that a config can list: those of `gymnasium.wrappers`."""
-    return [name for name in gym.wrappers.__all__ if name != "vector"]
+    """The names that a config can list: those of `gymnasium.wrappers`, and of the wrappers here."""
+    return [*(name for name in gym.wrappers.__all__ if name != "vector"), *_OURS]
+
+
+def _wrapper_class(name: str) -> Any:
+    return _OURS[name] if name in _OURS else getattr(gym.wrappers, name)
 
 
 def wrapper_problem(spec: Any) -> str | None:
     """What is wrong with a wrapper as a config gives it; None if nothing is.
 
     Args:
-        spec: The name of a class in `gymnasium.wrappers`; `{"wrapper": name, keyword: value, ...}`; or a
-            function (or class) that is called with an environment and returns one.
+        spec: The name of a class in `gymnasium.wrappers`, or of a wrapper here; `{"wrapper": name, keyword: value,
+            ...}`; or a function (or class) that is called with an environment and returns one.
 
     Example:
         >>> wrapper_problem({"wrapper": "TimeLimit", "max_episode_step": 5})
@@ -39,9 +49,9 @@ def wrapper_problem(spec: Any) -> str | None:
         return f"expected a wrapper's name, {{wrapper: name, ...}} or a function, found {type(spec).__name__} {spec!r}"
     names = wrapper_names()
     if name not in names:
-        return f"gymnasium.wrappers has no wrapper {name!r}. {nearest(name, names)}"
+        return f"there is no wrapper {name!r} in gymnasium.wrappers or here. {nearest(name, names)}"
     try:
-        parameters = list(inspect.signature(getattr(gym.wrappers, name)).parameters.values())[1:]
+        parameters = list(inspect.signature(_wrapper_class(name)).parameters.values())[1:]
     except (ImportError, gym.error.DependencyNotInstalled) as error:
         return f"{name} needs a package that is not installed: {error}"
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
@@ -67,7 +77,7 @@ def wrapper_functions(specs: Sequence[WrapperSpec]) -> list[Callable[[Any], Any]
             raise ConfigError(
                 explain(
                     f"environment.wrappers[{position}]",
-                    expected="a wrapper of gymnasium.wrappers with its keywords, or a function",
+                    expected="a wrapper's name with its keywords, or a function",
                     found=problem,
                     do="correct it",
                 )
@@ -76,7 +86,7 @@ def wrapper_functions(specs: Sequence[WrapperSpec]) -> list[Callable[[Any], Any]
             functions.append(spec)
         else:
             name, keywords = _parts(spec)
-            functions.append(partial(getattr(gym.wrappers, str(name)), **keywords))
+            functions.append(partial(_wrapper_class(str(name)), **keywords))
     return functions
 
 

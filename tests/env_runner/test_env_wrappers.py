@@ -30,6 +30,7 @@ def test_the_first_is_the_innermost():
     [
         ("RecordEpisodeStatistic", "did you mean 'RecordEpisodeStatistics'"),
         ("vector", "no wrapper 'vector'"),
+        ({"wrapper": "FrameSkip", "frames": 3}, "FrameSkip has no argument 'frames'"),
         ({"wrapper": "TimeLimit"}, "TimeLimit needs the argument 'max_episode_steps'"),
         ({"wrapper": "TimeLimit", "max_episode_steps": 3, "steps": 1}, "TimeLimit has no argument 'steps'"),
         ({"piece": "TimeLimit"}, "expected a wrapper's name, {wrapper: name, ...} or a function, found dict"),
@@ -43,6 +44,14 @@ def test_wrong_wrappers(spec, words):
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("spec", ["ClipAction", {"wrapper": "RecordVideo", "video_folder": "v"}, lambda env: env])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "ClipAction",
+        {"wrapper": "ActionChunks", "size": 3},
+        {"wrapper": "RecordVideo", "video_folder": "v"},
+        lambda env: env,
+    ],
+)
 def test_right_wrappers(spec):
     assert wrapper_problem(spec) is None

@@ -1,0 +1,127 @@
+"""Where episodes begin and end: idle steps at the start, and lives."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.algorithms.ppo import PPOConfig
+from epibatch.core.errors import ConfigError, EnvironmentContractError
+from epibatch.env_runner import EpisodicLife, NoopStarts, SingleAgentEnvRunner
+
+
+class Lives(gym.Env):
+    """Loses one of three lives every `each` steps; without lives the game is over."""
+
+    observation_space, action_space = gym.spaces.Box(0, 999, (2,), np.float32), gym.spaces.Discrete(2)
+    games = 0
+
+    def __init__(self, each=4, key="lives"):
+        self.each, self.key = each, key
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        type(self).games += 1
+        self.t = 0
+        return np.float32([0, 3]), {self.key: 3}
+
+    def step(self, action):
+        self.t += 1
+        lives = 3 - self.t // self.each
+        return np.float32([self.t, lives]), 1.0, lives == 0, False, {self.key: lives}
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_a_lost_life_ends_an_episode_and_not_the_game(mode):
+    Lives.games = 0
+    config = PPOConfig().environment(lambda _: Lives(), wrappers=["EpisodicLife"])
+    config.env_runners(num_envs_per_env_runner=2, gym_env_autoreset_mode=mode)
+    runner = SingleAgentEnvRunner(config=config)
+    episodes = runner.sample(num_episodes=12)
+    assert len(episodes) == 12
+    for episode in episodes:
+        assert len(episode) == 4 and episode.is_terminated
+        times, lives = episode.get_observations().T.tolist()
+        assert times == [times[0] + i for i in range(5)] and times[0] in (0, 4, 8)
+        assert lives[:4] == [lives[0]] * 4 and lives[4] == lives[0] - 1
+        assert [info["life_lost"] for info in episode.get_infos()[1:]] == [False, False, False, True]
+    assert Lives.games <= 8  # three episodes each, in two environments, and what began beyond
+    runner.stop()
+
+
+def test_the_flag_is_that_of_the_game_in_the_end_and_a_seed_begins_a_new_one():
+    env = EpisodicLife(Lives(each=2))
+    env.reset(seed=0)
+    flags = []
+    for _ in range(6):
+        _, _, terminated, _, info = env.step(0)
+        flags.append((terminated, info["life_lost"]))
+        if terminated:
+            env.reset()
+    assert flags == [(False, False), (True, True)] * 3
+    assert env.reset()[0].tolist() == [0, 3]
+    env.step(0)
+    env.step(0)
+    assert env.reset(seed=1)[0].tolist() == [0, 3]
+
+
+def test_infos_without_lives_are_named():
+    env = EpisodicLife(Lives(key="hearts"))
+    env.reset()
+    with pytest.raises(EnvironmentContractError, match=r"'lives'(.|\n)*keys \['hearts'\](.|\n)*key="):
+        env.step(0)
+    named = EpisodicLife(Lives(each=1, key="hearts"), key="hearts")
+    named.reset()
+    assert named.step(0)[2]
+
+
+class Walk(gym.Env):
+    """Counts its steps, and ends after `length` of them."""
+
+    observation_space, action_space = gym.spaces.Discrete(99), gym.spaces.Discrete(3, start=-1)
+
+    def __init__(self, length=50):
+        self.length, self.ends = length, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return 0, {}
+
+    def step(self, action):
+        assert self.t < self.length, "a step after the end"
+        self.t += 1
+        self.ends += self.t == self.length
+        return self.t, 1.0, self.t == self.length, False, {"action": action}
+
+
+def test_idle_steps_are_drawn_between_one_and_the_most():
+    env = NoopStarts(Walk(), noop_max=5)
+    starts = [env.reset(seed=0)[0]] + [env.reset()[0] for _ in range(400)]
+    assert set(starts) == {1, 2, 3, 4, 5}
+    assert env.reset()[1] == {"action": 0}
+    assert env.reset(seed=7)[0] == env.reset(seed=7)[0]
+    assert NoopStarts(Walk(), noop_max=0).reset()[0] == 0
+
+
+def test_an_end_is_never_handed_over():
+    env = NoopStarts(Walk(length=4), noop_max=9, noop_action=1)
+    starts = [env.reset(seed=seed)[0] for seed in range(200)]
+    assert set(starts) == {0, 1, 2, 3} and env.unwrapped.ends > 0
+    with pytest.raises(EnvironmentContractError, match="ended with action 0"):
+        NoopStarts(Walk(length=1), noop_max=9000).reset(seed=1)
+
+
+def test_episodes_of_a_runner_begin_after_them():
+    config = PPOConfig().environment(lambda _: Walk(), wrappers=[{"wrapper": "NoopStarts", "noop_max": 3}])
+    runner = SingleAgentEnvRunner(config=config.debugging(seed=0))
+    starts = {int(episode.get_observations(0)) for episode in runner.sample(num_episodes=12)}
+    assert starts == {1, 2, 3}
+    runner.stop()
+
+
+@pytest.mark.parametrize("keywords", [{"noop_max": -1}, {"noop_max": True}, {"noop_action": 2}])
+def test_what_cannot_be_meant_is_named(keywords):
+    with pytest.raises(ConfigError, match="NoopStarts"):
+        NoopStarts(Walk(), **keywords)
