@@ -169,6 +169,19 @@ def test_good_pieces_pass(piece):
     assert report.failed == []
 
 
+class WithoutAConstructor(ConnectorV2):
+    pipelines = ("learner",)
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+
+
+def test_a_piece_without_a_constructor_of_its_own_passes():
+    report = check_connector(WithoutAConstructor, only="unknown_keywords")
+    assert [one.outcome for one in report] == ["does not apply"]
+    assert check_connector(WithoutAConstructor).failed == []
+
+
 def test_checks_look_at_what_they_are_about():
     assert {"merge_states", "freeze", "resume", "reset_state"} <= set(check_connector(Counts).passed)
     assert {"reads", "writes", "layouts", "several_agents", "chunks"} <= set(check_connector(OnArrays).passed)
