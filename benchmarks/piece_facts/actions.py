@@ -13,6 +13,7 @@ FACTS: dict[str, Facts] = {
         Bare("((actions.astype(np.float64) + 1) / (2 / 11)).clip(0, 10).astype(np.int64)", actions="box"),
         torchrl="ActionDiscretizer",
     ),
+    "episode_noise": Facts("it draws once for an episode, and then repeats it", torchrl="gSDENoise"),
     "project_discrete_actions": Facts(
         "it maps back what the module chose, `choices % n`, where the environment acts",
         torchrl="DiscreteActionProjection",

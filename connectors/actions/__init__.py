@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from .action_mask import ActionMask
     from .box_actions import ClipActions, RescaleActions
     from .discretize_actions import DiscretizeActions
+    from .episode_noise import EpisodeNoise
     from .project_discrete_actions import ProjectDiscreteActions
 
 
-__all__ = ["ActionMask", "ClipActions", "DiscretizeActions", "ProjectDiscreteActions", "RescaleActions"]
+__all__ = ["ActionMask", "ClipActions", "DiscretizeActions", "EpisodeNoise", "ProjectDiscreteActions", "RescaleActions"]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
@@ -21,6 +22,7 @@ __getattr__, __dir__ = lazy_exports(
         "ActionMask": ".action_mask",
         "ClipActions": ".box_actions",
         "DiscretizeActions": ".discretize_actions",
+        "EpisodeNoise": ".episode_noise",
         "ProjectDiscreteActions": ".project_discrete_actions",
         "RescaleActions": ".box_actions",
     },

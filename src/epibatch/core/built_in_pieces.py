@@ -56,6 +56,7 @@ BUILT_IN_PIECES: dict[str, str] = {
     "cut_padded_actions": f"{_TO_ENV}.cut_padded_actions:CutPaddedActions",
     "discretize_actions": f"{_ACTIONS}.discretize_actions:DiscretizeActions",
     "drop_columns": f"{_COLUMNS}.named_columns:DropColumns",
+    "episode_noise": f"{_ACTIONS}.episode_noise:EpisodeNoise",
     "flatten_axes": f"{_OBSERVATIONS}.flatten_axes:FlattenAxes",
     "flatten_observations": f"{_COMMON}.flatten_observations:FlattenObservations",
     "frame_stacking": f"{_COMMON}.frame_stacking:FrameStacking",

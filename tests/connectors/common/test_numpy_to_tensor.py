@@ -73,6 +73,20 @@ def test_the_device_is_chosen(lab):
     assert result["x"].device.type == "meta"
 
 
+def test_memory_is_pinned_where_there_is_a_gpu(lab, monkeypatch):
+    batch, module = {"x": np.arange(3.0), "y": {"z": np.arange(2)}}, lab.module()
+    piece = NumpyToTensor(pin_memory=True)
+    if torch.cuda.is_available():
+        result = lab.call(piece, batch, rl_module=module)
+        assert result["x"].is_pinned() and result["y"]["z"].is_pinned()
+    pinned = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: pinned.append(self) or self)
+    for there in (False, True):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        result = lab.call(piece, batch, rl_module=module)
+        assert result["x"].tolist() == [0, 1, 2] and len(pinned) == 2 * there
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_writing_into_the_tensors_never_changes_an_episode(lab, count):
     episodes = [lab.episode(f"e{i}", 3, state=2) for i in range(count)]

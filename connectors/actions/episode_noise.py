@@ -1,0 +1,125 @@
+"""Random numbers that stay the same for a whole episode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import ConfigError, explain
+
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+from ..episode_column import EpisodeColumn
+
+__all__ = ["EpisodeNoise"]
+
+_SPARE = 64
+
+
+class EpisodeNoise(ColumnarPiece):
+    """Adds a column of standard normal numbers, drawn when an episode begins and the same at each of its steps.
+
+    It is what generalised state-dependent exploration needs (Raffin et al. 2022, "Smooth exploration for robotic
+    reinforcement learning"): a module multiplies the numbers, shaped [features, actions], with its features, so that
+    within an episode it acts the same in the same state. Each agent of several has its own numbers. It is a piece for
+    acting; a loss needs the distribution of the actions, not the numbers.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        shape: Shape of an episode's numbers.
+        column: Name of the column.
+
+    Raises:
+        ConfigError: a shape or a name that is none.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> episodes = [SingleAgentEpisode(id_=name, observations=[0.0]) for name in ("a", "b")]
+        >>> piece = EpisodeNoise(shape=[2, 1])
+        >>> first, again = (piece(batch={}, episodes=episodes)["noise"] for _ in range(2))
+        >>> bool((first["a",][0] == again["a",][0]).all()), bool((first["a",][0] == first["b",][0]).any())
+        (True, False)
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        shape: Sequence[int],
+        column: str = "noise",
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        sizes: list[Any] = list(shape) if isinstance(shape, (list, tuple)) else [None]
+        if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes) or not column:
+            raise ConfigError(
+                explain(
+                    "EpisodeNoise",
+                    expected="the shape of an episode's numbers as a list, and the name of a column",
+                    found=f"shape={shape!r}, column={column!r}",
+                    do="pass shape=[64, 2], for 64 features and 2 actions",
+                )
+            )
+        self._shape, self._column = tuple(sizes), column
+        self._rng = np.random.default_rng()
+        self._known: dict[tuple[Any, ...], Any] = {}
+        self._rows: dict[Any, tuple[list[Any], Any]] = {}
+        self._most = 0
+
+    @property
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The column."""
+        return (self._column,)
+
+    def seed(self, seed: np.random.SeedSequence | int) -> None:
+        """Draw from a random stream of this piece's own from now on."""
+        self._rng = np.random.default_rng(seed)
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add the column."""
+        if not len(call.episodes):
+            return batch
+        keys = call.keys
+        known = self._rows.get(call.module_id)
+        if known is None or known[0] != keys:
+            known = self._rows[call.module_id] = list(keys), np.stack([self._of(key) for key in keys])
+        batch[self._column] = EpisodeColumn(known[1].copy())
+        return batch
+
+    def _of(self, key: tuple[Any, ...]) -> Any:
+        """An episode's numbers; the keys that were asked for last are kept, far more than there are episodes."""
+        numbers = self._known.pop(key, None)
+        if numbers is None:
+            numbers = self._rng.standard_normal(self._shape, np.float32)
+        self._known[key] = numbers
+        self._most = max(self._most, sum(len(keys) for keys, _ in self._rows.values()))
+        while len(self._known) > 2 * self._most + _SPARE:
+            del self._known[next(iter(self._known))]
+        return numbers
+
+    # -- state ---------------------------------------------------------------------------------
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """The random stream, and the numbers of the episodes that are known."""
+        known = [[list(key), numbers] for key, numbers in self._known.items()]
+        return {"generator": self._rng.bit_generator.state, "known": known}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over stream and numbers."""
+        self.reset_state()
+        if "generator" in state:
+            self._rng = np.random.default_rng(0)
+            self._rng.bit_generator.state = state["generator"]
+        self._known = {tuple(key): np.array(numbers) for key, numbers in state.get("known", [])}
+
+    def reset_state(self) -> None:
+        """Forget the episodes."""
+        self._known, self._rows, self._most = {}, {}, 0
