@@ -79,6 +79,8 @@ class ConnectorV2(Checkpointable, ABC):
     """Whether the spaces are Dicts of the agents' spaces, or of the modules'; set by the pipeline."""
     shared: bool = False
     """Whether the piece stands in several pipelines on purpose; see `share`."""
+    frozen: bool = False
+    """Whether running statistics stay as they are; see `freeze`."""
     import_parameters: ClassVar[tuple[str, ...]] = ()
     """Parameters that may be import paths, which config files may give where imports are allowed."""
     part_of: Any = None
@@ -215,9 +217,11 @@ class ConnectorV2(Checkpointable, ABC):
     def freeze(self) -> None:
         """Stop updating running statistics: the state stays as it is and is still applied.
 
-        By default nothing happens, which is right for pieces without statistics. A piece that keeps
-        some overrides this; `set_state` still changes a frozen piece, and it stays frozen.
+        Clones of a frozen piece are frozen. By default nothing else happens, which is right for pieces without
+        statistics. A piece that keeps some overrides this and calls `super().freeze()`; `set_state` still changes a
+        frozen piece, and it stays frozen.
         """
+        self.frozen = True
 
     def share(self) -> Any:
         """This piece, which may from now on stand in several pipelines, with one state for all of them."""

@@ -39,6 +39,8 @@ def clone_of(piece: Any, *, share_state: bool) -> Any:
     state = piece.get_state()
     if state:
         clone.set_state(state)
+    if piece.frozen:
+        clone.freeze()
     return clone
 
 

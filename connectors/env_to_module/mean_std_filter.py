@@ -192,6 +192,7 @@ class MeanStdFilter(ObservationRewriter):
 
     def freeze(self) -> None:
         """Count no more observations; what is known stays, and is still applied."""
+        super().freeze()
         self._update_stats = False
         for _, part in self.parts.items():
             part.freeze()

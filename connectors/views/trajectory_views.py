@@ -18,7 +18,7 @@ from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
 from ..sequence_cut import layout_of
 from ..window_rows import WindowRows
-from .held_rows import blank_rows, held_rows, id_rows, steps_held
+from .held_rows import blank_rows, check_history, held_rows, id_rows, steps_held
 from .other_agents import OtherAgents
 from .view import IDS, View, as_views
 from .view_spaces import stacked_space
@@ -173,6 +173,12 @@ class TrajectoryViews(ColumnarPiece):
             return input_observation_space
         return stacked_space(input_observation_space, view)
 
+    def clone(self, *, share_state: bool = False) -> Any:
+        """See `ConnectorV2.clone`; views that modules declare are declared in the clone, too."""
+        clone = super().clone(share_state=share_state)
+        clone.declared = self.declared
+        return clone
+
     # -- columns -------------------------------------------------------------------------------
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
@@ -213,7 +219,7 @@ class TrajectoryViews(ColumnarPiece):
             rows = id_rows(call, view, counts.tolist(), where)
             batch[name] = EpisodeColumn(rows, counts if training or isinstance(rows, list) else None, single=True)
         elif view.column == Columns.INFOS:
-            batch[name] = EpisodeColumn(_infos(call, view, training), counts, single=True)
+            batch[name] = EpisodeColumn(_infos(call, view, training, where), counts, single=True)
         else:
             self._put(batch, name, view, call, self._rows(view, call, np.zeros_like(counts), counts, where))
 
@@ -291,13 +297,15 @@ class TrajectoryViews(ColumnarPiece):
             )
 
 
-def _infos(call: Call, view: View, training: bool) -> list[Any]:
+def _infos(call: Call, view: View, training: bool, where: str) -> list[Any]:
     """Whole info dicts; an empty one where there is none."""
     (shift,) = view.shifts
     out: list[Any] = []
     lengths, counts = call.lengths.tolist(), call.counts.tolist()
-    for episode, length, count in zip(call.lengthened or call.episodes, lengths, counts):
+    for chunk, (episode, length, count) in enumerate(zip(call.lengthened or call.episodes, lengths, counts)):
         first = shift if training else length + shift
+        if count or not training:
+            check_history(call, chunk, *call.history(chunk), -first, where, view.base)
         for at in range(first, first + (count if training else 1)):
             known = -episode.infos.lookback <= at <= length
             out.append(episode.infos.get(at, neg_index_as_lookback=True) if known else {})

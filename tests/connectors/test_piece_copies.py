@@ -41,6 +41,15 @@ def test_a_clone_goes_on_from_a_copy_of_the_state():
     assert mean_of(piece) == (2.0, 2)
 
 
+def test_a_clone_of_a_frozen_piece_is_frozen():
+    pipeline = EnvToModulePipeline(BOX, connectors=[MeanStdFilter()])
+    show(pipeline[0], 1.0, 3.0)
+    pipeline.freeze()
+    for clone in (pipeline.clone()[0], pipeline[0].clone()):
+        show(clone, 8.0)
+        assert mean_of(clone) == (2.0, 2)
+
+
 @pytest.mark.parametrize("seen_before", [(), (1.0, 3.0)])
 def test_a_clone_that_shares_its_state_learns_for_both(seen_before):
     piece = MeanStdFilter(BOX)

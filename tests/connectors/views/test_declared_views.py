@@ -80,3 +80,11 @@ def test_a_piece_is_data() -> None:
     again = build_piece(json.loads(json.dumps(spec)))
     assert again.views == piece.views and again.per_module == piece.per_module and again.as_learner_connector
     assert piece_to_dict(again) == spec
+
+
+def test_views_of_modules_are_replaced_in_a_clone_too() -> None:
+    _, learner = pipelines()
+    declare_views(learner, as_views({"prev": View("rewards", -1)}, "test"), {})
+    clone = learner.clone()
+    declare_views(clone, as_views({"prev": View("rewards", -2)}, "test"), {})
+    assert [piece.views["prev"].shift for piece in clone[TrajectoryViews]] == [-2]

@@ -16,6 +16,7 @@ from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, LearnerConnectorPipeline
 from epibatch.connectors.views import TrajectoryViews, View
+from epibatch.core.errors import LookbackError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
 from oracle.agents import Schedule, schedules
 from oracle.cases import random_cases
@@ -278,6 +279,14 @@ def test_whole_infos_under_their_own_name() -> None:
         assert train([piece], [whole.chunk(2, 4, 1)])["infos"] == {("e",): expected}
     acting = EnvToModulePipeline(connectors=[TrajectoryViews(views={"infos": View("infos", -1)})])
     assert acting(episodes=[whole.chunk(2, 4, 1)])["infos"] == {("e",): [infos[3]]}
+
+
+def test_infos_that_a_cut_has_lost_are_not_empty_ones() -> None:
+    whole = Whole(6, "", np.random.default_rng(0))
+    piece = TrajectoryViews(views={"infos": View("infos", -2)}, as_learner_connector=True)
+    with pytest.raises(LookbackError, match=r"view 'infos', episode 'e'[^$]*lookback of 2 steps"):
+        train([piece], [whole.chunk(3, 5, 1)])
+    assert train([piece], [whole.chunk(1, 3, 1)])["infos"] == {("e",): [{}, whole.columns["infos"][0]]}
 
 
 def test_a_leaf_of_nested_observations_and_frames_of_all_of_them() -> None:
