@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, PipelineError, explain
 from epibatch.core.padding import PaddedLayout
 from epibatch.core.sequence_ends import (
@@ -17,11 +18,34 @@ from epibatch.core.sequence_ends import (
     random_layout,
     sequence_layout,
 )
+from epibatch.core.structs import flatten
 
 from .acting_module import acting_module, max_seq_len, model_option
 from .call import Call
+from .episode_column import EpisodeColumn
 
-__all__ = ["RandomCut", "SequenceSettings", "layout_of", "merged_sequences", "sequence_settings"]
+__all__ = [
+    "PER_SEQUENCE",
+    "RandomCut",
+    "SequenceSettings",
+    "last_places",
+    "layout_of",
+    "leading_axes",
+    "merged_sequences",
+    "sequence_settings",
+]
+
+PER_SEQUENCE = frozenset(
+    (
+        Columns.SEQ_LENS,
+        Columns.STATE_IN,
+        Columns.NEXT_STATE_IN,
+        Columns.RESET_STATES,
+        Columns.NEXT_RESET_STATES,
+    )
+)
+"""Columns with one row per sequence, whatever their second axis is."""
+_OUTPUT_STATES = (Columns.STATE_OUT, Columns.NEXT_STATE_OUT)
 
 
 class SequenceSettings(NamedTuple):
@@ -118,6 +142,33 @@ def layout_of(call: Call, steps: int | None = None) -> PaddedLayout:
         return known
     call.sequences = _layout(call, steps) if call.cut is None else _random(call, call.cut)
     return call.sequences
+
+
+def leading_axes(call: Call, name: str, column: Any) -> int:
+    """How many axes of a column's arrays are in front of those of a row: 2 in sequences `[B, T, ...]`, otherwise 1.
+
+    Args:
+        call: The running call.
+        name: The column's name.
+        column: An `EpisodeColumn`, or arrays or tensors that are batched already.
+    """
+    if not call.stateful or name in PER_SEQUENCE or name in _OUTPUT_STATES:
+        return 1
+    if not isinstance(column, EpisodeColumn):
+        return 2
+    if call.rows is None or call.sequences is None or column.holds_objects:
+        return 1
+    leaves = flatten(column.data)[0]
+    return 2 if leaves and leaves[0].shape[:2] == call.sequences.mask.shape else 1
+
+
+def last_places(call: Call) -> npt.NDArray[np.bool_]:
+    """Where each chunk's last row lies in the sequences: bool, [B, T]."""
+    layout = layout_of(call)
+    last = np.zeros(layout.num_rows, np.bool_)
+    last[np.cumsum(layout.counts) - 1] = True
+    places: npt.NDArray[np.bool_] = last[layout.source].reshape(layout.mask.shape) & layout.mask
+    return places
 
 
 def merged_sequences(

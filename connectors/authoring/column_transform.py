@@ -17,6 +17,7 @@ from epibatch.core.structs import flatten
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
+from ..sequence_cut import last_places, leading_axes
 from ..taken import taken
 from .column_paths import ColumnPath, paths_from
 from .parameters import ParameterPiece
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from .undo import Undo
 
 __all__ = ["ColumnTransform"]
-
-_STATES = (Columns.STATE_IN, Columns.STATE_OUT, Columns.NEXT_STATE_IN, Columns.NEXT_STATE_OUT)
 
 
 class ColumnTransform(ParameterPiece, ColumnarPiece):
@@ -187,21 +186,23 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
                 continue  # there are none yet; undo() maps the module's back
             column = taken(batch, call, name, type(self).__name__)
             try:
+                rows = self._sequences if leading_axes(call, name, column) > 1 else self._rows
                 if isinstance(column, EpisodeColumn):
-                    batch[name] = self._column(column, path, call)
+                    batch[name] = self._column(column, path, rows, call)
                 else:
-                    padded = call.stateful and name not in _STATES
-                    batch[name] = self.changed(path, column, self._sequences if padded else self._rows)
+                    batch[name] = self.changed(path, column, rows)
             except Exception as error:
                 add_context(error, f"column {str(path)!r}:")
                 raise
         return batch
 
-    def _column(self, column: EpisodeColumn, path: ColumnPath, call: Call) -> EpisodeColumn:
+    def _column(self, column: EpisodeColumn, path: ColumnPath, rows: Callable[[Any], Any], call: Call) -> EpisodeColumn:
         _refuse_objects(column, path, type(self).__name__)
-        data = self.changed(path, column.data, self._rows)
+        data = self.changed(path, column.data, rows)
         if path.column == Columns.REWARDS and call.plus_one and call.training:
-            data = path.change(data, lambda leaf: _without_bootstraps(leaf, column.counts))
+            counts: Any = column.counts
+            last = np.cumsum(counts) - 1 if rows == self._rows else last_places(call)
+            data = path.change(data, lambda leaf: _without_bootstraps(leaf, last))
         return EpisodeColumn(data, column.counts, single=column.single)
 
     def changed(self, path: ColumnPath, struct: Any, function: Callable[[Any], Any]) -> Any:
@@ -242,10 +243,10 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         return out.reshape(*x.shape[:2], *out.shape[1:])
 
 
-def _without_bootstraps(rewards: Any, counts: Any) -> Any:
+def _without_bootstraps(rewards: Any, last: Any) -> Any:
     """Rewards with 0 in the last row of each chunk, where nothing happened."""
     rewards = np.array(rewards)
-    rewards[np.cumsum(counts) - 1] = 0
+    rewards[last] = 0
     return rewards
 
 

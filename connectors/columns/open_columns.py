@@ -15,13 +15,13 @@ from epibatch.core.structs import flatten
 from ..authoring.column_paths import ColumnPath, space_of_struct, struct_of_space
 from ..call import Call
 from ..episode_column import EpisodeColumn
+from ..sequence_cut import leading_axes
 from ..taken import taken
 
 __all__ = ["MARKS", "OpenColumns", "column_named", "in_tree", "known_names", "moved_space"]
 
 MARKS = (Columns.LOSS_MASK, Columns.SEQ_LENS, Columns.RESETS, Columns.RESET_STATES)
 """Columns that say which rows of a batch are real, and where states begin anew."""
-_STATES = (Columns.STATE_IN, Columns.STATE_OUT, Columns.NEXT_STATE_IN, Columns.NEXT_STATE_OUT)
 _SAID = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS, Columns.LOSS_MASK)
 
 
@@ -87,8 +87,7 @@ class OpenColumns:
         self.tree = {name: own.data if isinstance(own, EpisodeColumn) else own for name, own in self._columns.items()}
         first = next(iter(self._columns))
         self._like = self._columns[first]
-        wrapped = isinstance(self._like, EpisodeColumn)
-        self.leading = 2 if call.stateful and not wrapped and first not in _STATES else 1
+        self.leading = leading_axes(call, first, self._like)
 
     def check_rows(self) -> None:
         """Make sure that all have rows of the same steps, as far as their layout says.

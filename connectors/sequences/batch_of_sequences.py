@@ -13,19 +13,9 @@ from epibatch.core.structs import map_struct
 
 from ..acting_module import is_multi
 from ..call import Call
+from ..sequence_cut import PER_SEQUENCE
 
-__all__ = ["PER_SEQUENCE", "change_batches", "map_rows", "map_sequences", "num_sequences_and_steps"]
-
-PER_SEQUENCE = frozenset(
-    (
-        Columns.SEQ_LENS,
-        Columns.STATE_IN,
-        Columns.NEXT_STATE_IN,
-        Columns.RESET_STATES,
-        Columns.NEXT_RESET_STATES,
-    )
-)
-"""Columns with one row per sequence, whatever their second axis is."""
+__all__ = ["change_batches", "map_rows", "map_sequences", "num_sequences_and_steps"]
 
 
 def change_batches(

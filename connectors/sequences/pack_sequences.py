@@ -14,7 +14,8 @@ from epibatch.core.errors import BatchLayoutError, ConfigError, UnknownNameError
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
-from .batch_of_sequences import PER_SEQUENCE, change_batches, map_rows, map_sequences, num_sequences_and_steps
+from ..sequence_cut import PER_SEQUENCE
+from .batch_of_sequences import change_batches, map_rows, map_sequences, num_sequences_and_steps
 
 __all__ = ["PackSequences"]
 

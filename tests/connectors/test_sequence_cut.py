@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from epibatch.connectors.call import Call
+from epibatch.connectors.columns import ConcatenateColumns
 from epibatch.connectors.common import AgentToModuleMapping, BatchIndividualItems
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.sequence_cut import layout_of, merged_sequences, sequence_settings
@@ -297,3 +298,14 @@ def test_agents_of_several_spaces_are_not_packed(lab):
     team_batch(lab, "continue", 0, other=False)
     with pytest.raises(ConfigError, match="different spaces"):
         team_batch(lab, "continue", 0, other=True)
+
+
+@pytest.mark.parametrize("place", ["add_time_dim_to_batch_and_zero_pad", "batch_individual_items"])
+@pytest.mark.parametrize("end", ["pad", "overlap"])
+def test_pieces_that_join_columns_leave_the_time_axis_where_it_is(lab, end, place):
+    pieces = lab.defaults("learner")
+    at = [type(piece).__name__ for piece in pieces].index("".join(map(str.title, place.split("_"))))
+    pieces.insert(at + 1, ConcatenateColumns(columns=["obs", "rewards"], to="features", keep=True))
+    batch = lab.run("learner", pieces, episodes_of(lab), rl_module=module_of(lab, end, 0))
+    assert np.array_equal(batch["features"][..., -1], batch["rewards"])
+    assert np.array_equal(batch["features"][..., :-1], batch["obs"].reshape(*batch["rewards"].shape, -1))

@@ -155,7 +155,10 @@ class Doubles(ColumnTransform):
         return x * 2
 
 
-@pytest.mark.parametrize("behind", ["batch_individual_items", "numpy_to_tensor"])
+BEHIND = ["add_time_dim_to_batch_and_zero_pad", "batch_individual_items", "numpy_to_tensor"]
+
+
+@pytest.mark.parametrize("behind", BEHIND)
 def test_a_time_axis_is_hidden_from_the_function(behind):
     config = PPOConfig().rl_module(model_config={"use_lstm": True, "max_seq_len": 2, "lstm_cell_size": 4})
     pipeline = config.build_learner_connector(BOX, gym.spaces.Discrete(2))
@@ -166,6 +169,25 @@ def test_a_time_axis_is_hidden_from_the_function(behind):
     twice = pipeline(rl_module=module, batch={}, episodes=[one])["obs"]
     assert twice.shape == (2, 2, 2)
     assert torch.equal(twice, plain * 2)
+
+
+@pytest.mark.parametrize("behind", BEHIND)
+@pytest.mark.parametrize("end", ["pad", "overlap", "continue"])
+def test_only_bootstrap_rows_of_sequences_have_no_reward(behind, end):
+    settings = {"use_lstm": True, "max_seq_len": 2, "lstm_cell_size": 4, "sequence_end": end}
+    pipeline = PPOConfig().rl_module(model_config=settings).build_learner_connector(BOX, gym.spaces.Discrete(2))
+    pipeline.prepend(AddOneTsToEpisodesAndTruncate())
+    module = default_module_spec(BOX, gym.spaces.Discrete(2), settings).build()
+    states = {"extra_model_outputs": {"state_out": [_state(module)] * 3}}
+    episodes = [episode("a", **states), episode("b", (5.0, 6.0, 7.0), **states)]
+    plain = pipeline(rl_module=module, batch={}, episodes=episodes)
+    pipeline.insert_after(behind, Shift(amount=10.0))
+    batch = pipeline(rl_module=module, batch={}, episodes=episodes)
+    real = batch["loss_mask"]
+    assert int(real.sum()) == 6
+    assert torch.equal(batch["rewards"][real], plain["rewards"][real] + 10)
+    if behind == BEHIND[0] and end == "pad":
+        assert batch["rewards"][:, 1].tolist() == [12.0, 0.0, 16.0, 0.0]
 
 
 def _state(module):
