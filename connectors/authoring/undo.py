@@ -196,7 +196,8 @@ def undo_actions(env_to_module: Any, module_to_env: Any) -> None:
                 )
             )
         own = next((piece for piece in known if piece.of is transform), None)
-        copied = next((piece for piece in known if piece.of == transform), None)
+        copies = [piece for piece in known if not any(piece.of is one for one in transforms)]
+        copied = next((piece for piece in copies if piece.of == transform), None)
         if own is None and copied is not None:
             copied.of = transform
         elif own is None:

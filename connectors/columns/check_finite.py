@@ -16,6 +16,7 @@ from ..authoring.parameters import ParameterPiece
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
+from ..sequence_cut import layout_of, leading_axes
 from ..taken import taken
 
 __all__ = ["CheckFinite"]
@@ -69,7 +70,8 @@ class CheckFinite(ParameterPiece, ColumnarPiece):
                 leaves, form = flatten(path.part(column.data if wrapped else column))
                 for leaf, at in zip(leaves, paths_of(form)):
                     if not _is_finite(leaf):
-                        raise _not_finite(leaf, f"{path}{at}", counts if wrapped else False, call)
+                        padded = wrapped and leading_axes(call, path.column, column) > 1
+                        raise _not_finite(leaf, f"{path}{at}", counts if wrapped else False, call, padded=padded)
         return batch
 
     def _all(self, batch: dict[str, Any], call: Call) -> Iterator[ColumnPath]:
@@ -85,7 +87,7 @@ def _is_finite(leaf: Any) -> bool:
     return not hasattr(leaf, "isfinite") or not leaf.is_floating_point() or bool(leaf.isfinite().all())
 
 
-def _not_finite(leaf: Any, name: str, counts: Any, call: Call) -> ColumnError:
+def _not_finite(leaf: Any, name: str, counts: Any, call: Call, *, padded: bool) -> ColumnError:
     """What is said about an array with such numbers.
 
     Args:
@@ -93,12 +95,16 @@ def _not_finite(leaf: Any, name: str, counts: Any, call: Call) -> ColumnError:
         name: Of the column.
         counts: Rows of each chunk; None: one each; False: not known.
         call: The running call.
+        padded: Whether rows are sequences of steps.
     """
-    array = leaf if isinstance(leaf, np.ndarray) else leaf.detach().cpu().float().numpy()
+    array = leaf if isinstance(leaf, np.ndarray) else leaf.detach().cpu().double().numpy()
     wrong = ~np.isfinite(array)
     first = np.unravel_index(int(wrong.argmax()), wrong.shape)
     row = int(first[0])
     where = f"row {row}" + (f", entry {[int(at) for at in first[1:]]}" if len(first) > 1 else "")
+    if padded:
+        layout = layout_of(call)
+        row, counts = int(layout.source[row * layout.max_seq_len + int(first[1])]), layout.counts
     if counts is not False:
         ends = np.arange(1, len(array) + 1) if counts is None else np.cumsum(counts)
         chunk = int(np.searchsorted(ends, row, side="right"))

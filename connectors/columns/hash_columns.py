@@ -24,8 +24,9 @@ __all__ = ["HashColumns"]
 class HashColumns(ParameterPiece, ColumnarPiece):
     """Adds a 64-bit number per row that is the same for equal rows of some columns: for counts, tables, caches.
 
-    It is the same in every process and on every run. Of nested columns all parts count, dicts by sorted key. The type
-    counts, too: 1 is not 1.0. What the batch does not have yet is taken from the episodes, and not left in the batch.
+    It is the same in every process and on every run. Of nested columns all parts count, dicts by sorted key. It is
+    made of bytes, so columns to compare have to be of one type: 1 is not 1.0. What the batch does not have yet is taken
+    from the episodes, and not left in the batch.
 
     Args:
         input_observation_space: Space of one observation.

@@ -10,6 +10,8 @@ import torch
 from epibatch.algorithms import Policy
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.authoring import ColumnTransform, Undo, undo_actions
+from epibatch.connectors.env_to_module import EnvToModulePipeline
+from epibatch.connectors.module_to_env import ModuleToEnvPipeline, TensorToNumpy, UnBatchToIndividualItems
 from epibatch.connectors.observations import Affine
 from epibatch.core.errors import PieceError
 from epibatch.env_runner import MultiAgentEnvRunner, SingleAgentEnvRunner, make_multi_agent
@@ -194,3 +196,13 @@ def test_integers_come_back_as_they_were(space):
     out = undo(batch={"actions": {(f"e{i}",): [scaled[i]] for i in actions}}, episodes=episodes)
     found = np.array([out["actions_for_env"][f"e{i}",][0] for i in actions])
     assert found.dtype == space.dtype and (found == actions).all()
+
+
+def test_each_of_two_equal_transforms_takes_the_place_of_a_copy_of_its_own():
+    env_to_module = EnvToModulePipeline(None, ENV, connectors=[Double(), Double()])
+    module_to_env = ModuleToEnvPipeline(
+        connectors=[TensorToNumpy(), UnBatchToIndividualItems(), Undo(of=Double()), Undo(of=Double())]
+    )
+    undo_actions(env_to_module, module_to_env)
+    first, second = module_to_env[Undo]
+    assert first.of is env_to_module[1] and second.of is env_to_module[0]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.call import Call, within
 from epibatch.connectors.columns import CheckFinite
 from epibatch.connectors.learner import (
@@ -17,6 +19,7 @@ from epibatch.connectors.learner import (
     LearnerConnectorPipeline,
 )
 from epibatch.core.errors import ColumnError
+from epibatch.core.rl_module import default_module_spec
 from epibatch.episodes import SingleAgentEpisode
 from epibatch.testing import check_connector
 
@@ -100,6 +103,37 @@ def test_batched_arrays_and_tensors():
             CheckFinite().run({"x": numbers}, call)
     with within(call):
         assert CheckFinite().run({"x": torch.tensor([1, 2])}, call)["x"].tolist() == [1, 2]
+
+
+def test_large_numbers_of_tensors_are_finite():
+    call = Call(rl_module=None, episodes=[episode([1.0])])
+    with within(call), pytest.raises(ColumnError, match=r"column 'x', row 1\n[\s\S]*nan \(1 of 2 numbers"):
+        CheckFinite().run({"x": torch.tensor([1e300, float("nan")], dtype=torch.float64)}, call)
+
+
+@pytest.mark.parametrize("end", ["pad", "overlap", "continue"])
+def test_steps_of_sequences_are_those_of_their_episode(end):
+    config = {"use_lstm": True, "max_seq_len": 4, "lstm_cell_size": 4, "sequence_end": end}
+    spaces = gym.spaces.Box(-9, 9, (1,)), gym.spaces.Discrete(2)
+    module = default_module_spec(*spaces, config).build()
+    state = {key: np.zeros(np.shape(own), np.float32) for key, own in module.get_initial_state().items()}
+    rewards = np.zeros((2, 7))
+    rewards[1, 5] = np.nan
+    episodes = [
+        SingleAgentEpisode(
+            id_=f"e{i}",
+            observations=np.zeros((8, 1), np.float32),
+            actions=[0] * 7,
+            rewards=rewards[i],
+            extra_model_outputs={"state_out": [state] * 7},
+            len_lookback_buffer=0,
+        )
+        for i in range(2)
+    ]
+    pipeline = PPOConfig().rl_module(model_config=config).build_learner_connector(*spaces)
+    pipeline.insert_after("add_time_dim_to_batch_and_zero_pad", CheckFinite())
+    with pytest.raises(ColumnError, match=r"column 'rewards', .*episode 'e1' \(chunk 1 of 2\), step 5\n"):
+        pipeline(rl_module=module, batch={}, episodes=episodes)
 
 
 def test_a_column_that_is_not_there():
