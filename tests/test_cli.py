@@ -240,7 +240,7 @@ def test_pieces_are_one_line_each_outside_a_terminal(run):
     assert result.exit_code == 0
     lines = [line for line in result.output.splitlines() if line.strip().startswith("frame_stacking")]
     assert len(lines) == 1
-    for text in (f"epibatch {epibatch.__version__}", "env_to_module, learner", "num_frames=1, multi_agent=False, as_l"):
+    for text in (f"epibatch {epibatch.__version__}", "env_to_module, learner", "num_frames=1, axis="):
         assert text in lines[0]
 
 

@@ -147,4 +147,4 @@ def test_aliases():
 
 
 def test_setting_names_are_what_users_write():
-    assert setting_names(RLModuleSettings) == ["model_config", "rl_module_spec"]
+    assert setting_names(RLModuleSettings) == ["model_config", "rl_module_spec", "view_requirements"]

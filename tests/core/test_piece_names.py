@@ -251,7 +251,7 @@ def test_a_package_that_is_installed_later_is_found(monkeypatch):
     ("name", "message"),
     [
         ("frame_stackin", "did you mean 'frame_stacking'"),
-        ("zzz", "Known: add_columns"),
+        ("zzz", "Known: action_mask, add_columns"),
         (None, "expected: a string"),
     ],
 )

@@ -24,7 +24,7 @@ class AtRandom:
 
 def test_a_short_run_learns(load_example, capsys):
     example = load_example("tictactoe_self_play")
-    share, steps = example.main(example.parse(["--steps", "8000", "--refresh", "0.1"]))
+    share, steps = example.main(example.parse(["--steps", "8000", "--refresh", "-0.5"]))
     assert 8_000 <= steps < 8_000 + 2048 + 16
     assert share > 0.6 > WON_AT_RANDOM + 4 * np.sqrt(0.25 / 200)  # far from what luck could do
     lines = capsys.readouterr().out.splitlines()

@@ -81,4 +81,4 @@ def test_types_that_are_none(kwargs):
 def test_by_contract():
     piece = CastColumns(columns="obs", dtype="float32")
     assert build_piece(piece_to_dict(piece)) == piece
-    check_connector(piece, spaces=DOUBLE)
+    check_connector(piece, spaces=DOUBLE, skip={"inverse": "its way back is to the type of the action space"})

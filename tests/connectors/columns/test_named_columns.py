@@ -207,5 +207,6 @@ def test_each_agents_observations():
     ],
 )
 def test_by_contract(piece, nested):
-    check_connector(piece, spaces=nested.space, sides=["env_to_module", "learner"])
+    skip = {"every_layout": "further columns are there in front of it where rows are arrays"}
+    check_connector(piece, spaces=nested.space, sides=["env_to_module", "learner"], skip=skip)
     check_connector(DropColumns(columns=["obs/pose", "rewards"]), spaces=nested.space, sides="learner")
