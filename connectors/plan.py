@@ -150,6 +150,8 @@ def make_plan(
             raise _wrong_layout(where, piece, known, giver, later[0] if later else "")
         if piece.rewrites_observations and Columns.OBS in flow.written and Columns.OBS not in (piece.reads or ()):
             raise _rewritten_too_late(where, piece, flow.written[Columns.OBS])
+        if piece.mutates_episodes and training:
+            _check_written_in_time(where, piece, flow.written)
         missing = flow.check(piece, where)
         if missing and not trusting and columns is not None:
             raise _unwritten(where, missing, list(connectors), position)
@@ -211,6 +213,16 @@ def _unwritten(where: str, column: str, connectors: list[Any], position: int) ->
             do=f"move {later[0]} in front" if later else f"add {writer} in front",
         )
     )
+
+
+def _check_written_in_time(where: str, piece: ConnectorV2, written: dict[str, str]) -> None:
+    """Refuse a piece that writes to episodes where a piece in front has taken their rewards, say, already."""
+    taken = [name for name in (Columns.REWARDS, Columns.ACTIONS, Columns.OBS) if name in written]
+    if taken:
+        name = type(piece).__name__
+        found = f"column {taken[0]!r}, made of the episodes as they were by {written[taken[0]]}"
+        do = f"move {name} in front of {written[taken[0]]}, which would not see what it writes"
+        raise PipelineError(explain(where, expected="episodes that nothing was taken of yet", found=found, do=do))
 
 
 def _rewritten_too_late(where: str, piece: ConnectorV2, writer: str | None) -> PipelineError:

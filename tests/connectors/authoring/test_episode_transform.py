@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.connectors.authoring import EpisodeTransform
-from epibatch.core.errors import PieceOutputError
+from epibatch.connectors.authoring import ColumnTransform, EpisodeTransform
+from epibatch.core.errors import PieceOutputError, PipelineError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 
@@ -86,3 +86,18 @@ def test_errors_name_the_episode():
 
     with pytest.raises(ValueError, match=r"piece 0 \(Fails\)[\s\S]*episode 'walk'[\s\S]*no"):
         batch_of(Fails(), [episode("walk")])
+
+
+def test_writing_behind_a_piece_that_took_the_rewards_is_refused():
+    class Tenfold(ColumnTransform):
+        columns = "rewards"
+
+        def transform(self, x):
+            return 10 * x
+
+    hook = [Tenfold(), Countdown()]
+    config = PPOConfig().learners(learner_connector=lambda o, a: hook)
+    with pytest.raises(PipelineError, match=r"piece 1 \(Countdown\)[\s\S]*'rewards'[\s\S]*move Countdown in front"):
+        config.build_learner_connector()
+    fine = PPOConfig().learners(learner_connector=lambda o, a: [Countdown(), Tenfold()]).build_learner_connector()
+    assert fine(rl_module=None, batch={}, episodes=[episode(steps=2)])["rewards"].tolist() == [20.0, 10.0]
