@@ -19,6 +19,7 @@ from epibatch.connectors import ConnectorV2
 from epibatch.connectors.call import Call
 from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter, PrevActionsPrevRewards
 from epibatch.connectors.module_to_env import GetActions, ModuleToEnvPipeline
+from epibatch.connectors.rewards import CountBasedReward, KLReward, NormalizeReward
 from epibatch.connectors.sequence_cut import layout_of
 from epibatch.connectors.sequences import RandomSubsequences
 from epibatch.core.checkpoints import load_state, save_state
@@ -116,7 +117,59 @@ class CropRun:
         return layout_of(call).offsets.tobytes()
 
 
-RUNS = {"mean_std_filter": FilterRun, "get_actions": DrawRun, "random_subsequences": CropRun}
+class RewardRun:
+    """Rewards of episodes that go on from call to call, and of one that is new each time."""
+
+    def __init__(self) -> None:
+        self.rewards = np.random.default_rng(2).normal(size=(STEPS, 3))
+
+    def fresh(self) -> Any:
+        return NormalizeReward(gamma=0.9)
+
+    def episodes(self, i: int) -> list[SingleAgentEpisode]:
+        rows = {"observations": [i % 7, i % 5, 0, 1], "actions": [0, 0, 0], "rewards": self.rewards[i]}
+        return [
+            SingleAgentEpisode(str(i), **rows, terminated=True, len_lookback_buffer=0),
+            SingleAgentEpisode("on", **rows, t_started=3 * i, len_lookback_buffer=0),
+        ]
+
+    def step(self, piece: Any, i: int) -> bytes:
+        return told(list(piece(batch={}, episodes=self.episodes(i))["rewards"].values()))
+
+
+class CountRun(RewardRun):
+    """Visits of a few observations."""
+
+    def fresh(self) -> Any:
+        return CountBasedReward()
+
+
+class ReferenceRun(RewardRun):
+    """Divergence from a policy that is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        spec = default_module_spec(gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(3), {"fcnet_hiddens": [4]})
+        self.module = spec.build()
+        self.current = torch.randn(STEPS, 6, 3, generator=torch.Generator().manual_seed(1))
+
+    def fresh(self) -> Any:
+        return KLReward()
+
+    def step(self, piece: Any, i: int) -> bytes:
+        call = Call(rl_module=self.module, episodes=self.episodes(i), training=True)
+        batch = {"obs": torch.zeros(6, 1), "rewards": torch.zeros(6), "action_dist_inputs": self.current[i]}
+        return told(piece.run(batch, call)["rewards"])
+
+
+RUNS = {
+    "mean_std_filter": FilterRun,
+    "get_actions": DrawRun,
+    "random_subsequences": CropRun,
+    "normalize_reward": RewardRun,
+    "count_based_reward": CountRun,
+    "kl_reward": ReferenceRun,
+}
 
 
 def test_every_built_in_piece_with_state_has_a_run_here_or_is_resumed_by_the_contract_kit() -> None:

@@ -1,0 +1,175 @@
+"""Keeps a policy near another one, by its rewards."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, ConfigError, StateError, UnknownNameError, explain, nearest
+
+from ..acting_module import is_multi
+from ..authoring.parameters import ParameterPiece
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+
+__all__ = ["KLReward"]
+
+
+class KLReward(ParameterPiece, ColumnarPiece):
+    """Takes `coef * KL(current || reference)` off each step's reward: the price of leaving a reference policy.
+
+    The current policy is the one that acted, by its recorded `action_dist_inputs`; if the batch has none, the module as
+    it is. The reference is a frozen copy of a module, or of the module itself as the piece finds it first: the policy
+    that training begins with. It is saved with the piece's state. As in fine-tuning from human feedback (Ziegler et al.
+    2019), with the divergence itself in place of an estimate by the action's log-probability.
+
+    It stands between `NumpyToTensor` and what reads rewards: `pipeline.insert_after("NumpyToTensor", KLReward())`.
+    Rows that `loss_mask` leaves out stay as they are.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        coef: The factor, at least 0.
+        reference: An RLModule for the same observations and actions, or a MultiRLModule of one for each module; None:
+            the module itself, as it is when the piece is first called.
+
+    Raises:
+        ConfigError: a factor below 0, or something else than a module.
+        UnknownNameError: a MultiRLModule without the module that the rows are for.
+        ColumnError: a reference that gives no distribution of the same rows.
+
+    Example:
+        >>> KLReward(coef=0.05)
+        KLReward(coef=0.05, reference=None)
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    takes: ClassVar[tuple[str, ...]] = ("tensors",)
+    reads: ClassVar[tuple[str, ...]] = (Columns.OBS, Columns.REWARDS)
+    writes: ClassVar[tuple[str, ...]] = (Columns.REWARDS,)
+    coef: float = 0.1
+    reference: Any = None
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        if not (math.isfinite(self.coef) and self.coef >= 0):
+            do = "pass a factor such as coef=0.1"
+            raise ConfigError(explain("KLReward.coef", expected="a number of at least 0", found=repr(self.coef), do=do))
+        if self.reference is not None and not hasattr(self.reference, "forward_inference"):
+            raise ConfigError(
+                explain(
+                    "KLReward.reference",
+                    expected="an RLModule, or None",
+                    found=f"{type(self.reference).__name__} {self.reference!r}",
+                    do='pass RLModule.from_checkpoint("folder"), say',
+                )
+            )
+        self._references: dict[Any, Any] = {}
+        self._weights: dict[Any, Any] = {}
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Take the divergence off the rewards."""
+        if call.rl_module is None or not len(call.episodes):
+            return batch
+        if is_multi(call.rl_module):
+            for module_id, own in batch.items():
+                if module_id in call.rl_module:
+                    self._change(own, call.rl_module[module_id], module_id)
+        else:
+            module_id = DEFAULT_MODULE_ID if call.module_id is None else call.module_id
+            self._change(batch, call.rl_module, module_id)
+        return batch
+
+    def _change(self, batch: dict[str, Any], module: Any, module_id: Any) -> None:
+        rewards = batch[Columns.REWARDS]
+        kind = module.get_inference_action_dist_cls()
+        with torch.no_grad():
+            given = batch.get(Columns.ACTION_DIST_INPUTS)
+            current = _inputs(module, batch) if given is None else given
+            reference = _inputs(self._reference(module, module_id), batch)
+            divergence = kind.from_logits(current).kl(kind.from_logits(reference))
+            if divergence.shape != rewards.shape:
+                raise ColumnError(
+                    explain(
+                        f"KLReward, module {module_id!r}",
+                        expected=f"one divergence per row, shape {list(rewards.shape)}",
+                        found=f"shape {list(divergence.shape)}",
+                        do="give a reference for the same observations and actions",
+                    )
+                )
+            change = (self.coef * divergence).to(rewards.dtype)
+            mask = batch.get(Columns.LOSS_MASK)
+            batch[Columns.REWARDS] = rewards - (change if mask is None else torch.where(mask.bool(), change, 0.0))
+
+    def _reference(self, module: Any, module_id: Any) -> Any:
+        """The frozen module that rows of a module are compared with."""
+        known = self._references.get(module_id)
+        if known is None:
+            given = module if self.reference is None else self.reference
+            if self.reference is not None and is_multi(given):
+                if module_id not in given:
+                    raise UnknownNameError(
+                        explain(
+                            "KLReward.reference",
+                            expected=f"a module {module_id!r}",
+                            found=", ".join(map(repr, given.keys())),
+                            do=nearest(str(module_id), map(str, given.keys())),
+                        )
+                    )
+                given = given[module_id]
+            known = self._references[module_id] = copy.deepcopy(given).requires_grad_(False).eval()
+            if module_id in self._weights:
+                known.set_state(self._weights.pop(module_id))
+        return known.to(next(iter(module.parameters())).device) if any(True for _ in module.parameters()) else known
+
+    # -- state ---------------------------------------------------------------------------------------
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """`references`: copies of the weights of each reference; {} before there is one."""
+        known = {
+            **copy.deepcopy(self._weights),
+            **{n: copy.deepcopy(m.get_state()) for n, m in self._references.items()},
+        }
+        return {"references": known} if known else {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over the weights.
+
+        Raises:
+            StateError: something else.
+        """
+        references = state.get("references", {} if not state else None) if isinstance(state, Mapping) else None
+        if not isinstance(references, Mapping):
+            found = f"keys {sorted(map(str, state))}" if isinstance(state, Mapping) else repr(state)
+            do = "pass what get_state gave"
+            raise StateError(explain("KLReward.set_state", expected="{'references': ...}", found=found, do=do))
+        self._references, self._weights = {}, copy.deepcopy(dict(references))
+
+    def reset_state(self) -> None:
+        """Forget the references; the next call copies them anew."""
+        self._references, self._weights = {}, {}
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """The first state that has references: copies that began with one module have the same."""
+        return dict(next((state for state in states if state), {}))
+
+
+def _inputs(module: Any, batch: dict[str, Any]) -> torch.Tensor:
+    out = module.forward_inference(batch)
+    if Columns.ACTION_DIST_INPUTS not in out:
+        raise ColumnError(
+            explain(
+                f"{type(module).__name__}.forward_inference",
+                expected="'action_dist_inputs', from which the distribution is made",
+                found=f"columns {sorted(map(str, out))}",
+                do="return them, as the default modules do",
+            )
+        )
+    inputs: torch.Tensor = out[Columns.ACTION_DIST_INPUTS]
+    return inputs

@@ -1,0 +1,113 @@
+"""Pieces that keep statistics of each module's rows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.errors import StateError, explain
+
+from ..authoring.parameters import ParameterPiece
+from ..call import Call
+from ..columnar_piece import ColumnarPiece
+
+__all__ = ["ModuleStatistics"]
+
+
+class ModuleStatistics(ParameterPiece, ColumnarPiece):
+    """A learner piece that keeps an object of statistics for each module, all agents of a module together.
+
+    Subclasses say how such an object is made, and made of a state; it has `to_state()`. States are merged module by
+    module, and each copy is then given the merged one.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        **parameters: The parameters of the class.
+    """
+
+    _is_base: ClassVar[bool] = True
+    pipelines: ClassVar[tuple[str, ...]] = ("learner",)
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    update_stats: bool
+    """Whether calls change what is known; a parameter of each class."""
+
+    def _prepare(self) -> None:
+        self._learns = self.update_stats
+        self._known: dict[Any, Any] = {}
+
+    @abstractmethod
+    def nothing_known(self) -> Any:
+        """Statistics of no rows."""
+
+    @abstractmethod
+    def from_state(self, state: Any, where: str) -> Any:
+        """Statistics out of what `to_state` gave; raises StateError for something else."""
+
+    @abstractmethod
+    def merged(self, states: list[Any], where: str) -> dict[str, Any]:
+        """One state of those of several copies, each of one module."""
+
+    def statistics(self, call: Call) -> Any:
+        """Those of the module that a call is about."""
+        module_id = DEFAULT_MODULE_ID if call.module_id is None else call.module_id
+        if module_id not in self._known:
+            self._known[module_id] = self.nothing_known()
+        return self._known[module_id]
+
+    @property
+    def learns(self) -> bool:
+        """Whether calls change what is known."""
+        return self._learns
+
+    def freeze(self) -> None:
+        """Learn no more, and go on applying what is known."""
+        self._learns = False
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """`modules`: the state of each module's statistics; {} before there are any."""
+        return {"modules": {name: own.to_state() for name, own in self._known.items()}} if self._known else {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over what `get_state` or `merge_states` gave.
+
+        Raises:
+            StateError: something else.
+        """
+        where = f"{type(self).__name__}.set_state"
+        self._known = {name: self.from_state(own, where) for name, own in _modules(state, where).items()}
+
+    def reset_state(self) -> None:
+        """Forget everything."""
+        self._known = {}
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """One state that knows what any copy knows; to be given to each before it goes on.
+
+        Raises:
+            StateError: states of something else, or of copies that were last merged with different states.
+        """
+        where = f"{type(self).__name__}.merge_states"
+        copies = [_modules(state, f"{where}, state {i}") for i, state in enumerate(states)]
+        names = dict.fromkeys(name for own in copies for name in own)
+        merged = {name: self.merged([own[name] for own in copies if name in own], where) for name in names}
+        return {"modules": merged} if merged else {}
+
+
+def _modules(state: Any, where: str) -> Mapping[Any, Any]:
+    if state == {}:
+        return {}
+    if not isinstance(state, Mapping) or not isinstance(state.get("modules"), Mapping):
+        raise StateError(
+            explain(
+                where,
+                expected="{'modules': {module id: statistics}}",
+                found=f"keys {sorted(map(str, state))}" if isinstance(state, Mapping) else repr(state),
+                do="pass what get_state or merge_states gave",
+            )
+        )
+    modules: Mapping[Any, Any] = state["modules"]
+    return modules

@@ -1,0 +1,214 @@
+"""Rewards scaled by running statistics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.advantages import discounted_sums
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, ConfigError, StateError, explain
+from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
+
+from ..call import Call
+from ..episode_column import EpisodeColumn
+from ..taken import taken
+from .module_statistics import ModuleStatistics
+
+__all__ = ["NormalizeReward"]
+
+Floats = npt.NDArray[np.float64]
+_SHAPES = {"rewards": [1]}
+_MOST = 10_000
+"""Running episodes that are remembered; older ones were left, as by a reset of a runner."""
+
+
+class _Seen:
+    """Moments of what was seen, and the discounted returns of episodes that go on: id -> (step, return)."""
+
+    def __init__(self, moments: SharedMoments, running: dict[str, tuple[int, float]]) -> None:
+        self.moments, self.running = moments, running
+
+    def to_state(self) -> dict[str, Any]:
+        return {**self.moments.to_state(), "running": {id_: list(own) for id_, own in self.running.items()}}
+
+
+class NormalizeReward(ModuleStatistics):
+    """Divides rewards by a running standard deviation: that of discounted returns, or their own.
+
+    With a discount, the deviation is that of `gamma * return so far + reward` over all steps seen, so that what is to
+    come has a variance near 1 (Engstrom et al. 2020; Gymnasium's wrapper of the name, and VecNormalize, do so).
+    With `gamma=None` it is the rewards' own, and `center` takes out their mean, too. Each batch is counted, then scaled
+    by all that was seen. Each module has statistics of its own.
+
+    A chunk in the middle of an episode goes on from its lookback, if that goes back to the episode's start, or from the
+    chunk that the piece saw before it; otherwise its lookback is all that counts of what came before, as a discount
+    makes little of it. Rewards that a piece in front put into the batch are the ones that count.
+
+    Copies are brought together exactly by `merge_states`; `freeze` stops counting.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        update_stats: Whether to count; see `freeze`.
+        gamma: Discount in [0, 1) of the returns whose deviation it is, or None: of the rewards themselves.
+        center: Whether to subtract the mean of the rewards; without a discount only.
+        clip: Limit of the absolute values that come out; None: no limit.
+        epsilon: Is added to the variance.
+
+    Raises:
+        ConfigError: arguments that cannot be meant.
+        ColumnError: rewards that are not finite numbers; the statistics stay as they were.
+
+    Example:
+        >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> rows = {"observations": [0, 1, 2, 3], "actions": [0, 0, 0], "rewards": [1.0, 2.0, 6.0]}
+        >>> episode = SingleAgentEpisode(**rows, len_lookback_buffer=0)
+        >>> piece = NormalizeReward(gamma=None, center=True)
+        >>> pipeline = LearnerConnectorPipeline(connectors=[piece, BatchIndividualItems()])
+        >>> pipeline(episodes=[episode])["rewards"].round(3)
+        array([-0.756, -0.378,  1.134])
+    """
+
+    writes: ClassVar[tuple[str, ...]] = (Columns.REWARDS,)
+    update_stats: bool = True
+    gamma: float | None = 0.99
+    center: bool = False
+    clip: float | None = 10.0
+    epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        problems = []
+        if self.gamma is not None and not 0 <= self.gamma < 1:
+            problems.append(("gamma", "a discount in [0, 1), or None", self.gamma))
+        if self.center and self.gamma is not None:
+            problems.append(("center", "False, or gamma=None: returns are scaled, not shifted", self.center))
+        if self.clip is not None and not self.clip > 0:
+            problems.append(("clip", "a number above 0, or None", self.clip))
+        if not (math.isfinite(self.epsilon) and self.epsilon >= 0):
+            problems.append(("epsilon", "a number of at least 0", self.epsilon))
+        for name, expected, found in problems:
+            do = "pass such a value, or leave it out"
+            raise ConfigError(explain(f"NormalizeReward.{name}", expected=expected, found=repr(found), do=do))
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Count the rewards, and scale them."""
+        if not len(call.episodes):
+            return batch
+        column = taken(batch, call, Columns.REWARDS, "NormalizeReward")
+        rewards = np.asarray(column.data)
+        _check(rewards, column.counts, call)
+        seen, bootstraps = self.statistics(call), np.empty(0, np.int64)
+        if len(rewards) > call.lengths.sum():
+            bootstraps = np.cumsum(column.counts) - 1  # nobody's
+        if self.learns:
+            real = np.delete(rewards, bootstraps) if len(bootstraps) else rewards
+            seen.moments.add(self._counted(real.astype(np.float64, copy=False), call, seen)[:, None])
+        scaled = self._scaled(rewards.astype(np.float64), seen.moments.total)
+        scaled[bootstraps] = 0.0
+        kind = rewards.dtype if rewards.dtype.kind == "f" else np.float64
+        batch[Columns.REWARDS] = EpisodeColumn(scaled.astype(kind, copy=False), column.counts, single=column.single)
+        return batch
+
+    def _scaled(self, rewards: Floats, moments: Any) -> Floats:
+        """The rewards, shifted, divided and limited in place."""
+        deviation = float(moments.std()[0])
+        if moments.count and self.center:
+            rewards -= moments.mean[0]
+        if deviation:
+            rewards /= math.sqrt(deviation**2 + self.epsilon)
+        return rewards if self.clip is None else rewards.clip(-self.clip, self.clip, out=rewards)
+
+    def _counted(self, rewards: Floats, call: Call, seen: _Seen) -> Floats:
+        """What is counted: the rewards, or the discounted returns up to each step."""
+        if self.gamma is None:
+            return rewards
+        lengths = call.lengths
+        filled = np.flatnonzero(lengths)
+        starts, ends = (np.cumsum(lengths) - lengths)[filled], np.cumsum(lengths)[filled] - 1
+        rows = rewards.copy()
+        order = sorted(range(len(filled)), key=lambda i: int(call.history(int(filled[i]))[0]))
+        before = np.zeros(len(filled))
+        running = dict(seen.running)
+        done: Any = call.ends().any(0)
+        for i in order:  # chunks of one episode in their order
+            chunk, gamma = int(filled[i]), self.gamma
+            id_, started = self._name(chunk, call)
+            before[i] = self._before(chunk, started, id_, running, call)
+            own = rewards[starts[i] : ends[i] + 1]
+            last = float(discounted_sums(own[::-1], [len(own)], gamma)[0] + gamma ** len(own) * before[i])
+            running.pop(id_, None)
+            if not done[chunk]:
+                running[id_] = (started + len(own), last)
+        seen.running = dict(list(running.items())[-_MOST:])
+        rows[starts] += self.gamma * before
+        return discounted_sums(rows[::-1], lengths[::-1], self.gamma)[::-1]
+
+    def _name(self, chunk: int, call: Call) -> tuple[str, int]:
+        episode = call.episodes[chunk]
+        return str(episode.id_), int(episode.t_started)
+
+    def _before(
+        self, chunk: int, started: int, id_: str, running: Mapping[str, tuple[int, float]], call: Call
+    ) -> float:
+        """The discounted return of a chunk's episode right before it."""
+        if not started:
+            return 0.0
+        lookback = call.history(chunk)[1]
+        step, known = running.get(id_, (-1, 0.0))
+        if step == started and lookback < started:
+            return known
+        held: Any = (
+            np.asarray(call.episodes[chunk].rewards.rows(-min(lookback, started), 0)[0], np.float64) if lookback else []
+        )
+        return float(discounted_sums(held[::-1], [len(held)], self.gamma or 0.0)[0]) if len(held) else 0.0
+
+    # -- statistics --------------------------------------------------------------------------------
+
+    def nothing_known(self) -> _Seen:
+        """No rewards seen."""
+        return _Seen(SharedMoments.nothing(_SHAPES), {})
+
+    def from_state(self, state: Any, where: str) -> _Seen:
+        """Statistics of one module out of a state."""
+        running = state.get("running") if isinstance(state, Mapping) else None
+        if not isinstance(running, Mapping):
+            raise StateError(
+                explain(
+                    where,
+                    expected="moments, and `running`: the discounted returns of episodes that go on",
+                    found=repr(state),
+                    do="pass what get_state or merge_states gave",
+                )
+            )
+        moments = SharedMoments.from_state(dict(state), where)
+        moments.check(_SHAPES, where)
+        return _Seen(moments, {str(id_): (int(step), float(known)) for id_, (step, known) in running.items()})
+
+    def merged(self, states: list[Any], where: str) -> dict[str, Any]:
+        """One state of several copies."""
+        running = {id_: list(own) for state in states for id_, own in state["running"].items()}
+        return {**merge_shared_moments(states, where), "running": running}
+
+
+def _check(rewards: Any, counts: Any, call: Call) -> None:
+    if rewards.ndim != 1 or rewards.dtype.kind not in "fiub":
+        found, do = f"{rewards.dtype} of shape {rewards.shape[1:]}", "put LineariseRewards in front"
+        raise ColumnError(explain("NormalizeReward", expected="one number per step as rewards", found=found, do=do))
+    if not np.isfinite(rewards).all():
+        row = int((~np.isfinite(rewards)).argmax())
+        chunk = int(np.searchsorted(np.cumsum(counts), row, side="right"))
+        raise ColumnError(
+            explain(
+                f"NormalizeReward, {call.describe(chunk)}",
+                expected="finite rewards; one that is not would spoil the statistics for good",
+                found=str(rewards[row]),
+                do="mend the environment, or put a piece in front that replaces such values",
+            )
+        )
