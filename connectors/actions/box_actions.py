@@ -11,7 +11,7 @@ import numpy as np
 from epibatch.core.errors import ConfigError, SpaceError, explain
 
 from ..authoring.column_transform import ColumnTransform
-from .box_entries import box_of_rows, is_continuous, one_for_all
+from .box_entries import box_of_rows, cached_for, is_continuous, one_for_all
 
 __all__ = ["ClipActions", "RescaleActions"]
 
@@ -76,10 +76,14 @@ class ClipActions(ColumnTransform):
         high = box.high if self.high is None else np.minimum(box.high, box.dtype.type(self.high))
         return low, high
 
+    def _numbers(self, box: Any) -> tuple[Any, Any]:
+        low, high = self._limits(box)
+        return one_for_all(low), one_for_all(high)
+
     def transform(self, x: Any) -> Any:
         """Actions within the limits."""
         box = box_of_rows(self)
-        return x if box is None else x.clip(*map(one_for_all, self._limits(box)))
+        return x if box is None else x.clip(*cached_for(self, box, self._numbers))
 
     def inverse(self, y: Any) -> Any:
         """Actions within the limits, as before: those are the environment's."""
@@ -143,26 +147,33 @@ class RescaleActions(ColumnTransform):
         box = box_of_rows(self)
         if box is None:
             return x
-        low, span = box.low.astype(np.float64), box.high.astype(np.float64) - box.low
-        factor = np.divide(self.high - self.low, span, out=np.zeros_like(span), where=span > 0)
-        return _moved(x, factor, self.low - low * factor, (self.low, self.high), box.dtype)
+        factor, shift, *_ = cached_for(self, box, self._numbers)
+        return _moved(x, factor, shift, (self.low, self.high), box.dtype)
 
     def inverse(self, y: Any) -> Any:
         """The module's actions in the environment's units."""
         box = box_of_rows(self)
         if box is None:
             return y
+        _, _, factor, shift, low, high = cached_for(self, box, self._numbers)
+        return _moved(y, factor, shift, (low, high), box.dtype)
+
+    def _numbers(self, box: Any) -> tuple[Any, ...]:
+        """Factor and shift there, factor and shift back, and the bounds."""
         low, span = box.low.astype(np.float64), box.high.astype(np.float64) - box.low
-        factor = span / (self.high - self.low)
-        bounds = one_for_all(box.low), one_for_all(box.high)
-        return _moved(y, factor, low - self.low * factor, bounds, box.dtype)
+        there = np.divide(self.high - self.low, span, out=np.zeros_like(span), where=span > 0)
+        back = span / (self.high - self.low)
+        numbers = there, self.low - low * there, back, low - self.low * back
+        return *map(one_for_all, numbers), one_for_all(box.low), one_for_all(box.high)
 
 
 def _moved(rows: Any, factor: Any, shift: Any, bounds: tuple[Any, Any], dtype: Any) -> Any:
-    """Rows times a factor and moved, in double precision, within bounds."""
-    out = np.multiply(rows, one_for_all(factor), dtype=np.float64)
-    out += one_for_all(shift)
-    return out.astype(dtype).clip(*bounds)
+    """Rows times a factor and moved, within bounds, in a type."""
+    exact = np.result_type(rows.dtype, dtype, np.float32)
+    out = np.multiply(rows, factor.astype(exact), dtype=exact)
+    out += shift.astype(exact)
+    out = out.astype(dtype, copy=False)
+    return np.clip(out, *(np.asarray(bound, dtype) for bound in bounds), out=out)
 
 
 def _no_limits(piece: str, expected: str, found: Any) -> ConfigError:

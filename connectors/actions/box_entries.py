@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -9,7 +10,20 @@ import numpy as np
 
 from epibatch.core.errors import SpaceError, explain
 
-__all__ = ["box_of_rows", "is_continuous", "one_for_all"]
+__all__ = ["box_of_rows", "cached_for", "is_continuous", "one_for_all"]
+
+_MOST_BOXES = 64
+
+
+def cached_for(piece: Any, box: Any, make: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, ...]:
+    """What `make(box)` gives, made once as long as a piece is asked about the same Boxes."""
+    known: dict[int, tuple[Any, tuple[Any, ...]]] = piece.__dict__.setdefault("_of_boxes", {})
+    found = known.get(id(box))
+    if found is None or found[0] is not box:
+        if len(known) > _MOST_BOXES:
+            known.clear()
+        found = known[id(box)] = box, make(box)
+    return found[1]
 
 
 def box_of_rows(piece: Any) -> Any:

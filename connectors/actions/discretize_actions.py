@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.errors import ConfigError, SpaceError, explain
 
 from ..authoring.column_transform import ColumnTransform
-from .box_entries import box_of_rows, is_continuous, one_for_all
+from .box_entries import box_of_rows, cached_for, is_continuous, one_for_all
 
 __all__ = ["DiscretizeActions"]
 
@@ -131,10 +131,10 @@ class DiscretizeActions(ColumnTransform):
         box = box_of_rows(self)
         if box is None:
             return x
-        counts = self._counts(box)
-        low, width = self._bins(box, counts)
-        places = np.subtract(x.reshape(len(x), -1), low, dtype=np.float64)
-        places /= width
+        counts, low, width, _ = cached_for(self, box, self._bins)
+        places = x.reshape(len(x), -1).astype(np.float64)
+        places -= low
+        places *= 1 / width
         if self.value == "edge":
             np.rint(places, out=places)
         choices = np.clip(places, 0.0, one_for_all(counts) - 1.0, out=places).astype(np.int64)  # which rounds down
@@ -151,8 +151,7 @@ class DiscretizeActions(ColumnTransform):
         box = box_of_rows(self)
         if box is None:
             return y
-        counts = self._counts(box)
-        low, width = self._bins(box, counts)
+        counts, low, width, high = cached_for(self, box, self._bins)
         if self.flat or counts.size == 1:
             choices = np.stack(np.unravel_index(y, tuple(counts)), -1)
         else:
@@ -162,13 +161,17 @@ class DiscretizeActions(ColumnTransform):
             places += self._rng.random(places.shape) if self.value == "random" else 0.5
         places *= width
         places += low
-        return np.clip(places, low, one_for_all(box.high.ravel()), out=places).reshape(len(y), *box.shape)
+        return np.clip(places, low, high, out=places).reshape(len(y), *box.shape)
 
-    def _bins(self, box: Any, counts: Any) -> tuple[Any, Any]:
-        """Where the first bin of each entry begins, and how wide bins are; of "edge" how far apart."""
+    def _bins(self, box: Any) -> tuple[Any, Any, Any, Any]:
+        """Numbers of bins, where the first ones begin, how wide they are (of "edge": how far apart), and where they
+        end.
+        """
+        counts = self._counts(box)
         low, high = box.low.ravel().astype(np.float64), box.high.ravel().astype(np.float64)
         width = (high - low) / (counts - (self.value == "edge"))
-        return one_for_all(low), one_for_all(np.where(width > 0, width, 1.0))  # 1: an entry with one value alone
+        width = np.where(width > 0, width, 1.0)  # an entry with one value alone
+        return counts, one_for_all(low), one_for_all(width), one_for_all(high)
 
     # -- state ---------------------------------------------------------------------------------
 
