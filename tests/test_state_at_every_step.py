@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,12 @@ import yaml
 from epibatch.algorithms import PPO, PPOConfig
 from epibatch.algorithms.pipelines import default_env_to_module, default_module_to_env
 from epibatch.connectors import ConnectorV2
+from epibatch.connectors.actions import DiscretizeActions, EpisodeNoise, ProjectDiscreteActions
 from epibatch.connectors.call import Call
 from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter, PrevActionsPrevRewards
+from epibatch.connectors.images import RandomCrop
 from epibatch.connectors.module_to_env import GetActions, ModuleToEnvPipeline
+from epibatch.connectors.observations import Affine, FrozenModule, GoalDistanceRewards
 from epibatch.connectors.rewards import CountBasedReward, KLReward, NormalizeReward
 from epibatch.connectors.sequence_cut import layout_of
 from epibatch.connectors.sequences import RandomSubsequences
@@ -162,7 +166,62 @@ class ReferenceRun(RewardRun):
         return told(piece.run(batch, call)["rewards"])
 
 
+class NoiseRun(RewardRun):
+    """Numbers of one episode that is new each time, and of one that goes on."""
+
+    def fresh(self) -> Any:
+        piece = EpisodeNoise(shape=[2])
+        piece.seed(5)
+        return piece
+
+    def step(self, piece: Any, i: int) -> bytes:
+        return told(list(piece(batch={}, episodes=self.episodes(i))["noise"].values()))
+
+
+class RowsRun:
+    """What a transform makes of random rows, or its inverse."""
+
+    def __init__(self, make: Any, method: str, shape: tuple[int, ...], highest: int = 0) -> None:
+        rng = np.random.default_rng(4)
+        whole = rng.integers(0, highest, (STEPS, 4, *shape)) if highest else rng.normal(size=(STEPS, 4, *shape))
+        self.fresh_piece, self.method = make, method
+        self.rows = whole if highest else whole.astype(np.float32)
+
+    def fresh(self) -> Any:
+        piece = self.fresh_piece()
+        if hasattr(piece, "seed"):
+            piece.seed(5)
+        return piece
+
+    def step(self, piece: Any, i: int) -> bytes:
+        return told(piece.changed(piece.paths[0], self.rows[i], getattr(piece, self.method)))
+
+
+class GoalRun(RewardRun):
+    """Distances from a goal in what a network makes of observations, and the rewards there were."""
+
+    def fresh(self) -> Any:
+        network = {"module": "torch.nn:Linear", "keywords": {"in_features": 1, "out_features": 3}}
+        return GoalDistanceRewards(goal=[2.0], added=True, **network)
+
+    def step(self, piece: Any, i: int) -> bytes:
+        rows = {"observations": np.float32([[0], [1], [i], [3]]), "actions": [0, 0, 0], "rewards": self.rewards[i]}
+        batch = piece(batch={}, episodes=[SingleAgentEpisode(**rows, len_lookback_buffer=0)])
+        return told(list(batch["rewards"].values()))
+
+
+LINEAR = {"module": "torch.nn:Linear", "keywords": {"in_features": 3, "out_features": 2}}
+FIVE, TWO = gym.spaces.Discrete(5), gym.spaces.Box(-1, 1, (2,))
 RUNS = {
+    "affine": partial(RowsRun, lambda: Affine(loc=0.5, scale=2.0), "transform", (3,)),
+    "discretize_actions": partial(RowsRun, lambda: DiscretizeActions(None, TWO, value="random"), "inverse", (2,), 11),
+    "episode_noise": NoiseRun,
+    "frozen_module": partial(RowsRun, lambda: FrozenModule(**LINEAR), "transform", (3,)),
+    "goal_distance_rewards": GoalRun,
+    "project_discrete_actions": partial(
+        RowsRun, lambda: ProjectDiscreteActions(None, FIVE, num_actions=99, outside="random"), "inverse", (40,), 99
+    ),
+    "random_crop": partial(RowsRun, lambda: RandomCrop(height=2, width=2), "transform", (5, 5, 1)),
     "mean_std_filter": FilterRun,
     "get_actions": DrawRun,
     "random_subsequences": CropRun,

@@ -110,7 +110,7 @@ class EpisodeNoise(ColumnarPiece):
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """The random stream, and the numbers of the episodes that are known."""
         known = [[list(key), numbers] for key, numbers in self._known.items()]
-        return {"generator": self._rng.bit_generator.state, "known": known}
+        return {"generator": self._rng.bit_generator.state, "known": known, "most": self._most}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over stream and numbers."""
@@ -119,6 +119,7 @@ class EpisodeNoise(ColumnarPiece):
             self._rng = np.random.default_rng(0)
             self._rng.bit_generator.state = state["generator"]
         self._known = {tuple(key): np.array(numbers) for key, numbers in state.get("known", [])}
+        self._most = int(state.get("most", 0))
 
     def reset_state(self) -> None:
         """Forget the episodes."""
