@@ -150,7 +150,7 @@ def make_plan(
             raise _wrong_layout(where, piece, known, giver, later[0] if later else "")
         if piece.rewrites_observations and Columns.OBS in flow.written and Columns.OBS not in (piece.reads or ()):
             raise _rewritten_too_late(where, piece, flow.written[Columns.OBS])
-        if piece.mutates_episodes and training:
+        if piece.mutates_episodes and training and not piece.columnar:
             _check_written_in_time(where, piece, flow.written)
         missing = flow.check(piece, where)
         if missing and not trusting and columns is not None:
@@ -216,7 +216,7 @@ def _unwritten(where: str, column: str, connectors: list[Any], position: int) ->
 
 
 def _check_written_in_time(where: str, piece: ConnectorV2, written: dict[str, str]) -> None:
-    """Refuse a piece that writes to episodes where a piece in front has taken their rewards, say, already."""
+    """Refuse a piece that writes to single episodes where one in front has taken their rewards, say, already."""
     taken = [name for name in (Columns.REWARDS, Columns.ACTIONS, Columns.OBS) if name in written]
     if taken:
         name = type(piece).__name__
