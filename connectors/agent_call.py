@@ -90,6 +90,7 @@ class AgentCall:
         self._plain: list[Any] | None = None
         self._episode_keys: list[Any] | None = None
         self._chunks: list[AgentChunk] | None = None
+        self.groups: dict[Any, Call] = {}
         self._set_rows(self._rows_of(from_module))
 
     def _rows_of(self, from_module: bool) -> dict[Any, AgentRows]:
@@ -111,8 +112,11 @@ class AgentCall:
     def _set_rows(self, rows: dict[Any, AgentRows], calls: Mapping[Any, Call] | None = None) -> None:
         """Let the call be about these parts; groups that have a call already keep it."""
         known = calls or {}
+        per_sequence = {call.module_id: call.per_sequence for call in self.groups.values()}
         self.rows, self._chunks = rows, None
         self.groups = {group: known[group] if group in known else self._call(own) for group, own in rows.items()}
+        for call in self.groups.values():
+            call.per_sequence |= per_sequence.get(call.module_id, {})
 
     @property
     def episode_keys(self) -> list[Any]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from epibatch.core.columns import Columns
+
 from ..episodes.column_parts import lengths_of
 from ..episodes.vector_episodes import VectorEpisodes
 from ..episodes.whole_block import whole_block
@@ -24,6 +26,15 @@ if TYPE_CHECKING:
 __all__ = ["ADDED_LOSS_MASK", "Call", "running_call", "within"]
 
 ADDED_LOSS_MASK = "_added_loss_mask_for_valid_episode_ts"
+_PER_SEQUENCE = frozenset(
+    (
+        Columns.SEQ_LENS,
+        Columns.STATE_IN,
+        Columns.NEXT_STATE_IN,
+        Columns.RESET_STATES,
+        Columns.NEXT_RESET_STATES,
+    )
+)
 
 
 class Call:
@@ -45,6 +56,9 @@ class Call:
     Attributes:
         halves_floats: Whether arrays are made right in front of the piece that makes them float32.
         sequences: How the rows were laid out as sequences, once they were.
+        per_sequence: Further columns with one row per sequence, and so without a time axis, whatever their second one is:
+            name -> function of the call and of one row for each sequence (int64 [B], numbers among all chunks' rows) that
+            gives the column as it is at those rows; None: nothing does.
         cut: Which sequences are to be taken, if a piece said so; otherwise the module's settings do.
         handed_out: Columns that plain pieces are shown, each with the items that they were given.
     """
@@ -69,6 +83,7 @@ class Call:
         "kwargs",
         "metrics",
         "module_id",
+        "per_sequence",
         "plus_one",
         "rl_module",
         "rows",
@@ -111,6 +126,7 @@ class Call:
         self.handed_out: dict[str, Any] = {}
         self.halves_floats = False
         self.sequences: PaddedLayout | None = None
+        self.per_sequence: dict[str, Callable[[Call, Any], Any] | None] = {}
         self.cut: RandomCut | None = None
         self._stateful: bool | None = None
         self._looked = False
@@ -121,6 +137,10 @@ class Call:
         if self._stateful is None:
             self._stateful = is_stateful(self.rl_module)
         return self._stateful
+
+    def is_per_sequence(self, column: str) -> bool:
+        """Whether a column has one row per sequence, and no time axis, where the batch consists of sequences."""
+        return column in _PER_SEQUENCE or column in self.per_sequence
 
     @property
     def vector(self) -> VectorEpisodes | None:

@@ -25,7 +25,6 @@ from .call import Call
 from .episode_column import EpisodeColumn
 
 __all__ = [
-    "PER_SEQUENCE",
     "RandomCut",
     "SequenceSettings",
     "last_places",
@@ -35,16 +34,6 @@ __all__ = [
     "sequence_settings",
 ]
 
-PER_SEQUENCE = frozenset(
-    (
-        Columns.SEQ_LENS,
-        Columns.STATE_IN,
-        Columns.NEXT_STATE_IN,
-        Columns.RESET_STATES,
-        Columns.NEXT_RESET_STATES,
-    )
-)
-"""Columns with one row per sequence, whatever their second axis is."""
 _OUTPUT_STATES = (Columns.STATE_OUT, Columns.NEXT_STATE_OUT)
 
 
@@ -152,7 +141,7 @@ def leading_axes(call: Call, name: str, column: Any) -> int:
         name: The column's name.
         column: An `EpisodeColumn`, or arrays or tensors that are batched already.
     """
-    if not call.stateful or name in PER_SEQUENCE or name in _OUTPUT_STATES:
+    if not call.stateful or call.is_per_sequence(name) or name in _OUTPUT_STATES:
         return 1
     if not isinstance(column, EpisodeColumn):
         return 2

@@ -131,9 +131,13 @@ class WindowRows(LazyRows):
         shape = (layout.num_sequences, layout.max_seq_len)
         return unflatten(self._held.form, [leaf.reshape(*shape, *leaf.shape[1:]) for leaf in leaves])
 
-    def firsts(self, layout: PaddedLayout) -> Any:
-        """Only the first row of each sequence of a padded layout, in the layout's order."""
-        at = self._places()[layout.first_rows]
+    def at(self, rows: Indices) -> Any:
+        """Copies of some rows, in the column's nesting.
+
+        Args:
+            rows: Their numbers among all chunks' rows.
+        """
+        at = self._places()[rows]
         return unflatten(self._held.form, [self._taken(i, at, False) for i in range(len(self._held.like))])
 
     # -- rows side by side, with what is filled in ---------------------------------------------------

@@ -191,6 +191,8 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
                     batch[name] = self._column(column, path, rows, call)
                 else:
                     batch[name] = self.changed(path, column, rows)
+                if name in call.per_sequence:
+                    call.per_sequence[name] = None  # rows taken anew would be those in front of this piece
             except Exception as error:
                 add_context(error, f"column {str(path)!r}:")
                 raise

@@ -107,8 +107,26 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
             return batch
         new = [path for _, path in self._moves if path.column in batch]
         opened = OpenColumns(batch, call, [*(old for old, _ in self._moves), *new], type(self).__name__)
-        opened.check_rows()
-        return opened.batch_with(_moved(opened.tree, self._moves))
+        opened.check_rows(joined=False)
+        per_sequence = self._per_sequence(call)
+        out = opened.batch_with(_moved(opened.tree, self._moves))
+        call.per_sequence = per_sequence
+        return out
+
+    def _per_sequence(self, call: Call) -> dict[str, Any]:
+        """The call's columns with one row per sequence, by their new names."""
+        out = dict(call.per_sequence)
+        for old, new in self._moves:
+            if not old.keys:
+                out.pop(old.column, None)
+            elif old.column in out:
+                out[old.column] = None
+            if not new.keys:
+                out.pop(new.column, None)
+        for old, new in self._moves:
+            if call.is_per_sequence(old.column):
+                out[new.column] = None if old.keys or new.keys else call.per_sequence.get(old.column)
+        return out
 
 
 def _moved(tree: Any, moves: Any) -> Any:

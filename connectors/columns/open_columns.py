@@ -76,7 +76,7 @@ class OpenColumns:
     def __init__(
         self, batch: dict[str, Any], call: Call, paths: Iterable[ColumnPath], piece: str, *, pull: bool = False
     ) -> None:
-        self._batch, self._piece = batch, piece
+        self._batch, self._call, self._piece = batch, call, piece
         self._columns: dict[str, Any] = {}
         for path in paths:
             name = path.column
@@ -85,26 +85,33 @@ class OpenColumns:
                 own = taken(batch, call, name, piece) if from_episodes else column_named(batch, name, piece)
                 self._columns[name] = own
         self.tree = {name: own.data if isinstance(own, EpisodeColumn) else own for name, own in self._columns.items()}
-        first = next(iter(self._columns))
-        self._like = self._columns[first]
-        self.leading = leading_axes(call, first, self._like)
+        self._first = next(iter(self._columns))
+        self._like = self._columns[self._first]
+        self.leading = leading_axes(call, self._first, self._like)
 
-    def check_rows(self) -> None:
+    def check_rows(self, *, joined: bool = True) -> None:
         """Make sure that all have rows of the same steps, as far as their layout says.
+
+        Args:
+            joined: Whether rows of several columns are brought together, so that either all have a time axis or none.
 
         Raises:
             ColumnError: they do not.
         """
         for name, own in self._columns.items():
-            if not _alike(self._like, own):
+            strange = joined and self._is_per_sequence(name) != self._is_per_sequence(self._first)
+            if strange or not _alike(self._like, own):
                 raise ColumnError(
                     explain(
                         self._piece,
                         expected="columns with rows of the same steps, in one layout",
-                        found=f"{next(iter(self._columns))!r} and {name!r}, whose rows are of others",
+                        found=f"{self._first!r} and {name!r}, whose rows are of others",
                         do="put them into the batch by the same kind of piece, in front",
                     )
                 )
+
+    def _is_per_sequence(self, name: str) -> bool:
+        return self._call.stateful and self._call.is_per_sequence(name)
 
     def batch_with(self, tree: dict[str, Any]) -> dict[str, Any]:
         """The batch with other columns in the place of those that were opened.
@@ -124,6 +131,8 @@ class OpenColumns:
             else:
                 wrapped = isinstance(own, EpisodeColumn)
                 out[name] = EpisodeColumn(data, own.counts, single=own.single) if wrapped else data
+                if self._is_per_sequence(name if name in self._columns else self._first):
+                    self._call.per_sequence[name] = None
         return out
 
 

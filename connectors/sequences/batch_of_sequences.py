@@ -13,7 +13,6 @@ from epibatch.core.structs import map_struct
 
 from ..acting_module import is_multi
 from ..call import Call
-from ..sequence_cut import PER_SEQUENCE
 
 __all__ = ["change_batches", "map_rows", "map_sequences", "num_sequences_and_steps"]
 
@@ -58,12 +57,13 @@ def num_sequences_and_steps(batch: dict[str, Any]) -> tuple[int, int]:
 
 
 def map_rows(
-    batch: dict[str, Any], function: Callable[[torch.Tensor], Any], only: Collection[str] | None = None
+    batch: dict[str, Any], call: Call, function: Callable[[torch.Tensor], Any], only: Collection[str] | None = None
 ) -> dict[str, Any]:
     """Columns with a time axis, each tensor `[B, T, ...]` of them as `function` changes it.
 
     Args:
         batch: Has `loss_mask` [B, T].
+        call: What the batch is about; it knows the columns that have no time axis.
         function: Gets one leaf.
         only: Which columns; None: all.
     """
@@ -75,10 +75,10 @@ def map_rows(
     return {
         name: column if isinstance(column, list) else map_struct(changed, column)
         for name, column in batch.items()
-        if name not in PER_SEQUENCE and (only is None or name in only)
+        if not call.is_per_sequence(name) and (only is None or name in only)
     }
 
 
-def map_sequences(batch: dict[str, Any], function: Callable[[torch.Tensor], Any]) -> dict[str, Any]:
+def map_sequences(batch: dict[str, Any], call: Call, function: Callable[[torch.Tensor], Any]) -> dict[str, Any]:
     """Columns with one row per sequence, each tensor `[B, ...]` of them as `function` changes it."""
-    return {name: map_struct(function, column) for name, column in batch.items() if name in PER_SEQUENCE}
+    return {name: map_struct(function, column) for name, column in batch.items() if call.is_per_sequence(name)}

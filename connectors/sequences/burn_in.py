@@ -8,6 +8,7 @@ import torch
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain
+from epibatch.core.padding import PaddedLayout
 from epibatch.core.sequence_ends import burned_layout
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
@@ -25,7 +26,8 @@ class BurnIn(ColumnarPiece):
     How many, k, is the setting `burn_in` in the module's `model_config`; they count for `max_seq_len`, so T becomes
     T - k. The module goes from the recorded state k steps earlier to `state_in` with the weights it has now (stored
     state and burn-in, Kapturowski et al. 2019, R2D2). The rows are those that the sequence before learns from, so
-    none is lost. A chunk's first sequence has none in front of it; it keeps its recorded state.
+    none is lost. A chunk's first sequence has none in front of it; it keeps its recorded state. Views that there are
+    once per sequence are then those of the first row that is left, as they were recorded.
 
     Configs put the piece behind NumpyToTensor if a module asks for it; without it the rows in front stay in the batch,
     carry no loss, and the gradient flows through them.
@@ -35,7 +37,8 @@ class BurnIn(ColumnarPiece):
         input_action_space: Space of one action.
 
     Raises:
-        ColumnError: the module's `forward_train` gives no `state_out`, or one of another shape than `state_in`.
+        ColumnError: the module's `forward_train` gives no `state_out`, or one of another shape than `state_in`; or a
+            piece in front has changed a column that there is once per sequence.
 
     Example:
         >>> from epibatch.algorithms import PPOConfig
@@ -70,25 +73,49 @@ def _burned(batch: dict[str, Any], module: Any, call: Call) -> dict[str, Any]:
         )
     burn_in = sequence_settings(module, steps).burn_in
     burned = torch.from_numpy(layout.burn_in).to(batch[Columns.LOSS_MASK].device)
-    out = _states(batch, module, burned)
+    out = _states(batch, module, burned, call)
+    out |= {name: _later(name, batch[name], layout, call) for name in call.per_sequence if name in batch}
     left = steps - burn_in
     places = torch.arange(rows, device=burned.device)[:, None] * steps + burned[:, None]
     flat = (places + torch.arange(left, device=burned.device)).flatten()
-    out |= map_rows(batch, lambda leaf: leaf.flatten(0, 1).index_select(0, flat).view(rows, left, *leaf.shape[2:]))
+    out |= map_rows(
+        batch, call, lambda leaf: leaf.flatten(0, 1).index_select(0, flat).view(rows, left, *leaf.shape[2:])
+    )
     call.sequences = burned_layout(layout, burn_in)
     return {**{name: out[name] for name in batch}, Columns.SEQ_LENS: batch[Columns.SEQ_LENS] - burned}
 
 
-def _states(batch: dict[str, Any], module: Any, burned: torch.Tensor) -> dict[str, Any]:
+def _later(name: str, column: Any, layout: PaddedLayout, call: Call) -> Any:
+    """A column that there is once per sequence, as it is at the first row that is not burned in."""
+    take = call.per_sequence[name]
+    if take is None:
+        raise ColumnError(
+            explain(
+                f"BurnIn, column {name!r}, of which there is one row per sequence",
+                expected="what a view made, which is taken anew at the first row that is left",
+                found="what another piece has made, or changed",
+                do="put that piece behind BurnIn",
+            )
+        )
+    later = flatten(take(call, layout.first_rows + layout.burn_in))[0]
+    leaves, form = flatten(column)
+    return unflatten(form, [torch.from_numpy(own).to(leaf) for own, leaf in zip(later, leaves)])
+
+
+def _states(batch: dict[str, Any], module: Any, burned: torch.Tensor, call: Call) -> dict[str, Any]:
     """The columns with one row per sequence, states as they are behind the rows to burn in."""
-    out = map_sequences(batch, lambda leaf: leaf)
+    out = map_sequences(batch, call, lambda leaf: leaf)
     for name, obs in ((Columns.STATE_IN, Columns.OBS), (Columns.NEXT_STATE_IN, Columns.NEXT_OBS)):
         if name in batch:
-            out[name] = _state_behind(batch, module, burned, name, obs)
+            out[name] = _state_behind(batch, module, burned, call, (name, obs))
     return out
 
 
-def _state_behind(batch: dict[str, Any], module: Any, burned: torch.Tensor, name: str, obs: str) -> Any:
+def _state_behind(
+    batch: dict[str, Any], module: Any, burned: torch.Tensor, call: Call, names: tuple[str, str]
+) -> Any:
+    """The states of a column `state_in` behind rows that are burned in, of which another one holds observations."""
+    name, obs = names
     leaves, form = flatten(batch[name])
     leaves = [leaf.clone() for leaf in leaves]
     for steps in sorted(set(burned.tolist()) - {0}):
@@ -97,7 +124,8 @@ def _state_behind(batch: dict[str, Any], module: Any, burned: torch.Tensor, name
         def front(leaf: torch.Tensor, which: torch.Tensor = which, steps: int = steps) -> torch.Tensor:
             return leaf[:, :steps].index_select(0, which)
 
-        part = map_rows(batch, front)
+        part = map_sequences(batch, call, lambda leaf, which=which: leaf.index_select(0, which))
+        part |= map_rows(batch, call, front)
         part[Columns.OBS] = part[obs]
         part[Columns.STATE_IN] = unflatten(form, [leaf.index_select(0, which) for leaf in leaves])
         part[Columns.SEQ_LENS] = torch.full((len(which),), steps, device=which.device)

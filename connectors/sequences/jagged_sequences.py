@@ -49,13 +49,13 @@ class JaggedSequences(ColumnarPiece):
 
 
 def _jagged(batch: dict[str, Any], module: Any, call: Call) -> dict[str, Any]:
-    del module, call
+    del module
     lengths = batch[Columns.SEQ_LENS]
     _, steps = num_sequences_and_steps(batch)
     there = torch.arange(steps, device=lengths.device) < lengths[:, None]
     places = torch.nonzero(there.flatten()).flatten()
-    out = map_rows(batch, lambda leaf: leaf.flatten(0, 1).index_select(0, places))
-    out |= map_sequences(batch, lambda leaf: leaf)
+    out = map_rows(batch, call, lambda leaf: leaf.flatten(0, 1).index_select(0, places))
+    out |= map_sequences(batch, call, lambda leaf: leaf)
     out = {name: out[name] for name in batch}
     out[Columns.SEQ_OFFSETS] = torch.cat([lengths.new_zeros(1), torch.cumsum(lengths, 0)])
     return out

@@ -14,7 +14,6 @@ from epibatch.core.errors import BatchLayoutError, ConfigError, UnknownNameError
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
-from ..sequence_cut import PER_SEQUENCE
 from .batch_of_sequences import change_batches, map_rows, map_sequences, num_sequences_and_steps
 
 __all__ = ["PackSequences"]
@@ -85,9 +84,9 @@ class PackSequences(ColumnarPiece):
                     do="use JaggedSequences, or sequence_end 'pad', whose padding is not packed",
                 )
             )
-        unknown = [name for name in self.columns or () if name not in batch or name in PER_SEQUENCE]
+        unknown = [name for name in self.columns or () if name not in batch or call.is_per_sequence(name)]
         if unknown:
-            names = sorted(batch.keys() - PER_SEQUENCE)
+            names = sorted(name for name in batch if not call.is_per_sequence(name))
             expected, do = f"columns with a time axis: {', '.join(names)}", nearest(unknown[0], names)
             raise UnknownNameError(explain("PackSequences, columns", expected=expected, found=repr(unknown[0]), do=do))
         kept = torch.nonzero(batch[Columns.SEQ_LENS]).flatten()
@@ -106,5 +105,5 @@ class PackSequences(ColumnarPiece):
         def keep(leaf: torch.Tensor) -> torch.Tensor:
             return leaf if len(kept) == rows else leaf.index_select(0, kept)
 
-        out = map_sequences(batch, keep) | map_rows(batch, keep) | map_rows(batch, pack, self.columns)
+        out = map_sequences(batch, call, keep) | map_rows(batch, call, keep) | map_rows(batch, call, pack, self.columns)
         return {name: out[name] for name in batch}

@@ -236,12 +236,20 @@ class TrajectoryViews(ColumnarPiece):
             return
         layout = layout_of(call)
         per_chunk = np.bincount(layout.sequence_chunks, minlength=len(call.counts))
-        batch[name] = EpisodeColumn(rows.firsts(layout), per_chunk)
+        batch[name] = EpisodeColumn(rows.at(layout.first_rows), per_chunk)
+        call.per_sequence[name] = lambda own, at: self._all_rows(view, own).at(at)
         if view.masked:
             batch[f"{name}_mask"] = EpisodeColumn(rows.mask()[layout.first_rows], per_chunk)
+            call.per_sequence[f"{name}_mask"] = lambda own, at: self._all_rows(view, own).mask()[at]
+
+    def _all_rows(self, view: View, call: Call) -> WindowRows:
+        """The rows of a call's train batch."""
+        return self._rows(view, call, np.zeros_like(call.counts), call.counts, f"TrajectoryViews, {view!r}")
 
     def _add_newest(self, batch: dict[str, Any], name: str, view: View, call: Call, where: str) -> None:
         """Add the values for the newest observations."""
+        if view.per_sequence:
+            call.per_sequence |= dict.fromkeys((name, f"{name}_mask") if view.masked else (name,))
         if call.recording is None or view.base in _AT_OBSERVATIONS:
             rows = self._rows(view, call, call.lengths, np.ones_like(call.lengths), where)
             batch[name] = EpisodeColumn(rows.joined())
