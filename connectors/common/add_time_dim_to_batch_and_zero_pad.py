@@ -27,7 +27,8 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
 
     For acting, time has length 1. In training each chunk is cut into sequences of the module's
     `max_seq_len`; the last one of a chunk is padded with zeros on the right. `seq_lens` says how
-    many steps of each sequence are real (an artificial bootstrap step is not), `loss_mask` which.
+    many steps of each sequence are real (an artificial bootstrap step is not), `loss_mask` which. A
+    `loss_mask` that is in the batch already holds as well: rows that either leaves out carry no loss.
 
     The module's `model_config` may say `sequence_end` ("pad", "drop", "truncate", "overlap" or
     "continue", see `epibatch.core.sequence_ends.sequence_layout`) and `burn_in`. Rows that two
@@ -41,7 +42,7 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
 
     Raises:
         ConfigError: the module's settings do not fit together, or it has no `max_seq_len`.
-        ColumnError: a column with another number of rows than the chunks have.
+        ColumnError: a column with another number of rows than the chunks have, or a `loss_mask` that is no bools.
         EpisodeError: no chunk is long enough for a sequence that is kept.
     """
 
@@ -87,13 +88,8 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
         call.shared_data[f"_zero_padded_for_mid={module_id}"] = True
         call.rows = per_chunk
         batch[Columns.SEQ_LENS] = EpisodeColumn(_real_steps(layout, call), per_chunk, single=True)
-        plain = not layout.scattered and layout.resets is None
-        if not plain:
-            given = batch.get(Columns.LOSS_MASK)
-            mask = layout.loss & given.data if isinstance(given, EpisodeColumn) else layout.loss
-            batch[Columns.LOSS_MASK] = EpisodeColumn(mask, per_chunk, single=True)
-        elif not call.plus_one:
-            batch[Columns.LOSS_MASK] = EpisodeColumn(layout.mask, per_chunk, single=True)
+        if Columns.LOSS_MASK in batch or not call.plus_one:
+            batch[Columns.LOSS_MASK] = EpisodeColumn(_mask(batch, layout), per_chunk, single=True)
         if layout.resets is not None:
             batch[Columns.RESETS] = EpisodeColumn(layout.resets, per_chunk, single=True)
         return batch
@@ -111,6 +107,25 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
                     do="let the piece that writes it add one row per step (add_n_batch_items)",
                 )
             )
+
+
+def _mask(batch: dict[str, Any], layout: PaddedLayout) -> Any:
+    """Where loss is: as the layout says, and the mask that is in the batch already, if there is one."""
+    given = batch.get(Columns.LOSS_MASK)
+    if given is None:
+        return layout.loss
+    mask = given.data if isinstance(given, EpisodeColumn) else given
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != layout.loss.shape:
+        found = f"{mask.dtype} of shape {list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
+        raise ColumnError(
+            explain(
+                "column 'loss_mask', which a piece in front has made",
+                expected="one bool per row",
+                found=f"{found}, with the time axis",
+                do="write True for rows that carry loss, np.array(..., bool); weights are a column of another name",
+            )
+        )
+    return layout.loss & mask
 
 
 def _real_steps(layout: PaddedLayout, call: Call) -> np.ndarray[Any, np.dtype[np.int64]]:

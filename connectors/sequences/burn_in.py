@@ -8,7 +8,6 @@ import torch
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain
-from epibatch.core.padding import PaddedLayout
 from epibatch.core.sequence_ends import burned_layout
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
@@ -74,7 +73,8 @@ def _burned(batch: dict[str, Any], module: Any, call: Call) -> dict[str, Any]:
     burn_in = sequence_settings(module, steps).burn_in
     burned = torch.from_numpy(layout.burn_in).to(batch[Columns.LOSS_MASK].device)
     out = _states(batch, module, burned, call)
-    out |= {name: _later(name, batch[name], layout, call) for name in call.per_sequence if name in batch}
+    rows_left = layout.first_rows + layout.burn_in
+    out |= {name: _taken_anew(name, batch[name], rows_left, call) for name in call.per_sequence if name in batch}
     left = steps - burn_in
     places = torch.arange(rows, device=burned.device)[:, None] * steps + burned[:, None]
     flat = (places + torch.arange(left, device=burned.device)).flatten()
@@ -85,8 +85,8 @@ def _burned(batch: dict[str, Any], module: Any, call: Call) -> dict[str, Any]:
     return {**{name: out[name] for name in batch}, Columns.SEQ_LENS: batch[Columns.SEQ_LENS] - burned}
 
 
-def _later(name: str, column: Any, layout: PaddedLayout, call: Call) -> Any:
-    """A column that there is once per sequence, as it is at the first row that is not burned in."""
+def _taken_anew(name: str, column: Any, rows: Any, call: Call) -> Any:
+    """A column that there is once per sequence, as it is at other rows: those that are not burned in."""
     take = call.per_sequence[name]
     if take is None:
         raise ColumnError(
@@ -97,7 +97,7 @@ def _later(name: str, column: Any, layout: PaddedLayout, call: Call) -> Any:
                 do="put that piece behind BurnIn",
             )
         )
-    later = flatten(take(call, layout.first_rows + layout.burn_in))[0]
+    later = flatten(take(call, rows))[0]
     leaves, form = flatten(column)
     return unflatten(form, [torch.from_numpy(own).to(leaf) for own, leaf in zip(later, leaves)])
 
@@ -121,11 +121,13 @@ def _state_behind(
     for steps in sorted(set(burned.tolist()) - {0}):
         which = torch.nonzero(burned == steps).flatten()
 
+        def chosen(leaf: torch.Tensor, which: torch.Tensor = which) -> torch.Tensor:
+            return leaf.index_select(0, which)
+
         def front(leaf: torch.Tensor, which: torch.Tensor = which, steps: int = steps) -> torch.Tensor:
             return leaf[:, :steps].index_select(0, which)
 
-        part = map_sequences(batch, call, lambda leaf, which=which: leaf.index_select(0, which))
-        part |= map_rows(batch, call, front)
+        part = map_sequences(batch, call, chosen) | map_rows(batch, call, front)
         part[Columns.OBS] = part[obs]
         part[Columns.STATE_IN] = unflatten(form, [leaf.index_select(0, which) for leaf in leaves])
         part[Columns.SEQ_LENS] = torch.full((len(which),), steps, device=which.device)

@@ -148,6 +148,24 @@ def test_a_chunk_without_steps_where_a_piece_is_called_by_itself(library: Any) -
     return plain(batch["state_in"])
 
 
+@probe(
+    "own-loss-mask",
+    ours=[[False, True, True, False]],
+    theirs=[[False, True, True, False], [True, True, True, False]],
+)
+def test_a_loss_mask_of_ones_own_in_sequences(library: Any) -> Any:
+    def add(piece: Any, batch: Any, episodes: Any) -> None:
+        for episode in piece.single_agent_episode_iterator(episodes):
+            piece.add_n_batch_items(batch, "loss_mask", np.array([False, True, True]), 3, episode)
+
+    module = build_module(library, BOX, DISCRETE, state=2, multi=True)
+    pieces = [user_piece(library, add), learner_pieces(library)[0]]
+    pieces.append(library.learner.AddTimeDimToBatchAndZeroPad(as_learner_connector=True))
+    pipeline = library.learner.LearnerConnectorPipeline(BOX, DISCRETE, connectors=pieces)
+    batch = pipeline(rl_module=module, batch={}, episodes=[chunk(library)])
+    return [row[:4] for items in plain(batch["loss_mask"]).values() for row in items]
+
+
 @probe("missing-history", ours=Raises(LookbackError, "a lookback of 1 steps"), theirs=[[[[[0.0, 1.0]]]]])
 def test_frames_of_a_chunk_without_lookback(library: Any) -> Any:
     space = gym.spaces.Box(-99, 99, (1, 1, 1), np.float32)

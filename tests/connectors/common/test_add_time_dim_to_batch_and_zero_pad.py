@@ -10,8 +10,8 @@ from epibatch.connectors.common import (
     AddTimeDimToBatchAndZeroPad,
     BatchIndividualItems,
 )
-from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch
-from epibatch.core.errors import EpibatchError
+from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, AddOneTsToEpisodesAndTruncate
+from epibatch.core.errors import ColumnError, EpibatchError
 
 
 def learner_pieces():
@@ -143,3 +143,29 @@ def test_a_column_with_another_number_of_rows_is_named(lab, delta):
 def test_unknown_keywords_are_refused():
     with pytest.raises(TypeError, match="max_len"):
         AddTimeDimToBatchAndZeroPad(max_len=3)
+
+
+@pytest.mark.parametrize("end", ["pad", "drop", "truncate", "overlap", "continue"])
+@pytest.mark.parametrize("bootstrapped", [False, True])
+def test_a_loss_mask_of_ones_own_and_that_of_the_sequences_both_hold(lab, end, bootstrapped):
+    episodes = [lab.episode("a", 7), lab.episode("b", 2, offset=100)]
+    module = lab.module(state=2, max_seq_len=4)
+    module.model_config["sequence_end"], module.handles_resets = end, True
+    own = {("a",): [t % 3 != 0 for t in range(7)], ("b",): [False, True]}
+    pieces = [AddOneTsToEpisodesAndTruncate()] * bootstrapped + learner_pieces()
+    with_own, without = (
+        lab.run("learner", [*pieces, BatchIndividualItems()], episodes, rl_module=module, batch=batch)
+        for batch in ({"loss_mask": own}, {})
+    )
+    times = without["obs"][..., 0]
+    wanted = np.where(times >= 100, times == 101, times % 3 != 0)
+    assert without["loss_mask"].any()
+    np.testing.assert_array_equal(with_own["loss_mask"], without["loss_mask"] & wanted)
+    assert with_own["loss_mask"].dtype == bool and with_own["loss_mask"].sum() < without["loss_mask"].sum()
+
+
+@pytest.mark.parametrize("weights", [[0.5, 1.0, 1.0], [1, 0, 1]])
+def test_a_loss_mask_that_is_no_bools_is_named(lab, weights):
+    batch = {"loss_mask": {("a",): weights}}
+    with pytest.raises(ColumnError, match=r"column 'loss_mask'[\s\S]*one bool per row[\s\S]*a column of another name"):
+        lab.run("learner", learner_pieces(), [lab.episode("a", 3)], rl_module=lab.module(state=2), batch=batch)
