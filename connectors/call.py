@@ -56,9 +56,9 @@ class Call:
     Attributes:
         halves_floats: Whether arrays are made right in front of the piece that makes them float32.
         sequences: How the rows were laid out as sequences, once they were.
-        per_sequence: Further columns with one row per sequence, and so without a time axis, whatever their second one is:
-            name -> function of the call and of one row for each sequence (int64 [B], numbers among all chunks' rows) that
-            gives the column as it is at those rows; None: nothing does.
+        per_sequence: Further columns with one row per sequence and no time axis, whatever their second axis is: name ->
+            function of the call and of one row for each sequence (int64 [B], numbers among all chunks' rows) that gives
+            the column as it is at those rows; None: nothing does.
         cut: Which sequences are to be taken, if a piece said so; otherwise the module's settings do.
         handed_out: Columns that plain pieces are shown, each with the items that they were given.
     """

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.fill_values import fill_value
+from epibatch.core.fill_values import exact_fill_value
 from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import Form, unflatten
 
@@ -57,9 +57,10 @@ class WindowRows(LazyRows):
         shifts: At least one.
         single: Whether there is one shift and no axis for it.
         fill: A number; None: zero.
+        where: What the rows are, for messages.
 
     Raises:
-        ColumnError: the column's type cannot hold `fill`.
+        ColumnError: the column's type cannot hold `fill`: that of all chunks' rows, of which some may be floats.
 
     Example:
         >>> rows = np.array([1.0, 2.0, 3.0])
@@ -79,11 +80,13 @@ class WindowRows(LazyRows):
         *,
         single: bool,
         fill: float | None = None,
+        where: str = "fill rows",
     ) -> None:
         self._held, self._starts, self._counts = held, starts, counts
         self._shifts, self._single, self._low = list(shifts), single, min(shifts)
         self._reach = max(shifts) - self._low + 1
-        self._fills = [fill_value(leaf.dtype, 0 if fill is None else fill) for leaf in held.like]
+        value = 0 if fill is None else fill
+        self._fills = [exact_fill_value(self._dtype(i), value, where) for i in range(len(held.like))]
 
     @property
     def held(self) -> HeldRows:
@@ -180,7 +183,7 @@ class WindowRows(LazyRows):
         front = np.minimum(np.maximum(self._held.firsts - self._starts - self._low, 0), spans)
         back = spans - front - self._held.counts()
         most = max(int(front.max(initial=0)), int(back.max(initial=0)))
-        filler = np.full((most, *like.shape[1:]), self._fills[leaf], like.dtype)
+        filler = np.full((most, *like.shape[1:]), self._fills[leaf])
         fillers = {count: filler[:count] for count in {*front.tolist(), *back.tolist()}}
         woven = [like] * (3 * len(parts) + 1)
         woven[:-1:3] = [fillers[count] for count in front.tolist()]

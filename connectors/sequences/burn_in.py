@@ -111,9 +111,7 @@ def _states(batch: dict[str, Any], module: Any, burned: torch.Tensor, call: Call
     return out
 
 
-def _state_behind(
-    batch: dict[str, Any], module: Any, burned: torch.Tensor, call: Call, names: tuple[str, str]
-) -> Any:
+def _state_behind(batch: dict[str, Any], module: Any, burned: torch.Tensor, call: Call, names: tuple[str, str]) -> Any:
     """The states of a column `state_in` behind rows that are burned in, of which another one holds observations."""
     name, obs = names
     leaves, form = flatten(batch[name])

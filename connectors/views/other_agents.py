@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import LookbackError, explain
-from epibatch.core.fill_values import fill_value
+from epibatch.core.fill_values import exact_fill_value
 from epibatch.core.structs import flatten, unflatten
 
 from ..agent_order import agents_of, places_of
@@ -70,7 +70,7 @@ class OtherAgents:
         form, leaves = self._leaves(data, own, view, where)
         fill = 0 if view.fill is None else view.fill
         mask = found >= 0
-        values = [_filled(leaf[found], mask, fill_value(leaf.dtype, fill)) for leaf in leaves]
+        values = [_filled(leaf[found], mask, exact_fill_value(leaf.dtype, fill, where)) for leaf in leaves]
         counts = own.counts if self._piece.as_learner_connector else None
         columns = batch.groups.setdefault(group, {})
         columns[name] = EpisodeColumn(unflatten(form, values), counts)

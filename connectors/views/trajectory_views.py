@@ -10,6 +10,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, PipelineError, explain
+from epibatch.core.fill_values import exact_fill_value
 from epibatch.core.structs import unflatten
 
 from ..agent_order import check_agent_ids, check_several
@@ -64,7 +65,7 @@ class TrajectoryViews(ColumnarPiece):
         ConfigError: views that cannot be meant, none that is for this side, or a name that the pipeline needs itself.
         LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
         UnknownNameError: a column that the episodes do not have.
-        ColumnError: rows of several shapes, or that are no numbers.
+        ColumnError: rows of several shapes, or that are no numbers; or of a type that cannot hold a view's `fill`.
         PipelineError: the piece stands behind the one that adds the time axis; or in front of it, with views that
             recurrent modules get once per sequence.
 
@@ -225,7 +226,7 @@ class TrajectoryViews(ColumnarPiece):
 
     def _rows(self, view: View, call: Call, starts: Any, counts: Any, where: str) -> WindowRows:
         held = held_rows(call, view, starts, counts, where, self._space_of(view))
-        return WindowRows(held, starts, counts, view.shifts, single=view.is_single, fill=view.fill)
+        return WindowRows(held, starts, counts, view.shifts, single=view.is_single, fill=view.fill, where=where)
 
     def _put(self, batch: dict[str, Any], name: str, view: View, call: Call, rows: WindowRows) -> None:
         """Add rows to a train batch."""
@@ -272,13 +273,15 @@ class TrajectoryViews(ColumnarPiece):
         mask = np.zeros((count, len(view.shifts)), np.bool_)
         if found is None:
             form, like = blank_rows(call, view, where, self._space_of(view))
-            rows = [np.full((count, len(view.shifts), *leaf.shape[1:]), fill, leaf.dtype) for leaf in like]
+            values = [exact_fill_value(leaf.dtype, fill, where) for leaf in like]
+            rows = [np.full((count, len(view.shifts), *leaf.shape[1:]), own) for leaf, own in zip(like, values)]
         else:
             form, leaves, held, newest = found
             at = np.array(view.shifts) + newest
             there = at >= 0
             mask[:, there] = held[at[there]].T
-            rows = [_picked(leaf, at, mask, fill) for leaf in leaves]
+            values = [exact_fill_value(leaf.dtype, fill, where) for leaf in leaves]
+            rows = [_picked(leaf, at, mask, own) for leaf, own in zip(leaves, values)]
         if view.is_single:
             rows, mask = [leaf[:, 0] for leaf in rows], mask[:, 0]
         return unflatten(form, rows), mask
@@ -330,12 +333,10 @@ def _all_held(leaf: Any, view: View, newest: int) -> Any:
     return leaf[np.array(view.shifts) + newest].swapaxes(0, 1)
 
 
-def _picked(leaf: Any, at: Any, mask: Any, fill: float) -> Any:
+def _picked(leaf: Any, at: Any, mask: Any, fill: Any) -> Any:
     """Rows of a leaf of shape [rows, N, ...] at places `at`, as [N, k, ...]; the fill value where the mask is False."""
-    from epibatch.core.fill_values import fill_value
-
     out = leaf[np.clip(at, 0, len(leaf) - 1)].swapaxes(0, 1)
     if not mask.all():
         out = np.array(out)
-        out[~mask] = fill_value(leaf.dtype, fill)
+        out[~mask] = fill
     return out

@@ -40,7 +40,8 @@ class View:
             range "-50:-1", which is the list from the first number to the last, both included: the last 50.
         space: The Gymnasium space of one value, or the dict that `epibatch.core.spaces.space_to_dict` makes of it. Rows
             are like it before anything was recorded; needed only for model outputs that are shown while acting.
-        fill: A number that stands where the episode has no step: before its start, and behind the chunk's end.
+        fill: A number that stands where the episode has no step: before its start, and behind the chunk's end. The
+            column's type has to hold it: a fraction among integers is an error.
         train: Whether train batches have the column.
         act: Whether batches to act on have it. Default: if it can be known by then.
         agent: Another agent, whose column it is at the same env steps; "*" for all others, on a new axis.

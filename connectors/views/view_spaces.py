@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import SpaceError, UnknownNameError, explain, nearest
+from epibatch.core.fill_values import exact_fill_value
 
 from .view import View
 
@@ -22,6 +23,7 @@ def stacked_space(space: Any, view: View) -> Any:
         view: One shift leaves the space as it is, but for the fill value; several put an axis in front of each leaf.
 
     Raises:
+        ColumnError: the type of a part of the space cannot hold the fill value.
         SpaceError: a part of the space has no such stack (Text, Graph, Sequence).
         UnknownNameError: the view is of a part that the space does not have.
 
@@ -52,7 +54,7 @@ def _stacked(space: Any, count: int | None, fill: float) -> Any:
         return gym.spaces.Tuple([_stacked(part, count, fill) for part in space.spaces])
     if isinstance(space, gym.spaces.Box):
         lead = () if count is None else (count,)
-        value = np.asarray(fill, space.dtype)
+        value = exact_fill_value(np.dtype(space.dtype), fill, "a view of the observations")
         low, high = np.minimum(space.low, value), np.maximum(space.high, value)
         shape = (*lead, *space.shape)
         return gym.spaces.Box(np.broadcast_to(low, shape), np.broadcast_to(high, shape), dtype=low.dtype.type)

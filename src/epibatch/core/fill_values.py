@@ -8,7 +8,7 @@ import numpy as np
 
 from epibatch.core.errors import ColumnError, explain
 
-__all__ = ["fill_value"]
+__all__ = ["exact_fill_value", "fill_value"]
 
 _OBJECT = np.dtype(object)
 
@@ -19,6 +19,34 @@ def fill_value(dtype: np.dtype[Any], fill: Any) -> Any:
     Raises:
         ColumnError: `dtype` cannot hold it: a negative number among unsigned ones, NaN among integers.
     """
+    do = "fill with another value, or convert what the getter gives without fill"
+    return _cast(dtype, fill, "fill rows", do)
+
+
+def exact_fill_value(dtype: np.dtype[Any], fill: float, where: str) -> Any:
+    """A fill value as one of `dtype`, which is the same number up to the rounding of floats.
+
+    Args:
+        dtype: Type of the column, with everything in it that is not filled in.
+        fill: A number.
+        where: For the message.
+
+    Raises:
+        ColumnError: `dtype` cannot hold it: as for `fill_value`, and a fraction among integers or bools.
+
+    Example:
+        >>> exact_fill_value(np.dtype(np.int8), -1.0, "a view")
+        array(-1, dtype=int8)
+    """
+    whole = ", a whole number" if dtype.kind in "iu" else ", 0 or 1" if dtype.kind == "b" else ""
+    do = f"fill with a value of that type{whole}; mask=True tells real values from those filled in"
+    value = _cast(dtype, fill, where, do)
+    if dtype.kind in "biu" and value != fill:
+        raise _cannot_hold(dtype, fill, where, do)
+    return value
+
+
+def _cast(dtype: np.dtype[Any], fill: Any, where: str, do: str) -> Any:
     if dtype == _OBJECT:
         return fill
     if isinstance(fill, (np.ndarray, np.generic)):
@@ -26,11 +54,9 @@ def fill_value(dtype: np.dtype[Any], fill: Any) -> Any:
     try:
         return np.array(fill, dtype)
     except (OverflowError, ValueError, TypeError):
-        raise ColumnError(
-            explain(
-                "fill rows",
-                expected=f"a fill value that a column of {dtype} can hold",
-                found=repr(fill),
-                do="fill with another value, or convert what the getter gives without fill",
-            )
-        ) from None
+        raise _cannot_hold(dtype, fill, where, do) from None
+
+
+def _cannot_hold(dtype: np.dtype[Any], fill: Any, where: str, do: str) -> ColumnError:
+    expected = f"a fill value that a column of {dtype} can hold"
+    return ColumnError(explain(where, expected=expected, found=repr(fill), do=do))

@@ -113,6 +113,47 @@ def test_a_fill_value_that_the_column_cannot_hold() -> None:
         train({"seen": View("obs", -1, fill=-1)}, [images])
 
 
+@pytest.mark.parametrize("run", [train, act])
+@pytest.mark.parametrize("shift", [-9, "-9:-1", [-9, -1]])
+@pytest.mark.parametrize(
+    ("column", "rows", "fill"), [("actions", [3, 4], 0.5), ("actions", [True, False], 2), ("rewards", [1, 2], -1.5)]
+)
+def test_a_fraction_among_integers_is_refused_on_both_sides(
+    run: Any, shift: Any, column: str, rows: Any, fill: Any
+) -> None:
+    chunk = episode(2, **{column: rows})
+    with pytest.raises(ColumnError, match=r"view 'seen'[\s\S]*column of (int64|bool) can hold[\s\S]*mask=True"):
+        run({"seen": View(column, shift, fill=fill)}, [chunk])
+
+
+def test_a_fraction_among_integer_observations_is_refused_when_the_space_is_asked_for() -> None:
+    piece = TrajectoryViews(gym.spaces.Box(0, 9, (2,), np.uint8), views={"obs": View("obs", "-1:0", fill=0.5)})
+    with pytest.raises(ColumnError, match=r"view of the observations[\s\S]*column of uint8 can hold"):
+        piece.observation_space  # noqa: B018
+
+
+def test_a_recorders_steps_are_filled_with_what_their_type_holds() -> None:
+    recorder = VectorRecorder(2, gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2))
+    recorder.reset(np.zeros((2, 2), np.float32))
+    views = {"seen": View("actions", "-2:-1", fill=0.5, space=gym.spaces.Discrete(2))}
+    for _ in range(2):
+        with pytest.raises(ColumnError, match=r"view 'seen'[\s\S]*column of int64 can hold"):
+            act(views, recorder.episodes)
+        recorder.step(np.ones(2, int), np.zeros(2), *[np.zeros(2, bool)] * 2, np.zeros((2, 2), np.float32))
+        recorder.commit()
+    found = act(views, recorder.episodes)["seen"]
+    assert [items[0].tolist() for items in found.values()] == [[1, 1], [1, 1]]
+
+
+def test_the_type_that_has_to_hold_the_fill_value_is_that_of_all_chunks() -> None:
+    whole, fractions = episode(2, rewards=[1, 2]), episode(2, rewards=[0.25, 2.0])
+    for chunks in ([whole, fractions], [fractions, whole]):
+        found = train({"seen": View("rewards", -1, fill=0.5)}, chunks)["seen"]
+        first = [np.asarray(items[0])[0].item() for items in found.values()]
+        assert first == [0.5, 0.5]
+        assert sorted(np.asarray(items[0])[1].item() for items in found.values()) == [0.25, 1.0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "texts"),
     [
