@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .piece_profile import PieceCost, PipelineProfile, profile_pipelines
     from .piece_trace import PipelineTrace, TracedPiece
     from .traced_columns import TracedColumn
+    from .two_sides import check_two_sides
 
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "PipelineTrace",
     "TracedColumn",
     "TracedPiece",
+    "check_two_sides",
     "profile_pipelines",
 ]
 
@@ -44,6 +46,7 @@ __getattr__, __dir__ = lazy_exports(
         "PipelineTrace": ".piece_trace",
         "TracedColumn": ".traced_columns",
         "TracedPiece": ".piece_trace",
+        "check_two_sides": ".two_sides",
         "profile_pipelines": ".piece_profile",
     },
 )

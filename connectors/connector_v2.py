@@ -16,6 +16,7 @@ from epibatch.core.piece_arguments import wrong_values
 from . import batch_items
 from .agent_parts import output_spaces, spaces_of_all
 from .piece_copies import clone_of
+from .two_sides import own_change
 
 __all__ = ["ConnectorV2"]
 
@@ -67,6 +68,8 @@ class ConnectorV2(Checkpointable, ABC):
     """Whether the piece replaces the episodes' newest observations, which learner pieces then find there."""
     adds_bootstrap_rows: ClassVar[bool] = False
     """Whether chunks have one virtual row more behind the piece, for the value after their last step."""
+    one_sided: bool = False
+    """Whether the piece changes observations for training alone, or for acting alone, on purpose: augmentation, say."""
     halves_floats: ClassVar[bool] = False
     """Whether the piece, given a module, turns all float64 arrays into float32."""
     lookback: int = 0
@@ -140,6 +143,17 @@ class ConnectorV2(Checkpointable, ABC):
             columns: Those that may be in it in front of the piece, as far as pieces say what they write.
         """
         return ()
+
+    def change_of(self, column: str) -> Any:
+        """What the piece makes of a column of the batch; equal values for pieces that make the same of it.
+
+        Args:
+            column: `obs`, say.
+
+        Returns:
+            None where it leaves the column as the episodes have it, or does not say that it writes it.
+        """
+        return own_change(self, column)
 
     # -- spaces --------------------------------------------------------------------------------
 

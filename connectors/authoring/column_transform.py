@@ -152,6 +152,14 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         """The columns that are in the batch behind the piece."""
         return tuple(dict.fromkeys(path.column for path in self.paths))
 
+    def change_of(self, column: str) -> Any:
+        """Its parameters, and which parts of the column it changes; other columns do not matter."""
+        if column not in self.writes:
+            return None
+        paths = [str(path) for path in self.paths if path.column == column]
+        args, kwargs = self.get_ctor_args_and_kwargs()
+        return type(self), args[2:], {key: value for key, value in kwargs.items() if key != "columns"}, paths
+
     def undo(self) -> Undo:
         """The piece for the module-to-env pipeline that makes `actions_for_env` by this one's inverse."""
         from .undo import Undo

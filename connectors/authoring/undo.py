@@ -192,7 +192,7 @@ def undo_actions(env_to_module: Any, module_to_env: Any) -> None:
                     f"{type(transform).__name__} in {type(env_to_module).__name__}",
                     expected="an inverse, by which the environment gets actions of its own space",
                     found="a transform of 'actions' without one",
-                    do="write inverse(self, y) in the class; or put the piece into the learner pipeline only",
+                    do="write inverse(self, y) in the class",
                 )
             )
         own = next((piece for piece in known if piece.of is transform), None)

@@ -54,6 +54,7 @@ class RandomCrop(ColumnTransform):
     width: int | None = None
     pad: int = 0
     columns: Any = "obs"
+    one_sided = True
 
     def __post_init__(self) -> None:
         self._draws = True

@@ -87,6 +87,10 @@ class Encoder:
             )
         )
 
+    def describe(self) -> str:
+        """The network's layers, as torch spells them."""
+        return repr(self._module)
+
     def get_state(self) -> dict[str, Any]:
         """Copies of all weights and buffers by name, as arrays."""
         tensors = {name: tensor.detach().cpu() for name, tensor in self._module.state_dict().items()}

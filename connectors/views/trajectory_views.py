@@ -174,6 +174,11 @@ class TrajectoryViews(ColumnarPiece):
             return input_observation_space
         return stacked_space(input_observation_space, view)
 
+    def change_of(self, column: str) -> Any:
+        """The view of that name, unless it is for one side only."""
+        view = self.views.get(column)
+        return view if view is not None and view.train and view.act else None
+
     def clone(self, *, share_state: bool = False) -> Any:
         """See `ConnectorV2.clone`; views that modules declare are declared in the clone, too."""
         clone = super().clone(share_state=share_state)

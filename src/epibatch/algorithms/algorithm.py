@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, add_context, explain
 
+from ..connectors.two_sides import check_two_sides
 from ..episodes.episode_facts import count_steps
 from .algorithm_callbacks import AlgorithmCallbacks
 from .evaluation import Evaluation
@@ -52,6 +53,7 @@ class Algorithm(SavedAlgorithm):
 
     Raises:
         ConfigError: the config has no environment, or its settings contradict each other.
+        PipelineError: modules would learn from other observations or actions than they act on; see `check_two_sides`.
     """
 
     def __init__(self, config: AlgorithmConfig) -> None:
@@ -70,6 +72,7 @@ class Algorithm(SavedAlgorithm):
         if self.config.seed is not None:
             seed_everything(self.config.seed)
         self.training_iteration = 0
+        self._checked_pieces: list[int] = []
         self._time_total_s = 0.0
         self._env_steps = 0
         self.env_runner = make_runner(self.config, 0)
@@ -79,6 +82,7 @@ class Algorithm(SavedAlgorithm):
             self.learner = self._make_learner()
             self.pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
             self._reports = PieceReports(self.pipelines, time_pieces=self.config.time_pieces)
+            self._check_sides()
             self._share_lookback()
             self._live_policy: LivePolicy | None = None
             self._evaluation = Evaluation(self.config)
@@ -162,6 +166,7 @@ class Algorithm(SavedAlgorithm):
             RunnerError: the runner returned no steps.
         """
         start = time.perf_counter()
+        self._check_sides()
         by_agent = self.config.is_multi_agent and self.config.count_steps_by == "agent_steps"
         count = count_agent_steps if by_agent else count_steps
         episodes = sample_train_batch(self.env_runner, self.config.total_train_batch_size, count)
@@ -188,6 +193,14 @@ class Algorithm(SavedAlgorithm):
         if interval is not None and self.training_iteration % interval == 0:
             results["evaluation"] = self.evaluate()
         return self._callbacks.train_result(results)
+
+    def _check_sides(self) -> None:
+        """Refuse pipelines by which modules would learn from something else than they act on; again after an edit."""
+        acting, training = self.pipelines["env_to_module"], self.pipelines["learner"]
+        pieces = [id(piece) for piece in (*acting.pieces(), *training.pieces())]
+        if pieces != self._checked_pieces:
+            check_two_sides(acting, training)
+            self._checked_pieces = pieces
 
     def _share_lookback(self) -> None:
         """Tell the runner how much history the learner's pieces read, so that its cuts keep it.

@@ -18,7 +18,7 @@ _NAMES = {
     "takes": LAYOUTS,
     "pipelines": PIPELINE_NAMES,
 }
-_SWITCHES = ("columnar", "mutates_episodes", "adds_bootstrap_rows")
+_SWITCHES = ("columnar", "mutates_episodes", "adds_bootstrap_rows", "one_sided")
 
 
 def check_declarations(piece: Any, where: str) -> None:
