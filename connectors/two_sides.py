@@ -59,7 +59,7 @@ def check_two_sides(env_to_module: Any, learner: Any) -> None:
         ...     check_two_sides(EnvToModulePipeline(connectors=[Clip(low=0.0)]), LearnerConnectorPipeline())
         ... except PipelineError as error:
         ...     print(str(error).splitlines()[2])
-          found:    Clip(low=0.0, high=None, columns='obs', from_space=False) in env_to_module only
+          found:    Clip(columns='obs', low=0.0, high=None) in env_to_module only
     """
     acting, training = _changes(env_to_module), _changes(learner)
     if [change for _, change in acting] != [change for _, change in training]:
