@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -59,6 +60,7 @@ class Call:
         per_sequence: Further columns with one row per sequence and no time axis, whatever their second axis is: name ->
             function of the call and of one row for each sequence (int64 [B], numbers among all chunks' rows) that gives
             the column as it is at those rows; None: nothing does.
+        batched: Whether columns are arrays of all chunks' rows from now on, since BatchIndividualItems has run.
         cut: Which sequences are to be taken, if a piece said so; otherwise the module's settings do.
         handed_out: Columns that plain pieces are shown, each with the items that they were given.
     """
@@ -75,6 +77,7 @@ class Call:
         "_positions",
         "_stateful",
         "_vector",
+        "batched",
         "cut",
         "episodes",
         "explore",
@@ -125,6 +128,7 @@ class Call:
         self._vector: VectorEpisodes | None = None
         self.handed_out: dict[str, Any] = {}
         self.halves_floats = False
+        self.batched = False
         self.sequences: PaddedLayout | None = None
         self.per_sequence: dict[str, Callable[[Call, Any], Any] | None] = {}
         self.cut: RandomCut | None = None
@@ -141,6 +145,16 @@ class Call:
     def is_per_sequence(self, column: str) -> bool:
         """Whether a column has one row per sequence, and no time axis, where the batch consists of sequences."""
         return column in _PER_SEQUENCE or column in self.per_sequence
+
+    @contextmanager
+    def about_module(self, module_id: Any) -> Iterator[None]:
+        """Let the call be about one module of its MultiRLModule while the context is open."""
+        modules, stateful = self.rl_module, self._stateful
+        self.rl_module, self._stateful = modules[module_id], None
+        try:
+            yield
+        finally:
+            self.rl_module, self._stateful = modules, stateful
 
     @property
     def vector(self) -> VectorEpisodes | None:

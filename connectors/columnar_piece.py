@@ -10,6 +10,7 @@ import gymnasium as gym
 
 from epibatch.core.errors import ColumnError, add_context, explain, nearest
 
+from .acting_module import is_multi
 from .agent_call import call_about
 from .agent_parts import AgentParts
 from .call import ADDED_LOSS_MASK, Call, within
@@ -36,6 +37,11 @@ class ColumnarPiece(ConnectorV2):
 
     columnar: ClassVar[bool] = True
     space_by_space: ClassVar[bool] = True
+    transforms: tuple[str, ...] = ()
+    """Columns, or parts such as `obs/camera`, that other rows are made of, each of one row; declared for `new_obs`,
+    which has to go through what `obs` goes through."""
+    enters_modules: ClassVar[bool] = True
+    """Whether, of a batch of columns by module, the piece is given each module's; otherwise it is given the whole."""
     uses_spaces: ClassVar[bool] = False
     """Whether what the piece does to rows depends on its spaces, so that each agent needs a copy with its own."""
 
@@ -83,6 +89,26 @@ class ColumnarPiece(ConnectorV2):
                 raise
         return batch
 
+    def run_parts(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Change the batch of a call about episodes of one agent and a MultiRLModule.
+
+        In front of `BatchIndividualItems` these are columns as ever, and behind it columns by module: then each
+        module's part is changed by itself.
+        """
+        if not self.enters_modules or self.takes == ("episodes",) or self.pipelines == ("module_to_env",):
+            return self.run(batch, call)
+        parts = [name for name, own in batch.items() if isinstance(own, dict) and name in call.rl_module]
+        if not parts:
+            return self.run(batch, call)
+        for module_id in parts:
+            try:
+                with call.about_module(module_id):
+                    batch[module_id] = self.run(batch[module_id], call)
+            except Exception as error:
+                add_context(error, f"for module {module_id!r}:")
+                raise
+        return batch
+
     def run_agents(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
         """Run each agent's copy of the piece about that agent's chunks; for pieces that write to episodes only."""
         for agent_id, own in call.by_agent().items():
@@ -119,7 +145,8 @@ class ColumnarPiece(ConnectorV2):
             call.take_keys(filter(is_plain, batch.values()))
         with within(call):
             columns = to_columns(batch, call)
-            return to_plain(self.run_modules(columns, call) if call.grouped else self.run(columns, call), call)
+            run: Any = self.run_modules if call.grouped else self.run_parts if is_multi(rl_module) else self.run
+            return to_plain(run(columns, call), call)
 
     def need(self, batch: dict[str, Any], name: str, do: str) -> Any:
         """The column `name` of the batch.

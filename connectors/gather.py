@@ -18,7 +18,7 @@ from .call import Call
 from .episode_column import EpisodeColumn
 from .layouts import join_rows
 
-__all__ = ["gather", "gather_column", "latest_observations", "output_keys"]
+__all__ = ["gather", "gather_column", "latest_observations", "next_observations", "output_keys"]
 
 
 def output_keys(call: Call) -> list[str]:
@@ -179,6 +179,18 @@ def _refuse_ragged(call: Call, name: str, data: Any, plus_one: bool) -> None:
                     do="bring them to one shape, by padding say, with a piece in front",
                 )
             )
+
+
+def next_observations(call: Call) -> EpisodeColumn:
+    """What was observed behind each step, copies; a bootstrap row has the last observation again."""
+    observations = gather(call, Columns.OBS, plus_one=True)
+    rows = np.arange(1, int(call.lengths.sum()) + len(call.lengths) + 1)
+    ends = np.cumsum(call.lengths + 1) - 1
+    if call.plus_one:
+        rows[ends] = ends
+    else:
+        rows = np.delete(rows, ends)
+    return EpisodeColumn(map_struct(lambda leaf: leaf[rows], observations), call.counts)
 
 
 def latest_observations(call: Call) -> Any:

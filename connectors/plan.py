@@ -17,6 +17,7 @@ from epibatch.core.piece_names import snake_case
 from .column_flow import ColumnFlow
 from .column_makers import ColumnMakers
 from .connector_v2 import ConnectorV2
+from .paired_observations import check_next_observations
 
 __all__ = ["Plan", "Step", "check_connector", "make_plan", "numbered", "place"]
 
@@ -121,7 +122,7 @@ def make_plan(
         PipelineError: a piece reads a column before anyone writes it, or behind the piece that drops it, or takes
             another layout than the pieces before it leave. Behind an undeclared piece both are taken on trust. A piece
             that rewrites the newest observations stands behind one that took them, or in training. A column that
-            one piece makes would be made anew by another.
+            one piece makes would be made anew by another. In training `obs` and `new_obs` are transformed differently.
     """
     steps, trusting, plus_one = [], False, False
     known: str | None = layout
@@ -160,6 +161,8 @@ def make_plan(
         if piece.gives is not None:
             known, giver = piece.gives, where
         plus_one = plus_one or piece.adds_bootstrap_rows
+    if training is not False:
+        check_next_observations(steps)
     watched = not all(step.columnar for step in steps)
     halved = any(one.gives == "arrays" and other.halves_floats for one, other in pairwise(connectors))
     return Plan(tuple(connectors), tuple(steps), plus_one, watched, trusting, halved)

@@ -12,6 +12,7 @@ from epibatch.core.column_use import COLUMNS_READ, note_read
 from epibatch.core.errors import PieceOutputError, add_context, explain
 
 from ..episodes.indexing import HistoryWatch
+from .acting_module import is_multi
 from .agent_call import AgentCall
 from .call import Call
 from .episode_column import EpisodeColumn
@@ -40,13 +41,15 @@ def run_plan(
     """
     plain, before = bool(batch) or call.grouped, "in the batch that the pipeline was given:"
     watching, grouped = bool(watches), call.grouped
+    several = not grouped and is_multi(call.rl_module)
     spent, started = 0.0, perf_counter() if watching else 0.0
     for step in plan.steps:
         if step.columnar and plain:  # an error in it is one of the piece that left it, not of this one
             batch, plain = _columns(batch, call, before), False
         try:
             if step.columnar and not step.writes_episodes:
-                run = step.piece.run_modules if grouped else step.piece.run  # type: ignore[attr-defined]
+                piece: Any = step.piece
+                run = piece.run_modules if grouped else piece.run_parts if several else piece.run
                 batch = run(batch, call)
             elif step.columnar:
                 batch = _writing_run(step, batch, call)
@@ -81,7 +84,8 @@ def _writing_run(step: Step, batch: Any, call: Call | AgentCall) -> Any:
         for column in columns.values():
             if type(column) is EpisodeColumn:
                 column.settle()
-    run = step.piece.run_modules if call.grouped else step.piece.run  # type: ignore[attr-defined]
+    piece: Any = step.piece
+    run = piece.run_modules if call.grouped else piece.run_parts if is_multi(call.rl_module) else piece.run
     out = run(batch, call)
     call.look_again()
     return out

@@ -9,7 +9,7 @@ from epibatch.core.errors import ColumnError, explain, nearest
 
 from .call import Call
 from .episode_column import EpisodeColumn
-from .gather import gather_column, latest_observations, output_keys
+from .gather import gather_column, latest_observations, next_observations, output_keys
 
 __all__ = ["taken"]
 
@@ -25,14 +25,18 @@ def taken(batch: dict[str, Any], call: Call, column: str, piece: str) -> Any:
     Args:
         batch: Columns.
         call: The running call.
-        column: `obs`, `actions`, `rewards` or the key of a model output; any that the batch has.
+        column: `obs`, `new_obs`, `actions`, `rewards` or the key of a model output; any that the batch has.
         piece: Name of the piece, for messages.
 
     Raises:
-        ColumnError: neither has such a column.
+        ColumnError: neither has such a column; or the batch has not, and rows of episodes would come too late for it.
     """
     if column in batch:
         return batch[column]
+    if call.batched:
+        raise _too_late(batch, column, piece)
+    if call.training is not False and column == Columns.NEXT_OBS:
+        return next_observations(call)
     if call.training is not False and column in _OF_EPISODES:
         return gather_column(call, column, last=0.0 if column == Columns.REWARDS else None)
     if column == Columns.OBS:
@@ -45,8 +49,24 @@ def taken(batch: dict[str, Any], call: Call, column: str, piece: str) -> Any:
     raise _missing(batch, call, column, piece, outputs)
 
 
+def _too_late(batch: dict[str, Any], column: str, piece: str) -> ColumnError:
+    known = list(map(str, batch))
+    return ColumnError(
+        explain(
+            f"{piece}, column {column!r}",
+            expected="a column of the batch, which BatchIndividualItems has made arrays of",
+            found=f"columns {sorted(known)}",
+            do=f"{nearest(column, known)}; or put {piece} in front of BatchIndividualItems",
+        )
+    )
+
+
 def _missing(batch: dict[str, Any], call: Call, column: str, piece: str, outputs: list[str]) -> ColumnError:
-    known = [*map(str, batch), *([Columns.OBS] if call.training is False else _OF_EPISODES), *outputs]
+    known = [
+        *map(str, batch),
+        *([Columns.OBS] if call.training is False else (*_OF_EPISODES, Columns.NEXT_OBS)),
+        *outputs,
+    ]
     acting = call.training is False and column in (Columns.ACTIONS, Columns.REWARDS)
     return ColumnError(
         explain(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
+from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, add_context, explain
 from epibatch.core.structs import flatten
@@ -126,6 +127,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
             space: Of one row: neither Dict nor Tuple, whose parts are given one by one.
         """
         trial = copy.deepcopy(self)  # which may keep statistics, or draw
+        trial.row_space = space
         return probed_space(space, trial.transform, monotonic=self.monotonic)
 
     @property
@@ -160,6 +162,11 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         args, kwargs = self.get_ctor_args_and_kwargs()
         return type(self), args[2:], {key: value for key, value in kwargs.items() if key != "columns"}, paths
 
+    @property
+    def transforms(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The addresses in `columns`."""
+        return tuple(map(str, self.paths))
+
     def undo(self) -> Undo:
         """The piece for the module-to-env pipeline that makes `actions_for_env` by this one's inverse."""
         from .undo import Undo
@@ -190,8 +197,8 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
             return batch
         for path in self.paths:
             name = path.column
-            if name == Columns.ACTIONS and call.training is False and name not in batch:
-                continue  # there are none yet; undo() maps the module's back
+            if name not in batch and _is_nobodys(name, call):
+                continue
             column = taken(batch, call, name, type(self).__name__)
             try:
                 rows = self._sequences if leading_axes(call, name, column) > 1 else self._rows
@@ -228,7 +235,8 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
             self.row_space = space
             return function(leaf)
 
-        spaces = {Columns.OBS: self.input_observation_space, Columns.ACTIONS: self.input_action_space}
+        observations, actions = self.input_observation_space, self.input_action_space
+        spaces = {Columns.OBS: observations, Columns.NEXT_OBS: observations, Columns.ACTIONS: actions}
         try:
             return path.change_in(struct, None if self.spaces_by_agent else spaces.get(path.column), apply)
         finally:
@@ -251,6 +259,13 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         """Transform arrays of shape [B, T, ...]."""
         out = self._rows(x.reshape(-1, *x.shape[2:]))
         return out.reshape(*x.shape[:2], *out.shape[1:])
+
+
+def _is_nobodys(name: str, call: Call) -> bool:
+    """Whether a column that the batch does not have is not to be made either."""
+    if call.training is False:  # neither is there yet; undo() maps the module's actions back
+        return name in (Columns.ACTIONS, Columns.NEXT_OBS)
+    return name in left_out_by(call.shared_data, call.module_id)
 
 
 def _without_bootstraps(rewards: Any, last: Any) -> Any:

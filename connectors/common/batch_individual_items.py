@@ -75,6 +75,7 @@ class BatchIndividualItems(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "arrays"
+    enters_modules: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -101,6 +102,7 @@ class BatchIndividualItems(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Batch all columns."""
+        call.batched = True
         for name in left_out_by(call.shared_data, call.module_id):
             batch.pop(name, None)
         self._check_rows(batch, call)

@@ -36,6 +36,7 @@ class NumpyToTensor(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("arrays",)
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "tensors"
+    enters_modules: ClassVar[bool] = False
     halves_floats: ClassVar[bool] = True
 
     def __init__(

@@ -29,6 +29,7 @@ class TensorToNumpy(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "arrays"
+    enters_modules: ClassVar[bool] = False
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Convert all columns."""

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
-from epibatch.core.structs import map_struct
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
-from ..gather import gather
+from ..gather import next_observations
 
 __all__ = ["AddNextObservationsFromEpisodesToTrainBatch"]
 
@@ -21,7 +17,8 @@ __all__ = ["AddNextObservationsFromEpisodesToTrainBatch"]
 class AddNextObservationsFromEpisodesToTrainBatch(ColumnarPiece):
     """Adds column `new_obs`: for each step the observation behind it; a bootstrap row repeats the last one.
 
-    A batch that has the column already is left alone. Losses that bootstrap from the next step's value (Q-learning,
+    A batch that has the column already is left alone, so a transform of `columns=("obs", "new_obs")` may stand in front;
+    one of `obs` alone is refused when the pipeline is built. Losses that bootstrap from the next step's value (Q-learning,
     say) read it; PPO does not.
 
     Args:
@@ -48,12 +45,5 @@ class AddNextObservationsFromEpisodesToTrainBatch(ColumnarPiece):
         unread = Columns.NEXT_OBS in left_out_by(call.shared_data, call.module_id)
         if Columns.NEXT_OBS in batch or unread or not len(call.episodes):
             return batch
-        observations = gather(call, Columns.OBS, plus_one=True)
-        rows = np.arange(1, int(call.lengths.sum()) + len(call.lengths) + 1)
-        ends = np.cumsum(call.lengths + 1) - 1
-        if call.plus_one:
-            rows[ends] = ends
-        else:
-            rows = np.delete(rows, ends)
-        batch[Columns.NEXT_OBS] = EpisodeColumn(map_struct(lambda leaf: leaf[rows], observations), call.counts)
+        batch[Columns.NEXT_OBS] = next_observations(call)
         return batch

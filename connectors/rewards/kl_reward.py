@@ -53,6 +53,7 @@ class KLReward(ParameterPiece, ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS, Columns.REWARDS)
     writes: ClassVar[tuple[str, ...]] = (Columns.REWARDS,)
+    enters_modules: ClassVar[bool] = False
     coef: float = 0.1
     reference: Any = None
 

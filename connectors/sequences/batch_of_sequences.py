@@ -11,30 +11,9 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain
 from epibatch.core.structs import map_struct
 
-from ..acting_module import is_multi
 from ..call import Call
 
-__all__ = ["change_batches", "map_rows", "map_sequences", "num_sequences_and_steps"]
-
-
-def change_batches(
-    batch: dict[str, Any], call: Call, change: Callable[[dict[str, Any], Any, Call], dict[str, Any]]
-) -> dict[str, Any]:
-    """Change each module's part of a batch that has `seq_lens`; other parts stay as they are.
-
-    Args:
-        batch: Columns, or columns by module.
-        call: What the batch is about.
-        change: Takes columns, their module and the call, and gives columns.
-    """
-    if not is_multi(call.rl_module):
-        return change(batch, call.rl_module, call) if Columns.SEQ_LENS in batch else batch
-    return {
-        name: change(own, call.rl_module[name], call)
-        if name in call.rl_module and isinstance(own, dict) and Columns.SEQ_LENS in own
-        else own
-        for name, own in batch.items()
-    }
+__all__ = ["map_rows", "map_sequences", "num_sequences_and_steps"]
 
 
 def num_sequences_and_steps(batch: dict[str, Any]) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..sequence_cut import layout_of, sequence_settings
-from .batch_of_sequences import change_batches, map_rows, map_sequences, num_sequences_and_steps
+from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
 
 __all__ = ["BurnIn"]
 
@@ -53,10 +53,11 @@ class BurnIn(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Burn each module's sequences in."""
-        return change_batches(batch, call, _burned)
+        return _burned(batch, call) if Columns.SEQ_LENS in batch else batch
 
 
-def _burned(batch: dict[str, Any], module: Any, call: Call) -> dict[str, Any]:
+def _burned(batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    module = call.rl_module
     rows, steps = num_sequences_and_steps(batch)
     layout = layout_of(call, steps)
     if layout.burn_in is None:

@@ -10,7 +10,7 @@ from epibatch.core.columns import Columns
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
-from .batch_of_sequences import change_batches, map_rows, map_sequences, num_sequences_and_steps
+from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
 
 __all__ = ["JaggedSequences"]
 
@@ -45,11 +45,10 @@ class JaggedSequences(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Take each module's sequences out of their padding."""
-        return change_batches(batch, call, _jagged)
+        return _jagged(batch, call) if Columns.SEQ_LENS in batch else batch
 
 
-def _jagged(batch: dict[str, Any], module: Any, call: Call) -> dict[str, Any]:
-    del module
+def _jagged(batch: dict[str, Any], call: Call) -> dict[str, Any]:
     lengths = batch[Columns.SEQ_LENS]
     _, steps = num_sequences_and_steps(batch)
     there = torch.arange(steps, device=lengths.device) < lengths[:, None]

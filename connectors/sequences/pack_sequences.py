@@ -14,7 +14,7 @@ from epibatch.core.errors import BatchLayoutError, ConfigError, UnknownNameError
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
-from .batch_of_sequences import change_batches, map_rows, map_sequences, num_sequences_and_steps
+from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
 
 __all__ = ["PackSequences"]
 
@@ -72,9 +72,9 @@ class PackSequences(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Pack each module's sequences."""
-        return change_batches(batch, call, self._packed)
+        return self._packed(batch, call) if Columns.SEQ_LENS in batch else batch
 
-    def _packed(self, batch: dict[str, Any], module: Any, call: Call) -> dict[str, Any]:
+    def _packed(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         if Columns.RESETS in batch:
             raise BatchLayoutError(
                 explain(

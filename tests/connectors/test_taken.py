@@ -28,7 +28,13 @@ def call(training, plus_one=False):
 
 @pytest.mark.parametrize(
     ("column", "rows"),
-    [("obs", [0, 1, 0, 1]), ("actions", [5, 6, 5, 6]), ("rewards", [0.5, 1.5, 0.5, 1.5]), ("v", [7, 8, 7, 8])],
+    [
+        ("obs", [0, 1, 0, 1]),
+        ("actions", [5, 6, 5, 6]),
+        ("rewards", [0.5, 1.5, 0.5, 1.5]),
+        ("v", [7, 8, 7, 8]),
+        ("new_obs", [1, 2, 1, 2]),
+    ],
 )
 @pytest.mark.parametrize("training", [True, None])
 def test_all_steps_for_training(column, rows, training):
@@ -37,7 +43,13 @@ def test_all_steps_for_training(column, rows, training):
 
 @pytest.mark.parametrize(
     ("column", "rows"),
-    [("obs", [0, 1, 2]), ("actions", [5, 6, 6]), ("rewards", [0.5, 1.5, 0.0]), ("v", [7, 8, 8])],
+    [
+        ("obs", [0, 1, 2]),
+        ("actions", [5, 6, 6]),
+        ("rewards", [0.5, 1.5, 0.0]),
+        ("v", [7, 8, 8]),
+        ("new_obs", [1, 2, 2]),
+    ],
 )
 def test_behind_the_piece_that_adds_bootstrap_rows_each_column_has_them(column, rows):
     found = taken({}, call(True, plus_one=True), column, "P")
