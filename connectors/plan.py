@@ -137,8 +137,8 @@ def make_plan(
         declared = piece.columnar or piece.reads is not None
         name = numbered(snake_case(type(piece).__name__), seen)
         steps.append(Step(piece, name, where, piece.columnar, plus_one, piece.mutates_episodes or not declared))
-        if piece.rewrites_observations and training:
-            raise _rewritten_too_late(where, piece, None)
+        if piece.rewrites_observations:
+            _check_rewritten_in_time(where, piece, flow.written, training)
         if not declared:
             trusting, known = True, None
             continue
@@ -149,8 +149,6 @@ def make_plan(
                 if i > position and getattr(other, "gives", None) in piece.takes
             ]
             raise _wrong_layout(where, piece, known, giver, later[0] if later else "")
-        if piece.rewrites_observations and Columns.OBS in flow.written and Columns.OBS not in (piece.reads or ()):
-            raise _rewritten_too_late(where, piece, flow.written[Columns.OBS])
         if piece.mutates_episodes and training and not piece.columnar:
             _check_written_in_time(where, piece, flow.written)
         missing = flow.check(piece, where)
@@ -226,6 +224,14 @@ def _check_written_in_time(where: str, piece: ConnectorV2, written: dict[str, st
         found = f"column {taken[0]!r}, made of the episodes as they were by {written[taken[0]]}"
         do = f"move {name} in front of {written[taken[0]]}, which would not see what it writes"
         raise PipelineError(explain(where, expected="episodes that nothing was taken of yet", found=found, do=do))
+
+
+def _check_rewritten_in_time(where: str, piece: ConnectorV2, written: dict[str, str], training: bool | None) -> None:
+    """Refuse a piece that replaces newest observations, in training or where one in front has taken them already."""
+    if training:
+        raise _rewritten_too_late(where, piece, None)
+    if Columns.OBS in written and Columns.OBS not in (piece.reads or ()):
+        raise _rewritten_too_late(where, piece, written[Columns.OBS])
 
 
 def _rewritten_too_late(where: str, piece: ConnectorV2, writer: str | None) -> PipelineError:

@@ -11,6 +11,8 @@ import numpy as np
 
 from epibatch.core.errors import SpaceError, add_context, explain
 
+from ..columns.box_bounds import bounds_of
+
 __all__ = ["probed_space", "space_of_rows"]
 
 _ROWS = 3
@@ -33,9 +35,9 @@ def probed_space(space: gym.Space[Any], function: Callable[[Any], Any], *, monot
     rows = _samples(space)
     try:
         out = np.asarray(function(rows))
-        if monotonic and isinstance(space, gym.spaces.Box) and out.dtype != np.bool_:
+        if monotonic and out.dtype != np.bool_:
             with np.errstate(all="ignore"):
-                ends = np.asarray(function(np.stack([space.low, space.high])))
+                ends = np.asarray(function(np.stack(bounds_of(space, "probed_space"))))
             lowest = np.iinfo(out.dtype).min if out.dtype.kind in "iu" else -np.inf
             highest = np.iinfo(out.dtype).max if out.dtype.kind in "iu" else np.inf
             low, high = np.minimum(*ends), np.maximum(*ends)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 import gymnasium as gym
@@ -9,7 +10,7 @@ import numpy as np
 
 from epibatch.core.errors import SpaceError, explain
 
-__all__ = ["bounds_of", "box_of"]
+__all__ = ["bounds_of", "box_of", "choices_between"]
 
 
 def bounds_of(space: gym.Space[Any], piece: str) -> tuple[Any, Any]:
@@ -45,3 +46,19 @@ def bounds_of(space: gym.Space[Any], piece: str) -> tuple[Any, Any]:
 def box_of(low: Any, high: Any) -> gym.spaces.Box:
     """The Box with these bounds, of their type."""
     return gym.spaces.Box(np.asarray(low), np.asarray(high), np.shape(low), low.dtype.type)
+
+
+def choices_between(space: gym.Space[Any], low: Any, high: Any) -> gym.Space[Any]:
+    """The space of choices with these bounds: a Discrete for a Discrete, otherwise a MultiDiscrete.
+
+    Args:
+        space: Discrete, MultiDiscrete or MultiBinary.
+        low: The least choices, an array of integers in the type of the space.
+        high: The greatest ones.
+    """
+    low, dtype = np.asarray(low), low.dtype.type
+    if not isinstance(space, gym.spaces.Discrete):
+        counts = (np.asarray(high, np.int64) - low + 1).astype(dtype)
+        return gym.spaces.MultiDiscrete(counts, dtype=dtype, start=low)
+    typed: dict[str, Any] = {"dtype": dtype} if "dtype" in signature(gym.spaces.Discrete).parameters else {}
+    return gym.spaces.Discrete(int(high) - int(low) + 1, start=int(low), **typed)  # int64 before Gymnasium 1.2

@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.errors import ColumnError, ConfigError, explain, nearest
 
 from ..authoring.column_transform import ColumnTransform
-from .box_bounds import bounds_of, box_of
+from .box_bounds import bounds_of, box_of, choices_between
 
 __all__ = ["CastColumns"]
 
@@ -24,7 +24,8 @@ class CastColumns(ColumnTransform):
     """Gives columns another type: float64 observations as float32, say, or actions decided on in float32.
 
     Of `actions` in the env-to-module pipeline the module's action space has the new type, and the environment gets
-    actions of its own.
+    actions of its own. Discrete ones stay so in other integers. On their way to integers numbers are checked, for which
+    tensors wait for their device.
 
     Args:
         input_observation_space: Space of one observation.
@@ -69,14 +70,19 @@ class CastColumns(ColumnTransform):
             return self._cast_tensor(x)
         if x.dtype == self.dtype or not self._is_meant(str(x.dtype)):
             return x
-        if self.dtype[0] in "iu" and x.size:
-            _check_range(x, self.dtype)
+        if x.size:
+            _check_range(x, x.dtype, self.dtype)
         return x.astype(self.dtype)
 
     def _cast_tensor(self, x: Any) -> Any:
         import torch
 
-        return x.to(getattr(torch, self.dtype)) if self._is_meant(str(x.dtype).removeprefix("torch.")) else x
+        dtype = str(x.dtype).removeprefix("torch.")
+        if dtype == self.dtype or not self._is_meant(dtype):
+            return x
+        if x.numel():
+            _check_range(x, dtype if dtype in _TYPES else "float32", self.dtype)
+        return x.to(getattr(torch, self.dtype))
 
     def _is_meant(self, dtype: str) -> bool:
         return self.only is None or dtype in self.only
@@ -87,26 +93,39 @@ class CastColumns(ColumnTransform):
         return y if dtype is None or not isinstance(y, np.ndarray) else y.astype(dtype, copy=False)
 
     def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        """The Box in the new type."""
+        """The Box in the new type; choices stay choices as integers of another type."""
         low, high = bounds_of(space, "CastColumns")
-        if not self._is_meant(str(low.dtype)):
-            return space
         dtype = np.dtype(self.dtype)
+        if low.dtype == dtype or not self._is_meant(str(low.dtype)):
+            return space
+        if dtype.kind in "iu" and not isinstance(space, gym.spaces.Box):
+            ends = np.iinfo(dtype)
+            if ends.min <= low.min() and high.max() <= ends.max:
+                return choices_between(space, low.astype(dtype), high.astype(dtype))
         if dtype.kind in "iu":
             ends = np.iinfo(dtype)
             low, high = (np.clip(bound, ends.min, ends.max) for bound in (low, high))
         return box_of(low.astype(dtype), high.astype(dtype))
 
 
-def _check_range(rows: Any, dtype: str) -> None:
-    ends = np.iinfo(dtype)
-    least, most = rows.min(), rows.max()
+def _check_range(rows: Any, dtype: Any, wanted: str) -> None:
+    """Refuse rows on their way to integers that cannot hold them.
+
+    Args:
+        rows: An array or a tensor, which waits for its device.
+        dtype: Its type.
+        wanted: The type that is wanted.
+    """
+    if wanted[0] not in "iu" or np.can_cast(dtype, wanted):
+        return
+    ends = np.iinfo(wanted)
+    least, most = rows.min().item(), rows.max().item()
     if not (ends.min <= least and most <= ends.max):  # NaN is neither
         raise ColumnError(
             explain(
                 "CastColumns",
-                expected=f"numbers from {ends.min} to {ends.max}, which {dtype} holds",
-                found=f"{rows.dtype} from {least} to {most}",
+                expected=f"numbers from {ends.min} to {ends.max}, which {wanted} holds",
+                found=f"{dtype} from {least} to {most}",
                 do="clip or scale them in front, or choose another type",
             )
         )

@@ -113,7 +113,8 @@ class Affine(ColumnTransform):
             ConfigError: there are several columns, which need a piece each.
             ColumnError: no rows, or rows that are no finite numbers of one shape.
         """
-        if len(self.paths) != 1:
+        paths = self._fitted_paths()
+        if len(paths) != 1:
             raise ConfigError(
                 explain(
                     "Affine.fit",
@@ -122,7 +123,8 @@ class Affine(ColumnTransform):
                     do="use one piece for each",
                 )
             )
-        mean, deviation = _statistics(str(self.paths[0]), [self._rows_of(episode) for episode in episodes])
+        rows = [self._rows_of(episode, paths[0]) for episode in episodes]
+        mean, deviation = _statistics(str(paths[0]), rows)
         if self.standard_form:
             loc, scale = mean, deviation
         else:
@@ -130,8 +132,12 @@ class Affine(ColumnTransform):
         self._take(loc.tolist(), scale.tolist())
         return self
 
-    def _rows_of(self, episode: Any) -> Any:
-        path = self.paths[0]
+    def _fitted_paths(self) -> list[Any]:
+        """What statistics are taken of; next observations have those of observations."""
+        own = self.paths
+        return [one for one in own if one.column != Columns.NEXT_OBS or one._replace(column=Columns.OBS) not in own]
+
+    def _rows_of(self, episode: Any, path: Any) -> Any:
         found: list[Any] = []
         rows = {
             Columns.OBS: lambda: episode.get_observations(),

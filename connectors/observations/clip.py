@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ConfigError, explain
 
 from ..authoring.column_transform import ColumnTransform
+from ..columns.box_bounds import bounds_of, choices_between
 from .affine import as_lists
 
 __all__ = ["Clip"]
@@ -17,7 +19,7 @@ __all__ = ["Clip"]
 class Clip(ColumnTransform):
     """Limits every entry of a column to `low` and `high`, in the type that it has.
 
-    The bounds of the space are limited too. Limits of integers are rounded inwards.
+    The bounds of the space are limited too; choices stay choices. Limits of integers are rounded inwards.
 
     With `columns="actions"` in the env-to-module pipeline, the module acts in the narrower space, and what it gives
     beyond the limits is clipped on the way to the environment; actions that are in them stay as they are. Clipping to
@@ -34,7 +36,6 @@ class Clip(ColumnTransform):
         ConfigError: no limit, one that is no number, or a `low` above its `high`.
 
     Example:
-        >>> import gymnasium as gym
         >>> piece = Clip(gym.spaces.Box(-np.inf, np.inf, (2,), np.float32), low=-1, high=1)
         >>> piece.observation_space
         Box(-1.0, 1.0, (2,), float32)
@@ -66,6 +67,13 @@ class Clip(ColumnTransform):
         """The rows, limited."""
         low, high = self._of(x)
         return x.clip(low, high)
+
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        """The space within the limits, of the same kind."""
+        if isinstance(space, (gym.spaces.Box, gym.spaces.MultiBinary)):
+            return super().output_space(space)
+        low, high = self.transform(np.stack(bounds_of(space, "Clip")))
+        return choices_between(space, low, high)
 
     def inverse(self, y: Any) -> Any:
         """The same: what was beyond the limits is not known any more."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems, NumpyToTensor
+from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
     GeneralAdvantageEstimation,
     LearnerConnectorPipeline,
 )
+from epibatch.connectors.observations import Clip
 from epibatch.core.errors import PipelineError
 
 WRONG_ORDERS = [
@@ -45,6 +47,25 @@ WRONG_ORDERS = [
         ["BatchIndividualItems", "NumpyToTensor"],
     ),
 ]
+
+
+class Rewrites(ConnectorV2):
+    """Declares nothing but that it replaces the newest observation."""
+
+    rewrites_observations = True
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+
+
+@pytest.mark.parametrize("first", [lambda: Clip(low=-1, high=1), AddObservationsFromEpisodesToBatch])
+def test_a_piece_that_rewrites_observations_behind_one_that_took_them_is_too_late(first):
+    with pytest.raises(PipelineError) as raised:
+        EnvToModulePipeline(connectors=[first(), Rewrites()])
+    taker = type(first()).__name__
+    assert "piece 1 (Rewrites)" in str(raised.value)
+    assert f"move Rewrites in front of EnvToModulePipeline, piece 0 ({taker})" in str(raised.value)
+    assert len(EnvToModulePipeline(connectors=[Rewrites(), first()])) == 2
 
 
 @pytest.mark.parametrize(("kind", "pieces", "named"), WRONG_ORDERS)

@@ -33,6 +33,8 @@ BOX = gym.spaces.Box(np.float32([-1, 0]), np.float32([1, np.inf]))
             False,
             gym.spaces.Box(-128, 127, (4,), np.int8),
         ),
+        (gym.spaces.Discrete(4, start=2), lambda x: -2 * x, True, gym.spaces.Box(-10, -4, (), np.int64)),
+        (gym.spaces.MultiBinary(3), lambda x: x * 2 - 1, True, gym.spaces.Box(-1, 1, (3,), np.int8)),
         (gym.spaces.MultiBinary(3), lambda x: x.sum(-1), False, gym.spaces.Box(-(2**63), 2**63 - 1, (), np.int64)),
     ],
 )

@@ -46,6 +46,14 @@ def test_only_some_types(nested):
         (gym.spaces.Box(-np.inf, np.inf, (1,)), "int16", gym.spaces.Box(-32768, 32767, (1,), np.int16)),
         (gym.spaces.Box(-9, 300, (1,)), "uint8", gym.spaces.Box(0, 255, (1,), np.uint8)),
         (gym.spaces.Discrete(3, start=1), "float32", gym.spaces.Box(1, 3, (), np.float32)),
+        (gym.spaces.Discrete(3, start=1), "int64", gym.spaces.Discrete(3, start=1)),
+        (gym.spaces.Discrete(3, start=-1), "uint8", gym.spaces.Box(0, 1, (), np.uint8)),
+        (
+            gym.spaces.MultiDiscrete([3, 2], start=[1, 0]),
+            "int16",
+            gym.spaces.MultiDiscrete([3, 2], start=[1, 0], dtype=np.int16),
+        ),
+        (gym.spaces.MultiBinary(2), "int32", gym.spaces.MultiDiscrete([2, 2], dtype=np.int32)),
     ],
 )
 def test_spaces(space, dtype, expected):
@@ -66,10 +74,32 @@ def test_actions_reach_the_environment_in_its_type():
     assert piece.inverse(np.zeros((1, 1))).dtype == np.float32
 
 
-@pytest.mark.parametrize("rows", [[300.0], [-1.0], [np.nan], [np.inf]])
-def test_numbers_that_the_type_cannot_hold_are_named(rows):
+def test_discrete_actions_stay_discrete():
+    spaces = gym.spaces.Discrete(4)
+    piece = CastColumns(None, spaces, columns="actions", dtype="int32")
+    assert isinstance(piece.action_space, gym.spaces.Discrete) and piece.action_space.n == 4
+    assert piece.action_space.contains(np.int32(3)) and not piece.action_space.contains(np.int32(4))
+    assert piece.inverse(np.int32([3])).dtype == np.int64
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+@pytest.mark.parametrize("rows", [[300.0], [-1.0], [np.nan], [np.inf], [300], [-1]])
+def test_numbers_that_the_type_cannot_hold_are_named(rows, kind):
     with pytest.raises(ColumnError, match="numbers from 0 to 255"):
-        CastColumns(columns="obs", dtype="uint8").transform(np.array(rows))
+        CastColumns(columns="obs", dtype="uint8").transform(kind(rows))
+
+
+@pytest.mark.parametrize("kind", [np.float32, torch.tensor])
+def test_the_number_next_to_the_greatest_is_too_large(kind):
+    with pytest.raises(ColumnError, match=r"from 2147483648\.0 to"):
+        CastColumns(columns="obs", dtype="int32").transform(kind([2147483648.0]))
+
+
+def test_types_without_a_name_in_numpy_are_checked_too():
+    rows = torch.tensor([2.0, 7.0], dtype=torch.bfloat16)
+    assert CastColumns(columns="obs", dtype="int8").transform(rows).tolist() == [2, 7]
+    with pytest.raises(ColumnError, match="numbers from -128 to 127"):
+        CastColumns(columns="obs", dtype="int8").transform(rows * 100)
 
 
 @pytest.mark.parametrize("kwargs", [{"dtype": "float"}, {"dtype": "float23"}, {"only": ["double"]}])

@@ -107,6 +107,12 @@ def test_other_columns_and_parts_are_fitted():
         Affine().fit(nested)
 
 
+def test_next_observations_have_the_statistics_of_observations():
+    made = episodes()
+    alone, both = (Affine(columns=columns, standard_form=True).fit(made) for columns in ("obs", ("obs", "new_obs")))
+    assert both.loc == alone.loc and both.scale == alone.scale
+
+
 def test_random_steps_of_a_runner_fit_it_and_what_was_found_is_saved():
     runner = SingleAgentEnvRunner(config=PPOConfig().environment("CartPole-v1"))
     made = runner.sample(num_timesteps=50, random_actions=True)

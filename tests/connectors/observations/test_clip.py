@@ -104,6 +104,22 @@ def test_clipped_actions_reach_the_environment_and_the_module_acts_in_the_narrow
     assert np.array_equal(np.stack(Reaches.seen)[:20], np.clip(given_by_module, -0.5, 0.5))
 
 
+@pytest.mark.parametrize(
+    ("space", "low", "high", "expected"),
+    [
+        (gym.spaces.Discrete(5), 1, 2, gym.spaces.Discrete(2, start=1)),
+        (gym.spaces.Discrete(5, start=-2), None, 0.5, gym.spaces.Discrete(3, start=-2)),
+        (gym.spaces.MultiDiscrete([5, 3]), [1, 0], [2, 9], gym.spaces.MultiDiscrete([2, 3], start=[1, 0])),
+        (gym.spaces.MultiBinary(2), 0, 0, gym.spaces.Box(0, 0, (2,), np.int8)),
+    ],
+)
+def test_choices_stay_choices(space, low, high, expected):
+    acting = Clip(None, space, columns="actions", low=low, high=high)
+    assert acting.action_space == expected and Clip(space, low=low, high=high).observation_space == expected
+    rows = np.stack([space.sample() for _ in range(20)])
+    assert all(expected.contains(row) for row in acting.transform(rows))
+
+
 def test_data_form():
     piece = Clip(low=np.float32([0, 1]), high=2)
     assert piece_to_dict(piece) == {"piece": "clip", "low": [0.0, 1.0], "high": 2}
