@@ -56,6 +56,7 @@ def _alone(where: str, piece: Any, part: str, maker: str) -> PipelineError:
             expected=f"{Columns.OBS + part!r} and {Columns.NEXT_OBS + part!r} transformed alike, for one network",
             found=f"{Columns.OBS + part!r} alone; {Columns.NEXT_OBS!r} stays as the episodes have it, by {maker}",
             do=f"let {name} transform both: {columns}; or transform observations while acting and put "
-            f"WriteObservationsToEpisodes behind it there, without {name} in the learner pipeline",
+            f"WriteObservationsToEpisodes behind it there, without {name} in the learner pipeline; or, if it is meant, "
+            "as with augmentation, write one_sided = True in its class",
         )
     )

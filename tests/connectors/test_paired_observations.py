@@ -112,6 +112,12 @@ def test_a_transform_of_observations_alone_is_refused(pieces, match):
         LearnerConnectorPipeline(connectors=pieces())
 
 
+class Augments(Shift):
+    """Is meant for one side."""
+
+    one_sided = True
+
+
 class Own(ConnectorV2):
     """Declares nothing, and so is trusted."""
 
@@ -127,6 +133,7 @@ class Own(ConnectorV2):
         lambda: [Shift(), Shift(columns="new_obs"), *defaults()],
         lambda: [Shift(columns="rewards"), *defaults()],
         lambda: [Shift(), *defaults()[:1], *defaults()[2:]],
+        lambda: [Augments(), *defaults()],
         lambda: [Own(), *defaults()],
     ],
 )
