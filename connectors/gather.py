@@ -12,7 +12,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeError, explain, nearest
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
-from ..episodes.column_parts import ColumnParts
+from ..episodes.column_parts import ColumnParts, spans_of
 from ..episodes.newest_rows import newest_rows
 from .call import Call
 from .episode_column import EpisodeColumn
@@ -182,7 +182,10 @@ def _refuse_ragged(call: Call, name: str, data: Any, plus_one: bool) -> None:
 
 
 def next_observations(call: Call) -> EpisodeColumn:
-    """What was observed behind each step, copies; a bootstrap row has the last observation again."""
+    """What was observed behind each step; a bootstrap row has the last observation again."""
+    parts = _next_rows(call)
+    if parts is not None:
+        return EpisodeColumn(parts, call.counts)
     observations = gather(call, Columns.OBS, plus_one=True)
     rows = np.arange(1, int(call.lengths.sum()) + len(call.lengths) + 1)
     ends = np.cumsum(call.lengths + 1) - 1
@@ -191,6 +194,23 @@ def next_observations(call: Call) -> EpisodeColumn:
     else:
         rows = np.delete(rows, ends)
     return EpisodeColumn(map_struct(lambda leaf: leaf[rows], observations), call.counts)
+
+
+def _next_rows(call: Call) -> ColumnParts | None:
+    """The rows where they lie, if each chunk has plain arrays of its own, of one shape."""
+    lengths = call.lengths.tolist()
+    if call.vector is not None or call.lengthened is not None or not all(lengths):
+        return None
+    buffers = [episode.observations for episode in call.episodes]
+    rows = spans_of(buffers, [1] * len(lengths), [length + 1 for length in lengths])
+    if (
+        rows is None
+        or len({leaf.shape[1:] for leaf in rows}) != 1
+        or any(leaf.dtype.kind not in "biufc" for leaf in rows)
+    ):
+        return None
+    parts = ColumnParts(None, [rows], lengths)
+    return parts.with_bootstraps() if call.plus_one else parts
 
 
 def latest_observations(call: Call) -> Any:

@@ -18,13 +18,19 @@ from .call import Call
 from .episode_column import EpisodeColumn
 from .layouts import hand_out, is_plain, to_columns
 from .plan import Plan, Step
+from .space_check import SpaceCheck
 from .step_watch import StepWatch
 
 __all__ = ["run_plan"]
 
 
 def run_plan(
-    plan: Plan, batch: Any, call: Call | AgentCall, history: HistoryWatch, watches: Sequence[StepWatch] = ()
+    plan: Plan,
+    batch: Any,
+    call: Call | AgentCall,
+    history: HistoryWatch,
+    watches: Sequence[StepWatch] = (),
+    check: SpaceCheck | None = None,
 ) -> Any:
     """Run all steps.
 
@@ -34,6 +40,7 @@ def run_plan(
         call: What the run is about.
         history: Watches what plain pieces do to the episodes.
         watches: Are told how long each step took; without any no clock is read.
+        check: Compares what pieces leave with what they declare.
 
     Raises:
         PieceOutputError: a piece returned no dict.
@@ -56,6 +63,8 @@ def run_plan(
             else:
                 batch, plain = _plain_run(step, batch, call, history), True
                 before = f"in {step.where}, the batch it left:"
+            if check is not None:
+                check.stepped(step, batch, call)
         except Exception as error:
             add_context(error, f"in {step.where}:")
             raise

@@ -33,7 +33,12 @@ FACTS = {
     "agent_to_module_mapping": Facts(WHOLE, rllib="AgentToModuleMapping"),
     "batch_individual_items": Facts(WHOLE, rllib="BatchIndividualItems"),
     "flatten_observations": Facts(
-        Bare("newest.reshape(len(newest), -1).astype(np.float32)", observations="frame"),
+        Bare(
+            "np.concatenate([own.obs[:-1] for own in episodes]).reshape(-1, 256).astype(np.float32)",
+            {"as_learner_connector": True},
+            gives="obs",
+            observations="frame",
+        ),
         rllib="FlattenObservations",
         torchrl="FlattenObservation, CatTensors",
     ),

@@ -68,16 +68,27 @@ class FlatRows:
             SpaceError: a choice that its space does not have, or a leaf of another shape.
         """
         leaves = [np.asarray(leaf) for leaf in flatten_like(self._form, observations)]
+        if self._form is None and self._parts[0].counts is None:
+            return self._of_one(leaves[0])
         out = np.zeros((len(leaves[0]) if leaves else 0, self.size), np.float32)
         for part in self._parts:
             leaf = leaves[part.leaf]
-            if leaf.shape[1:] != tuple(part.space.shape):
-                raise _unfit(part.space, f"shape {leaf.shape[1:]} per row")
+            _check_shape(part, leaf)
             if part.counts is None:
                 out[:, part.start : part.stop] = leaf.reshape(len(leaf), part.stop - part.start)
             else:
                 _set_one_hot(out, part, leaf)
         return out
+
+    def _of_one(self, leaf: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """The same of rows that are one array of numbers."""
+        _check_shape(self._parts[0], leaf)
+        return leaf.reshape(len(leaf), self.size).astype(np.float32)
+
+
+def _check_shape(part: _Part, leaf: npt.NDArray[Any]) -> None:
+    if leaf.shape[1:] != tuple(part.space.shape):
+        raise _unfit(part.space, f"shape {leaf.shape[1:]} per row")
 
 
 def _set_one_hot(out: npt.NDArray[np.float32], part: _Part, leaf: npt.NDArray[Any]) -> None:

@@ -22,6 +22,7 @@ from ..stacked_rows import StackedRows, stacked_rows_of
 if TYPE_CHECKING:
     from ..agent_batch import AgentBatch
     from ..agent_call import AgentCall
+    from ..column_spaces import Spaces
 
 __all__ = ["StackAgents"]
 
@@ -95,6 +96,10 @@ class StackAgents(ColumnarPiece):
         self._agent_ids = check_agent_ids(self, agent_ids) or []
         self._module_ids = None if module_ids is None else list(module_ids)
         self._as_learner_connector = as_learner_connector
+
+    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
+        """None: the columns have other axes behind it."""
+        return {}
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Refuse episodes of one agent."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
 from ..gather import gather_column, output_keys
+
+if TYPE_CHECKING:
+    from ..column_spaces import Spaces
 
 __all__ = ["AddColumnsFromEpisodesToBatch", "AddColumnsFromEpisodesToTrainBatch"]
 
@@ -41,6 +44,13 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
     def change_of(self, column: str) -> Any:
         """None: columns are as the episodes have them."""
         return None
+
+    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
+        """Those in front, and what episodes hold of actions, rewards and flags."""
+        for name in self.writes:
+            if name in episodes:
+                columns.setdefault(name, episodes[name])
+        return columns
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the columns."""

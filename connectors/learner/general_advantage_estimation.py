@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -17,9 +17,13 @@ from epibatch.core.errors import ColumnError, ConfigError, explain, nearest
 
 from ..acting_module import is_multi
 from ..call import Call
+from ..column_spaces import number
 from ..columnar_piece import ColumnarPiece
 from ..sequence_cut import layout_of
 from ..stacked_rows import StackedRows, stacked_rows_of
+
+if TYPE_CHECKING:
+    from ..column_spaces import Spaces
 
 __all__ = ["GeneralAdvantageEstimation"]
 
@@ -64,6 +68,12 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         self.per_module = {module_id: dict(own) for module_id, own in (per_module or {}).items()}
         for module_id, own in self.per_module.items():
             _check_discounts(own, f"GeneralAdvantageEstimation, module {module_id!r}: ")
+
+    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
+        """Those in front, and one number per reward."""
+        if Columns.REWARDS not in columns:  # which may be those of several agents in a row
+            return columns
+        return {**columns, Columns.ADVANTAGES: number(np.float32), Columns.VALUE_TARGETS: number(np.float32)}
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the columns to every module's batch that has a value function."""

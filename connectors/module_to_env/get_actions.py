@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -37,6 +38,7 @@ class GetActions(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS, Columns.ACTION_LOGP)
+    written_spaces: ClassVar[Mapping[str, Any]] = {Columns.ACTIONS: Columns.ACTIONS}
 
     def __init__(
         self,

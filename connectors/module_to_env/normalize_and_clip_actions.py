@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +14,9 @@ from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
 from .action_encoders import ActionEncoders
+
+if TYPE_CHECKING:
+    from ..column_spaces import Spaces
 
 __all__ = ["NormalizeAndClipActions"]
 
@@ -53,6 +56,11 @@ class NormalizeAndClipActions(ColumnarPiece):
         self.normalize_actions = normalize_actions
         self.clip_actions = clip_actions
         self._encoders = ActionEncoders(self)
+
+    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
+        """Those in front, and actions of the environment's space."""
+        space = self.input_action_space
+        return columns if space is None else {**columns, Columns.ACTIONS_FOR_ENV: space}
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column."""

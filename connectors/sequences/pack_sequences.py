@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import torch
@@ -15,6 +15,9 @@ from epibatch.core.errors import BatchLayoutError, ConfigError, UnknownNameError
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
+
+if TYPE_CHECKING:
+    from ..column_spaces import Spaces
 
 __all__ = ["PackSequences"]
 
@@ -69,6 +72,10 @@ class PackSequences(ColumnarPiece):
                 )
             )
         self.columns = None if columns is None else list(columns)
+
+    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
+        """None: the columns have other axes behind it."""
+        return {}
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Pack each module's sequences."""

@@ -129,7 +129,9 @@ def test_each_module_acts_for_its_agents_and_each_agent_gets_its_row(lab: Any, t
     assert found.keys() == acting.keys()
     for name, own in acting.items():
         parts = [episodes[i].agent_episodes[agent_id] for i, agent_id in own]
-        same(found[name], lab.run("env_to_module", lab.defaults("env_to_module"), parts, rl_module=whole[name]))
+        spaces = whole[name].observation_space, ACTIONS
+        alone = lab.run("env_to_module", lab.defaults("env_to_module"), parts, rl_module=whole[name], spaces=spaces)
+        same(found[name], alone)
     given_back = lab.run(
         "module_to_env",
         unmapped(lab.defaults("module_to_env")),
