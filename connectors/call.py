@@ -61,6 +61,7 @@ class Call:
             function of the call and of one row for each sequence (int64 [B], numbers among all chunks' rows) that gives
             the column as it is at those rows; None: nothing does.
         batched: Whether columns are arrays of all chunks' rows from now on, since BatchIndividualItems has run.
+        ragged: Whether sequences were taken out of their padding, so that rows are steps and there is no time axis.
         cut: Which sequences are to be taken, if a piece said so; otherwise the module's settings do.
         handed_out: Columns that plain pieces are shown, each with the items that they were given.
     """
@@ -88,6 +89,7 @@ class Call:
         "module_id",
         "per_sequence",
         "plus_one",
+        "ragged",
         "rl_module",
         "rows",
         "sequences",
@@ -131,6 +133,7 @@ class Call:
         self.batched = False
         self.sequences: PaddedLayout | None = None
         self.per_sequence: dict[str, Callable[[Call, Any], Any] | None] = {}
+        self.ragged = False
         self.cut: RandomCut | None = None
         self._stateful: bool | None = None
         self._looked = False

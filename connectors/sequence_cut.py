@@ -23,15 +23,16 @@ from epibatch.core.structs import flatten
 from .acting_module import acting_module, max_seq_len, model_option
 from .call import Call
 from .episode_column import EpisodeColumn
+from .stacked_rows import StackedRows
 
 __all__ = [
     "RandomCut",
     "SequenceSettings",
-    "last_places",
     "layout_of",
     "leading_axes",
     "merged_sequences",
     "sequence_settings",
+    "step_places",
 ]
 
 _OUTPUT_STATES = (Columns.STATE_OUT, Columns.NEXT_STATE_OUT)
@@ -141,7 +142,7 @@ def leading_axes(call: Call, name: str, column: Any) -> int:
         name: The column's name.
         column: An `EpisodeColumn`, or arrays or tensors that are batched already.
     """
-    if not call.stateful or call.is_per_sequence(name) or name in _OUTPUT_STATES:
+    if not call.stateful or call.ragged or call.is_per_sequence(name) or name in _OUTPUT_STATES:
         return 1
     if not isinstance(column, EpisodeColumn):
         return 2
@@ -151,13 +152,28 @@ def leading_axes(call: Call, name: str, column: Any) -> int:
     return 2 if leaves and leaves[0].shape[:2] == call.sequences.mask.shape else 1
 
 
-def last_places(call: Call) -> npt.NDArray[np.bool_]:
-    """Where each chunk's last row lies in the sequences: bool, [B, T]."""
-    layout = layout_of(call)
-    last = np.zeros(layout.num_rows, np.bool_)
-    last[np.cumsum(layout.counts) - 1] = True
-    places: npt.NDArray[np.bool_] = last[layout.source].reshape(layout.mask.shape) & layout.mask
-    return places
+def step_places(call: Call, *, leading: int = 1, stacked: StackedRows | None = None) -> npt.NDArray[np.bool_] | None:
+    """Which rows of a train batch are steps of the episodes: neither bootstrap rows nor padding.
+
+    Args:
+        call: The running call.
+        leading: Axes in front of those of a row, as `leading_axes` says.
+        stacked: Where the rows are, if agents were stacked.
+
+    Returns:
+        bool [rows]; [B, T] of sequences, [B, A] of stacked agents. None: all are steps.
+    """
+    if call.ragged:
+        return None
+    steps = np.ones(int(call.counts.sum()), np.bool_)
+    if call.plus_one:
+        steps[np.cumsum(call.counts) - 1] = False
+    if leading > 1:
+        layout = layout_of(call)
+        found = steps[layout.source].reshape(layout.mask.shape) & layout.mask
+    else:
+        found = steps if stacked is None else stacked.stack(Columns.LOSS_MASK, steps)
+    return None if found.all() else found
 
 
 def merged_sequences(

@@ -18,7 +18,8 @@ from epibatch.core.structs import flatten
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
-from ..sequence_cut import last_places, leading_axes
+from ..sequence_cut import leading_axes, step_places
+from ..stacked_rows import stacked_rows_of
 from ..taken import taken
 from .column_paths import ColumnPath, paths_from
 from .parameters import ParameterPiece
@@ -37,7 +38,8 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
     A subclass names `columns`, as a class attribute or a parameter, and writes `transform`. What it makes of a row
     depends on that row alone, so the same code serves a vector step and a train batch. A column that the batch does not
     have yet is taken from the episodes: all steps for training, the newest observations for acting. Episodes stay as
-    they are. Observations that are transformed for the network need the piece in both pipelines, as frame stacks do.
+    they are. Rewards of rows that are no steps, bootstrap rows and padding, stay 0. Observations that are transformed
+    for the network need the piece in both pipelines, as frame stacks do.
 
     The output space follows from a trial of `transform`; `output_space` is written where bounds matter. With `inverse`
     the same object undoes itself. A transform of `actions` in the env-to-module pipeline changes the space that the
@@ -219,26 +221,21 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
                 continue
             column = taken(batch, call, name, type(self).__name__)
             try:
-                rows = self._sequences if leading_axes(call, name, column) > 1 else self._rows
+                leading = leading_axes(call, name, column)
+                rows = self._sequences if leading > 1 else self._rows
                 if isinstance(column, EpisodeColumn):
-                    batch[name] = self._column(column, path, rows, call)
+                    _refuse_objects(column, path, type(self).__name__)
+                    data = _only_steps(self.changed(path, column.data, rows), path, call, leading)
+                    batch[name] = EpisodeColumn(data, column.counts, single=column.single)
                 else:
-                    batch[name] = self.changed(path, column, rows)
+                    stacked = call.shared_data.get(stacked_rows_of(call.module_id))
+                    batch[name] = _only_steps(self.changed(path, column, rows), path, call, leading, stacked)
                 if name in call.per_sequence:
                     call.per_sequence[name] = None  # rows taken anew would be those in front of this piece
             except Exception as error:
                 add_context(error, f"column {str(path)!r}:")
                 raise
         return batch
-
-    def _column(self, column: EpisodeColumn, path: ColumnPath, rows: Callable[[Any], Any], call: Call) -> EpisodeColumn:
-        _refuse_objects(column, path, type(self).__name__)
-        data = self.changed(path, column.data, rows)
-        if path.column == Columns.REWARDS and call.plus_one and call.training:
-            counts: Any = column.counts
-            last = np.cumsum(counts) - 1 if rows == self._rows else last_places(call)
-            data = path.change(data, lambda leaf: _without_bootstraps(leaf, last))
-        return EpisodeColumn(data, column.counts, single=column.single)
 
     def changed(self, path: ColumnPath, struct: Any, function: Callable[[Any], Any]) -> Any:
         """A structure of arrays with `function` applied at a path, leaf by leaf, where `row_space` is the leaf's.
@@ -286,11 +283,25 @@ def _is_nobodys(name: str, call: Call) -> bool:
     return name in left_out_by(call.shared_data, call.module_id)
 
 
-def _without_bootstraps(rewards: Any, last: Any) -> Any:
-    """Rewards with 0 in the last row of each chunk, where nothing happened."""
-    rewards = np.array(rewards)
-    rewards[last] = 0
-    return rewards
+def _only_steps(rows: Any, path: ColumnPath, call: Call, leading: int, stacked: Any = None) -> Any:
+    """Rows of a column; if they are rewards, with 0 where nothing happened: in bootstrap rows and padding."""
+    if path.column != Columns.REWARDS or not call.training or not (call.plus_one or leading > 1 or stacked):
+        return rows
+    steps = step_places(call, leading=leading, stacked=stacked)
+    return rows if steps is None else path.change(rows, lambda leaf: _zeroed(leaf, ~steps))
+
+
+def _zeroed(rewards: Any, where: Any) -> Any:
+    """A copy of an array or tensor with 0 in some rows."""
+    if isinstance(rewards, np.ndarray):
+        rewards = np.array(rewards)
+        rewards[where] = 0
+        return rewards
+    import torch
+
+    out = rewards.clone()
+    out[torch.from_numpy(where).to(out.device)] = 0
+    return out
 
 
 def _refuse_objects(column: EpisodeColumn, path: ColumnPath, piece: str) -> None:

@@ -63,5 +63,6 @@ def _jagged(batch: dict[str, Any], call: Call) -> dict[str, Any]:
     out = map_rows(batch, call, lambda leaf: leaf.flatten(0, 1).index_select(0, places))
     out |= map_sequences(batch, call, lambda leaf: leaf)
     out = {name: out[name] for name in batch}
+    call.ragged = True
     out[Columns.SEQ_OFFSETS] = torch.cat([lengths.new_zeros(1), torch.cumsum(lengths, 0)])
     return out

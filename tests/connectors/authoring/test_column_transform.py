@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from epibatch.algorithms.pipelines import default_learner
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.env_to_module import EnvToModulePipeline
@@ -21,7 +22,7 @@ from epibatch.connectors.learner import (
     NumpyToTensor,
 )
 from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, SpaceError
-from epibatch.core.rl_module import default_module_spec
+from epibatch.core.rl_module import MultiRLModule, default_module_spec
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 BOX = gym.spaces.Box(-2.0, 4.0, (2,), np.float32)
@@ -188,6 +189,39 @@ def test_only_bootstrap_rows_of_sequences_have_no_reward(behind, end):
     assert torch.equal(batch["rewards"][real], plain["rewards"][real] + 10)
     if behind == BEHIND[0] and end == "pad":
         assert batch["rewards"][:, 1].tolist() == [12.0, 0.0, 16.0, 0.0]
+
+
+MODELS = [{"fcnet_hiddens": [4]}]
+MODELS += [{"use_lstm": True, "max_seq_len": 3, "lstm_cell_size": 4, "sequence_end": end} for end in ("pad", "overlap")]
+MODELS += [{**MODELS[1], "sequence_end": "continue"}, {**MODELS[1], "burn_in": 1}]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("bootstrapped", [False, True])
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: "-".join(map(str, model.values())))
+def test_wherever_rewards_are_shifted_rows_that_are_no_steps_stay_zero(model, bootstrapped, nested):
+    """Rewards of steps are never 0 here, so all others are bootstrap rows and padding."""
+    spec = default_module_spec(BOX, gym.spaces.Discrete(2), model)
+    module = MultiRLModule(rl_module_specs={"default_policy": spec}) if nested else spec.build()
+    own = module["default_policy"] if nested else module
+    states = [_state(own)] * 4 if own.is_stateful() else [0.0] * 4
+    outputs = [{"extra_model_outputs": {"state_out": states[:steps]}} for steps in (4, 1)]
+    episodes = [episode("a", [1.0, 2.0, 3.0, 4.0], **outputs[0]), episode("b", [5.0], **outputs[1])]
+    pipeline = LearnerConnectorPipeline(connectors=default_learner([], None, burn_in=True))
+    if bootstrapped:
+        pipeline.prepend(AddOneTsToEpisodesAndTruncate())
+
+    def rewards():
+        batch = pipeline(rl_module=module, batch={}, episodes=episodes)
+        assert list(batch) == ["default_policy"] if nested else "rewards" in batch
+        return (batch["default_policy"] if nested else batch)["rewards"]
+
+    plain, places = rewards(), pipeline.names
+    assert bool((plain == 0).any()) is (bootstrapped or own.is_stateful())
+    for place in places[places.index("add_columns_from_episodes_to_train_batch") :]:
+        pipeline.insert_after(place, Shift(amount=10.0))
+        assert torch.equal(rewards(), torch.where(plain == 0, 0.0, plain + 10)), place
+        pipeline.remove("shift")
 
 
 def _state(module):

@@ -25,6 +25,7 @@ from epibatch.connectors.learner import (
     GeneralAdvantageEstimation,
     LearnerConnectorPipeline,
 )
+from epibatch.connectors.rewards import RewardScaling
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, UnknownNameError
 from epibatch.core.rl_module import MultiRLModule, RLModuleSpec, TorchRLModule
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
@@ -120,6 +121,17 @@ def test_rows_of_train_batches(schedule: Schedule, cuts: set[int]) -> None:
                 if step:
                     assert columns["actions"][row, place] == single.get_actions(i)
                     assert columns["logp"][row, place] == single.get_extra_model_outputs("logp", i)
+
+
+@random_cases(schedule=schedules(agents=4, length=8), cuts=st.sets(st.integers(1, 7)))
+def test_rewards_that_are_shifted_stay_zero_where_no_step_is(schedule: Schedule, cuts: set[int]) -> None:
+    parts = [part for part in chunks(schedule, cuts) if lives(part)]
+    if not parts:
+        return
+    plain = learner()(rl_module=None, episodes=parts)
+    for module_id, columns in learner(RewardScaling(loc=10.0))(rl_module=None, episodes=parts).items():
+        steps, before = plain[module_id]["loss_mask"], plain[module_id]["rewards"]
+        np.testing.assert_array_equal(columns["rewards"], np.where(steps, before + 10, 0))
 
 
 @random_cases(schedule=schedules(agents=4, length=8), cuts=st.sets(st.integers(1, 7)))

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from epibatch.connectors.observations import Affine
+from epibatch.connectors.rewards import RewardScaling
 from epibatch.connectors.sequences import JaggedSequences
 from epibatch.core.errors import BatchLayoutError, ColumnError
 from epibatch.learner import Minibatches
@@ -48,6 +50,18 @@ def test_bootstrap_rows_are_left_out_and_resets_stay(played):
     assert continued["resets"].tolist() == [False] * 10  # the second episode begins with a sequence
     continued = played.batch(played.module(sequence_end="continue"), episodes[::-1], behind=[JaggedSequences()])
     assert torch.nonzero(continued["resets"]).tolist() == [[6]]
+
+
+@pytest.mark.parametrize("ppo", [False, True])
+def test_transforms_behind_see_rows_without_a_time_axis(played, ppo):
+    """Rows of [R, 3], and rewards of steps alone, so that none is left at 0."""
+    module = played.module()
+    episodes = played.episodes(module, [9, 1, 4])
+    plain = played.batch(module, episodes, ppo=ppo, behind=[JaggedSequences()])
+    pieces = [JaggedSequences(), Affine(columns="obs", scale=[1.0, 2.0, 3.0]), RewardScaling(loc=10.0)]
+    batch = played.batch(module, episodes, ppo=ppo, behind=pieces)
+    assert torch.equal(batch["obs"], plain["obs"] * torch.tensor([1.0, 2.0, 3.0]))
+    assert torch.equal(batch["rewards"], plain["rewards"] + 10)
 
 
 def test_nested_columns(played):
