@@ -16,6 +16,7 @@ class ColumnMakers:
     def __init__(self) -> None:
         self._makers: dict[str, str] = {}
         self._windows = ""
+        self._settled: dict[str, str] = {}
 
     def add(self, piece: Any, where: str) -> None:
         """Let one piece more follow.
@@ -25,9 +26,14 @@ class ColumnMakers:
             where: Names it in messages.
 
         Raises:
-            PipelineError: it makes a column anew that a piece in front has changed; or it writes observations into the
-                episodes that a piece in front has made of several.
+            PipelineError: it makes a column anew that a piece in front has changed; it changes one of which a piece in
+                front has made others; or it writes observations into the episodes that a piece in front has made of
+                several.
         """
+        for column in piece.writes:
+            if column in self._settled and not piece.one_sided:
+                raise _too_late(piece, where, column, self._settled[column])
+        self._settled.update(dict.fromkeys(piece.settles, where))
         for column in piece.replaces:
             if column in self._makers:
                 raise _lost(piece, where, column, self._makers[column])
@@ -52,6 +58,18 @@ def _lost(piece: Any, where: str, column: str, maker: str) -> PipelineError:
             expected=f"no column {column!r} in front of it, since it makes one of the episodes",
             found=f"one that {maker} made, which would be lost",
             do=do,
+        )
+    )
+
+
+def _too_late(piece: Any, where: str, column: str, user: str) -> PipelineError:
+    name = type(piece).__name__
+    return PipelineError(
+        explain(
+            where,
+            expected=f"column {column!r} as it was, since others were made of it",
+            found=f"a change of it behind {user}, which would not count",
+            do=f"move {name} in front of {_name(user)}: the learner setting of a config puts pieces there",
         )
     )
 

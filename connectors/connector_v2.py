@@ -63,6 +63,8 @@ class ConnectorV2(Checkpointable, ABC):
     """Spaces of one row of what the piece writes: a space, or the name of what episodes hold of that space (`obs`)."""
     replaces: tuple[str, ...] = ()
     """Columns that it makes anew of the episodes, so that what pieces in front made of them would be lost."""
+    settles: ClassVar[tuple[str, ...]] = ()
+    """Columns that must stay as they are behind the piece, which has made others of them."""
     takes: ClassVar[tuple[str, ...] | None] = None
     """Layouts the piece works on, of "episodes", "arrays", "tensors"; None: any."""
     gives: ClassVar[str | None] = None

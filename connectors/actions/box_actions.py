@@ -11,7 +11,7 @@ import numpy as np
 from epibatch.core.errors import ConfigError, SpaceError, explain
 
 from ..authoring.column_transform import ColumnTransform
-from .box_entries import box_of_rows, cached_for, is_continuous, one_for_all
+from .box_entries import box_of_rows, cached_for, check_continuous, is_continuous, one_for_all
 
 __all__ = ["ClipActions", "RescaleActions"]
 
@@ -32,7 +32,7 @@ class ClipActions(ColumnTransform):
 
     Raises:
         ConfigError: no limit at all, or limits in the wrong order.
-        SpaceError: limits with nothing of the space between them.
+        SpaceError: limits with nothing of the space between them, or no float Box among the actions.
 
     Example:
         >>> piece = ClipActions(input_action_space=gym.spaces.Box(-2.0, 2.0, (1,)), low=-0.5, high=3.0)
@@ -53,6 +53,15 @@ class ClipActions(ColumnTransform):
         high = math.inf if self.high is None else self.high
         if not low < high or (self.low is None and self.high is None):
             raise _no_limits("ClipActions", "low below high, one of which may be None", self)
+
+    def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space with the limits.
+
+        Raises:
+            SpaceError: no actions are continuous.
+        """
+        check_continuous(self, input_action_space)
+        return super().recompute_output_action_space(input_observation_space, input_action_space)
 
     def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         """The Box within the limits; other spaces stay."""
@@ -106,7 +115,7 @@ class RescaleActions(ColumnTransform):
 
     Raises:
         ConfigError: bounds that are not finite, or in the wrong order.
-        SpaceError: actions without bounds.
+        SpaceError: actions without bounds, or no float Box among them.
 
     Example:
         >>> piece = RescaleActions(input_action_space=gym.spaces.Box(0.0, 10.0, (1,)), low=-1.0, high=1.0)
@@ -125,6 +134,15 @@ class RescaleActions(ColumnTransform):
         """Check the bounds."""
         if not -math.inf < self.low < self.high < math.inf:
             raise _no_limits("RescaleActions", "two finite numbers, low below high", self)
+
+    def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space with the module's bounds.
+
+        Raises:
+            SpaceError: no actions are continuous.
+        """
+        check_continuous(self, input_action_space)
+        return super().recompute_output_action_space(input_observation_space, input_action_space)
 
     def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         """The Box with the module's bounds; other spaces stay."""

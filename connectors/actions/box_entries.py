@@ -8,9 +8,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import SpaceError, explain
 
-__all__ = ["box_of_rows", "cached_for", "is_continuous", "one_for_all"]
+__all__ = ["box_of_rows", "cached_for", "check_continuous", "is_continuous", "one_for_all"]
 
 _MOST_BOXES = 64
 
@@ -44,6 +45,39 @@ def box_of_rows(piece: Any) -> Any:
             )
         )
     return space if is_continuous(space) else None
+
+
+def check_continuous(piece: Any, space: Any) -> None:
+    """Refuse action spaces of which a transform of continuous actions changes nothing.
+
+    Args:
+        piece: The transform, or an agent's copy of it; another agent may have what it is for.
+        space: Of the actions that come in.
+
+    Raises:
+        SpaceError: there is no float Box among the actions that it is to change.
+    """
+    spaces, whole = [space], getattr(piece.whole, "input_action_space", None)
+    if piece.part_of is not None and isinstance(whole, gym.spaces.Dict):
+        spaces = list(whole.spaces.values())
+    keys = [path.keys for path in piece.paths if path.column == Columns.ACTIONS]
+    if keys and not any(_has_box(own, each) for own in spaces for each in keys):
+        raise SpaceError(
+            explain(
+                type(piece).__name__,
+                expected="a float Box among the actions",
+                found=", ".join(map(str, spaces)),
+                do="take the piece out: these actions are choices already",
+            )
+        )
+
+
+def _has_box(space: Any, keys: tuple[str, ...]) -> bool:
+    """Whether there is a float Box in the part of a space at some keys."""
+    if isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)):
+        named = space.spaces.items() if isinstance(space, gym.spaces.Dict) else enumerate(space.spaces)
+        return any(_has_box(own, keys[1:]) for key, own in named if not keys or str(key) == keys[0])
+    return not keys and is_continuous(space)
 
 
 def is_continuous(space: Any) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.errors import ConfigError, SpaceError, explain
 
 from ..authoring.column_transform import ColumnTransform
-from .box_entries import box_of_rows, cached_for, is_continuous, one_for_all
+from .box_entries import box_of_rows, cached_for, check_continuous, is_continuous, one_for_all
 
 __all__ = ["DiscretizeActions"]
 
@@ -69,7 +69,6 @@ class DiscretizeActions(ColumnTransform):
                 )
             )
         self._rng = np.random.default_rng()
-        self._found = False
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:
         """Draw from a random stream of this piece's own from now on."""
@@ -83,17 +82,13 @@ class DiscretizeActions(ColumnTransform):
         Raises:
             SpaceError: there is nothing to discretise.
         """
-        self._found = False
-        space = super().recompute_output_action_space(input_observation_space, input_action_space)
-        if not self._found and self.part_of is None:
-            raise _nothing(input_action_space)
-        return space
+        check_continuous(self, input_action_space)
+        return super().recompute_output_action_space(input_observation_space, input_action_space)
 
     def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         """The choices that stand for a Box; other spaces stay."""
         if not is_continuous(space):
             return space
-        self._found = True
         counts = self._counts(space)
         if self.flat or counts.size == 1:
             total = int(np.prod(counts.astype(np.float64)))
@@ -187,17 +182,6 @@ class DiscretizeActions(ColumnTransform):
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _nothing(space: Any) -> SpaceError:
-    return SpaceError(
-        explain(
-            "DiscretizeActions",
-            expected="a float Box among the actions",
-            found=str(space),
-            do="take the piece out: these actions are choices already",
-        )
-    )
 
 
 def _unbounded(box: Any) -> SpaceError:

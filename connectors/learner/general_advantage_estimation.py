@@ -52,6 +52,7 @@ class GeneralAdvantageEstimation(ColumnarPiece):
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS, Columns.REWARDS, Columns.TERMINATEDS, Columns.LOSS_MASK)
     writes: ClassVar[tuple[str, ...]] = (Columns.ADVANTAGES, Columns.VALUE_TARGETS)
     enters_modules: ClassVar[bool] = False
+    settles = (Columns.OBS, Columns.REWARDS, Columns.TERMINATEDS)
 
     def __init__(
         self,

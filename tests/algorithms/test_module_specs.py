@@ -5,7 +5,12 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
-from epibatch.algorithms.module_specs import check_model_config, module_spec_for, multi_module_spec
+from epibatch.algorithms.module_specs import (
+    check_model_config,
+    check_sequence_settings,
+    module_spec_for,
+    multi_module_spec,
+)
 from epibatch.algorithms.settings import Problems
 from epibatch.core.errors import ConfigError, SpaceError
 from epibatch.core.rl_module import (
@@ -195,3 +200,28 @@ def test_no_network_for_a_space():
     config, spaces = several((gym.spaces.Dict(a=text, b=BOX), gym.spaces.Dict(a=ACT, b=ACT)))
     with pytest.raises(SpaceError, match=r"^module 'x':"):
         config.get_multi_rl_module_spec(spaces=spaces)
+
+
+class Memory(Own):
+    def get_initial_state(self):
+        return {"h": np.zeros(2, np.float32)}
+
+
+def alone(module_class=None, **model_config):
+    return RLModuleSpec(module_class, BOX, ACT, model_config=model_config).build()
+
+
+@pytest.mark.parametrize(("setting", "value"), [("burn_in", 5), ("sequence_end", "drop")])
+def test_settings_of_sequences_need_a_module_with_memory(setting, value):
+    message = rf"rl_module.model_config.{setting}\n.*\n  found:    {value!r} with DefaultActorCritic"
+    plain, other = (alone(max_seq_len=10, **{setting: value}) for _ in range(2))
+    with pytest.raises(ConfigError, match=message) as raised:
+        check_sequence_settings([plain, other])
+    assert 'add "use_lstm": True, or leave' in str(raised.value)
+    check_sequence_settings([plain, alone(max_seq_len=10, use_lstm=True)])
+    check_sequence_settings([alone(max_seq_len=10, burn_in=0, sequence_end="pad")])
+    with pytest.raises(ConfigError, match="write get_initial_state in its class"):
+        check_sequence_settings([alone(Own, **{setting: value})])
+    check_sequence_settings([alone(Memory, **{setting: value})])
+    with pytest.raises(ConfigError, match=setting):
+        PPOConfig().environment("CartPole-v1").rl_module(model_config={setting: value}).build_algo()

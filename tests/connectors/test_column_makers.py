@@ -6,10 +6,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from epibatch.algorithms import PPOConfig
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, FlattenObservations, FrameStacking
 from epibatch.connectors.env_to_module import EnvToModulePipeline, WriteObservationsToEpisodes
 from epibatch.connectors.learner import LearnerConnectorPipeline, PrevActionsPrevRewardsLearner
+from epibatch.connectors.observations import Affine
 from epibatch.core.errors import PipelineError
 from epibatch.episodes import SingleAgentEpisode
 
@@ -64,3 +66,31 @@ def test_stacks_are_not_written_to_episodes():
     with pytest.raises(PipelineError, match=r"move WriteObservationsToEpisodes in front of FrameStacking"):
         EnvToModulePipeline(connectors=[FrameStacking(num_frames=2), WriteObservationsToEpisodes()])
     EnvToModulePipeline(connectors=[FrameStacking(num_frames=1), WriteObservationsToEpisodes()])
+
+
+class Rewarded(ColumnTransform):
+    columns = "rewards"
+    takes_tensors = True
+
+    def transform(self, x):
+        return 2 * x
+
+
+class Behind(Rewarded):
+    columns = "obs"
+    one_sided = True
+
+
+def test_what_advantages_were_made_of_stays_as_it_is():
+    config = PPOConfig()
+    pipeline = config.build_learner_connector(FRAMES, gym.spaces.Discrete(2))
+    config.extend_learner_connector(pipeline)
+    with pytest.raises(PipelineError) as raised:
+        pipeline.append(Rewarded())
+    assert "column 'rewards' as it was" in str(raised.value)
+    assert "move Rewarded in front of GeneralAdvantageEstimation" in str(raised.value)
+    with pytest.raises(PipelineError, match="column 'obs' as it was"):
+        pipeline.append(Affine(scale=2.0))
+    pipeline.append(Behind())
+    pipeline.insert_before("GeneralAdvantageEstimation", Rewarded())
+    assert pipeline.names[-3:] == ["rewarded", "general_advantage_estimation", "behind"]

@@ -17,7 +17,7 @@ from .algorithm_callbacks import AlgorithmCallbacks
 from .evaluation import Evaluation
 from .learner_group import LearnerGroup
 from .module_changes import added, removed
-from .module_specs import check_module
+from .module_specs import check_module, check_sequence_settings
 from .module_views import added_view
 from .piece_reports import PieceReports
 from .random_state import seed_everything
@@ -77,8 +77,10 @@ class Algorithm(SavedAlgorithm):
         self._env_steps = 0
         self.env_runner = make_runner(self.config, 0)
         try:
-            for module_id, module in modules_of(self.env_runner.module).items():
+            modules = modules_of(self.env_runner.module)
+            for module_id, module in modules.items():
                 self._check(module_id, module)
+            check_sequence_settings(modules.values())
             self.learner = self._make_learner()
             self.pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
             self._reports = PieceReports(self.pipelines, time_pieces=self.config.time_pieces)

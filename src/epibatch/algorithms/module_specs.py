@@ -12,7 +12,14 @@ from epibatch.core.errors import ConfigError, EpibatchError, add_context, explai
 from .policy_spec import PolicySpec, settings_of
 from .settings import Problems
 
-__all__ = ["burns_in", "check_model_config", "check_module", "module_spec_for", "multi_module_spec"]
+__all__ = [
+    "burns_in",
+    "check_model_config",
+    "check_module",
+    "check_sequence_settings",
+    "module_spec_for",
+    "multi_module_spec",
+]
 
 
 def module_spec_for(spec: Any, observation_space: Any, action_space: Any, model_config: Mapping[str, Any]) -> Any:
@@ -167,3 +174,34 @@ def check_module(module: Any, normalize_actions: bool) -> None:
                 do="leave normalize_actions at true, or squash_actions out",
             )
         )
+
+
+def check_sequence_settings(modules: Iterable[Any]) -> None:
+    """Refuse settings about sequences where no train batch has any.
+
+    Args:
+        modules: all modules of an algorithm.
+
+    Raises:
+        ConfigError: a `sequence_end` or `burn_in`, and no module is recurrent.
+    """
+    from ..connectors.acting_module import is_stateful, model_option
+    from ..core.rl_module.rl_module import RLModule
+
+    every = list(modules)
+    if any(map(is_stateful, every)):
+        return
+    for module in every:
+        for name, default in (("sequence_end", "pad"), ("burn_in", 0)):
+            value = model_option(module, name)
+            if value not in (None, default):
+                own = not type(module).__module__.startswith(RLModule.__module__.rpartition(".")[0])
+                do = "write get_initial_state in its class" if own else 'add "use_lstm": True'
+                raise ConfigError(
+                    explain(
+                        f"rl_module.model_config.{name}",
+                        expected="a recurrent module, whose train batches consist of sequences",
+                        found=f"{value!r} with {type(module).__name__}, which has no state",
+                        do=f"{do}, or leave {name} out",
+                    )
+                )

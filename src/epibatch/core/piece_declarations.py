@@ -14,6 +14,7 @@ _NAMES = {
     "reads": None,
     "writes": None,
     "replaces": None,
+    "settles": None,
     "import_parameters": None,
     "takes": LAYOUTS,
     "pipelines": PIPELINE_NAMES,

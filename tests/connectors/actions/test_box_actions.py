@@ -102,6 +102,21 @@ def test_parts_of_nested_actions():
     assert {key: own.tolist() for key, own in found.items()} == {"gear": [2], "steer": [[2]], "throttle": [[0.5]]}
 
 
+NESTED = gym.spaces.Dict(gear=gym.spaces.Discrete(3), steer=Box(-2, 2, (1,)))
+
+
+def test_of_several_agents_one_is_to_have_continuous_actions():
+    def transformed(**agents):
+        piece = RescaleActions(None, gym.spaces.Dict(agents))
+        piece.spaces_by_agent = True
+        return piece.action_space
+
+    box, choice = Box(-2, 2, (1,)), gym.spaces.Discrete(3)
+    assert transformed(a=box, b=choice) == gym.spaces.Dict(a=Box(-1, 1, (1,)), b=choice)
+    with pytest.raises(SpaceError, match="choices already"):
+        transformed(a=choice, b=choice)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "said"),
     [
@@ -111,6 +126,9 @@ def test_parts_of_nested_actions():
         (lambda: RescaleActions(low=1.0, high=1.0), ConfigError, "two finite numbers"),
         (lambda: RescaleActions(high=float("inf")), ConfigError, "two finite numbers"),
         (lambda: RescaleActions(None, Box(-np.inf, 1, (1,))).action_space, SpaceError, "put ClipActions"),
+        (lambda: ClipActions(None, gym.spaces.Discrete(3), low=0.0).action_space, SpaceError, "choices already"),
+        (lambda: RescaleActions(None, gym.spaces.Discrete(3)).action_space, SpaceError, "a float Box among"),
+        (lambda: RescaleActions(None, NESTED, columns="actions/gear").action_space, SpaceError, "a float Box among"),
         (lambda: ClipActions(low=0.0).transform(np.zeros((1, 1))), SpaceError, r"ClipActions\(None, action_space"),
     ],
 )

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from epibatch.core.errors import ConfigError, SpaceError
-from epibatch.core.rl_module.cnn import CNN, conv_size, default_conv_filters
+from epibatch.core.rl_module.cnn import CNN, conv_size, default_conv_filters, sizes_of
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 
 
@@ -38,6 +38,30 @@ def test_bytes_are_scaled_and_other_types_are_not():
     images = torch.randint(0, 256, (3, 8, 8, 1), dtype=torch.uint8)
     torch.testing.assert_close(cnn(images), cnn(images.float() / 255.0))
     torch.testing.assert_close(cnn(images.int()), cnn(images.float()))
+
+
+def test_channels_first_give_what_channels_last_give():
+    torch.manual_seed(0)
+    last = CNN((9, 11, 3), [[4, 3, 2]], DefaultModelConfig())
+    first = CNN((3, 9, 11), [[4, 3, 2]], DefaultModelConfig(conv_channels="first"))
+    first.load_state_dict(last.state_dict())
+    for images in (torch.rand(2, 5, 9, 11, 3), torch.randint(0, 256, (4, 9, 11, 3), dtype=torch.uint8)):
+        torch.testing.assert_close(first(images.movedim(-1, -3)), last(images))
+    assert (first.size, first.sizes) == (last.size, (9, 11, 3))
+
+
+@pytest.mark.parametrize("shape", [(3, 64, 64), (1, 16, 20), (12, 84, 84), (4, 210, 160)])
+def test_channels_that_seem_to_come_first_are_asked_about(shape):
+    with pytest.raises(SpaceError, match="to_chw_float") as caught:
+        sizes_of(shape, DefaultModelConfig())
+    assert 'model_config={"conv_channels": "first"} or "last"' in str(caught.value)
+    assert sizes_of(shape, DefaultModelConfig(conv_channels="first")) == (*shape[1:], shape[0])
+    assert sizes_of(shape, DefaultModelConfig(conv_channels="last")) == shape
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 3), (210, 160, 3), (5, 9, 26), (8, 8, 111), (10, 10, 4), (19, 19, 17)])
+def test_images_and_maps_of_features_are_taken_as_they_are(shape):
+    assert sizes_of(shape, DefaultModelConfig()) == shape
 
 
 def test_leading_axes_are_kept():

@@ -133,6 +133,18 @@ def test_images_have_cnns_of_their_own():
     assert not torch.equal(one[0].layers[1].weight, two[0].layers[1].weight)
 
 
+def test_images_with_the_channels_first_are_refused_unless_they_are_flattened_or_announced():
+    space = gym.spaces.Dict(camera=Box(0, 1, (3, 64, 64)), speed=Box(-1, 1, (2,)))
+    for options in ({}, {"conv_filters": [[4, 4, 2]]}):
+        with pytest.raises(SpaceError, match=r"images of shape \(3, 64, 64\)"):
+            ObservationInput(space, DefaultModelConfig(**options))
+    assert ObservationInput(space, DefaultModelConfig(conv_filters=[])).size == 3 * 64 * 64 + 2
+    encode = ObservationInput(space, DefaultModelConfig(conv_channels="first"))
+    assert encode.size == 4 * 4 * 64 + 2  # of (64, 64, 3) four times halved
+    out = encode({"camera": torch.rand(5, 3, 64, 64), "speed": torch.zeros(5, 2)}, encode.cnns())
+    assert out.shape == (5, encode.size)
+
+
 def test_filters_decide_what_is_an_image():
     box = Box(0, 1, (5, 5, 3))
     assert ObservationInput(box).cnns() is None

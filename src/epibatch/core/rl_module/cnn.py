@@ -13,9 +13,10 @@ from epibatch.core.errors import ConfigError, SpaceError, explain
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import activation_layers, init_parameters
 
-__all__ = ["CNN", "conv_size", "default_conv_filters", "with_shape"]
+__all__ = ["CNN", "conv_size", "default_conv_filters", "sizes_of", "with_shape"]
 
 _LEAST_SIDE = 8
+_LEAST_IMAGE = 16  # smaller ones may be maps with many features
 
 
 def default_conv_filters(shape: Sequence[int]) -> list[list[int]]:
@@ -68,7 +69,7 @@ class CNN(nn.Module):
     Each layer is padded with zeros so that its output has `ceil(side / stride)` rows and columns.
 
     Args:
-        shape: height, width, channels of one image.
+        shape: height, width, channels of one image, or with `conv_channels="first"` channels, height, width.
         filters: `[channels, kernel, stride]` of each layer; kernel and stride are numbers or (height, width).
         config: activation and initializers, the `conv_` options.
 
@@ -88,7 +89,9 @@ class CNN(nn.Module):
                 explain("CNN", expected="at least one layer", found="none", do="set conv_filters to [[16, 4, 2]], say")
             )
         self.shape = tuple(shape)
-        height, width, channels = self.shape
+        self._is_first = config.conv_channels == "first"
+        self.sizes = sizes_of(self.shape, config)
+        height, width, channels = self.sizes
         layers: list[nn.Module] = []
         for count, kernel, stride in filters:
             kernel, stride = _pair(kernel), _pair(stride)
@@ -97,21 +100,49 @@ class CNN(nn.Module):
             layers.append(_convolution(channels, count, kernel, stride, config))
             layers += activation_layers(config.conv_activation)
             height, width, channels = -(-height // stride[0]), -(-width // stride[1]), count
-        self.size = conv_size(self.shape, filters)
+        self.size = conv_size(self.sizes, filters)
         self.layers = nn.Sequential(*layers)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Give features `[..., size]` float32 of images `[..., height, width, channels]`.
+        """Give features `[..., size]` float32 of images `[..., height, width, channels]`, or with the channels first.
 
         Raises:
             SpaceError: images of another shape.
         """
         lead = with_shape(images, self.shape).shape[:-3]
-        x = images.reshape(-1, *self.shape).permute(0, 3, 1, 2).float()
+        x = images.reshape(-1, *self.shape)
+        x = x.float() if self._is_first else x.permute(0, 3, 1, 2).float()
         if images.dtype is torch.uint8:
             x = x / 255.0
         features: torch.Tensor = self.layers(x)
         return features.reshape(*lead, self.size)
+
+
+def sizes_of(shape: Sequence[int], config: DefaultModelConfig) -> tuple[int, int, int]:
+    """Height, width and channels of images of a shape.
+
+    Raises:
+        SpaceError: the channels seem to come first, and `conv_channels` does not say so.
+
+    Example:
+        >>> sizes_of((3, 84, 60), DefaultModelConfig(conv_channels="first"))
+        (84, 60, 3)
+    """
+    first, second, third = shape
+    if config.conv_channels == "first":
+        return second, third, first
+    if config.conv_channels is None and first < min(second, third) and min(second, third) >= _LEAST_IMAGE:
+        raise SpaceError(
+            explain(
+                f"images of shape {tuple(shape)} for a default module",
+                expected="the channels last, (height, width, channels)",
+                found=f"{first} in front of {second} and {third}: the channels seem to come first, as to_chw_float "
+                "puts them",
+                do="leave to_chw_float out, as default modules move and scale images themselves; or say which it is, "
+                'model_config={"conv_channels": "first"} or "last"',
+            )
+        )
+    return first, second, third
 
 
 def with_shape(part: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:

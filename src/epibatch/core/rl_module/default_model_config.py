@@ -39,6 +39,8 @@ class DefaultModelConfig:
             (height, width); every layer is padded to `ceil(side / stride)`. None picks them by the image's size
             (`epibatch.core.rl_module.cnn.default_conv_filters`) and flattens images with a side under 8; `[]`
             flattens all. Images of bytes (uint8) are scaled to [0, 1] in front of them.
+        conv_channels: "first" for images [channels, height, width], as the piece `to_chw_float` leaves them; "last" for
+            [height, width, channels]. None means the last, and refuses images that look like the other.
         conv_activation: activation after each of them.
         conv_kernel_initializer: initializer of the convolutions' weights.
         conv_bias_initializer: initializer of the convolutions' biases.
@@ -82,6 +84,7 @@ class DefaultModelConfig:
     fcnet_bias_initializer_kwargs: dict[str, Any] | None = None
     fcnet_use_layernorm: bool = False
     conv_filters: list[Any] | None = None
+    conv_channels: str | None = None
     conv_activation: str = "relu"
     conv_kernel_initializer: str | Callable[..., Any] | None = None
     conv_kernel_initializer_kwargs: dict[str, Any] | None = None
@@ -214,6 +217,8 @@ def _problems(config: DefaultModelConfig) -> list[str]:
             check(name, value is None or isinstance(value, Mapping), "a dict or None")
             initializer = name.removesuffix("_kwargs")
             check(name, not value or values[initializer] is not None, f"none, as there is no {initializer}")
+        elif name == "conv_channels":
+            check(name, value in (None, "first", "last"), '"first", "last" or None')
         elif name == "sequence_end":
             check(name, value in SEQUENCE_ENDS, f"one of {', '.join(SEQUENCE_ENDS)}")
         elif name == "burn_in":

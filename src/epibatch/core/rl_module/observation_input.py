@@ -13,7 +13,7 @@ from torch import nn
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError, explain
-from epibatch.core.rl_module.cnn import CNN, conv_size, default_conv_filters, with_shape
+from epibatch.core.rl_module.cnn import CNN, conv_size, default_conv_filters, sizes_of, with_shape
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.space_checks import encoding_advice
 from epibatch.core.struct_batches import sorted_keys
@@ -30,8 +30,8 @@ class ObservationInput:
     Each part of a nested observation is encoded by itself, dict entries by sorted key, and joined to the
     others: Boxes are flattened and cast to float32; Discrete and MultiDiscrete become one-hot (zeros, with
     which sequences are padded, become zeros if they are no members of the space); MultiBinary is cast. Boxes
-    with three axes [height, width, channels] are images, and go through a CNN of the encoder's own if
-    `conv_filters` or `default_conv_filters` has layers for them.
+    with three axes [height, width, channels] (or as `conv_channels` says) are images, and go through a CNN of the
+    encoder's own if `conv_filters` or `default_conv_filters` has layers for them.
 
     Args:
         space: the observation space.
@@ -41,7 +41,7 @@ class ObservationInput:
         size: length of the vectors.
 
     Raises:
-        SpaceError: a part that has no encoding, or no numbers at all.
+        SpaceError: a part that has no encoding, no numbers at all, or images whose channels seem to come first.
 
     Example:
         >>> encode = ObservationInput(gym.spaces.Dict(a=gym.spaces.Discrete(3), b=gym.spaces.Box(-1, 1, (1, 2))))
@@ -71,7 +71,7 @@ class ObservationInput:
             if filters:
                 self._images.append((leaf.shape, filters))
                 self._encoders.append(None)
-                self.size += conv_size(leaf.shape, filters)
+                self.size += conv_size(sizes_of(leaf.shape, self._config), filters)
             else:
                 encoder, size = _encoder(leaf, path, space)
                 self._encoders.append(encoder)
@@ -85,7 +85,10 @@ class ObservationInput:
         if not isinstance(leaf, spaces.Box) or len(leaf.shape) != 3:
             return []
         given = self._config.conv_filters
-        return default_conv_filters(leaf.shape) if given is None else list(given)
+        if given is not None and not given:
+            return []
+        sizes = sizes_of(leaf.shape, self._config)
+        return default_conv_filters(sizes) if given is None else list(given)
 
     def cnns(self) -> nn.ModuleList | None:
         """New CNNs for the images among the parts, in their order; None if there are none."""
