@@ -13,6 +13,10 @@ from epibatch.core.sequence_ends import SEQUENCE_ENDS
 __all__ = ["ACTIVATIONS", "DefaultModelConfig"]
 
 ACTIVATIONS = ("elu", "gelu", "leaky_relu", "linear", "relu", "sigmoid", "silu", "softplus", "swish", "tanh")
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "sequence_end": tuple(SEQUENCE_ENDS),
+    "conv_channels": ("first", "last", None),
+}
 _ELSEWHERE = {
     "fusionnet_": "leave it out; a network of that kind needs an RLModule of your own",
     "lstm_use_prev_": "leave it out; the connector piece PrevActionsPrevRewards puts previous actions and rewards "
@@ -217,10 +221,8 @@ def _problems(config: DefaultModelConfig) -> list[str]:
             check(name, value is None or isinstance(value, Mapping), "a dict or None")
             initializer = name.removesuffix("_kwargs")
             check(name, not value or values[initializer] is not None, f"none, as there is no {initializer}")
-        elif name == "conv_channels":
-            check(name, value in (None, "first", "last"), '"first", "last" or None')
-        elif name == "sequence_end":
-            check(name, value in SEQUENCE_ENDS, f"one of {', '.join(SEQUENCE_ENDS)}")
+        elif name in _CHOICES:
+            check(name, value in _CHOICES[name], f"one of {', '.join(map(str, _CHOICES[name]))}")
         elif name == "burn_in":
             longest = config.max_seq_len if _is_int(config.max_seq_len, 1) else 1
             check(name, _is_int(value, 0) and value < longest, f"an integer from 0 to max_seq_len - 1 = {longest - 1}")
