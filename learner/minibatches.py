@@ -73,7 +73,7 @@ class Minibatches:
         self._generator = generator
         self._remainder = remainder
         self._leaves, self._form, rows = _aligned_columns(batch)
-        self._kept = _rows_with_loss(batch.get(Columns.LOSS_MASK), rows)
+        self._kept = _rows_with_loss(batch, rows)
         self._num_rows = rows if self._kept is None else len(self._kept)
         self._steps = _steps_per_row(batch)
 
@@ -219,8 +219,9 @@ def _num_rows(leaf: Any, name: str) -> int:
     raise _rows_error(name, "a tensor, array or list with one entry per row", f"{type(leaf).__name__}")
 
 
-def _rows_with_loss(mask: Any, rows: int) -> torch.Tensor | None:
+def _rows_with_loss(batch: Mapping[str, Any], rows: int) -> torch.Tensor | None:
     """The rows on which the mask is True somewhere, or None if these are all rows."""
+    mask = batch.get(Columns.LOSS_MASK)
     if mask is None:
         return None
     valid = torch.as_tensor(mask).to("cpu", torch.bool)
@@ -230,7 +231,7 @@ def _rows_with_loss(mask: Any, rows: int) -> torch.Tensor | None:
         return None
     kept = torch.nonzero(valid).flatten()
     if len(kept) == 0:
-        raise _empty_error(f"{rows} rows, all with a False loss_mask")
+        raise _no_loss_error(batch, rows)
     return kept
 
 
@@ -274,12 +275,23 @@ def _rows_error(name: str, expected: str, found: str) -> ColumnError:
     )
 
 
-def _empty_error(found: str) -> BatchLayoutError:
-    return BatchLayoutError(
-        explain(
-            "minibatches",
-            expected="at least one row to learn from",
-            found=found,
-            do="hand the learner episodes with at least one step, and leave modules without data out of the batch",
-        )
+def _no_loss_error(batch: Mapping[str, Any], rows: int) -> BatchLayoutError:
+    """What is said of a batch whose rows all lack loss; of sequences, how long they are."""
+    if Columns.SEQ_LENS not in batch:
+        return _empty_error(f"{rows} rows, all with a False loss_mask")
+    longest = int(torch.as_tensor(batch[Columns.SEQ_LENS]).max())
+    places = int(np.shape(batch[Columns.LOSS_MASK])[-1])
+    found = f"{rows} sequences of at most {longest} steps in {places} places, all with a False loss_mask"
+    if longest >= places:
+        return _empty_error(found, "let pieces that write loss_mask leave some rows True")
+    return _empty_error(
+        found,
+        "take sequence_end='pad' or 'overlap' in the model_config, since 'drop' learns from whole sequences only; "
+        f"or a max_seq_len of at most {longest}; or longer chunks (a larger rollout_fragment_length, if they are cut "
+        "and no whole episodes)",
     )
+
+
+def _empty_error(found: str, do: str = "") -> BatchLayoutError:
+    do = do or "hand the learner episodes with at least one step, and leave modules without data out of the batch"
+    return BatchLayoutError(explain("minibatches", expected="at least one row to learn from", found=found, do=do))

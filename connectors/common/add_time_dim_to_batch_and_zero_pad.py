@@ -18,7 +18,7 @@ from ..call import Call
 from ..column_spaces import FLAG, number
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
-from ..sequence_cut import layout_of
+from ..sequence_cut import layout_of, sequence_settings
 
 if TYPE_CHECKING:
     from ..column_spaces import Spaces
@@ -148,12 +148,22 @@ def _real_steps(layout: PaddedLayout, call: Call) -> np.ndarray[Any, np.dtype[np
 
 
 def _none_left(call: Call) -> EpisodeError:
-    longest = int(call.lengths.max(initial=0))
+    """What is said where no chunk makes a sequence: which lengths there are, which are asked for and by what."""
+    settings = sequence_settings(call.rl_module) if call.cut is None else call.cut.settings(call.rl_module)
+    lengths = call.lengths.tolist()
+    longest, burned = max(lengths, default=0), settings.burn_in
+    needed = f"max_seq_len={settings.max_seq_len}" + f" less burn_in={burned}" * bool(burned)
+    keeps = "sequence_end='pad' or 'overlap' in the model_config, which keep"
+    asked = "sequence_end='drop' leaves out"
+    if call.cut is not None:
+        keeps, asked = "RandomSubsequences(short='pad'), which keeps", "RandomSubsequences(short='drop') leaves out"
     return EpisodeError(
         explain(
             "AddTimeDimToBatchAndZeroPad",
-            expected="at least one chunk that is long enough for a whole sequence",
-            found=f"{len(call.episodes)} chunks of at most {longest} steps, all left out",
-            do=f"take a max_seq_len of at most {longest}, sequence_end 'pad' or 'overlap', or longer episodes",
+            expected=f"a chunk of {settings.max_seq_len - burned} steps or more ({needed}); {asked} shorter ones",
+            found=f"{len(lengths)} chunks of at most {longest} steps: {', '.join(map(str, lengths[:8]))}"
+            + ", ..." * (len(lengths) > 8),
+            do=f"take {keeps} short chunks; or a max_seq_len of at most {longest + burned}; or longer chunks (a larger "
+            "rollout_fragment_length, if they are cut and no whole episodes)",
         )
     )

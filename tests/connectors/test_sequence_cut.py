@@ -167,11 +167,20 @@ def test_states_of_next_observations_are_one_step_later(lab, end):
         assert batch["next_reset_states"]["h"][:, :, 0].tolist() == [[0.0], [100.25], [0.0]]
 
 
-def test_chunks_that_are_all_too_short_are_an_error(lab):
-    module = module_of(lab, "drop", 0)
-    with pytest.raises(EpisodeError, match=r"max_seq_len of at most 3") as raised:
-        lab.run("learner", lab.defaults("learner"), [lab.episode("a", 3)], rl_module=module)
-    assert "overlap" in str(raised.value)
+@pytest.mark.parametrize(("burn_in", "lengths"), [(0, [3, 1, 2]), (1, [2, 1]), (0, [1, 2, 3] * 3)])
+def test_chunks_that_are_all_too_short_are_an_error(lab, burn_in, lengths):
+    module = module_of(lab, "drop", burn_in)
+    chunks = [lab.episode(f"e{i}", length, state=2) for i, length in enumerate(lengths)]
+    with pytest.raises(EpisodeError) as raised:
+        lab.run("learner", lab.defaults("learner"), chunks, rl_module=module)
+    texts = [
+        f"a chunk of {4 - burn_in} steps or more (max_seq_len=4" + " less burn_in=1" * burn_in,
+        f"{len(lengths)} chunks of at most {max(lengths)} steps: " + ", ".join(map(str, lengths[:8])),
+        f"sequence_end='pad' or 'overlap' in the model_config, which keep short chunks; or a max_seq_len of at most "
+        f"{max(lengths) + burn_in}; or longer chunks (a larger rollout_fragment_length",
+    ]
+    assert all(text in str(raised.value) for text in texts), str(raised.value)
+    assert str(raised.value).count(", ...") == (len(lengths) > 8)
 
 
 def test_advantages_need_every_row(lab):

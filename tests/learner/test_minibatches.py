@@ -203,6 +203,11 @@ def test_other_columns():
         assert part["half"].dtype == torch.bfloat16 and part["half"].tolist() == part["x"].tolist()
 
 
+def without_loss(lengths):
+    """Sequences of four places, none of which carries loss."""
+    return {"x": torch.zeros(2, 4), "seq_lens": torch.tensor(lengths), "loss_mask": torch.zeros(2, 4).bool()}
+
+
 @pytest.mark.parametrize(
     ("batch", "options", "error", "message"),
     [
@@ -214,6 +219,13 @@ def test_other_columns():
         ({}, {"size": 2}, BatchLayoutError, "without rows"),
         ({"x": torch.zeros(0)}, {"size": 2}, BatchLayoutError, "without rows"),
         ({"x": torch.zeros(2), "loss_mask": torch.zeros(2).bool()}, {"size": 2}, BatchLayoutError, "False loss_mask"),
+        (without_loss([3, 1]), {"size": 2}, BatchLayoutError, r"3 steps in 4 places[\s\S]*'pad'[\s\S]*at most 3;"),
+        (
+            without_loss([4, 1]),
+            {"size": 2},
+            BatchLayoutError,
+            r"4 steps in 4 places[\s\S]*let pieces that write loss_mask",
+        ),
         ({"x": torch.zeros(3), "y": torch.zeros(2)}, {"size": 2}, ColumnError, r"column 'y'[\s\S]*3 rows, like"),
         ({"x": torch.zeros(3), "infos": [{}]}, {"size": 2}, ColumnError, r"column 'infos'[\s\S]*list of 1"),
         ({"x": torch.zeros(3), "y": torch.tensor(1)}, {"size": 2}, ColumnError, "column 'y'"),
