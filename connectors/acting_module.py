@@ -9,10 +9,19 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
+from epibatch.core.errors import ConfigError, PipelineError, UnknownNameError, explain, nearest
 from epibatch.core.structs import Form, flatten
 
-__all__ = ["StateLayout", "acting_module", "is_multi", "is_stateful", "max_seq_len", "model_option", "state_layout"]
+__all__ = [
+    "StateLayout",
+    "acting_module",
+    "check_given",
+    "is_multi",
+    "is_stateful",
+    "max_seq_len",
+    "model_option",
+    "state_layout",
+]
 
 
 class StateLayout(NamedTuple):
@@ -58,6 +67,29 @@ def acting_module(rl_module: Any) -> Any:
             )
         )
     return rl_module[DEFAULT_MODULE_ID]
+
+
+def check_given(rl_module: Any, piece: str, wanted: str) -> None:
+    """Refuse a call without a module, for a piece that cannot do without one.
+
+    Args:
+        rl_module: what the call was given.
+        piece: Name of the piece.
+        wanted: What it needs the module for.
+
+    Raises:
+        PipelineError: it was given none.
+    """
+    if rl_module is None:
+        raise PipelineError(
+            explain(
+                piece,
+                expected=f"a module, {wanted}",
+                found="none",
+                do="give it to the call, pipeline(rl_module=module, ...), or to the trace, "
+                "pipeline.trace(episodes, module)",
+            )
+        )
 
 
 def is_stateful(rl_module: Any) -> bool:

@@ -29,7 +29,7 @@ class PipelineState(ConnectorV2):
         return {name: state for name, state in states.items() if state and _wanted(name, components, not_components)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Give each piece its state.
+        """Give each piece its state; if one of them does not fit, all pieces are as they were.
 
         Raises:
             UnknownNameError: a state of a piece that this pipeline does not have.
@@ -37,7 +37,7 @@ class PipelineState(ConnectorV2):
         """
         check_state(self, state)
         by_name = dict(zip(self.names, self.connectors))
-        for name, own in state.items():
+        for name in state:
             if name not in by_name:
                 raise UnknownNameError(
                     explain(
@@ -47,7 +47,14 @@ class PipelineState(ConnectorV2):
                         do=nearest(name, by_name),
                     )
                 )
-            by_name[name].set_state(own)
+        before = {name: by_name[name].get_state() for name in state}
+        try:
+            for name, own in state.items():
+                by_name[name].set_state(own)
+        except Exception:
+            for name, own in before.items():
+                by_name[name].set_state(own) if own else by_name[name].reset_state()
+            raise
 
     def reset_state(self) -> None:
         """Reset every piece."""

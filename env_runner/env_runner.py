@@ -168,6 +168,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         if self._rescued:
             episodes = [*self._rescued, *episodes]
         self._rescued = episodes  # until callbacks have had them
+        self._keep(episodes)
         self._callbacks.sample_end(episodes)
         self._rescued = []
         return episodes
@@ -278,6 +279,10 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._reset_wanted = True
         self._stepper.interrupted()
         self._rescued = [*self._rescued, *self._recorder.give_up()]
+        self._keep(self._rescued)
+
+    def _keep(self, episodes: Sequence[EpisodeT]) -> None:
+        """Go on knowing what is known of episodes that are handed over, or will be by the next call; nothing here."""
 
     # -- metrics and state ---------------------------------------------------------------------
 
@@ -315,9 +320,22 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over what `get_state` gave, or a part of it; the next call resets the environments.
 
-        Of a part, weights are taken unless their sequence number says that these here are newer.
+        Of a part, weights are taken unless their sequence number says that these here are newer. A state that does not
+        fit leaves pipelines, counters and random streams as they were.
         """
         whole = "reset_seeds" in state_parts(f"{type(self).__name__}.set_state", state)
+        before, wanted = self.get_state(not_components="rl_module"), self._reset_wanted
+        try:
+            self._take_over(state, whole)
+        except Exception:
+            self._take_over(before, True)
+            self._reset_wanted = wanted
+            raise
+
+    def _take_over(self, state: dict[str, Any], whole: bool) -> None:
+        for name, pipeline in self.pipelines.items():
+            if f"{name}_connector" in state:
+                pipeline.set_state(state[f"{name}_connector"])
         sequence = int(state.get(WEIGHTS_SEQ_NO, 0))
         if "rl_module" in state and (whole or sequence == 0 or sequence >= self._weights_seq_no):
             self.module.set_state(state["rl_module"])
@@ -326,9 +344,6 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             self._weights_seq_no = int(state.get(WEIGHTS_SEQ_NO, self._weights_seq_no))
             self._reset_seeds.set_state(state)
             self._reset_wanted = True
-        for name, pipeline in self.pipelines.items():
-            if f"{name}_connector" in state:
-                pipeline.set_state(state[f"{name}_connector"])
         self._metrics.set_state(state)
         if "required_lookback" in state:
             self._required_lookback = state["required_lookback"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -123,8 +124,15 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         return self._recorder.give_up()[:count]
 
     def env_of(self, episode: MultiAgentEpisode) -> int:
-        """The number of the environment that an episode of the last `sample()` comes from."""
+        """The number of the environment that an episode of the last `sample()` comes from.
+
+        Raises:
+            UnknownNameError: it comes from an earlier one.
+        """
         return self._recorder.env_of(episode)
+
+    def _keep(self, episodes: Sequence[MultiAgentEpisode]) -> None:
+        self._recorder.keep(episodes)
 
     def _run_env_to_module(self, explore: bool) -> None:
         """Show the pipeline the episodes in which somebody observed; those without an agent are none of them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from epibatch.core.errors import add_context
+from epibatch.core.errors import UnknownNameError, add_context, explain
 
 from ..episodes import MultiAgentEpisode
 from .vector_multi_agent_env import VectorAgentStep
@@ -51,6 +51,7 @@ class MultiAgentRecorder:
         self._ended: list[MultiAgentEpisode] = []
         self._coming: dict[int, MultiAgentEpisode] = {}
         self._numbers: dict[str, int] = {}
+        self._kept: set[str] = set()
 
     def announced(self, env: int) -> MultiAgentEpisode:
         """The episode that the next reset of an environment begins, made now."""
@@ -83,8 +84,25 @@ class MultiAgentRecorder:
         return episode
 
     def env_of(self, episode: MultiAgentEpisode) -> int:
-        """The environment of an episode that runs or was handed over last."""
-        return self._numbers[episode.id_]
+        """The environment of an episode that runs or was handed over last.
+
+        Raises:
+            UnknownNameError: it is none of these.
+        """
+        if episode.id_ in self._numbers:
+            return self._numbers[episode.id_]
+        raise UnknownNameError(
+            explain(
+                "env_of",
+                expected="an episode that runs, or one of the last sample",
+                found=f"episode {episode.id_!r}, of an earlier sample or of another runner",
+                do="ask before the next sample, and keep the number, in episode.custom_data say",
+            )
+        )
+
+    def keep(self, episodes: Sequence[MultiAgentEpisode]) -> None:
+        """Go on knowing the environments of episodes that were given up and are yet to be handed over."""
+        self._kept = {episode.id_ for episode in episodes}
 
     def step(
         self, actions: Sequence[dict[Any, Any]], outputs: Sequence[dict[Any, Any]], step: VectorAgentStep
@@ -163,6 +181,6 @@ class MultiAgentRecorder:
     def give_up(self) -> list[MultiAgentEpisode]:
         """Hand over the episodes that ended."""
         ended, self._ended = self._ended, []
-        known = {episode.id_ for episode in (*ended, *self.episodes)}
+        known = {episode.id_ for episode in (*ended, *self.episodes)} | self._kept
         self._numbers = {id_: env for id_, env in self._numbers.items() if id_ in known}
         return ended

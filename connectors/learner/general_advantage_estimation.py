@@ -13,9 +13,9 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.advantages import generalized_advantages, td_errors
 from epibatch.core.column_use import COLUMNS_READ, ReadColumns
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, explain, nearest
+from epibatch.core.errors import ColumnError, ConfigError, PipelineError, explain, nearest
 
-from ..acting_module import is_multi
+from ..acting_module import check_given, is_multi
 from ..call import Call
 from ..column_spaces import number
 from ..columnar_piece import ColumnarPiece
@@ -45,6 +45,7 @@ class GeneralAdvantageEstimation(ColumnarPiece):
     Raises:
         ConfigError: gamma or lambda_ outside [0, 1], or something else for a module.
         ColumnError: no rewards, flags or loss mask in the batch.
+        PipelineError: no module was given, or one without `compute_values`.
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
@@ -78,6 +79,8 @@ class GeneralAdvantageEstimation(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the columns to every module's batch that has a value function."""
+        if not is_multi(call.rl_module) and (call.rl_module is None or call.module_id is None):
+            _check_values(call.rl_module)
         if not is_multi(call.rl_module):
             if call.module_id is not None and not hasattr(call.rl_module, "compute_values"):
                 return batch
@@ -127,6 +130,19 @@ def _noting(batch: dict[str, Any], call: Call, module_id: Any) -> dict[str, Any]
     if read is None:
         return batch
     return ReadColumns(batch, read.setdefault(DEFAULT_MODULE_ID if module_id is None else module_id, set()))
+
+
+def _check_values(module: Any) -> None:
+    check_given(module, "GeneralAdvantageEstimation", "which estimates values by compute_values(batch)")
+    if not hasattr(module, "compute_values"):
+        raise PipelineError(
+            explain(
+                "GeneralAdvantageEstimation",
+                expected="a module that estimates values",
+                found=f"{type(module).__name__}, which has no compute_values",
+                do="let it inherit ValueFunctionAPI, and write compute_values(self, batch, embeddings=None)",
+            )
+        )
 
 
 def _check_discounts(values: Mapping[str, Any], where: str) -> None:

@@ -13,7 +13,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain
 from epibatch.core.structs import map_struct
 
-from ..acting_module import acting_module
+from ..acting_module import acting_module, check_given
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 
@@ -75,6 +75,7 @@ class GetActions(ColumnarPiece):
         elif not inputs.is_cpu:  # drawn where the random stream is; the environment needs them there anyway
             batch.update({name: map_struct(torch.Tensor.cpu, batch[name]) for name in _DRAWN & batch.keys()})
             inputs = batch[Columns.ACTION_DIST_INPUTS]
+        check_given(call.rl_module, "GetActions", "which says what distribution its outputs are of")
         module = acting_module(call.rl_module)
         self._check_width(module, inputs, call.module_id)
         if not call.explore:

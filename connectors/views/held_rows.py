@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -165,10 +166,8 @@ def _buffers(call: Call, name: str, where: str) -> list[Any]:
 
 
 def _unknown(name: str, outputs: Any, where: str) -> UnknownNameError:
-    known = [*_NAMES, *outputs]
-    return UnknownNameError(
-        explain(where, expected="a column of the episodes", found=repr(name), do=nearest(name, known))
-    )
+    do = nearest(name, [*_NAMES, *outputs])
+    return UnknownNameError(explain(where, expected="a column of the episodes", found=repr(name), do=do))
 
 
 def _flags(call: Call, which: int, spans: list[tuple[int, int]]) -> list[Any]:
@@ -257,12 +256,14 @@ def blank_rows(call: Call, view: View, where: str, space: Any) -> tuple[Form, li
     elif view.base == Columns.STATE_OUT and call.rl_module is not None:
         row = map_struct(_to_array, acting_module(call.rl_module).get_initial_state())
     else:
+        close = next(iter(get_close_matches(view.base, _NAMES, n=1)), None)
+        meant = f"write {close!r} if you mean that; for a model output " if close else ""
         raise ConfigError(
             explain(
                 where,
                 expected=f"the space of {view.column!r}: nothing was recorded yet that shows what it is like",
                 found="none",
-                do=f"View({view.column!r}, shift={view.shift!r}, space=gymnasium.spaces.Box(...))",
+                do=f"{meant}View({view.column!r}, shift={view.shift!r}, space=gymnasium.spaces.Box(...))",
             )
         )
     leaves, form = flatten(row)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -67,6 +67,13 @@ class View:
     agent: Any = None
     mask: bool | None = None
     per_sequence: bool = False
+
+    if not TYPE_CHECKING:  # type checkers see the fields
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> View:
+            """A view; keywords are checked here, in front of the constructor that dataclasses makes."""
+            _refuse_unknown(cls, kwargs)
+            return super().__new__(cls)
 
     def __post_init__(self) -> None:
         if isinstance(self.space, Mapping):
@@ -175,6 +182,14 @@ class View:
             raise _wrong(f"({column!r}, agent={self.agent!r})", "observations, actions, rewards or outputs", found, do)
         if self.agent is not None and self.per_sequence:
             raise _wrong(f"({column!r})", "either agent or per_sequence", "both", "declare two views")
+
+
+def _refuse_unknown(cls: type, kwargs: Mapping[str, Any]) -> None:
+    known = [field.name for field in fields(cls)]
+    unknown = next((name for name in kwargs if name not in known), None)
+    if unknown is not None:
+        do = nearest(unknown, known)
+        raise _wrong("(...)", f"keywords among {', '.join(known)}", f"{unknown}={kwargs[unknown]!r}", do)
 
 
 def _wrong(where: str, expected: str, found: str, do: str) -> ConfigError:

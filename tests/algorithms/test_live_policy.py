@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
-from epibatch.core.errors import PipelineError
+from epibatch.core.errors import PipelineError, UnknownNameError
+from epibatch.env_runner import make_multi_agent
 
 
 class Counted(ConnectorV2):
@@ -94,3 +96,23 @@ def test_a_seed_holds_until_the_statistics_change(algorithm):
         policy.seed(9)
         draws.append([policy.act(np.zeros(3), explore=True)[0] for _ in range(3)])
     np.testing.assert_array_equal(draws[0], draws[1])
+
+
+def test_ids_and_options_that_are_none(case_config):
+    algo = case_config("mlp").build_algo()
+    assert algo.get_policy("default_policy") is algo.get_policy()
+    with pytest.raises(UnknownNameError, match=r"get_module\('default_policy'\)"):
+        algo.get_policy("main")
+    with pytest.raises(UnknownNameError, match="did you mean 'explore'"):
+        algo.act(np.zeros(3), explor=True)
+    algo.stop()
+
+
+def test_of_several_modules_one_policy_acts():
+    config = PPOConfig().environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2})
+    algo = config.multi_agent(policies=["main"]).build_algo()
+    with pytest.raises(UnknownNameError, match=r"(?s)with the modules main.*found: +'main'.*get_module\('main'\)"):
+        algo.get_policy("main")
+    with pytest.raises(UnknownNameError, match="did you mean 'rewards'"):
+        algo.act({0: np.zeros(4)}, reward={})
+    algo.stop()

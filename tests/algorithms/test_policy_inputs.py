@@ -100,7 +100,8 @@ def test_types_become_the_spaces(space, obs, expected):
             {"a": np.zeros(2), "b": np.zeros((2, 2))},
             r"obs\['a'\] single; obs\['b'\] a batch of 2",
         ),
-        (gym.spaces.Dict(a=BOX, b=BOX), {"a": np.zeros(2)}, r"\{a: leaf\}"),
+        (gym.spaces.Dict(a=BOX, b=BOX), {"a": np.zeros(2)}, r"\{a: leaf\}.*as the space says"),
+        (gym.spaces.Dict(a=BOX, b=BOX), [{"a": np.zeros(2)}], r"list, not nested.*\{key: rows of all\}"),
     ],
 )
 def test_observations_that_do_not_fit(space, obs, found):

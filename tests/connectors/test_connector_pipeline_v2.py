@@ -390,6 +390,13 @@ def test_a_state_of_a_piece_that_is_not_there_is_an_error():
     assert "counter" in str(raised.value)
 
 
+def test_states_of_which_one_does_not_fit_change_no_piece():
+    pipe = pipeline(Counter(count=1), Counter(count=2))
+    with pytest.raises(KeyError, match="count"):
+        pipe.set_state({"counter": {"count": 7}, "counter_1": {"cuont": 8}})
+    assert pipe.get_state() == {"counter": {"count": 1}, "counter_1": {"count": 2}}
+
+
 def test_components_select_states():
     pipe = pipeline(Counter(count=1), MeanStdFilter(count=2))
     assert set(pipe.get_state(components="counter")) == {"counter"}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from epibatch.core.errors import ColumnError
+from epibatch.connectors.views import View
+from epibatch.core.errors import ColumnError, UnknownNameError
 from epibatch.env_runner.acting import act, check_actions, forward
 
 
@@ -33,11 +35,59 @@ def test_the_forward_pass_that_fits(explore, asked):
     assert shared["seen"] == (2, explore)
 
 
+class Looks(Doubles):
+    """Looks something up."""
+
+    view_requirements: ClassVar = {"next_obs": View("obs", shift=1)}
+
+    def __init__(self, look):
+        self.look = look
+
+    def forward_inference(self, batch):
+        return self.look(batch)
+
+
 def test_an_error_names_module_and_shapes():
-    with pytest.raises(KeyError) as raised:
-        forward(Doubles(), {"other": np.zeros((2, 3)), "nested": {"x": np.zeros(1)}}, explore=False, t=0)
-    said = " ".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
-    assert "Doubles's forward pass, with other [2, 3], nested {'x': [1]}" in said
+    batch = {"other": np.zeros((2, 3)), "nested": {"x": np.zeros(1)}}
+    table = {"a": 1}
+    for look, error in [(lambda: table["b"], KeyError), (lambda: {}[3], KeyError), (lambda: len(3), TypeError)]:
+        module = Looks(lambda batch, look=look: look())
+        with pytest.raises(error) as raised:
+            forward(module, batch, explore=False, t=0)
+        assert type(raised.value) is error
+        said = " ".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
+        assert "Looks's forward pass, with other [2, 3], nested {'x': [1]}" in said
+
+
+@pytest.mark.parametrize(
+    ("look", "found"),
+    [
+        (lambda batch: batch["actions"], "'actions' is not among them"),
+        (lambda batch: dict(batch)["actions"], "'actions' is not among them"),
+        (lambda batch: batch["next_obs"], "'next_obs', its view of 'obs' with shift=1, is not among them"),
+    ],
+)
+def test_a_column_that_is_not_there_while_acting_is_named(look, found):
+    with pytest.raises(UnknownNameError) as raised:
+        forward(Looks(look), {"obs": np.zeros(2)}, explore=False, t=0)
+    said = str(raised.value)
+    assert f"found:    {found}" in said
+    assert "which are obs\n" in said and "_forward_train only" in said
+    several = {"left": {"obs": np.zeros(2)}, "right": {"obs": np.zeros(2), "actions": np.zeros(2)}}
+    modules = ModulesOf(Looks(look))
+    if "next" in found:
+        with pytest.raises(UnknownNameError, match=r"Looks's forward pass.*\n.*which are obs\n"):
+            forward(modules, several, explore=False, t=0)
+
+
+class ModulesOf(dict):
+    """One module for all."""
+
+    def __init__(self, module):
+        super().__init__(left=module, right=module)
+
+    def forward_inference(self, batch):
+        return {module_id: self[module_id].look(own) for module_id, own in batch.items()}
 
 
 @pytest.mark.parametrize(

@@ -435,6 +435,11 @@ def test_what_ended_before_a_fault_comes_with_the_next_call(teams, mode):
     chunks = runner.sample(num_timesteps=6)
     assert [(chunk.custom_data["place"], chunk.is_done) for chunk in chunks[:2]] == [((2, 0), True), ((1, 0), True)]
     assert [chunk.env_t_started for chunk in chunks[2:]] == [0, 0, 0] and [len(c) for c in chunks[2:]] == [2, 2, 2]
+    assert [runner.env_of(chunk) for chunk in chunks] == [chunk.custom_data["place"][0] for chunk in chunks]
+    runner.sample(num_timesteps=6)
+    runner.sample(num_timesteps=6)
+    with pytest.raises(UnknownNameError, match="one of the last sample"):
+        runner.env_of(chunks[0])
 
 
 def test_what_ends_in_the_step_of_a_fault_is_kept_and_was_shown(teams):

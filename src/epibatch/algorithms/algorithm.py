@@ -16,6 +16,7 @@ from ..episodes.episode_facts import count_steps
 from .algorithm_callbacks import AlgorithmCallbacks
 from .evaluation import Evaluation
 from .learner_group import LearnerGroup
+from .live_policy import LivePolicy, check_options, check_policy_id
 from .module_changes import added, removed
 from .module_specs import check_module, check_sequence_settings
 from .module_views import added_view
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from ..connectors.learner import LearnerConnectorPipeline
     from ..learner import Learner
     from .algorithm_config import AlgorithmConfig
-    from .live_policy import LivePolicy
 
 __all__ = ["Algorithm"]
 
@@ -356,15 +356,20 @@ class Algorithm(SavedAlgorithm):
         self._callbacks.call("on_evaluate_end", evaluation_metrics=results)
         return results
 
-    def get_policy(self) -> Any:
+    def get_policy(self, policy_id: str | None = None) -> Any:
         """The policy as it is trained, for environments of one's own: a `Policy` or a `MultiAgentPolicy`.
 
         It acts with the newest weights and statistics, in pipelines of its own: what it is given and draws does not
         change the training. It is always the same object, unless modules are added or removed.
-        """
-        if self._live_policy is None:
-            from .live_policy import LivePolicy
 
+        Args:
+            policy_id: leave it out: one policy acts for all agents, and `get_module` gives single networks.
+
+        Raises:
+            UnknownNameError: an id that is not that of the only policy.
+        """
+        check_policy_id(self, policy_id)
+        if self._live_policy is None:
             self._live_policy = LivePolicy(self.config, self.env_runner)
         return self._live_policy.policy
 
@@ -379,7 +384,9 @@ class Algorithm(SavedAlgorithm):
             **options: `explore` (default False), `reward`, `info`, `starts`; with several agents `explore`, `rewards`,
                 `infos`, `terminateds`, `truncateds`.
         """
-        acted: tuple[Any, Any] = self.get_policy().act(obs, state, **options)
+        policy = self.get_policy()
+        check_options(policy, options)
+        acted: tuple[Any, Any] = policy.act(obs, state, **options)
         return acted
 
     def _forget_policy(self) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterable
 from typing import Any
+
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.errors import UnknownNameError, explain, nearest
 
 from ..connectors.authoring.undo import undo_actions
 from .multi_agent_policy import MultiAgentPolicy
 from .pipelines import check_same_pieces
 from .policy import Policy
 
-__all__ = ["LivePolicy"]
+__all__ = ["LivePolicy", "check_options", "check_policy_id"]
 
 
 class LivePolicy:
@@ -58,3 +63,42 @@ class LivePolicy:
             policy.lookback = max(pipeline.lookback_needed for pipeline in own.values())
             policy.set_connector_states(own["env_to_module"].get_state(), own["module_to_env"].get_state())
             policy.steps = self._seen = steps
+
+
+def check_policy_id(algorithm: Any, policy_id: Any) -> None:
+    """Refuse to look up one of several policies: there is one that acts for all agents.
+
+    Raises:
+        UnknownNameError: an id, unless it is that of the only module, of one agent.
+    """
+    if policy_id is None or (policy_id == DEFAULT_MODULE_ID and not algorithm.config.is_multi_agent):
+        return
+    modules, name = list(algorithm.learner.module), type(algorithm).__name__
+    module = policy_id if policy_id in modules else modules[0]
+    raise UnknownNameError(
+        explain(
+            f"{name}.get_policy",
+            expected=f"no id: one policy acts for all agents, with the modules {', '.join(modules)}",
+            found=repr(policy_id),
+            do=f"use get_policy(), or get_module({module!r}) for one network",
+        )
+    )
+
+
+def check_options(policy: Any, options: Iterable[str]) -> None:
+    """Refuse options that a policy's `act` does not have.
+
+    Raises:
+        UnknownNameError: one of them is none.
+    """
+    known = [name for name in inspect.signature(policy.act).parameters if name not in ("obs", "state")]
+    for name in options:
+        if name not in known:
+            raise UnknownNameError(
+                explain(
+                    f"{type(policy).__name__}.act",
+                    expected=f"options among {', '.join(known)}",
+                    found=repr(name),
+                    do=nearest(name, known),
+                )
+            )

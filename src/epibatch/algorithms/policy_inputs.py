@@ -64,7 +64,12 @@ class PolicyInputs:
         try:
             values = flatten_like(self._form, obs)
         except ColumnError as error:
-            raise SpaceError(f"observation for Policy.act, against {self._space}\n{error}") from error
+            nested = str(error).splitlines()
+            found = next((line.partition(":")[2].strip() for line in nested if "found:" in line), type(obs).__name__)
+            if not isinstance(obs, (dict, tuple)):
+                found = f"{type(obs).__name__}, not nested"
+            do = "nest observations as the space says; of several, stack each part: {key: rows of all}"
+            raise self._unfit(self._space, found, do=do if self._form is not None else _DO) from error
         arrays = [self._array(i, value) for i, value in enumerate(values)]
         rows = [self._count(i, array) for i, array in enumerate(arrays)]
         if len(set(rows)) > 1:

@@ -68,7 +68,7 @@ class SavedAlgorithm(ABC):
         """Take over what `get_state` gave; the runner starts new episodes.
 
         Raises:
-            CheckpointError: a part of the state is missing, or is something else.
+            CheckpointError: a part of the state is missing, or is something else; nothing was taken over.
         """
         state_parts(f"{type(self).__name__}.set_state", state)
         missing = [part for part in ("learner", "env_runner", "counters", "random") if part not in state]
@@ -81,18 +81,26 @@ class SavedAlgorithm(ABC):
                     do="use a state that get_state of the same algorithm gave",
                 )
             )
+        before = self.get_state()
+        try:
+            self._take_over(state)
+        except Exception:
+            self._take_over({part: own for part, own in before.items() if part != "env_runner"})
+            raise
+        self.env_runner.checkpoint_reset()
+        self._forget_policy()
+
+    def _take_over(self, state: Mapping[str, Any]) -> None:
         takers = {
-            "env_runner": self.env_runner.set_state,
             "learner": self.learner.set_state,
             "counters": self._set_counters,
             "evaluation": self._evaluation.set_state,  # checkpoints of earlier versions have none
             "random": set_random_state,
+            "env_runner": self.env_runner.set_state,  # last: one that is refused leaves the running episodes alone
         }
         for part in (name for name in takers if name in state):
             with taking_over(f"{type(self).__name__}.set_state", part):
                 takers[part](state[part])
-        self.env_runner.checkpoint_reset()
-        self._forget_policy()
 
     def _set_counters(self, counters: Mapping[str, Any]) -> None:
         iteration, steps = int(counters["training_iteration"]), int(counters["num_env_steps_sampled_lifetime"])
@@ -139,7 +147,8 @@ class SavedAlgorithm(ABC):
             path: the folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
 
         Raises:
-            CheckpointError: the checkpoint is incomplete, damaged, or of another algorithm or network.
+            CheckpointError: the checkpoint is incomplete, damaged, or of another algorithm or network; nothing was
+                taken over.
         """
         description, state = read_checkpoint(Path(path))
         if description["algorithm"] != self.config.algorithm:

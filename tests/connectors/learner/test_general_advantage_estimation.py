@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from epibatch.connectors.learner import GeneralAdvantageEstimation
-from epibatch.core.errors import EpibatchError
+from epibatch.core.errors import EpibatchError, PipelineError
 
 
 def reference(rewards, values, terminated, gamma, lambda_):
@@ -107,6 +107,18 @@ def test_without_bootstrap_rows_there_is_a_clear_error(lab):
     pieces = [*lab.defaults("learner"), GeneralAdvantageEstimation(gamma=0.9, lambda_=0.8)]
     with pytest.raises(EpibatchError, match=r"AddOneTsToEpisodesAndTruncate|loss_mask"):
         lab.run("learner", pieces, [lab.episode("a", 3)], rl_module=lab.module(multi=True))
+
+
+@pytest.mark.parametrize("module", [None, "no values"])
+def test_a_module_that_estimates_values_is_needed(lab, module):
+    found = {
+        None: r"found: +none\n.*pipeline\.trace\(episodes, module\)",
+        "no values": "str, which has no compute_values",
+    }
+    with pytest.raises(PipelineError, match=found[module]):
+        GeneralAdvantageEstimation()(rl_module=module, batch={}, episodes=[lab.episode("a", 2)])
+    trace = lab.pipeline("learner", lab.defaults("learner", ppo=True)).trace([lab.episode("a", 2)])
+    assert isinstance(trace.error, PipelineError)
 
 
 def test_unknown_keywords_are_refused():

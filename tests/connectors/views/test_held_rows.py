@@ -89,6 +89,9 @@ def test_a_leaf_that_is_not_there(run: Any) -> None:
 def test_nothing_says_what_an_output_is_like_before_the_first_step() -> None:
     with pytest.raises(ConfigError, match=r"the space of 'logits'[\s\S]*space=gymnasium.spaces.Box"):
         act({"seen": View("logits", -1)}, [episode(0)])
+    for meant, column in {"reward": "rewards", "action": "actions"}.items():
+        with pytest.raises(ConfigError, match=f"do: +write '{column}' if you mean that"):
+            act({"seen": View(meant, -1)}, [episode(0)])
     space = gym.spaces.Box(-1, 1, (2,), np.float64)
     found = act({"seen": View("logits", "-2:-1", space=space, fill=1)}, [episode(0)])
     assert found["seen"][("some_id",)][0].tolist() == [[1, 1], [1, 1]]

@@ -88,6 +88,7 @@ def test_its_dict_has_what_differs_from_the_defaults():
         ({"column": 3}, ["the name of a column", "3"]),
         ({"column": "obs", "space": 3}, ["a Gymnasium space"]),
         ({"column": "obs", "fill": "zeros"}, ["a number", "'zeros'", "leave it out for zeros"]),
+        ({"column": "obs", "fil": 0}, ["keywords among column, shift", "fil=0", "did you mean 'fill'"]),
         ({"column": "obs", "train": 1}, ["True or False", "train=True"]),
         ({"column": "obs", "mask": "yes"}, ["mask=True or mask=False"]),
         ({"column": "eps_id", "shift": -1}, ["it never changes", "use shift=0"]),
