@@ -37,7 +37,7 @@ class ConnectorV2(Checkpointable, ABC):
     Args:
         input_observation_space: Space of the observations that come in.
         input_action_space: Space of the actions that come in.
-        **kwargs: Ignored here; ported subclasses pass theirs on.
+        **kwargs: Ignored here; ported subclasses pass theirs on. A class without a constructor of its own takes none.
 
     Example:
         >>> class Double(ConnectorV2):
@@ -316,6 +316,13 @@ class ConnectorV2(Checkpointable, ABC):
         return repr(self)
 
 
+_SPACES = ("input_observation_space", "input_action_space")
+_TAKE = (
+    "leave it out, or take it in a constructor of {name}'s own: "
+    "def __init__(self, input_observation_space=None, input_action_space=None, *, {unknown}, **kwargs)"
+)
+
+
 def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Refuse keywords that the constructor does not know, naming the nearest that it does, and wrong types.
 
@@ -327,9 +334,10 @@ def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         for name, (expected, found) in wrong_values(cls, kwargs).items():
             do = f"give {name} a value of that type"
             raise ConfigError(explain(f"{cls.__name__}.{name}", expected=expected, found=found, do=do))
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+    has_own = cls.__init__ is not ConnectorV2.__init__  # type: ignore[misc]
+    if has_own and any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
-    known = [name for name in parameters if name != "self"]
+    known = [name for name in parameters if name != "self"] if has_own else [*_SPACES, "multi_agent"]
     unknown = [name for name in kwargs if name not in known]
     if unknown:
         raise PieceError(
@@ -337,6 +345,6 @@ def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
                 f"{cls.__name__}(...)",
                 expected=f"arguments among {', '.join(known)}",
                 found=", ".join(unknown),
-                do=nearest(unknown[0], known),
+                do=nearest(unknown[0], known) if has_own else _TAKE.format(name=cls.__name__, unknown=unknown[0]),
             )
         )

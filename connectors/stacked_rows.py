@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.errors import ColumnError, explain
 from epibatch.core.structs import map_struct
 
-__all__ = ["StackedRows", "stacked_rows_of"]
+from .columns.box_bounds import bounds_of, box_of, choices_of
+
+__all__ = ["StackedRows", "stacked_rows_of", "stacked_space"]
 
 
 def stacked_rows_of(module_id: Any) -> str:
@@ -20,6 +23,32 @@ def stacked_rows_of(module_id: Any) -> str:
         module_id: The module.
     """
     return f"_stacked_agents_for_mid={module_id}"
+
+
+def stacked_space(space: gym.Space[Any], agents: int) -> gym.Space[Any]:
+    """The space of rows `[A, ...]` of several agents, zeros where there is none.
+
+    Args:
+        space: Of one agent's row.
+        agents: A.
+
+    Example:
+        >>> stacked_space(gym.spaces.Box(1.0, 2.0, (3,)), 2)
+        Box(0.0, 2.0, (2, 3), float32)
+        >>> stacked_space(gym.spaces.Discrete(4), 2)
+        MultiDiscrete([4 4])
+    """
+    if isinstance(space, gym.spaces.Dict):
+        return gym.spaces.Dict({key: stacked_space(own, agents) for key, own in space.spaces.items()})
+    if isinstance(space, gym.spaces.Tuple):
+        return gym.spaces.Tuple([stacked_space(own, agents) for own in space.spaces])
+    if isinstance(space, gym.spaces.MultiBinary):
+        return gym.spaces.MultiBinary((agents, *space.shape))
+    if not isinstance(space, (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
+        return gym.spaces.Tuple([space] * agents)
+    low, high = (np.stack([bound] * agents) for bound in bounds_of(space, "StackAgents"))
+    low, high = np.minimum(low, 0).astype(low.dtype), np.maximum(high, 0).astype(high.dtype)
+    return box_of(low, high) if isinstance(space, gym.spaces.Box) else choices_of(low, high)
 
 
 class StackedRows:

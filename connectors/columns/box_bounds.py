@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.core.errors import SpaceError, explain
 
-__all__ = ["bounds_of", "box_of", "choices_between"]
+__all__ = ["bounds_of", "box_of", "choices_between", "choices_of"]
 
 
 def bounds_of(space: gym.Space[Any], piece: str) -> tuple[Any, Any]:
@@ -53,12 +53,16 @@ def choices_between(space: gym.Space[Any], low: Any, high: Any) -> gym.Space[Any
 
     Args:
         space: Discrete, MultiDiscrete or MultiBinary.
-        low: The least choices, an array of integers in the type of the space.
+        low: The least choices, an array of integers in the type that is wanted.
         high: The greatest ones.
     """
-    low, dtype = np.asarray(low), low.dtype.type
     if not isinstance(space, gym.spaces.Discrete):
-        counts = (np.asarray(high, np.int64) - low + 1).astype(dtype)
-        return gym.spaces.MultiDiscrete(counts, dtype=dtype, start=low)
-    typed: dict[str, Any] = {"dtype": dtype} if "dtype" in signature(gym.spaces.Discrete).parameters else {}
+        return choices_of(low, high)
+    typed: dict[str, Any] = {"dtype": low.dtype.type} if "dtype" in signature(gym.spaces.Discrete).parameters else {}
     return gym.spaces.Discrete(int(high) - int(low) + 1, start=int(low), **typed)  # int64 before Gymnasium 1.2
+
+
+def choices_of(low: Any, high: Any) -> gym.spaces.MultiDiscrete:
+    """The MultiDiscrete with these bounds, of their type."""
+    counts: Any = (np.asarray(high, np.int64) - low + 1).astype(low.dtype)
+    return gym.spaces.MultiDiscrete(counts, dtype=low.dtype.type, start=np.asarray(low))

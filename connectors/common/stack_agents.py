@@ -16,13 +16,14 @@ from epibatch.core.structs import flatten, flatten_like
 from ..agent_order import check_agent_ids, check_several, places_of
 from ..agent_table import AgentTable
 from ..call import Call
+from ..column_spaces import FLAG, Spaces
 from ..columnar_piece import ColumnarPiece
-from ..stacked_rows import StackedRows, stacked_rows_of
+from ..stacked_rows import StackedRows, stacked_rows_of, stacked_space
 
 if TYPE_CHECKING:
     from ..agent_batch import AgentBatch
     from ..agent_call import AgentCall
-    from ..column_spaces import Spaces
+
 
 __all__ = ["StackAgents"]
 
@@ -38,8 +39,9 @@ class StackAgents(ColumnarPiece):
     have ended, or another module decides for them, or their step ends in another chunk; where their rows would be
     other columns have zeros. In training `loss_mask` [B, A] is False for all but rows of agents that carry loss.
 
-    GeneralAdvantageEstimation behind it takes values [B, A] and goes by agent. Recurrent modules have sequences of each
-    agent's own steps, which no env step is common to; they cannot be stacked.
+    The module's observation space is that of such a row, `(A, ...)` with zeros in it; its action space is one agent's,
+    to which UnstackAgents leads back. GeneralAdvantageEstimation behind it takes values [B, A] and goes by agent.
+    Recurrent modules have sequences of each agent's own steps, which no env step is common to; they cannot be stacked.
 
     Args:
         input_observation_space: Dict of the modules' observation spaces.
@@ -73,6 +75,7 @@ class StackAgents(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("arrays",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     writes: ClassVar[tuple[str, ...]] = ("agent_mask",)
+    uses_spaces: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -97,9 +100,24 @@ class StackAgents(ColumnarPiece):
         self._module_ids = None if module_ids is None else list(module_ids)
         self._as_learner_connector = as_learner_connector
 
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of all agents' observations in one row; actions stay those of one agent."""
+        return self._row(input_observation_space) if self._is_stacked() else input_observation_space
+
     def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """None: the columns have other axes behind it."""
-        return {}
+        """All of them with the axis of agents, and the mask of those that are there."""
+        if not self._is_stacked():
+            return columns
+        stacked = {name: self._row(space) for name, space in columns.items()}
+        masks = ["agent_mask", *([Columns.LOSS_MASK] if self._as_learner_connector else [])]
+        return {**stacked, **dict.fromkeys(masks, self._row(FLAG))}
+
+    def _row(self, space: gym.Space[Any]) -> gym.Space[Any]:
+        return stacked_space(space, len(self._agent_ids))
+
+    def _is_stacked(self) -> bool:
+        """Whether the module that this copy of the piece is for is stacked."""
+        return self._module_ids is None or self.part_of is None or self.part_of in self._module_ids
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Refuse episodes of one agent."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epibatch.connectors.connector_v2 import ConnectorV2
-from epibatch.core.errors import BatchLayoutError, EpibatchError
+from epibatch.core.errors import BatchLayoutError, EpibatchError, PieceError
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.episodes import MultiAgentEpisode
 
@@ -256,3 +256,25 @@ def test_items_of_several_agents_are_added_agent_by_agent():
         ConnectorV2.add_batch_item({}, "obs", 0.0, episode)
     with pytest.raises(BatchLayoutError, match=r"id=game[\s\S]*single_agent_episode_iterator"):
         ConnectorV2.add_n_batch_items({}, "obs", [0.0], 1, episode)
+
+
+class Bare(ConnectorV2):
+    """Without a constructor of its own."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return batch
+
+
+class PassesOn(Bare):
+    """As ported classes do."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+def test_a_class_without_a_constructor_of_its_own_takes_no_keywords():
+    """Nothing could read them, so one is a mistake; a constructor that passes keywords on may take any."""
+    with pytest.raises(PieceError, match=r"(?s)found:    gain.*a constructor of Bare's own"):
+        Bare(gain=2)
+    assert PassesOn(gain=2).get_ctor_args_and_kwargs() == ((), {"gain": 2})
+    assert Bare(None, input_action_space=None, multi_agent=True).get_ctor_args_and_kwargs()[1]["multi_agent"]

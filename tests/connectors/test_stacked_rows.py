@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
-from epibatch.connectors.stacked_rows import StackedRows, stacked_rows_of
+from epibatch.connectors.stacked_rows import StackedRows, stacked_rows_of, stacked_space
 from epibatch.core.errors import ColumnError
 
 
@@ -41,3 +42,33 @@ def test_other_numbers_of_rows_are_named() -> None:
     with pytest.raises(ColumnError, match=r"shape \[2, 2, '...'\][\s\S]*shape \[2\]"):
         stacked.unstack("x", torch.zeros(2))
     assert stacked_rows_of("a") != stacked_rows_of("b")
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (
+            gym.spaces.Box(np.float32([1, -3]), np.float32([2, -1])),
+            gym.spaces.Box(*np.float32([2 * [[0, -3]], 2 * [[2, 0]]])),
+        ),
+        (gym.spaces.Discrete(3, start=2), gym.spaces.MultiDiscrete([5, 5])),
+        (gym.spaces.Discrete(3, start=-5), gym.spaces.MultiDiscrete([6, 6], start=[-5, -5])),
+        (gym.spaces.MultiDiscrete([2, 4], start=[0, 1]), gym.spaces.MultiDiscrete([[2, 5], [2, 5]])),
+        (gym.spaces.MultiBinary([3, 1]), gym.spaces.MultiBinary([2, 3, 1])),
+        (gym.spaces.Text(3), gym.spaces.Tuple([gym.spaces.Text(3)] * 2)),
+    ],
+)
+def test_the_space_of_a_row_of_all_agents(space: gym.Space, expected: gym.Space) -> None:
+    assert stacked_space(space, 2) == expected
+    nested = gym.spaces.Dict(a=space, b=gym.spaces.Tuple([space]))
+    assert stacked_space(nested, 2) == gym.spaces.Dict(a=expected, b=gym.spaces.Tuple([expected]))
+
+
+@pytest.mark.parametrize(
+    "space", [gym.spaces.Box(1, 2, (3,)), gym.spaces.Discrete(3, start=2), gym.spaces.MultiBinary(2)]
+)
+def test_rows_are_of_it(space: gym.Space) -> None:
+    rows = np.stack([space.sample() for _ in range(3)])
+    found = StackedRows(np.array([0, 3, 2]), (2, 2)).stack("obs", rows)
+    wanted = stacked_space(space, 2)
+    assert all(wanted.contains(row) for row in found) and found.dtype == wanted.dtype

@@ -223,6 +223,22 @@ def test_only_some_modules_are_stacked_and_other_agents_need_no_place() -> None:
     assert found["walker"]["obs"].shape == (3, 2, 2) and found["thinker"]["obs"].shape == (3, 2)
 
 
+@pytest.mark.parametrize("module_ids", [None, ["walker"]])
+def test_the_modules_observation_spaces_have_the_agents_axis(module_ids: Any) -> None:
+    spaces = gym.spaces.Dict(dict.fromkeys(AGENTS, gym.spaces.Box(-1, 1, (2,))))
+    actions = gym.spaces.Dict(dict.fromkeys(AGENTS, gym.spaces.Discrete(3)))
+    mapping = AgentToModuleMapping(agent_to_module_mapping_fn=module_of)
+    stack = StackAgents(agent_ids=AGENTS, module_ids=module_ids)
+    pieces = [AddObservationsFromEpisodesToBatch(), mapping, BatchIndividualItems(), stack]
+    pipeline = EnvToModulePipeline(spaces, actions, connectors=pieces)
+    found = pipeline.observation_space
+    assert {key: found[key].shape for key in ("walker", "thinker")} == {
+        "walker": (4, 2),
+        "thinker": (4, 2) if module_ids is None else (2,),
+    }
+    assert all(own == gym.spaces.Discrete(3) for own in pipeline.action_space.values())
+
+
 def test_mistakes_are_named() -> None:
     (episode,) = chunks(scripted({"a": "oar", "b": "oar"}, {"a": "oar", "b": "oar"}), set())
     base = list(learner(stacked=False))
