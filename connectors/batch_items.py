@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import BatchLayoutError, ColumnError, explain, nearest
+from epibatch.core.columns import nearest_column
+from epibatch.core.errors import BatchLayoutError, ColumnError, explain
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten, map_struct
 
@@ -152,7 +153,7 @@ def foreach_batch_item_change_in_place(
     for name in names:
         if name not in batch:
             raise ColumnError(
-                explain("batch", expected=f"a column {name!r}", found="none", do=nearest(name, map(str, batch)))
+                explain("batch", expected=f"a column {name!r}", found="none", do=nearest_column(name, map(str, batch)))
             )
     first = batch[names[0]]
     groups = [(None, first)] if isinstance(first, list) else list(first.items())

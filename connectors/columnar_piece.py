@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 
-from epibatch.core.errors import ColumnError, add_context, explain, nearest
+from epibatch.core.columns import nearest_column
+from epibatch.core.errors import ColumnError, add_context, explain
 
 from .acting_module import is_multi
 from .agent_call import call_about
@@ -160,7 +161,7 @@ class ColumnarPiece(ConnectorV2):
                     type(self).__name__,
                     expected=f"a column {name!r}",
                     found=f"columns {sorted(map(str, batch))}",
-                    do=do or nearest(name, map(str, batch)),
+                    do=do or nearest_column(name, map(str, batch)),
                 )
             )
         return batch[name]

@@ -317,6 +317,7 @@ class ConnectorV2(Checkpointable, ABC):
 
 
 _SPACES = ("input_observation_space", "input_action_space")
+_PLAIN = (bool, int, float, str, tuple, list, dict, type(None))
 _TAKE = (
     "leave it out, or take it in a constructor of {name}'s own: "
     "def __init__(self, input_observation_space=None, input_action_space=None, *, {unknown}, **kwargs)"
@@ -345,6 +346,18 @@ def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
                 f"{cls.__name__}(...)",
                 expected=f"arguments among {', '.join(known)}",
                 found=", ".join(unknown),
-                do=nearest(unknown[0], known) if has_own else _TAKE.format(name=cls.__name__, unknown=unknown[0]),
+                do=_advice(cls, unknown[0], known, has_own),
             )
         )
+
+
+def _advice(cls: type, name: str, known: list[str], has_own: bool) -> str:
+    """What to do about a keyword that the constructor of a class does not know."""
+    if not has_own:
+        return _TAKE.format(name=cls.__name__, unknown=name)
+    value = inspect.getattr_static(cls, name, cls)
+    declared = any("ClassVar" in str(inspect.get_annotations(owner).get(name, "")) for owner in cls.__mro__)
+    if hasattr(cls, "__dataclass_fields__") and isinstance(value, _PLAIN) and not declared:
+        kind = "Any" if value is None else type(value).__name__
+        return f"annotate it in the class, which makes it a parameter: {name}: {kind} = {value!r}"
+    return nearest(name, known)

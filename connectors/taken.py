@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain, nearest
+from epibatch.core.columns import Columns, column_meant, nearest_column
+from epibatch.core.errors import ColumnError, explain
 
 from .call import Call
 from .episode_column import EpisodeColumn
@@ -56,7 +56,7 @@ def _too_late(batch: dict[str, Any], column: str, piece: str) -> ColumnError:
             f"{piece}, column {column!r}",
             expected="a column of the batch, which BatchIndividualItems has made arrays of",
             found=f"columns {sorted(known)}",
-            do=f"{nearest(column, known)}; or put {piece} in front of BatchIndividualItems",
+            do=f"{nearest_column(column, known)}; or put {piece} in front of BatchIndividualItems",
         )
     )
 
@@ -67,7 +67,9 @@ def _missing(batch: dict[str, Any], call: Call, column: str, piece: str, outputs
         *([Columns.OBS] if call.training is False else (*_OF_EPISODES, Columns.NEXT_OBS)),
         *outputs,
     ]
-    acting = call.training is False and column in (Columns.ACTIONS, Columns.REWARDS)
+    meant = column_meant(column)
+    acting = call.training is False and meant in (Columns.ACTIONS, Columns.REWARDS)
+    do = "put the piece into the learner pipeline; past actions and rewards are shown by PrevActionsPrevRewards"
     return ColumnError(
         explain(
             f"{piece}, column {column!r}",
@@ -75,8 +77,8 @@ def _missing(batch: dict[str, Any], call: Call, column: str, piece: str, outputs
             found="none while acting, when only the newest observation is there"
             if acting
             else f"columns {sorted(set(known))}",
-            do="put the piece into the learner pipeline; past actions and rewards are shown by PrevActionsPrevRewards"
+            do=(f"name it {meant!r}, and " if meant != column else "") + do
             if acting
-            else nearest(column, known),
+            else nearest_column(column, known),
         )
     )

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnTransform"]
 
+_NUMBERS = "biufc"
+
 
 class ColumnTransform(ParameterPiece, ColumnarPiece):
     """A function of the rows of one or several columns, for acting and for training, one agent or many.
@@ -230,6 +232,8 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
                 else:
                     stacked = call.shared_data.get(stacked_rows_of(call.module_id))
                     batch[name] = _only_steps(self.changed(path, column, rows), path, call, leading, stacked)
+                if name == Columns.REWARDS:
+                    _refuse_vectors(self, path, column, batch[name])
                 if name in call.per_sequence:
                     call.per_sequence[name] = None  # rows taken anew would be those in front of this piece
             except Exception as error:
@@ -260,14 +264,12 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
     def _rows(self, x: Any) -> Any:
         out = self.transform(x)
         if getattr(out, "shape", ())[:1] != x.shape[:1]:
-            raise PieceOutputError(
-                explain(
-                    f"{type(self).__name__}.transform",
-                    expected=f"an array of {len(x)} rows, as many as it was given",
-                    found=f"shape {tuple(out.shape)}" if hasattr(out, "shape") else f"{type(out).__name__}: {out!r}",
-                    do="return the transformed rows, first axis unchanged",
-                )
-            )
+            found = f"shape {tuple(out.shape)}" if hasattr(out, "shape") else f"{type(out).__name__}: {repr(out)[:80]}"
+            expected = f"an array of {len(x)} rows, as many as it was given"
+            raise _no_rows(self, expected, found, "return the transformed rows, first axis unchanged")
+        kinds = [getattr(one.dtype, "kind", "f") for one in (x, out)]
+        if kinds[0] in _NUMBERS and kinds[1] not in _NUMBERS:
+            raise _no_rows(self, f"numbers, as {x.dtype} was given", f"{out.dtype}", "return out.astype(x.dtype), say")
         return out
 
     def _sequences(self, x: Any) -> Any:
@@ -302,6 +304,19 @@ def _zeroed(rewards: Any, where: Any) -> Any:
     out = rewards.clone()
     out[torch.from_numpy(where).to(out.device)] = 0
     return out
+
+
+def _refuse_vectors(piece: ColumnTransform, path: ColumnPath, before: Any, after: Any) -> None:
+    """Make sure that rewards of one number each stay so, for losses behind that do not say who made something else."""
+    one, other = (flatten(path.part(own.data if isinstance(own, EpisodeColumn) else own))[0] for own in (before, after))
+    if any(len(new.shape) > len(old.shape) for old, new in zip(one, other)):
+        expected = f"shape {tuple(one[0].shape)}, one number for each reward"
+        do = "return an array of the shape of x; numbers beside the rewards are a column of their own"
+        raise _no_rows(piece, expected, f"shape {tuple(other[0].shape)}", do)
+
+
+def _no_rows(piece: ColumnTransform, expected: str, found: str, do: str) -> PieceOutputError:
+    return PieceOutputError(explain(f"{type(piece).__name__}.transform", expected=expected, found=found, do=do))
 
 
 def _refuse_objects(column: EpisodeColumn, path: ColumnPath, piece: str) -> None:

@@ -61,6 +61,7 @@ class ParameterPiece(ConnectorV2):
         if cls._writes_constructor or "__init__" in cls.__dict__:
             cls._writes_constructor = True
             return
+        _refuse_shared_defaults(cls)
         dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
         cls._fields = tuple(field for field in dataclasses.fields(cls) if field.init)  # type: ignore[arg-type]
         cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
@@ -120,6 +121,25 @@ class ParameterPiece(ConnectorV2):
             return super().__repr__()
         parameters = ", ".join(f"{name}={getattr(self, name)!r}" for name in _named(type(self)))
         return f"{type(self).__name__}({parameters})"
+
+
+def _refuse_shared_defaults(cls: type[ParameterPiece]) -> None:
+    """Refuse a default that all pieces of the class would have in common, and change together."""
+    for name in inspect.get_annotations(cls):
+        value = cls.__dict__.get(name)
+        if getattr(type(value), "__hash__", None) is None:
+            made = f"dataclasses.field(default_factory={type(value).__name__})"
+            if value:
+                made = f"dataclasses.field(default_factory=lambda: {value!r})"
+            do = f"write {name} = {made}" + (f", or a tuple, {tuple(value)!r}" if isinstance(value, list) else "")
+            raise PieceError(
+                explain(
+                    f"{cls.__name__}.{name}",
+                    expected="a default that cannot be changed, or a function that makes one for each piece",
+                    found=f"{type(value).__name__} {value!r}, one for all pieces",
+                    do=do,
+                )
+            )
 
 
 def _named(cls: type[ParameterPiece]) -> dict[str, dataclasses.Field[Any]]:

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import PieceError, explain
+from epibatch.core.errors import PieceError, PieceOutputError, explain
 from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.core.structs import map_struct
 
@@ -154,8 +154,26 @@ def _all_undone(transforms: Sequence[Any], actions: Any) -> Any:
 def _undone(transform: Any, actions: Any) -> Any:
     for path in reversed(transform.paths):
         if path.column == Columns.ACTIONS:
-            actions = transform.changed(path, actions, lambda y, to=transform: _typed(to.inverse(y), to.row_space))
+            actions = transform.changed(path, actions, lambda y, to=transform: _env_rows(to, y))
     return actions
+
+
+def _env_rows(transform: Any, y: Any) -> Any:
+    """What the inverse makes of rows, if it is as many rows of the space that `transform` takes."""
+    space, rows = transform.row_space, transform.inverse(y)
+    shape = getattr(rows, "shape", None)
+    own = getattr(space, "shape", None)
+    as_many = shape is not None and shape[:1] == y.shape[:1] and (own is None or shape[1:] == own)
+    if not as_many or (own is not None and rows.dtype.kind not in "biuf"):
+        raise PieceOutputError(
+            explain(
+                f"{type(transform).__name__}.inverse",
+                expected=f"{len(y)} rows" + ("" if own is None else f" of shape {own}, numbers of {space}"),
+                found=f"{type(rows).__name__} {rows!r}" if shape is None else f"{rows.dtype} of shape {tuple(shape)}",
+                do="return, for each row that transform gives, the row that it was given",
+            )
+        )
+    return _typed(rows, space)
 
 
 def _typed(actions: Any, space: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain, nearest
+from epibatch.core.columns import Columns, nearest_column
+from epibatch.core.errors import ColumnError, explain
 from epibatch.core.structs import flatten
 
 from ..authoring.column_paths import ColumnPath, space_of_struct, struct_of_space
@@ -49,7 +49,7 @@ def column_named(batch: dict[str, Any], name: str, piece: str) -> Any:
     if name not in batch:
         known = [str(own) for own in batch]
         behind = f"put {piece} behind the piece that makes the column"
-        do = f"{nearest(name, known)}; or {behind}" if known else behind
+        do = f"{nearest_column(name, known)}; or {behind}" if known else behind
         found = f"columns {sorted(known)}" if known else "a batch without columns"
         raise ColumnError(explain(piece, expected=f"a column {name!r}", found=found, do=do))
     return batch[name]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.columns import Columns
+from epibatch.core.columns import Columns, nearest_column
 from epibatch.core.errors import ColumnError, ConfigError, LookbackError, UnknownNameError, explain, nearest
 from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
@@ -166,7 +166,7 @@ def _buffers(call: Call, name: str, where: str) -> list[Any]:
 
 
 def _unknown(name: str, outputs: Any, where: str) -> UnknownNameError:
-    do = nearest(name, [*_NAMES, *outputs])
+    do = nearest_column(name, [*_NAMES, *outputs])
     return UnknownNameError(explain(where, expected="a column of the episodes", found=repr(name), do=do))
 
 

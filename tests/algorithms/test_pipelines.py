@@ -173,7 +173,14 @@ def test_wrong_hooks_are_named_when_they_are_set(which, value, message):
 
 @pytest.mark.parametrize("which", WHICH)
 @pytest.mark.parametrize(
-    ("made", "found"), [(None, "NoneType None"), (3, "int 3"), ([U(), "x"], "str 'x' in a list"), (U, "ABCMeta")]
+    ("made", "found"),
+    [
+        (None, r"NoneType None\n  do:       return the pieces"),
+        (3, "int 3"),
+        ([U(), "x"], "str 'x' in a list"),
+        (U, r"the class U\n  do:       call it: U\(\.\.\.\)"),
+        ([U(), U], r"the class U in a list\n  do:       call it: U\(\.\.\.\)"),
+    ],
 )
 def test_functions_that_return_something_else(which, made, found):
     config = config_with(which, lambda env: made)

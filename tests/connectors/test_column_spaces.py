@@ -152,7 +152,10 @@ def test_several_agents(lab):
     assert known["p/rewards"].space == known["q/rewards"].space == number(np.float32)
     assert known["p/obs"].axes == ("batch",) and known["q/obs"].axes == ("batch", "time")
     pipeline.insert_after("batch_individual_items", StackAgents(agent_ids=["x", "y"], module_ids=["p"]))
-    assert pipeline.column_spaces == {}
+    stacked = pipeline.column_spaces_for(modules(lab, small, large))
+    assert stacked["p/obs"].space == Box(np.stack([small.low] * 2), np.stack([small.high] * 2))
+    assert stacked["p/rewards"].space.shape == stacked["p/agent_mask"].space.shape == (2,)
+    assert stacked["q/obs"].space == large and "q/agent_mask" not in stacked
 
 
 def test_a_space_that_a_piece_refuses_names_the_piece(lab):

@@ -69,7 +69,15 @@ def test_what_the_batch_has_comes_first():
 
 @pytest.mark.parametrize(
     ("training", "column", "match"),
-    [(True, "reward", "did you mean 'rewards'"), (False, "rewards", "learner pipeline"), (False, "v", "Known: obs")],
+    [
+        (True, "reward", "did you mean 'rewards'"),
+        (False, "rewards", "learner pipeline"),
+        (True, "observations", "did you mean 'obs'"),
+        (False, "observation", "did you mean 'obs'"),
+        (True, "next_obs", "did you mean 'new_obs'"),
+        (False, "reward", "name it 'rewards', and put the piece into the learner"),
+        (False, "v", "Known: obs"),
+    ],
 )
 def test_what_is_nowhere_is_named(training, column, match):
     with pytest.raises(ColumnError, match=match):

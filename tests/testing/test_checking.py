@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from epibatch.connectors import ConnectorV2
+from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.env_to_module import AgentIndicator, MeanStdFilter
 from epibatch.connectors.learner import (
@@ -198,3 +199,22 @@ def test_a_piece_is_made_again_and_keeps_its_state():
     before = piece.get_state()
     check_connector(piece, only="runs")
     assert piece.get_state()["since"]["count"] == before["since"]["count"] == 0
+
+
+class Scale(ColumnTransform):
+    """Runs on the learner's side only, and is asked about both."""
+
+    columns = "rewards"
+
+    def transform(self, x):
+        return x / 2
+
+
+def test_what_one_side_could_not_answer_the_next_one_does():
+    with pytest.raises(PieceCheckError) as caught:
+        check_connector(Scale, only=["runs", "row_by_row"])
+    assert [(one.check, one.side, one.outcome) for one in caught.value.report] == [
+        ("runs", "env_to_module", "failed"),
+        ("runs", "learner", "passed"),
+        ("row_by_row", "", "passed"),
+    ]

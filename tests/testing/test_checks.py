@@ -178,7 +178,7 @@ class WithoutAConstructor(ConnectorV2):
 
 def test_a_piece_without_a_constructor_of_its_own_passes():
     report = check_connector(WithoutAConstructor, only="unknown_keywords")
-    assert [one.outcome for one in report] == ["does not apply"]
+    assert [one.outcome for one in report] == ["passed"]
     assert check_connector(WithoutAConstructor).failed == []
 
 
@@ -186,7 +186,8 @@ def test_checks_look_at_what_they_are_about():
     assert {"merge_states", "freeze", "resume", "reset_state"} <= set(check_connector(Counts).passed)
     assert {"reads", "writes", "layouts", "several_agents", "chunks"} <= set(check_connector(OnArrays).passed)
     assert {"observation_space", "action_space", "dtypes", "chunks"} <= set(check_connector(Rewrites).passed)
-    assert {"inverse", "every_layout", "cloned", "several_agents"} <= set(check_connector(Scaled).passed)
+    known = set(check_connector(Scaled).passed)
+    assert {"arguments", "row_by_row", "inverse", "every_layout", "cloned", "several_agents"} <= known
     report = check_connector(ScaledActions, spaces=(SEEN, TORQUE))
     assert {"inverse", "action_space", "cloned"} <= set(report.passed)
 
@@ -206,6 +207,12 @@ class TakesNoFurtherKeywords(Piece):
 class SwallowsKeywords(Piece):
     def __init__(self, input_observation_space=None, input_action_space=None, **kwargs):
         super().__init__(input_observation_space, input_action_space)
+
+
+class LosesItsArgument(Piece):
+    def __init__(self, input_observation_space=None, input_action_space=None, *, factor=1.0, clip=False):
+        super().__init__(input_observation_space, input_action_space)
+        self.clip = clip
 
 
 class ShowsAnAddress(Piece):
@@ -405,6 +412,19 @@ class NeverFreezes(Counts):
         pass
 
 
+class CentersRewards(ColumnTransform):
+    columns = "rewards"
+    pipelines = ("learner",)
+
+    def transform(self, x):
+        return x - x.mean()
+
+
+class SumsRewards(CentersRewards):
+    def transform(self, x):
+        return np.cumsum(x).astype(x.dtype)
+
+
 class LosesTheSign(Scaled):
     def inverse(self, y):
         return np.abs(y) / self.factor
@@ -426,6 +446,9 @@ class ClonesNothing(Counts):
 
 
 FAULTS = [
+    (LosesItsArgument, {}, {"arguments"}),
+    (CentersRewards, {}, {"row_by_row"}),
+    (SumsRewards, {}, {"row_by_row"}),
     (LosesTheSign, {}, {"inverse"}),
     (DoublesTensors, {}, {"every_layout"}),
     (KnowsOnlyArrays, {}, {"every_layout"}),

@@ -21,6 +21,7 @@ class Fine(ConnectorV2):
 
     def __init__(self, input_observation_space=None, input_action_space=None, *, size: int = 1):
         super().__init__(input_observation_space, input_action_space)
+        self.size = size
 
     def __call__(self, *, rl_module, batch, episodes, **kwargs):
         return batch

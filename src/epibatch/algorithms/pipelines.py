@@ -138,16 +138,21 @@ def user_pieces(
 
     for piece in pieces:
         if not isinstance(piece, ConnectorV2):
+            is_class = isinstance(piece, type) and issubclass(piece, ConnectorV2)
+            found = f"the class {piece.__name__}" if is_class else f"{type(piece).__name__} {piece!r}"
+            do = f"call it: {piece.__name__}(...)" if is_class else _RETURN
             raise PieceError(
                 explain(
                     f"{hook.setting}, the function {getattr(value, '__qualname__', type(value).__name__)}",
                     expected="one connector piece or a list of them",
-                    found=f"{type(piece).__name__} {piece!r}" + ("" if made is piece else " in a list"),
-                    do=advice_for_piece(piece)
-                    or "return the pieces; a function without a return statement returns None",
+                    found=found + ("" if made is piece else " in a list"),
+                    do=advice_for_piece(piece) or do,
                 )
             )
     return pieces
+
+
+_RETURN = "return the pieces; a function without a return statement returns None"
 
 
 def _for_learner(spec: Any, pipeline: str, allow_imports: bool) -> Any:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["Columns"]
+from collections.abc import Iterable
+
+from .errors import nearest
+
+__all__ = ["Columns", "column_meant", "nearest_column"]
 
 
 class Columns:
@@ -46,3 +50,38 @@ class Columns:
     INTRINSIC_REWARDS = "intrinsic_rewards"
     RETURNS_TO_GO = "returns_to_go"
     LOSS_MASK = "loss_mask"
+
+
+_ALSO_CALLED = {
+    Columns.OBS: ("observation", "observations", "state", "states"),
+    Columns.NEXT_OBS: ("next_obs", "next_observation", "next_observations", "next_state"),
+    Columns.ACTIONS: ("action", "act", "acts"),
+    Columns.REWARDS: ("reward", "rew", "rews"),
+    Columns.TERMINATEDS: ("terminated", "done", "dones", "terminations"),
+    Columns.TRUNCATEDS: ("truncated", "truncations"),
+    Columns.INFOS: ("info",),
+    Columns.VF_PREDS: ("values", "state_value", "value"),
+}
+_MEANT = {other: name for name, others in _ALSO_CALLED.items() for other in others}
+
+
+def column_meant(name: str) -> str:
+    """The column that is called so elsewhere; the name itself if none is.
+
+    Example:
+        >>> column_meant("observations"), column_meant("obs"), column_meant("my_column")
+        ('obs', 'obs', 'my_column')
+    """
+    return _MEANT.get(name, name)
+
+
+def nearest_column(name: str, known: Iterable[str]) -> str:
+    """As `nearest`, for a column that is not there, by its names elsewhere too.
+
+    Example:
+        >>> nearest_column("observations", ["actions", "obs"])
+        "did you mean 'obs'? Known: actions, obs"
+    """
+    known = list(known)
+    meant = column_meant(name)
+    return nearest(meant if meant in known else name, known)

@@ -70,6 +70,8 @@ def report_on(asked: Asked) -> CheckReport:
         for result in _side(asked, side):
             earlier = known.setdefault(result.check, [])
             if not result.side and earlier:
+                if earlier[0].outcome == NOT_RUN:
+                    earlier[:] = [result]
                 continue
             earlier.append(result)
     for name in contract_checks():

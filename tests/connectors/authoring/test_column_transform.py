@@ -358,3 +358,26 @@ def test_rows_know_their_space(lab):
     piece = Spaces()
     lab.run("learner", [piece], [lab.episode("a", 2)])
     assert seen[-2:] == [lab.obs_space, None] and piece.row_space is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "match"),
+    [
+        (lambda x: x[:, None], r"shape \(3,\), one number for each reward(?s:.*)shape \(3, 1\)"),
+        (lambda x: x.astype(str), "numbers, as float64 was given"),
+        (lambda x: x.astype(object), "found:    object"),
+        (lambda x: list(x), "found:    list"),
+    ],
+)
+@pytest.mark.parametrize("behind", [False, True])
+def test_rewards_that_are_no_numbers_any_more_are_named(answer, match, behind):
+    class Answers(ColumnTransform):
+        columns = "rewards"
+
+        def transform(self, x):
+            return answer(x)
+
+    made = [AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems()]
+    pipeline = LearnerConnectorPipeline(connectors=[*made, Answers()] if behind else [Answers(), *made])
+    with pytest.raises(PieceOutputError, match=rf"Answers\.transform(?s:.*){match}"):
+        pipeline(rl_module=None, batch={}, episodes=[episode()])

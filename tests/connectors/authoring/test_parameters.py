@@ -159,3 +159,31 @@ def test_a_constructor_of_its_own_keeps_its_arguments(made, other, attribute, te
     assert made == type(made)(**made.get_ctor_args_and_kwargs()[1])
     assert made != other
     assert getattr(made.clone(), attribute) == getattr(made, attribute)
+
+
+def test_a_default_that_all_pieces_would_share_is_refused():
+    with pytest.raises(PieceError, match=r"(?s)Shared.weights.*default_factory=list\), or a tuple, \(\)"):
+
+        class Shared(Band):
+            weights: list = []  # noqa: RUF012
+
+    with pytest.raises(PieceError, match=r"default_factory=lambda: \{'a': 1\}\)"):
+
+        class Mapped(Band):
+            weights: dict = {"a": 1}  # noqa: RUF012
+
+
+class Forgotten(Band):
+    """Has a number that is no parameter."""
+
+    gain = 0.1
+    kind: ClassVar[str] = "x"
+
+
+def test_an_attribute_without_annotation_is_no_parameter_and_says_so():
+    with pytest.raises(PieceError, match=r"annotate it in the class, which makes it a parameter: gain: float = 0\.1"):
+        Forgotten(low=0.5, gain=2.0)
+    with pytest.raises(PieceError, match="Known: "):
+        Forgotten(low=0.5, kind="y")
+    with pytest.raises(PieceError, match="did you mean 'low'"):
+        Forgotten(lov=0.5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from epibatch.connectors.authoring import ColumnTransform, Undo, undo_actions
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.module_to_env import ModuleToEnvPipeline, TensorToNumpy, UnBatchToIndividualItems
 from epibatch.connectors.observations import Affine
-from epibatch.core.errors import PieceError
+from epibatch.core.errors import PieceError, PieceOutputError
 from epibatch.env_runner import MultiAgentEnvRunner, SingleAgentEnvRunner, make_multi_agent
 from epibatch.episodes import SingleAgentEpisode
 
@@ -206,3 +208,33 @@ def test_each_of_two_equal_transforms_takes_the_place_of_a_copy_of_its_own():
     undo_actions(env_to_module, module_to_env)
     first, second = module_to_env[Undo]
     assert first.of is env_to_module[1] and second.of is env_to_module[0]
+
+
+class Two(ColumnTransform):
+    """Lets the module give one number, and gives the environment something of two."""
+
+    columns = "actions"
+    answer: Any = None
+
+    def transform(self, x):
+        return x[:, :1]
+
+    def inverse(self, y):
+        return self.answer(y)
+
+
+@pytest.mark.parametrize(
+    ("answer", "match"),
+    [
+        (lambda y: y, r"3 rows of shape \(2,\), numbers of Box(?s:.*)float32 of shape \(3, 1\)"),
+        (lambda y: np.concatenate([y, y], 1)[:2], r"of shape \(2, 2\)"),
+        (lambda y: [[0.0, 0.0] for _ in y], "found:    list"),
+        (lambda y: np.concatenate([y, y], 1).astype(str), "<U32 of shape"),
+    ],
+)
+def test_an_inverse_that_gives_no_actions_of_the_environment_is_named(answer, match):
+    space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    undo = Undo(None, space, of=Two(answer=answer))
+    batch = {"actions": {(f"e{i}",): [np.float32([0.5])] for i in range(3)}}
+    with pytest.raises(PieceOutputError, match=rf"Two\.inverse(?s:.*){match}"):
+        undo(batch=batch, episodes=[SingleAgentEpisode(id_=f"e{i}", observations=[0.0]) for i in range(3)])

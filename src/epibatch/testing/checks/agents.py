@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from epibatch.testing.agents_rehearsal import unlike_single_agents
-from epibatch.testing.contract import Fault, Finding, NotApplied, contract_check
+from epibatch.testing.contract import RUNS, Fault, Finding, NotApplied, contract_check
 from epibatch.testing.rehearsal import Rehearsal
 
 __all__ = ["several_agents"]
 
 
-@contract_check()
+@contract_check(after=(*RUNS, "row_by_row"))
 def several_agents(rehearsal: Rehearsal) -> Iterator[Finding]:
     """An agent among several has the rows that it has alone."""
     piece = rehearsal.piece

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from epibatch.core.errors import EpisodeError
+from epibatch.core.structs import flatten, map_struct
+from epibatch.testing.column_rows import column_rows
 from epibatch.testing.comparing import difference, rows_of
 from epibatch.testing.contract import RUNS, Fault, Finding, NotApplied, contract_check
 from epibatch.testing.rehearsal import Rehearsal, plain_neighbour, same_numbers
@@ -18,6 +22,7 @@ __all__ = [
     "independent_pieces",
     "one_step_episodes",
     "plain_neighbours",
+    "row_by_row",
     "runs",
     "same_seed",
     "vector_episodes",
@@ -26,6 +31,7 @@ __all__ = [
 _SEVERAL = "batches of several agents have rows of the agents of each module"
 _DRAWS = "it draws random numbers"
 _MEMORY = "what it has seen before may change it"
+_ROWS = (*RUNS, "row_by_row")
 
 
 @contract_check(after=RUNS[:2])
@@ -95,6 +101,36 @@ def hidden_state(rehearsal: Rehearsal) -> Iterator[Finding]:
         )
 
 
+@contract_check(once=True)
+def row_by_row(rehearsal: Rehearsal) -> Iterator[Finding]:
+    """A transform of columns makes each row of one row alone."""
+    piece = rehearsal.make()
+    if not getattr(piece, "transforms", ()):
+        yield NotApplied("it is no transform of columns")
+        return
+    if rehearsal.draws or rehearsal.has_state():
+        yield NotApplied(_DRAWS if rehearsal.draws else _MEMORY)
+        return
+    rehearsal.outputs(rehearsal.pipeline(piece))
+    for path, number, rows in column_rows(rehearsal, piece):
+        if rows is None:
+            yield NotApplied(f"recorded episodes have no {path.column!r}")
+            return
+        own = map_struct(np.array, rows)
+        among = piece.changed(path, map_struct(np.copy, own), piece.transform)
+        count = len(flatten(own)[0][0])
+        alone = [
+            piece.changed(path, map_struct(lambda leaf, i=i: leaf[i : i + 1], own), piece.transform)
+            for i in range(count)
+        ]
+        unlike = difference(among, map_struct(lambda *leaves: np.concatenate(leaves), *alone), near=True)
+        if unlike:
+            where = f"{rehearsal.name}.transform, column {str(path)!r} of episode {number}"
+            do = "let a row follow from that row alone; write an EpisodeTransform, or a ColumnarPiece, of what does not"
+            yield Fault(where, "what it makes of each row by itself", unlike, do)
+            return
+
+
 @contract_check()
 def empty_call(rehearsal: Rehearsal) -> Iterator[Finding]:
     """A call without episodes gives back the batch; one for training may be refused by name."""
@@ -118,7 +154,7 @@ def empty_call(rehearsal: Rehearsal) -> Iterator[Finding]:
         yield Fault(f"{rehearsal.name}.__call__", "the batch", f"{type(out).__name__} {out!r}", "return batch")
 
 
-@contract_check(sides=("learner",))
+@contract_check(sides=("learner",), after=_ROWS)
 def one_step_episodes(rehearsal: Rehearsal) -> Iterator[Finding]:
     """An episode of one step has the same rows alone as among longer ones."""
     if rehearsal.several or rehearsal.draws or rehearsal.has_state():
@@ -179,7 +215,7 @@ def vector_episodes(rehearsal: Rehearsal) -> Iterator[Finding]:
         )
 
 
-@contract_check()
+@contract_check(after=_ROWS)
 def episode_order(rehearsal: Rehearsal) -> Iterator[Finding]:
     """Episodes in another order give the same rows in that order."""
     if rehearsal.several or rehearsal.draws or rehearsal.has_state():

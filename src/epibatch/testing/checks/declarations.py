@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from epibatch.core.errors import EpibatchError
 from epibatch.core.piece_declarations import check_declarations
@@ -14,9 +15,10 @@ from epibatch.core.piece_specs import build_piece, piece_to_dict
 from epibatch.testing.contract import Fault, Finding, NotApplied, contract_check
 from epibatch.testing.rehearsal import Rehearsal, made_again
 
-__all__ = ["call_signature", "data_form", "declarations", "representation", "unknown_keywords"]
+__all__ = ["arguments", "call_signature", "data_form", "declarations", "representation", "unknown_keywords"]
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
+_SIDES = ("as_learner_connector", "multi_agent")
 _STRANGER = "keyword_that_no_piece_has"
 
 
@@ -52,9 +54,6 @@ def call_signature(rehearsal: Rehearsal) -> Iterator[Finding]:
 @contract_check(after=(), once=True)
 def unknown_keywords(rehearsal: Rehearsal) -> Iterator[Finding]:
     """Its constructor refuses a keyword that it does not know."""
-    if not rehearsal.overrides("__init__"):
-        yield NotApplied("it keeps ConnectorV2's constructor, which ported classes pass theirs on to")
-        return
     try:
         made_again(rehearsal.piece, **{_STRANGER: 1})
     except (TypeError, ValueError):
@@ -65,6 +64,49 @@ def unknown_keywords(rehearsal: Rehearsal) -> Iterator[Finding]:
         "it is swallowed, and nobody is told that it changes nothing",
         "leave **kwargs out of __init__; a piece that is ported as it stands may skip this check",
     )
+
+
+@contract_check(after=(), once=True)
+def arguments(rehearsal: Rehearsal) -> Iterator[Finding]:
+    """Its constructor keeps the numbers and switches that it is given."""
+    tried = 0
+    for name, value in _numbers_of(rehearsal.piece).items():
+        for other in _others(value):
+            try:
+                changed = made_again(rehearsal.piece, **{name: other})
+                same = made_again(rehearsal.piece, **{name: value})
+            except (TypeError, ValueError):
+                continue  # one that it does not take
+            tried += 1
+            if _kept(changed) == _kept(same):
+                yield Fault(
+                    f"{rehearsal.name}({name}={other!r})",
+                    f"another piece than {rehearsal.name}({name}={value!r}) makes",
+                    "one with the same attributes: the argument is lost",
+                    f"write self.{name} = {name} in __init__, or leave the parameter out",
+                )
+            break
+    if not tried:
+        yield NotApplied("it takes no numbers or switches")
+
+
+def _numbers_of(piece: Any) -> dict[str, Any]:
+    """The arguments of a piece that are numbers or switches, as they were given or as they are by default."""
+    parameters = inspect.signature(type(piece).__init__).parameters
+    given = piece.get_ctor_args_and_kwargs()[1]
+    known = {name: given.get(name, own.default) for name, own in parameters.items()}
+    return {name: own for name, own in known.items() if type(own) in (bool, int, float) and name not in _SIDES}
+
+
+def _others(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, bool):
+        return (not value,)
+    return (value + 1, value - 1) if isinstance(value, int) else (value / 2 or 0.5, value + 1)
+
+
+def _kept(piece: Any) -> dict[str, str]:
+    """What a piece holds, but for the arguments themselves, which every piece does."""
+    return {name: repr(own) for name, own in vars(piece).items() if name != "_ctor"}
 
 
 @contract_check(after=(), once=True)

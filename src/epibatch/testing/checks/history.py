@@ -7,7 +7,7 @@ from typing import Any
 
 from epibatch.core.errors import EpibatchError
 from epibatch.testing.comparing import difference, rows_of
-from epibatch.testing.contract import Fault, Finding, NotApplied, contract_check
+from epibatch.testing.contract import RUNS, Fault, Finding, NotApplied, contract_check
 from epibatch.testing.rehearsal import Rehearsal
 from epibatch.testing.stage import PLAYED, growing
 
@@ -17,7 +17,7 @@ _MEMORY = NotApplied("what it has seen before may change what it gives")
 _NO_ROWS = NotApplied("rows of its batches are not those of one step after the other")
 
 
-@contract_check()
+@contract_check(after=(*RUNS, "row_by_row"))
 def chunks(rehearsal: Rehearsal) -> Iterator[Finding]:
     """A chunk with the lookback that it asks for has the rows that the whole episode has there."""
     if not rehearsal.acting and (rehearsal.several or rehearsal.draws or rehearsal.has_state()):

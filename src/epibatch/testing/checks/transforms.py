@@ -9,13 +9,12 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.structs import map_struct
+from epibatch.testing.column_rows import column_rows
 from epibatch.testing.comparing import difference
 from epibatch.testing.contract import RUNS, Fault, Finding, NotApplied, contract_check
 from epibatch.testing.rehearsal import Rehearsal
 
 __all__ = ["every_layout", "inverse"]
-
-_BUFFERS = {Columns.OBS: "observations", Columns.ACTIONS: "actions", Columns.REWARDS: "rewards"}
 
 
 @contract_check(once=True)
@@ -26,21 +25,18 @@ def inverse(rehearsal: Rehearsal) -> Iterator[Finding]:
         yield NotApplied("it has no inverse")
         return
     rehearsal.outputs(rehearsal.pipeline(piece))
-    for path in piece.paths:
-        for number, facts in enumerate(rehearsal.recording.calls[0]):
-            rows = facts["extra_model_outputs"] if path.column not in _BUFFERS else facts
-            name = _BUFFERS.get(path.column, path.column)
-            if name not in rows:
-                yield NotApplied(f"recorded episodes have no {path.column!r}")
-                return
-            once = piece.changed(path, map_struct(np.array, rows[name]), piece.transform)
-            again = piece.changed(path, piece.changed(path, once, piece.inverse), piece.transform)
-            unlike = difference(_numbers(once), _numbers(again), near=True)
-            if unlike:
-                where = f"transform(inverse(transform(x))), column {str(path)!r} of episode {number}"
-                do = "let inverse(y) give rows of which transform makes y; what was lost on the way stays lost"
-                yield Fault(where, "transform(x)", unlike, do)
-                return
+    for path, number, rows in column_rows(rehearsal, piece):
+        if rows is None:
+            yield NotApplied(f"recorded episodes have no {path.column!r}")
+            return
+        once = piece.changed(path, map_struct(np.array, rows), piece.transform)
+        again = piece.changed(path, piece.changed(path, once, piece.inverse), piece.transform)
+        unlike = difference(_numbers(once), _numbers(again), near=True)
+        if unlike:
+            where = f"transform(inverse(transform(x))), column {str(path)!r} of episode {number}"
+            do = "let inverse(y) give rows of which transform makes y; what was lost on the way stays lost"
+            yield Fault(where, "transform(x)", unlike, do)
+            return
 
 
 @contract_check(sides=("env_to_module", "learner"), after=(*RUNS, "layouts"))
