@@ -17,7 +17,7 @@ from epibatch.core.errors import ColumnError, ConfigError, PipelineError, explai
 
 from ..acting_module import check_given, is_multi
 from ..call import Call
-from ..column_spaces import number
+from ..column_spaces import unbounded
 from ..columnar_piece import ColumnarPiece
 from ..sequence_cut import layout_of
 from ..stacked_rows import StackedRows, stacked_rows_of
@@ -72,10 +72,11 @@ class GeneralAdvantageEstimation(ColumnarPiece):
             _check_discounts(own, f"GeneralAdvantageEstimation, module {module_id!r}: ")
 
     def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """Those in front, and one number per reward."""
-        if Columns.REWARDS not in columns:  # which may be those of several agents in a row
+        """Those in front, and one number per reward, of which rows of several agents have one for each."""
+        if Columns.REWARDS not in columns:
             return columns
-        return {**columns, Columns.ADVANTAGES: number(np.float32), Columns.VALUE_TARGETS: number(np.float32)}
+        numbers = unbounded(columns[Columns.REWARDS].shape or (), np.dtype(np.float32))
+        return {**columns, Columns.ADVANTAGES: numbers, Columns.VALUE_TARGETS: numbers}
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the columns to every module's batch that has a value function."""

@@ -65,7 +65,7 @@ def test_a_transform_changes_the_modules_columns(lab):
 
 def test_a_transform_changes_the_modules_sequences(lab):
     batch = batch_of(lab, [Shift(columns="rewards")], multi=True, tensors=True, state=2)
-    assert batch["rewards"][:, :3].tolist() == [[100.5, 101.5, 102.5], [120.5, 121.5, 100.0]]
+    assert batch["rewards"][:, :3].tolist() == [[100.5, 101.5, 102.5], [120.5, 121.5, 0.0]]
 
 
 @pytest.mark.parametrize("tensors", [False, True])
