@@ -17,11 +17,12 @@ __all__ = ["ClipActions", "RescaleActions"]
 
 
 class ClipActions(ColumnTransform):
-    """Narrows the bounds of continuous actions: the environment never gets a number outside of them.
+    """Clips continuous actions to the environment's bounds, or to narrower limits, and takes them as they are.
 
     The module's space is the Box within the limits. What it gives is clipped to them on the way to the environment and
-    stored as it was; it is taken for numbers of that space, not for units of its bounds. Actions without bounds get
-    some this way. Parts of nested actions that are no float Boxes stay as they are.
+    stored as it was; it is taken for numbers of that space, not for units of its bounds, whatever the setting
+    `normalize_actions` says. Without limits the environment's bounds are meant, as with Gymnasium's ClipAction. Actions
+    without bounds get some by limits. Parts of nested actions that are no float Boxes stay as they are.
 
     Args:
         input_observation_space: Space of one observation.
@@ -31,8 +32,9 @@ class ClipActions(ColumnTransform):
         columns: The actions, or some parts of them, as `actions/steer`.
 
     Raises:
-        ConfigError: no limit at all, or limits in the wrong order.
-        SpaceError: limits with nothing of the space between them, or no float Box among the actions.
+        ConfigError: limits in the wrong order.
+        SpaceError: limits with nothing of the space between them, neither limits nor bounds, or no float Box among the
+            actions.
 
     Example:
         >>> piece = ClipActions(input_action_space=gym.spaces.Box(-2.0, 2.0, (1,)), low=-0.5, high=3.0)
@@ -51,7 +53,7 @@ class ClipActions(ColumnTransform):
         """Check the limits."""
         low = -math.inf if self.low is None else self.low
         high = math.inf if self.high is None else self.high
-        if not low < high or (self.low is None and self.high is None):
+        if not low < high:
             raise _no_limits("ClipActions", "low below high, one of which may be None", self)
 
     def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
@@ -69,6 +71,9 @@ class ClipActions(ColumnTransform):
             return space
         box: Any = space
         low, high = self._limits(box)
+        if self.low is None and self.high is None and not (np.isfinite(low).any() or np.isfinite(high).any()):
+            do = "give some, ClipActions(low=-1.0, high=1.0), or take the piece out"
+            raise SpaceError(explain("ClipActions", expected="limits, or actions with bounds", found=str(box), do=do))
         if (low > high).any():
             raise SpaceError(
                 explain(

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["ColumnTransform"]
 
 _NUMBERS = "biufc"
+_NESTED = (gym.spaces.Dict, gym.spaces.Tuple)
+_OF_SPACES = (Columns.OBS, Columns.NEXT_OBS, Columns.ACTIONS)
 
 
 class ColumnTransform(ParameterPiece, ColumnarPiece):
@@ -249,20 +251,26 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
             struct: The rows of its column.
             function: `transform`, `inverse`, or something that calls one of them.
         """
-
-        def apply(leaf: Any, space: Any) -> Any:
-            self.row_space = space
-            return function(leaf)
-
-        observations, actions = self.input_observation_space, self.input_action_space
-        spaces = {Columns.OBS: observations, Columns.NEXT_OBS: observations, Columns.ACTIONS: actions}
+        name, space = path.column, None
+        if not self.spaces_by_agent and name in _OF_SPACES:
+            space = self._input_spaces[name == Columns.ACTIONS]
         try:
-            return path.change_in(struct, None if self.spaces_by_agent else spaces.get(path.column), apply)
+            if not path.keys and not isinstance(struct, (dict, tuple)):
+                self.row_space = None if isinstance(space, _NESTED) else space
+                return function(struct)
+
+            def apply(leaf: Any, space: Any) -> Any:
+                self.row_space = space
+                return function(leaf)
+
+            return path.change_in(struct, space, apply)
         finally:
             self.row_space = None
 
     def _rows(self, x: Any) -> Any:
         out = self.transform(x)
+        if type(out) is np.ndarray and out.shape == x.shape and out.dtype == x.dtype:
+            return out
         if getattr(out, "shape", ())[:1] != x.shape[:1]:
             found = f"shape {tuple(out.shape)}" if hasattr(out, "shape") else f"{type(out).__name__}: {repr(out)[:80]}"
             expected = f"an array of {len(x)} rows, as many as it was given"
@@ -320,8 +328,10 @@ def _no_rows(piece: ColumnTransform, expected: str, found: str, do: str) -> Piec
 
 
 def _refuse_objects(column: EpisodeColumn, path: ColumnPath, piece: str) -> None:
-    ragged = column.holds_objects or any(leaf.dtype == object for leaf in flatten(column.data)[0])
-    if ragged:
+    data = column.data
+    if type(data) is np.ndarray and data.dtype.kind != "O":
+        return
+    if column.holds_objects or any(leaf.dtype.kind == "O" for leaf in flatten(data)[0]):
         raise ColumnError(
             explain(
                 piece,

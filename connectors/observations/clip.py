@@ -22,8 +22,8 @@ class Clip(ColumnTransform):
     The bounds of the space are limited too; choices stay choices. Limits of integers are rounded inwards.
 
     With `columns="actions"` in the env-to-module pipeline, the module acts in the narrower space, and what it gives
-    beyond the limits is clipped on the way to the environment; actions that are in them stay as they are. Clipping to
-    the environment's own bounds is what `clip_actions` does, without this piece.
+    beyond the limits is clipped on the way to the environment; actions that are in them stay as they are. The piece for
+    that is `ClipActions`, which goes by the environment's own bounds too and leaves what is not continuous alone.
 
     Args:
         input_observation_space: Space of one observation.

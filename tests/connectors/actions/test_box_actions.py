@@ -25,7 +25,7 @@ def applied(piece, method, rows):
 
 
 @settings(max_examples=40, deadline=None)
-@given(NUMBERS, st.sampled_from([(-0.5, 4.0), (None, 0.5), (0.25, None)]))
+@given(NUMBERS, st.sampled_from([(-0.5, 4.0), (None, 0.5), (0.25, None), (None, None)]))
 def test_clipped_actions(rows, limits):
     piece = ClipActions(None, UNEVEN, low=limits[0], high=limits[1])
     low, high = (one if one is not None else end for one, end in zip(limits, (-np.inf, np.inf)))
@@ -47,10 +47,39 @@ def test_rescaled_actions(rows, bounds):
     np.testing.assert_allclose(applied(piece, "transform", found), np.clip(rows, *bounds), atol=1e-5)
 
 
+def test_without_limits_the_bounds_are_the_environments_as_in_gymnasiums_wrapper():
+    half = Box(np.float32([-np.inf, 0]), np.float32([1, np.inf]))
+    for space in (UNEVEN, half):
+        piece = ClipActions(None, space)
+        assert piece.action_space == space
+        rows = np.float32([[-30, -30], [0.5, 0.5], [30, 30]])
+
+        class Env(gym.Env):
+            action_space = space
+            observation_space = Box(-1, 1, (2,))
+
+            def step(self, action):
+                return action, 0.0, False, False, {}
+
+        wrapped = gym.wrappers.ClipAction(Env())
+        expected = [wrapped.step(row)[0].tolist() for row in rows]
+        assert applied(piece, "inverse", rows).tolist() == expected
+
+
 def test_an_entry_with_one_value():
     piece = RescaleActions(None, Box(np.float32([2, 0]), np.float32([2, 1])))
     assert applied(piece, "inverse", [[-1, 1]]).tolist() == [[2, 1]]
     assert applied(piece, "transform", [[2, 1]]).tolist() == [[-1, 1]]
+
+
+class Notes(gym.Wrapper):
+    """Notes the actions that reach the environment."""
+
+    seen: list
+
+    def step(self, action):
+        type(self).seen.append(np.array(action))
+        return super().step(action)
 
 
 class Watched(gym.Wrapper):
@@ -75,6 +104,18 @@ def test_actions_without_bounds_get_some():
     runner.sample(num_timesteps=30)
     assert {float(one[0]) for one in Watched.seen} == {-0.5, 0.5, 1.5}
     assert runner.module.action_space == gym.spaces.Discrete(3)
+    runner.stop()
+
+
+def test_clipped_actions_are_not_stretched_whatever_the_settings_say():
+    Notes.seen = []
+    made = PPOConfig().environment("Pendulum-v1", wrappers=[Notes]).debugging(seed=0)
+    runner = SingleAgentEnvRunner(config=made.env_runners(env_to_module_connector=lambda *_: ClipActions(high=0.75)))
+    (episode,) = runner.sample(num_timesteps=30)
+    assert made.normalize_actions and runner.module.action_space == Box(-2, 0.75, (1,))
+    stored = episode.get_actions()
+    assert stored.max() > 0.75
+    np.testing.assert_array_equal(np.stack(Notes.seen), np.clip(stored, np.float32(-2), np.float32(0.75)))
     runner.stop()
 
 
@@ -120,7 +161,7 @@ def test_of_several_agents_one_is_to_have_continuous_actions():
 @pytest.mark.parametrize(
     ("make", "error", "said"),
     [
-        (lambda: ClipActions(), ConfigError, r"ClipActions\(low=-1.0, high=1.0\)"),
+        (lambda: ClipActions(None, Box(-np.inf, np.inf, (1,))).action_space, SpaceError, r"ClipActions\(low=-1.0"),
         (lambda: ClipActions(low=1.0, high=-1.0), ConfigError, "low below high"),
         (lambda: ClipActions(None, Box(0, 1, (1,)), low=2.0).action_space, SpaceError, "between the bounds"),
         (lambda: RescaleActions(low=1.0, high=1.0), ConfigError, "two finite numbers"),
