@@ -22,7 +22,7 @@ RECORD = Path(__file__).with_name("ppo_seeds.json")
 
 
 def read_record() -> dict[str, dict[str, Any]]:
-    """What was found so far: side to `returns` by seed, `versions`, `command`, `when`, `commit`."""
+    """What was found so far: side to `returns` by seed, `versions`, `command`, `when`."""
     record: dict[str, dict[str, Any]] = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}
     return record
 
@@ -41,14 +41,13 @@ def final_return(side: str, seed: int) -> float:
 
 def main() -> None:
     """Train, and keep what came out."""
-    from benchmarks.machine import commit, versions
+    from benchmarks.machine import versions
     from benchmarks.row import FLOOR, OURS, RLLIB
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--side", choices=(OURS, RLLIB, FLOOR), action="append", help="all of them if none")
     parser.add_argument("--seeds", default="0,1,2,3,4")
     options = parser.parse_args()
-    measured = commit()
     for side in options.side or (OURS, FLOOR, RLLIB):
         returns: dict[str, float] = {}
         for seed in map(int, options.seeds.split(",")):
@@ -62,7 +61,6 @@ def main() -> None:
                 "versions": versions(),
                 "command": shlex.join(["python", "-m", "benchmarks.ppo_seeds", *sys.argv[1:]]),
                 "when": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                "commit": measured,
             }
             RECORD.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 

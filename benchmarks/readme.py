@@ -38,11 +38,12 @@ def section(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
 
 
 def _circumstances(found: Mapping[str, Any]) -> str:
+    """Machine, versions, day and commands; no commit, which may be gone from the history when somebody looks for it."""
     versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
     quick = " These are the small sizes of `--quick`, and no figures to quote." if found.get("quick") else ""
     return (
-        f"{found['machine']['processor']}, one core, one thread; {versions}; {found['when'][:10]}, "
-        f"commit {found['commit']}; `{found['command'].replace('; ', '`, `')}`.{quick}"
+        f"{found['machine']['processor']}, one core, one thread; {versions}; {found['when'][:10]}; "
+        f"`{found['command'].replace('; ', '`, `')}`.{quick}"
     )
 
 

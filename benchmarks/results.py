@@ -107,6 +107,9 @@ def save(found: Mapping[str, Any], path: Path) -> None:
 def load(paths: Sequence[Path]) -> dict[str, Any]:
     """One report of several files: rows of later ones replace those of earlier ones.
 
+    It is what is kept and published, so it does not say which commit was measured, as the files do: a commit may
+    have been left behind by a rebase, or be of no branch, when somebody looks for it.
+
     Raises:
         ResultsError: the files are of different machines or versions of other packages.
     """
@@ -118,10 +121,9 @@ def load(paths: Sequence[Path]) -> dict[str, Any]:
             if whole and whole[key] != found[key]:
                 raise ResultsError(f"{path} is of another {key} than {paths[0]}: {found[key]}, not {whole[key]}")
         rows.update({row["name"]: row for row in found["rows"]})
-        for key in ("command", "commit"):
-            found[key] = _joined(whole.get(key, ""), found[key])
+        found["command"] = _joined(whole.get("command", ""), found["command"])
         whole.update(found)
-    return {**whole, "rows": list(rows.values())}
+    return {name: value for name, value in whole.items() if name != "commit"} | {"rows": list(rows.values())}
 
 
 def _joined(earlier: str, own: str) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from benchmarks.ppo_seeds import RECORD
 from benchmarks.readme import BEGIN, END, README, RESULTS, MarkersError, put, section, taken
-from benchmarks.results import load, report, result_of
+from benchmarks.results import load, report, result_of, save
 from benchmarks.row import Measured, Row, at_most
 from benchmarks.rows import all_rows
 
@@ -59,6 +62,21 @@ def test_everything_met_and_rows_that_wait():
     assert text.endswith("Not measured yet: B.")
     assert "`make bench`" in text and "numpy" in text and "--quick" not in text
     assert "no figures to quote" in section(results(*rows, quick=True), rows)
+
+
+def test_no_commit_is_published_which_may_be_gone_when_somebody_looks_for_it(tmp_path):
+    rows = [row("A", 4)]
+    measured = results(*rows)
+    assert re.fullmatch(r"([0-9a-f]{10}\+?)?", measured["commit"])  # a file of one run says it
+    save({**measured, "commit": "533fedbd50+"}, tmp_path / "run.json")
+    published = load([tmp_path / "run.json"])
+    assert "commit" not in published and "533fedbd50" not in section(published, rows)
+    assert f"; {measured['when'][:10]}; `make bench`." in section(published, rows)
+    assert "epibatch " in section(published, rows)
+    page = taken(README.read_text(encoding="utf-8"))
+    assert not re.findall(r"commit|\b[0-9a-f]{10}\b", page)
+    for kept in (RESULTS, RECORD):
+        assert "commit" not in kept.read_text(encoding="utf-8")
 
 
 def test_notes_stand_below_the_table():
