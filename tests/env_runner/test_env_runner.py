@@ -1,113 +1,15 @@
+"""Failures of environments and pieces, states, and environments that do what they should not."""
+
 from __future__ import annotations
 
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
-from epibatch.core.columns import Columns
 from epibatch.core.errors import EpibatchError, EpisodeStateError, RunnerError
-from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
 from epibatch.env_runner import SingleAgentEnvRunner
-
-# ------------------------------------------------------------------------------------------------- lookback
-
-
-def stacking(num_frames):
-    """An undeclared stacking piece, as users write it."""
-
-    class Stack(ConnectorV2):
-        def recompute_output_observation_space(self, input_observation_space, input_action_space):
-            return gym.spaces.Box(-np.inf, np.inf, (2 * num_frames,), np.float32)
-
-        def __call__(self, *, rl_module, batch, episodes, **kwargs):
-            for episode in self.single_agent_episode_iterator(episodes):
-                frames = episode.get_observations(list(range(-num_frames, 0)), fill=0.0)
-                self.add_batch_item(batch, Columns.OBS, np.concatenate(frames), episode)
-            return batch
-
-    return Stack()
-
-
-class Last(TorchRLModule):
-    """Acts by the newest of stacked frames, whichever way they are stacked."""
-
-    def setup(self):
-        self.calls = []
-
-    def _forward(self, batch, **kwargs):
-        self.calls.append(batch[Columns.OBS].numpy().copy())
-        return {Columns.ACTIONS: torch.zeros(len(batch[Columns.OBS]), dtype=torch.int64)}
-
-
-@pytest.mark.parametrize(("num_frames", "lookback"), [(1, 1), (2, 1), (4, 3)])
-def test_chunks_carry_what_an_undeclared_piece_was_seen_to_read(toys, num_frames, lookback):
-    config = toys.config(2, env_to_module_connector=lambda env, spaces, device: stacking(num_frames))
-    runner = toys.runner(config=config.rl_module(rl_module_spec=RLModuleSpec(module_class=Last)))
-    for _ in range(8):
-        for chunk in runner.sample(num_timesteps=2):
-            assert chunk.lookback == min(chunk.t_started, lookback)
-    for rows in runner.module.calls:  # no stack has zeros where frames exist: its times go up one by one
-        for times in rows.reshape(2, num_frames, 2)[..., 1].astype(int):
-            assert times.tolist() == [max(0, times[-1] - back) for back in reversed(range(num_frames))]
-
-
-class Ramp(gym.Env):
-    """Observation t + 1 at time t, shape (1, 1); episodes of 9 steps."""
-
-    observation_space = gym.spaces.Box(0, 100, (1, 1), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def _now(self):
-        return np.full((1, 1), self.t + 1, np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        self.t = 0
-        return self._now(), {}
-
-    def step(self, action):
-        self.t += 1
-        return self._now(), 0.0, self.t == 9, False, {}
-
-
-def ramp_runner(**settings):
-    config = PPOConfig().environment(Ramp).rl_module(rl_module_spec=RLModuleSpec(module_class=Last))
-    stack = [{"piece": "frame_stacking", "num_frames": 4}]
-    config.env_runners(num_envs_per_env_runner=2, env_to_module_connector=stack, **settings)
-    return SingleAgentEnvRunner(config=config)
-
-
-@pytest.mark.parametrize("fragment", [1, 2, 3, 5])
-def test_chunks_carry_what_frame_stacking_declares(fragment):
-    runner = ramp_runner()
-    seen = []
-    for _ in range(10):
-        for chunk in runner.sample(num_timesteps=2 * fragment):
-            assert chunk.lookback == min(chunk.t_started, 3)
-            seen.append(chunk.t_started)
-    assert max(seen) >= 3
-    for rows in runner.module.calls:
-        newest = rows[:, 0, 0, 3] if rows.ndim == 4 else rows[:, 0, 3]
-        expected = np.maximum(newest[:, None] + np.arange(-3, 1), 0)
-        np.testing.assert_array_equal(rows.reshape(2, 4), expected)
-    runner.stop()
-
-
-@pytest.mark.parametrize(("horizon", "required", "lookback"), [(1, 0, 3), (6, 0, 6), (1, 5, 5), (0, None, None)])
-def test_the_largest_need_counts(horizon, required, lookback):
-    runner = ramp_runner(episode_lookback_horizon=horizon)
-    runner.require_lookback(required)
-    for _ in range(12):
-        for chunk in runner.sample(num_timesteps=2):
-            assert chunk.lookback == min(chunk.t_started, 99 if lookback is None else lookback)
-            rows = chunk.get_observations(slice(-chunk.lookback, None), neg_index_as_lookback=True)[:, 0, 0]
-            np.testing.assert_array_equal(rows, np.arange(chunk.t_started - chunk.lookback, chunk.t + 1) + 1)
-    runner.stop()
-
-
-# ------------------------------------------------------------------------------------------------- failures
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
@@ -199,13 +101,6 @@ def test_stop_closes_the_environments(toys):
         runner.assert_healthy()
     with pytest.raises(EpibatchError, match="make a new runner"):
         runner.sample(num_timesteps=2)
-
-
-def test_spaces_by_name(toys):
-    runner = toys.runner(2, env_to_module_connector=lambda env, spaces, device: stacking(4))
-    spaces = runner.get_spaces()
-    assert spaces["__env__"][0].shape == (2, 2) and spaces["__env_single__"][0].shape == (2,)
-    assert spaces["default_policy"][0].shape == (8,) and spaces["default_policy"][1] == gym.spaces.Discrete(2)
 
 
 class WrongShape(gym.Env):

@@ -12,7 +12,6 @@ from epibatch.connectors.env_to_module import MeanStdFilter
 from epibatch.connectors.episode_column import EpisodeColumn
 from epibatch.connectors.gather import gather_column
 from epibatch.core.columns import Columns
-from epibatch.core.errors import PieceCheckError
 from epibatch.episodes.vector_episodes import VectorEpisodes
 from epibatch.testing import check_connector
 
@@ -52,35 +51,6 @@ class Rewrites(Piece):
 
     def of(self, observation, place):
         return observation / 2
-
-
-class Counts(Piece):
-    """Numbers the steps it has seen; a good piece with a state."""
-
-    def __init__(self, input_observation_space=None, input_action_space=None):
-        super().__init__(input_observation_space, input_action_space)
-        self.learning = True
-        self.reset_state()
-
-    def reset_state(self):
-        self.known = {"before": 0, "since": 0}
-
-    def add(self, batch, episode):
-        self.column(batch, episode, sum(self.known.values()) + np.arange(len(episode)))
-        if self.learning:
-            self.known["since"] += len(episode)
-
-    def freeze(self):
-        self.learning = False
-
-    def get_state(self, components=None, *, not_components=None, **kwargs):
-        return dict(self.known)
-
-    def set_state(self, state):
-        self.known = dict(state)
-
-    def merge_states(self, states):
-        return {"before": states[0]["before"] + sum(state["since"] for state in states), "since": 0}
 
 
 class Columnar(ColumnarPiece):
@@ -160,7 +130,7 @@ class Penalty(EpisodeTransform):
         episode.set_rewards(new_data=episode.get_rewards() - np.float32(self.amount))
 
 
-GOOD = [Piece, Rewrites, Counts, Columnar, OnArrays, OlderObservations, Scaled, Scaled(factor=2.0), Penalty]
+GOOD = [Piece, Rewrites, Columnar, OnArrays, OlderObservations, Scaled, Scaled(factor=2.0), Penalty]
 
 
 @pytest.mark.parametrize("piece", GOOD)
@@ -183,7 +153,6 @@ def test_a_piece_without_a_constructor_of_its_own_passes():
 
 
 def test_checks_look_at_what_they_are_about():
-    assert {"merge_states", "freeze", "resume", "reset_state"} <= set(check_connector(Counts).passed)
     assert {"reads", "writes", "layouts", "several_agents", "chunks"} <= set(check_connector(OnArrays).passed)
     assert {"observation_space", "action_space", "dtypes", "chunks"} <= set(check_connector(Rewrites).passed)
     known = set(check_connector(Scaled).passed)
@@ -361,70 +330,6 @@ class KeepsItInTheClass(Piece):
         self.column(batch, episode, np.full(len(episode), len(self.known)))
 
 
-class HidesItsState(Counts):
-    def get_state(self, components=None, *, not_components=None, **kwargs):
-        return {}
-
-    def set_state(self, state):
-        pass
-
-
-class ForgetsPartOfItsState(Counts):
-    def set_state(self, state):
-        self.known = {"before": state["before"], "since": 0}
-
-
-class RemembersMoreThanItSaves(Counts):
-    def __init__(self, input_observation_space=None, input_action_space=None):
-        super().__init__(input_observation_space, input_action_space)
-        self.calls = 0
-
-    def add(self, batch, episode):
-        self.calls += self.learning
-        self.column(batch, episode, np.full(len(episode), self.calls))
-        self.known["since"] += self.learning
-
-    def reset_state(self):
-        super().reset_state()
-        self.calls = 0
-
-    def merge_states(self, states):
-        return {}
-
-
-class LendsItsState(Counts):
-    def get_state(self, components=None, *, not_components=None, **kwargs):
-        return self.known
-
-
-class CountsTwice(Counts):
-    def merge_states(self, states):
-        return {"before": sum(state["before"] + state["since"] for state in states), "since": 0}
-
-
-class KeepsItsState(Counts):
-    def reset_state(self):
-        self.known = getattr(self, "known", {"before": 0, "since": 0})
-
-
-class NeverFreezes(Counts):
-    def freeze(self):
-        pass
-
-
-class CentersRewards(ColumnTransform):
-    columns = "rewards"
-    pipelines = ("learner",)
-
-    def transform(self, x):
-        return x - x.mean()
-
-
-class SumsRewards(CentersRewards):
-    def transform(self, x):
-        return np.cumsum(x).astype(x.dtype)
-
-
 class LosesTheSign(Scaled):
     def inverse(self, y):
         return np.abs(y) / self.factor
@@ -440,19 +345,11 @@ class KnowsOnlyArrays(Scaled):
         return x.astype(np.float32) * np.float32(self.factor)
 
 
-class ClonesNothing(Counts):
-    def clone(self, *, share_state=False):
-        return type(self)()
-
-
 FAULTS = [
     (LosesItsArgument, {}, {"arguments"}),
-    (CentersRewards, {}, {"row_by_row"}),
-    (SumsRewards, {}, {"row_by_row"}),
     (LosesTheSign, {}, {"inverse"}),
     (DoublesTensors, {}, {"every_layout"}),
     (KnowsOnlyArrays, {}, {"every_layout"}),
-    (ClonesNothing, {}, {"cloned"}),
     (NamesReadsInAString, {}, {"declarations"}),
     (MeanStdFilter, {"sides": "learner"}, {"declarations"}),
     (TakesNoFurtherKeywords, {}, {"call_signature"}),
@@ -483,22 +380,9 @@ FAULTS = [
     (MixesAgents, {}, {"several_agents"}),
     (HoldsALambda, {}, {"pickled"}),
     (KeepsItInTheClass, {}, {"independent_pieces"}),
-    (HidesItsState, {}, {"hidden_state"}),
-    (ForgetsPartOfItsState, {}, {"state_round_trip"}),
-    (RemembersMoreThanItSaves, {}, {"resume"}),
-    (LendsItsState, {}, {"state_snapshot"}),
-    (CountsTwice, {}, {"merge_states"}),
-    (KeepsItsState, {}, {"reset_state"}),
-    (NeverFreezes, {}, {"freeze"}),
 ]
 
 
 @pytest.mark.parametrize(("piece", "how", "names"), FAULTS)
-def test_planted_faults_are_found_by_name(piece, how, names):
-    with pytest.raises(PieceCheckError) as caught:
-        check_connector(piece, **how)
-    assert set(caught.value.report.failed) == names
-    for result in caught.value.report:
-        for fault in result.faults:
-            assert fault.where and fault.expected and fault.found and fault.do
-            assert f"- {result.check}" in str(caught.value)
+def test_planted_faults_are_found_by_name(piece, how, names, found_by_name):
+    found_by_name(piece, how, names)
