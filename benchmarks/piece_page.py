@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from benchmarks.machine import REPOSITORY
 from benchmarks.piece_costs import SIZES
 from benchmarks.piece_facts import Bare, Facts, all_facts
 from benchmarks.table import amount, digits
+from epibatch.core.piece_counterparts import COUNTERPARTS, Counterparts
 from epibatch.core.piece_names import BUILT_IN_PIECES
 from epibatch.piece_listing import describe_pieces
 
@@ -23,8 +23,8 @@ HEAD = """# All pieces
 
 Every piece that comes with epibatch, by the room of `epibatch.connectors` it lives in. `epibatch pieces NAME` shows
 the keywords of one. What a piece reads has to be in the batch in front of it; what it takes from the episodes is not
-listed. Counterparts do about the same in RLlib 2.60 and in TorchRL; [features.md](features.md) goes the other way
-round, from their features to ours.
+listed. Counterparts do about the same in RLlib 2.60 and in TorchRL: `epibatch pieces CatFrames` finds ours by
+theirs, and [features.md](features.md) goes through all of their features.
 """
 COSTS = """## What they cost
 
@@ -47,7 +47,7 @@ def page(figures: Mapping[str, Any]) -> str:
         rooms.setdefault(room_of(piece["path"]), []).append(piece)
     parts = [HEAD]
     for room in sorted(rooms):
-        parts.append(f"## {room}\n\n{_table_of(rooms[room], facts)}\n")
+        parts.append(f"## {room}\n\n{_table_of(rooms[room])}\n")
     parts.append(_costs(pieces, facts, figures))
     return "\n".join(parts)
 
@@ -62,13 +62,13 @@ def room_of(path: str) -> str:
     return path.split(".")[2]
 
 
-def _table_of(pieces: Iterable[dict[str, Any]], facts: Mapping[str, Facts]) -> str:
+def _table_of(pieces: Iterable[dict[str, Any]]) -> str:
     lines = ["| piece | what it does | pipelines | reads | writes | RLlib | TorchRL |", "|---|---|---|---|---|---|---|"]
     for piece in pieces:
-        own = facts.get(piece["piece"], Facts("not said"))
+        own = COUNTERPARTS.get(piece["piece"], Counterparts())
         cells = [f"`{piece['piece']}`", piece["description"], ", ".join(f"`{one}`" for one in piece["pipelines"])]
         cells += [_columns(piece[key]) for key in ("reads", "writes")]
-        cells += [", ".join(f"`{one.strip()}`" for one in text.split(",") if one) for text in (own.rllib, own.torchrl)]
+        cells += [", ".join(f"`{one}`" for one in names) for names in own]
         lines.append(_line(cells))
     return "\n".join(lines)
 
@@ -123,8 +123,3 @@ def beyond(figures: Mapping[str, Any]) -> list[str]:
     rows = str(SIZES[-1])
     costs = figures.get("pieces", {})
     return [name for name, own in costs.items() if rows in own and own[rows]["ratio"]["median"] > TARGET]
-
-
-def is_name(text: str) -> bool:
-    """Whether a counterpart looks like a class, or like classes with commas between."""
-    return re.fullmatch(r"\w+( \w+)*(, \w+)*", text) is not None

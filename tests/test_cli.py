@@ -251,6 +251,33 @@ def test_one_piece_in_detail(run):
     assert "num_frames            1        How many observations make a stack." in result.output
 
 
+@pytest.mark.parametrize(
+    ("name", "sentence", "pieces"),
+    [
+        ("CatFrames", "TorchRL's CatFrames is frame_stacking here", ["frame_stacking"]),
+        (
+            "vecnorm",
+            "TorchRL's VecNorm is mean_std_filter or normalize_reward here",
+            ["mean_std_filter", "normalize_reward"],
+        ),
+        ("FrameStacking", "RLlib's FrameStacking is frame_stacking here", ["frame_stacking"]),
+        (
+            "CatTensors",
+            "TorchRL's CatTensors is concatenate_columns or flatten_observations here",
+            ["concatenate_columns", "flatten_observations"],
+        ),
+    ],
+)
+def test_pieces_are_found_by_their_names_elsewhere(run, name, sentence, pieces):
+    result = run("pieces", name)
+    assert result.exit_code == 0 and result.output.startswith(f"{sentence}.\n")
+    assert [line for line in result.output.splitlines() if line.endswith(f"epibatch {epibatch.__version__}")] == [
+        f"{piece}  epibatch {epibatch.__version__}" for piece in pieces
+    ]
+    listed = json.loads(run("pieces", name, "--json").output)
+    assert [one["piece"] for one in (listed if isinstance(listed, list) else [listed])] == pieces
+
+
 def test_a_piece_that_is_not_there(run):
     result = run("pieces", "frame_stackin")
     assert result.exit_code == 2

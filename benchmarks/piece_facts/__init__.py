@@ -2,7 +2,7 @@
 
 A piece is a line:
 
-    "clip_rewards": Facts(Bare("np.clip(rewards, -1, 1)", {"limit": 1.0}), torchrl="RewardClipping"),
+    "clip_rewards": Facts(Bare("np.clip(rewards, -1, 1)", {"limit": 1.0})),
 
 or, where it computes nothing that one expression says, `Facts("why not")`. `make piece-table` measures and writes the
 page.

@@ -3,20 +3,14 @@
 from benchmarks.piece_facts.facts import Bare, Facts
 
 FACTS: dict[str, Facts] = {
-    "action_mask": Facts(
-        "it needs masks in the observations, `mask != 0`, which the sample does not have", torchrl="ActionMask"
-    ),
-    "clip_actions": Facts(
-        Bare("np.clip(actions, -0.5, 0.5)", {"low": -0.5, "high": 0.5}, actions="box"), torchrl="ClipTransform"
-    ),
+    "action_mask": Facts("it needs masks in the observations, `mask != 0`, which the sample does not have"),
+    "clip_actions": Facts(Bare("np.clip(actions, -0.5, 0.5)", {"low": -0.5, "high": 0.5}, actions="box")),
     "discretize_actions": Facts(
         Bare("((actions.astype(np.float64) + 1) / (2 / 11)).clip(0, 10).astype(np.int64)", actions="box"),
-        torchrl="ActionDiscretizer",
     ),
-    "episode_noise": Facts("it draws once for an episode, and then repeats it", torchrl="gSDENoise"),
+    "episode_noise": Facts("it draws once for an episode, and then repeats it"),
     "project_discrete_actions": Facts(
         "it maps back what the module chose, `choices % n`, where the environment acts",
-        torchrl="DiscreteActionProjection",
     ),
     "rescale_actions": Facts(
         Bare(

@@ -3,5 +3,5 @@
 from benchmarks.piece_facts.facts import Facts
 
 FACTS = {
-    "undo": Facts("it applies the inverse of another piece", torchrl="Transform"),
+    "undo": Facts("it applies the inverse of another piece"),
 }

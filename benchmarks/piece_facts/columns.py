@@ -33,23 +33,19 @@ def hashed(obs):
 FACTS: dict[str, Facts] = {
     "cast_columns": Facts(
         Bare("obs.astype(np.float64)", {"columns": "obs", "dtype": "float64"}),
-        torchrl="DTypeCastTransform, DoubleToFloat",
     ),
-    "check_finite": Facts(
-        Bare("obs if np.isfinite(obs).all() else None", {"columns": "obs"}), torchrl="FiniteTensorDictCheck"
-    ),
+    "check_finite": Facts(Bare("obs if np.isfinite(obs).all() else None", {"columns": "obs"})),
     "concatenate_columns": Facts(
         Bare(joined, {"columns": ["obs/position", "obs/camera"], "to": "obs"}, observations="dict"),
-        torchrl="CatTensors",
     ),
-    "drop_columns": Facts(NAMES, torchrl="ExcludeTransform"),
-    "hash_columns": Facts(Bare(hashed, {"columns": "obs"}, gives="hash"), torchrl="Hash"),
-    "permute_columns": Facts(VIEW, torchrl="PermuteTransform"),
-    "remove_empty_parts": Facts(NAMES, torchrl="RemoveEmptySpecs"),
-    "rename_columns": Facts(NAMES, torchrl="RenameTransform"),
-    "reshape_columns": Facts(VIEW, torchrl="BatchSizeTransform"),
-    "select_columns": Facts(NAMES, torchrl="SelectTransform"),
+    "drop_columns": Facts(NAMES),
+    "hash_columns": Facts(Bare(hashed, {"columns": "obs"}, gives="hash")),
+    "permute_columns": Facts(VIEW),
+    "remove_empty_parts": Facts(NAMES),
+    "rename_columns": Facts(NAMES),
+    "reshape_columns": Facts(VIEW),
+    "select_columns": Facts(NAMES),
     "split_column": Facts(VIEW),
-    "squeeze_columns": Facts(VIEW, torchrl="SqueezeTransform"),
-    "unsqueeze_columns": Facts(VIEW, torchrl="UnsqueezeTransform"),
+    "squeeze_columns": Facts(VIEW),
+    "unsqueeze_columns": Facts(VIEW),
 }

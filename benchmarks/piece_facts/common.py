@@ -23,15 +23,12 @@ def stacked(episodes):
 FACTS = {
     "add_observations_from_episodes_to_batch": Facts(
         Bare("np.concatenate([own.obs[:-1] for own in episodes])", {"as_learner_connector": True}, gives="obs"),
-        rllib="AddObservationsFromEpisodesToBatch",
     ),
     "add_other_agents_from_episodes_to_batch": Facts("it is about several agents at once"),
-    "add_states_from_episodes_to_batch": Facts(
-        WHOLE, rllib="AddStatesFromEpisodesToBatch", torchrl="TensorDictPrimer, InitTracker"
-    ),
-    "add_time_dim_to_batch_and_zero_pad": Facts(WHOLE, rllib="AddTimeDimToBatchAndZeroPad"),
-    "agent_to_module_mapping": Facts(WHOLE, rllib="AgentToModuleMapping"),
-    "batch_individual_items": Facts(WHOLE, rllib="BatchIndividualItems"),
+    "add_states_from_episodes_to_batch": Facts(WHOLE),
+    "add_time_dim_to_batch_and_zero_pad": Facts(WHOLE),
+    "agent_to_module_mapping": Facts(WHOLE),
+    "batch_individual_items": Facts(WHOLE),
     "flatten_observations": Facts(
         Bare(
             "np.concatenate([own.obs[:-1] for own in episodes]).reshape(-1, 256).astype(np.float32)",
@@ -39,15 +36,11 @@ FACTS = {
             gives="obs",
             observations="frame",
         ),
-        rllib="FlattenObservations",
-        torchrl="FlattenObservation, CatTensors",
     ),
     "frame_stacking": Facts(
         Bare(stacked, {"num_frames": 4, "as_learner_connector": True}, gives="obs", observations="frame"),
-        rllib="FrameStacking",
-        torchrl="CatFrames",
     ),
-    "numpy_to_tensor": Facts(WHOLE, rllib="NumpyToTensor", torchrl="DeviceCastTransform"),
-    "stack_agents": Facts("it is about several agents at once", torchrl="Stack"),
-    "tensor_to_numpy": Facts(WHOLE, rllib="TensorToNumpy", torchrl="DeviceCastTransform"),
+    "numpy_to_tensor": Facts(WHOLE),
+    "stack_agents": Facts("it is about several agents at once"),
+    "tensor_to_numpy": Facts(WHOLE),
 }

@@ -18,15 +18,9 @@ def normalised(newest):
 
 FACTS = {
     "agent_indicator": Facts(AGENTS),
-    "mean_std_filter": Facts(
-        Bare(normalised, close=1e-5), rllib="MeanStdFilter", torchrl="VecNorm, VecNormV2, ObservationNorm"
-    ),
-    "pad_actions": Facts(AGENTS, torchrl="ActionMask"),
+    "mean_std_filter": Facts(Bare(normalised, close=1e-5)),
+    "pad_actions": Facts(AGENTS),
     "pad_observations": Facts(AGENTS),
-    "prev_actions_prev_rewards": Facts(
-        "it joins the newest rows of three columns; the learner's twin is timed", rllib="PrevActionsPrevRewards"
-    ),
-    "write_observations_to_episodes": Facts(
-        "it moves rows into episodes, and computes nothing", rllib="WriteObservationsToEpisodes"
-    ),
+    "prev_actions_prev_rewards": Facts("it joins the newest rows of three columns; the learner's twin is timed"),
+    "write_observations_to_episodes": Facts("it moves rows into episodes, and computes nothing"),
 }

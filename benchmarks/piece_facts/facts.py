@@ -92,10 +92,6 @@ class Facts:
 
     Args:
         bare: The expression that it stands for; or why there is none.
-        rllib: RLlib's counterpart, if there is one.
-        torchrl: TorchRL's counterpart, if there is one.
     """
 
     bare: Bare | str
-    rllib: str = ""
-    torchrl: str = ""

@@ -23,17 +23,14 @@ def means(obs):
 FACTS: dict[str, Facts] = {
     "center_crop": Facts(
         Bare("np.ascontiguousarray(obs[:, 2:14, 3:13])", {"height": 12, "width": 10}, observations="image"),
-        torchrl="CenterCrop",
     ),
     "crop": Facts(
         Bare("np.ascontiguousarray(obs[:, 1:13, :10])", {"height": 12, "width": 10, "top": 1}, observations="image"),
-        torchrl="Crop",
     ),
-    "grayscale": Facts(Bare(LUMA, close=1.0, observations="image"), torchrl="GrayScale"),
+    "grayscale": Facts(Bare(LUMA, close=1.0, observations="image")),
     "random_crop": Facts(Bare(parts, {"height": 12, "width": 12}, drawn=True, observations="image")),
-    "resize": Facts(Bare(means, {"height": 8, "width": 8}, close=1.0, observations="image"), torchrl="Resize"),
+    "resize": Facts(Bare(means, {"height": 8, "width": 8}, close=1.0, observations="image")),
     "to_chw_float": Facts(
         Bare("np.ascontiguousarray(np.moveaxis(obs, -1, 1)) / np.float32(255)", observations="image"),
-        torchrl="ToTensorImage",
     ),
 }

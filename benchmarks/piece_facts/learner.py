@@ -14,27 +14,19 @@ def returns_to_go(episodes):
 FACTS = {
     "add_columns_from_episodes_to_train_batch": Facts(
         "it moves rows and computes nothing; timed with its pipeline ([L1](../benchmarks/README.md))",
-        rllib="AddColumnsFromEpisodesToTrainBatch",
     ),
-    "add_infos_from_episodes_to_train_batch": Facts(
-        "infos are dicts, and no arrays", rllib="AddInfosFromEpisodesToTrainBatch"
-    ),
+    "add_infos_from_episodes_to_train_batch": Facts("infos are dicts, and no arrays"),
     "add_next_observations_from_episodes_to_train_batch": Facts(
         Bare("np.concatenate([own.obs[1:] for own in episodes])", gives="new_obs"),
-        rllib="AddNextObservationsFromEpisodesToTrainBatch",
     ),
     "add_one_ts_to_episodes_and_truncate": Facts(
         "it decides how many rows later pieces make ([L5](../benchmarks/README.md))",
-        rllib="AddOneTsToEpisodesAndTruncate",
     ),
     "compute_returns_to_go": Facts(
         Bare(returns_to_go, {"gamma": 0.99}, gives="returns_to_go", close=1e-9),
-        rllib="ComputeReturnsToGo",
-        torchrl="Reward2GoTransform",
     ),
     "general_advantage_estimation": Facts(
         "it needs a network's values; rows L5 and GAE time it ([Speed](../README.md))",
-        rllib="GeneralAdvantageEstimation",
     ),
     "prev_actions_prev_rewards_learner": Facts("it joins the rows of three columns with those before them"),
 }

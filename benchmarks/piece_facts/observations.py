@@ -24,27 +24,16 @@ def maxima(episodes):
 FACTS: dict[str, Facts] = {
     "affine": Facts(
         Bare("(obs - np.float32(1.0)) / np.float32(2.0)", {"loc": 1.0, "scale": 2.0, "standard_form": True}),
-        torchrl="ObservationNorm",
     ),
-    "clip": Facts(
-        Bare("obs.clip(np.float32(-1.0), np.float32(1.0))", {"low": -1.0, "high": 1.0}), torchrl="ClipTransform"
-    ),
+    "clip": Facts(Bare("obs.clip(np.float32(-1.0), np.float32(1.0))", {"low": -1.0, "high": 1.0})),
     "count_steps": Facts(
         Bare("np.concatenate([np.arange(count) for count in counts])", gives="t"),
-        torchrl="StepCounter",
     ),
-    "flatten_axes": Facts(
-        "it shows the same memory in another shape, which takes no time", torchrl="FlattenObservation"
-    ),
-    "frozen_module": Facts("a network's own time", torchrl="R3MTransform, VC1Transform, VIPTransform"),
-    "goal_distance_rewards": Facts(
-        Bare(goal_distances, {"goal": [0.5] * 16}, gives="rewards", close=1e-5), torchrl="VIPRewardTransform"
-    ),
+    "flatten_axes": Facts("it shows the same memory in another shape, which takes no time"),
+    "frozen_module": Facts("a network's own time"),
+    "goal_distance_rewards": Facts(Bare(goal_distances, {"goal": [0.5] * 16}, gives="rewards", close=1e-5)),
     "mark_first_steps": Facts(
         Bare("np.concatenate([np.arange(count) for count in counts]) == 0", gives="is_first"),
-        torchrl="InitTracker",
     ),
-    "time_max_pool": Facts(
-        Bare(maxima, {"as_learner_connector": True}, gives="obs", observations="frame"), torchrl="TimeMaxPool"
-    ),
+    "time_max_pool": Facts(Bare(maxima, {"as_learner_connector": True}, gives="obs", observations="frame")),
 }

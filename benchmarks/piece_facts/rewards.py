@@ -30,21 +30,13 @@ def counted(rewards, obs):
 
 FACTS: dict[str, Facts] = {
     "count_based_reward": Facts(Bare(counted, gives="rewards", close=1e-9)),
-    "kl_reward": Facts(
-        "it runs a network; its own part is the divergence of two distributions", torchrl="KLRewardTransform"
-    ),
-    "normalize_reward": Facts(
-        Bare(normalised, {"gamma": None}, close=1e-6), torchrl="RewardScaling, VecNorm, VecNormV2"
-    ),
-    "binarize_reward": Facts(Bare("(rewards != 0).astype(rewards.dtype)"), torchrl="BinarizeReward"),
-    "linearise_rewards": Facts(
-        "it needs vectors of rewards, `rewards @ weights`, which the sample does not have", torchrl="LineariseRewards"
-    ),
-    "reward_clipping": Facts(Bare("rewards.clip(-1.0, 1.0)"), torchrl="RewardClipping"),
-    "reward_scaling": Facts(Bare("rewards * 0.1", {"scale": 0.1}), torchrl="RewardScaling"),
-    "reward_sum": Facts(Bare(summed, gives="episode_return", close=1e-9), torchrl="RewardSum"),
-    "reward_sign": Facts(Bare("np.sign(rewards)"), torchrl="SignTransform"),
-    "target_return": Facts(
-        "it puts one number beside each newest observation, from what recorders know", torchrl="TargetReturn"
-    ),
+    "kl_reward": Facts("it runs a network; its own part is the divergence of two distributions"),
+    "normalize_reward": Facts(Bare(normalised, {"gamma": None}, close=1e-6)),
+    "binarize_reward": Facts(Bare("(rewards != 0).astype(rewards.dtype)")),
+    "linearise_rewards": Facts("it needs vectors of rewards, `rewards @ weights`, which the sample does not have"),
+    "reward_clipping": Facts(Bare("rewards.clip(-1.0, 1.0)")),
+    "reward_scaling": Facts(Bare("rewards * 0.1", {"scale": 0.1})),
+    "reward_sum": Facts(Bare(summed, gives="episode_return", close=1e-9)),
+    "reward_sign": Facts(Bare("np.sign(rewards)")),
+    "target_return": Facts("it puts one number beside each newest observation, from what recorders know"),
 }

@@ -142,7 +142,10 @@ def play(
 
 @app.command()
 def pieces(
-    name: Annotated[str | None, typer.Argument(help="Tell all about this piece; left out: list them all.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A piece, or a class of RLlib or TorchRL: tell all about it; left out: list them all."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
 ) -> None:
     """List the connector pieces that configs can name: owner, pipelines, columns and keywords of each.
@@ -151,15 +154,21 @@ def pieces(
     """
     listing = importlib.import_module("epibatch.piece_listing")
     try:
-        found = listing.describe_pieces() if name is None else listing.describe_piece(name)
+        sentence, found = listing.describe_named(name) if name is not None else ("", listing.describe_pieces())
     except EpibatchError as error:
         _fail(error)
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(found[0] if name is not None and len(found) == 1 else found, indent=2))
         return
     terminal = sys.stdout.isatty()
-    text = listing.piece_text(found) if name is not None else listing.list_text(found, one_line_each=not terminal)
-    Console(width=None if terminal else UNBROKEN, highlight=False).print(text)
+    console = Console(width=None if terminal else UNBROKEN, highlight=False)
+    if name is None:
+        console.print(listing.list_text(found, one_line_each=not terminal))
+        return
+    if sentence:
+        console.print(f"{sentence}.\n")
+    for number, piece in enumerate(found):
+        console.print(*([""] if number else []), listing.piece_text(piece), sep="\n")
 
 
 @app.command()

@@ -12,11 +12,12 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from epibatch.core.errors import EpibatchError
+from epibatch.core.errors import EpibatchError, UnknownNameError
+from epibatch.core.piece_counterparts import named_elsewhere
 from epibatch.core.piece_names import ALIASES, PieceEntry, piece_class, piece_entries
 from epibatch.core.piece_specs import SPACES, constructor_parameters, plain_data
 
-__all__ = ["describe_piece", "describe_pieces", "first_sentence", "list_text", "piece_text"]
+__all__ = ["describe_named", "describe_piece", "describe_pieces", "first_sentence", "list_text", "piece_text"]
 
 _NOT_DECLARED = "not declared"
 _AS_ARGUED = "as its arguments say"
@@ -45,6 +46,27 @@ def describe_piece(name: str) -> dict[str, Any]:
             return piece
     piece_class(name)  # says what is wrong with the name
     return describe_piece(name)  # its package was installed in between
+
+
+def describe_named(name: str) -> tuple[str, list[dict[str, Any]]]:
+    """What a name leads to: a piece, or those that a class of RLlib or TorchRL is here.
+
+    Args:
+        name: a piece's, or the class's.
+
+    Returns:
+        A sentence about a class of another library, "" for a piece of this name; and the pieces.
+
+    Raises:
+        UnknownNameError: neither is called so.
+    """
+    try:
+        return "", [describe_piece(name)]
+    except UnknownNameError:
+        sentence, names = named_elsewhere(name)
+        if not names:
+            raise
+        return sentence, [describe_piece(one) for one in names]
 
 
 def _describe(entry: PieceEntry) -> dict[str, Any]:

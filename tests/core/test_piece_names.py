@@ -196,10 +196,10 @@ def test_plugin_with_the_second_name_of_a_built_in_piece(monkeypatch):
     ("name", "path", "error", "message"),
     [
         ("gone", "no_such_module_here:Piece", RegistryError, "ModuleNotFoundError: No module named"),
-        ("gone", f"{__name__}:Nothing", RegistryError, "AttributeError: .*'Nothing'"),
+        ("gone", f"{__name__}:Nothing", RegistryError, "has no 'Nothing'"),
         ("gone", "no_class", RegistryError, "expected: an import path module:Class\n  found:    'no_class'"),
         ("gone", "fractions:Fraction", PieceError, "found:    the class fractions:Fraction"),
-        ("gone", "math:pi", PieceError, "subclass of .*ConnectorV2\n  found:    a float"),
+        ("gone", "math:pi", PieceError, "subclass of .*ConnectorV2\n  found:    something of type float"),
         ("go.ne", f"{__name__}:Doubler", RegistryError, "expected: a plain name"),
     ],
 )
@@ -252,6 +252,9 @@ def test_a_package_that_is_installed_later_is_found(monkeypatch):
     [
         ("frame_stackin", "did you mean 'frame_stacking'"),
         ("zzz", "Known: action_mask, add_columns"),
+        ("CatFrames", "do: +TorchRL's CatFrames is frame_stacking here"),
+        ("json", "that is a module: name the class in it too, json:MyPiece"),
+        ("MyVeryOwn", "with its module, my_module:MyVeryOwn, and imports allowed; Known"),
         (None, "expected: a string"),
     ],
 )
@@ -270,10 +273,12 @@ def test_import_path_needs_leave(path):
 @pytest.mark.parametrize(
     ("path", "error", "message"),
     [
-        ("fractions:Nothing", RegistryError, "AttributeError"),
+        ("fractions:Nothing", RegistryError, "fractions has no 'Nothing'"),
         ("no_such_module_here:X", RegistryError, "ModuleNotFoundError"),
         (":X", RegistryError, "an import path module:Class"),
-        ("math:pi", PieceError, "found:    a float"),
+        ("math:pi", PieceError, "found:    something of type float"),
+        ("my_pieces.py", RegistryError, "without .py: my_pieces:MyPiece"),
+        ("./sub/my_pieces.py:Mine", RegistryError, "without .py: sub.my_pieces:Mine"),
         ("fractions.Fraction", PieceError, "found:    the class fractions:Fraction"),
     ],
 )

@@ -30,10 +30,10 @@ def test_classes_are_found_by_the_path_they_have():
     ("path", "error", "words"),
     [
         ("no_such_package:Piece", RegistryError, "No module named 'no_such_package'"),
-        (STACKING.replace(":FrameStacking", ":NoSuch"), RegistryError, "AttributeError"),
+        (STACKING.replace(":FrameStacking", ":NoSuch"), RegistryError, "has no 'NoSuch'"),
         ("epibatch.connectors", RegistryError, "module:Class"),
         ("collections:OrderedDict", PieceError, "a subclass of epibatch.connectors.ConnectorV2"),
-        ("math:sqrt", PieceError, "a builtin_function_or_method"),
+        ("math:sqrt", PieceError, "of type builtin_function_or_method"),
     ],
 )
 def test_what_a_path_may_lead_to(path, error, words):

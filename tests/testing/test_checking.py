@@ -18,6 +18,7 @@ from epibatch.connectors.learner import (
 from epibatch.connectors.module_to_env import NormalizeAndClipActions
 from epibatch.core.errors import PieceCheckError, PieceError, UnknownNameError
 from epibatch.testing import CheckReport, check_connector, contract_checks
+from epibatch.testing.arguments import asked_for
 
 ONE_CHANNEL = gym.spaces.Box(-1, 1, (4, 1))
 SEEN = gym.spaces.Box(-1, 1, (3,))
@@ -212,9 +213,26 @@ class Scale(ColumnTransform):
 
 def test_what_one_side_could_not_answer_the_next_one_does():
     with pytest.raises(PieceCheckError) as caught:
-        check_connector(Scale, only=["runs", "row_by_row"])
+        check_connector(Scale, sides=["env_to_module", "learner"], only=["runs", "row_by_row"])
     assert [(one.check, one.side, one.outcome) for one in caught.value.report] == [
         ("runs", "env_to_module", "failed"),
         ("runs", "learner", "passed"),
         ("row_by_row", "", "passed"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "own", "sides"),
+    [
+        ("rewards", {}, {"learner"}),
+        ("obs", {}, {"env_to_module", "learner"}),
+        (("obs", "rewards"), {}, {"learner"}),
+        ("rewards", {"pipelines": ("learner", "env_to_module")}, {"env_to_module", "learner"}),
+    ],
+)
+def test_a_transform_of_what_there_is_in_training_only_is_tried_there(columns, own, sides):
+    def transform(self, x):
+        return 2 * x
+
+    piece = type("Twice", (ColumnTransform,), {"columns": columns, "transform": transform, **own})
+    assert set(asked_for(piece, None, None, None, None, None, {}).sides) == sides

@@ -81,7 +81,12 @@ def test_json(run):
         (("frame_stacking", "--observation-space", "Bax(0, 1)"), "did you mean 'Box'"),
         (("frame_stacking", "--only", "chunk"), "did you mean 'chunks'"),
         (("frame_stacking", "--skip", "chunks"), "a check and the reason"),
-        (("nowhere_at_all:Piece", "--allow-imports"), "nowhere_at_all"),
+        (("nowhere_at_all:Piece", "--allow-imports"), "check the spelling of module:Class, and that nowhere_at_all"),
+        (("my_pieces.py:Fine", "--allow-imports"), "without .py: my_pieces:Fine"),
+        (("my_pieces", "--allow-imports"), "name the class in it too, my_pieces:MyPiece"),
+        (("my_pieces:Fin", "--allow-imports"), "did you mean 'Fine'"),
+        (("frame_stacking", "--set", "num_frame=2"), "correct what --set says"),
+        (("concatenate_columns",), "--set columns=VALUE"),
     ],
 )
 def test_wrong_usage(run, words, text):

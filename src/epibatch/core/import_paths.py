@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from epibatch.core.errors import RegistryError, explain
+from epibatch.core.errors import RegistryError, explain, nearest
 
 __all__ = ["load_object"]
 
@@ -33,15 +33,32 @@ def load_object(path: str, where: str, kind: str = "class") -> Any:
         )
     try:
         target: Any = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            target = getattr(target, part)
     except (Exception, SystemExit) as error:
+        found = f"{type(error).__name__}: {error}"
         raise RegistryError(
-            explain(
-                where,
-                expected=f"the {kind} {path}",
-                found=f"{type(error).__name__}: {error}",
-                do=f"check that the package and what it needs are installed, and that the path is {form}",
-            )
+            explain(where, expected=f"the {kind} {path}", found=found, do=_how_to_import(error, module_name, form))
         ) from error
+    for part in attribute.split("."):
+        if not hasattr(target, part):
+            own = _defined_in(target)
+            found = f"{getattr(target, '__name__', target)} has no {part!r}"
+            do = nearest(part, own) if own else f"check that the path is {form}"
+            raise RegistryError(explain(where, expected=f"the {kind} {path}", found=found, do=do))
+        target = getattr(target, part)
     return target
+
+
+def _how_to_import(error: BaseException, module_name: str, form: str) -> str:
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing is None:
+        return f"mend {module_name}: it raises this when it is imported"
+    if module_name == missing or module_name.startswith(f"{missing}."):
+        return f"check the spelling of {form}, and that {missing} is installed or in the folder that this runs in"
+    return f"install {missing}, which {module_name} imports"
+
+
+def _defined_in(target: Any) -> list[str]:
+    """Public names that a module (or a class) has of its own, rather than imported."""
+    own = getattr(target, "__name__", None)
+    public = [name for name in dir(target) if not name.startswith("_")]
+    return [name for name in public if getattr(getattr(target, name), "__module__", None) == own] or public

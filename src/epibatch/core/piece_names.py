@@ -12,11 +12,14 @@ import functools
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import PurePath
 from typing import Any, TypeVar, overload
 
 from epibatch.core.built_in_pieces import ALIASES, BUILT_IN_PIECES
 from epibatch.core.errors import PieceError, RegistryError, UnknownNameError, explain, nearest
+from epibatch.core.piece_counterparts import named_elsewhere
 from epibatch.core.piece_offers import (
     ENTRY_POINT_GROUP,
     PieceEntry,
@@ -208,12 +211,28 @@ def _look_again(name: str) -> list[PieceEntry]:
     if claims:
         return claims
     known = [*_offered(), *_registered, *ALIASES]
-    raise UnknownNameError(
-        explain(f"piece {name!r}", expected="a registered piece name", found="no such piece", do=nearest(name, known))
-    )
+    elsewhere, _ = named_elsewhere(name)
+    do = elsewhere or _what_was_meant(name, known)
+    raise UnknownNameError(explain(f"piece {name!r}", expected="a registered piece name", found="no such piece", do=do))
+
+
+def _what_was_meant(name: str, known: Sequence[str]) -> str:
+    """The nearest names; of a module, or of what looks like a class, how a class of one's own is named."""
+    try:
+        is_module = name.isidentifier() and find_spec(name) is not None
+    except (ImportError, ValueError):
+        is_module = False
+    if is_module:
+        return f"that is a module: name the class in it too, {name}:MyPiece, and allow imports (--allow-imports)"
+    hint = nearest(name, known)
+    if name[:1].isupper() and "did you mean" not in hint:
+        return f"a class of your own is named with its module, my_module:{name}, and imports allowed; {hint}"
+    return hint
 
 
 def _import_class(path: str, allow_imports: bool) -> type:
+    if path.endswith(".py") or ".py:" in path or "/" in path:
+        raise _is_a_file(path)
     if not allow_imports:
         raise RegistryError(
             explain(
@@ -228,6 +247,15 @@ def _import_class(path: str, allow_imports: bool) -> type:
         module, _, attribute = path.rpartition(".")
         path = f"{module}:{attribute}"
     return load_class(path, f"piece {path!r}")
+
+
+def _is_a_file(path: str) -> RegistryError:
+    file, _, name = path.partition(":")
+    module = ".".join(part for part in PurePath(file.removesuffix(".py")).parts if part not in (".", "/"))
+    do = f"name the module, without .py: {module or 'my_module'}:{name or 'MyPiece'}, from the folder that it is in"
+    return RegistryError(
+        explain(f"piece {path!r}", expected="a registered name, or module:Class", found="the path of a file", do=do)
+    )
 
 
 def registered_name(cls: type) -> str | None:

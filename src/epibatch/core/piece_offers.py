@@ -183,7 +183,8 @@ def check_piece_class(target: Any, where: str) -> type:
     if isinstance(target, type) and _CONTRACT in map(class_path, target.__mro__):
         check_declarations(target, where)
         return target
-    found = f"the class {class_path(target)}" if isinstance(target, type) else f"a {type(target).__name__}"
+    kind = type(target).__name__
+    found = f"the class {class_path(target)}" if isinstance(target, type) else f"something of type {kind}"
     raise PieceError(
         explain(
             where,

@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import PieceError, UnknownNameError, explain, nearest
 from epibatch.core.piece_declarations import PIPELINE_NAMES
 from epibatch.testing.contract import contract_checks
@@ -111,6 +112,7 @@ def _sides(piece: Any, given: Any) -> tuple[str, ...]:
     own = piece.pipelines if isinstance(piece.pipelines, (tuple, list)) else ()
     chosen = piece.get_ctor_args_and_kwargs()[1].get(_SIDE)
     if given is None:
+        own = ("learner",) if _is_for_training(piece) else own
         sides = [name for name in own if name in PIPELINE_NAMES and chosen in (None, name == "learner")]
     else:
         sides = [given] if isinstance(given, str) else list(given)
@@ -127,6 +129,15 @@ def _sides(piece: Any, given: Any) -> tuple[str, ...]:
             else 'check_connector(MyPiece, sides="learner"), or pipelines = ("learner",) on the class',
         )
     )
+
+
+def _is_for_training(piece: Any) -> bool:
+    """Whether a piece that says nothing about its pipelines is about columns that there are in training only."""
+    from epibatch.connectors.authoring.column_transform import ColumnTransform
+
+    if not isinstance(piece, ColumnTransform) or type(piece).pipelines is not ColumnTransform.pipelines:
+        return False
+    return not {path.column for path in piece.paths} <= {Columns.OBS, Columns.ACTIONS}
 
 
 def _spaces(given: Any) -> tuple[Any, Any]:

@@ -34,7 +34,8 @@ def check_connector(
         piece: the class, a function that makes a new piece, or a piece, of which new ones are made.
         spaces: observation and action space of one environment; or the first alone; or two dicts by agent, to try the
             piece on several agents with one module. Default: a Box of shape (3,) and Discrete(2).
-        sides: some of "env_to_module", "module_to_env", "learner"; default: those that the piece names in `pipelines`.
+        sides: some of "env_to_module", "module_to_env", "learner"; default: those that the piece names in `pipelines`;
+            for a `ColumnTransform` that names none of its own, the learner's unless it is about `obs` or `actions`.
             In the learner's, pieces with an argument `as_learner_connector` are made with it.
         model_config: settings of the default module, such as {"use_lstm": True}; with none, pieces that take no tensors
             run without a module.

@@ -7,7 +7,7 @@ from typing import Any
 
 from epibatch.algorithms.yaml_files import parse_yaml
 from epibatch.core.errors import PieceError, explain
-from epibatch.core.registry import build_piece
+from epibatch.core.registry import build_piece, spec_problems
 from epibatch.testing.arguments import asked_for
 from epibatch.testing.checking import report_on
 from epibatch.testing.report import CheckReport
@@ -41,6 +41,7 @@ def check_by_name(
         EpibatchError: no such piece, wrong arguments, spaces that are none, unknown checks.
     """
     spec = {"piece": name, **_pairs(arguments, "--set")}
+    _check_arguments(spec, allow_imports)
     only, skip = list(chosen[0]), {key: str(why) for key, why in _split(chosen[1], "--skip")}
     own = tuple(None if text is None else space_from_text(text) for text in spaces)
     asked = asked_for(
@@ -53,6 +54,20 @@ def check_by_name(
         {},
     )
     return report_on(asked)
+
+
+def _check_arguments(spec: Mapping[str, Any], allow_imports: bool) -> None:
+    """Refuse arguments that the piece's constructor does not take, and ask for those that it needs."""
+    wrong = [(key, what) for key, what in spec_problems(spec, allow_imports=allow_imports) if key not in ("", "piece")]
+    if wrong:
+        raise PieceError(
+            explain(
+                f"epibatch check {spec['piece']}",
+                expected="the arguments of its constructor",
+                found="; ".join(what for _, what in wrong),
+                do=f"give it by --set {wrong[0][0]}=VALUE" if wrong[0][0] not in spec else "correct what --set says",
+            )
+        )
 
 
 def _pairs(texts: Iterable[str], option: str) -> Mapping[str, Any]:
