@@ -43,7 +43,11 @@ def test_a_module_that_fails(tmp_path, monkeypatch):
     ("path", "source", "do"),
     [
         ("no_such_module:It", "", "check the spelling of module:Class, and that no_such_module is installed"),
-        ("no_such_module.deeper:It", "", "that no_such_module is installed or in the folder"),
+        (
+            "no_such_module.deeper:It",
+            "",
+            "check the spelling of module:Class, and that no_such_module is installed or in",
+        ),
         ("needy:It", "import no_such_module", "install no_such_module, which needy imports"),
         ("needy:It", "1 / 0", "mend needy: it raises this when it is imported"),
         ("needy:Itt", "from math import pi\nclass It: pass\nclass Them: pass", "did you mean 'It'? Known: It, Them$"),
