@@ -128,9 +128,8 @@ def _refuse_shared_defaults(cls: type[ParameterPiece]) -> None:
     for name in inspect.get_annotations(cls):
         value = cls.__dict__.get(name)
         if getattr(type(value), "__hash__", None) is None:
-            made = f"dataclasses.field(default_factory={type(value).__name__})"
-            if value:
-                made = f"dataclasses.field(default_factory=lambda: {value!r})"
+            is_empty = isinstance(value, (list, dict, set)) and not value
+            made = f"dataclasses.field(default_factory={type(value).__name__ if is_empty else f'lambda: {value!r}'})"
             do = f"write {name} = {made}" + (f", or a tuple, {tuple(value)!r}" if isinstance(value, list) else "")
             raise PieceError(
                 explain(

@@ -172,6 +172,11 @@ def test_a_default_that_all_pieces_would_share_is_refused():
         class Mapped(Band):
             weights: dict = {"a": 1}  # noqa: RUF012
 
+    with pytest.raises(PieceError, match=r"default_factory=lambda: array\(\[1\., 1\.\]\)"):
+
+        class Arrays(Band):
+            weights: object = np.ones(2)
+
 
 class Forgotten(Band):
     """Has a number that is no parameter."""
