@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from traceback import walk_tb
 from typing import Any
 
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, UnknownNameError, add_context, explain
+from epibatch.core.errors import ColumnError, add_context, explain
 from epibatch.core.structs import flatten, map_struct, paths_of
 
-from ..connectors.views.view import as_views
+from ..connectors.missing_columns import blame_missing_column
 
 __all__ = ["act", "blame_observations", "check_actions", "forward"]
 
@@ -113,35 +112,10 @@ def forward(module: Any, batch: dict[str, Any], *, explore: bool, t: int) -> dic
         outputs = module.forward_exploration(batch, t=t) if explore else module.forward_inference(batch)
     except Exception as error:
         if isinstance(error, KeyError):
-            _blame_missing_column(error, module, batch)
+            blame_missing_column(error, module, batch, training=False)
         add_context(error, f"in {type(module).__name__}'s forward pass, with {_shapes(batch)}:")
         raise
     return outputs
-
-
-def _blame_missing_column(error: KeyError, module: Any, batch: dict[str, Any]) -> None:
-    """Raise an error about the column if it was looked up in the batch, or in a module's part of it.
-
-    Raises:
-        UnknownNameError: it was.
-    """
-    *_, (frame, _) = walk_tb(error.__traceback__)
-    name = error.args[0] if len(error.args) == 1 else None
-    read = [own for own in frame.f_locals.values() if isinstance(own, dict) and name not in own]
-    for module_id, own in [(None, batch), *batch.items()]:
-        if isinstance(name, str) and isinstance(own, dict) and any(one.keys() == own.keys() for one in read):
-            reader = module if module_id is None else module[module_id]
-            view = as_views(getattr(reader, "view_requirements", {}), type(reader).__name__).get(name)
-            later = "" if view is None else f", its view of {view.column!r} with shift={view.shift!r},"
-            raise UnknownNameError(
-                explain(
-                    f"{type(reader).__name__}'s forward pass, acting",
-                    expected=f"columns of the batch to act on, which are {', '.join(map(str, own)) or 'none'}",
-                    found=f"{name!r}{later} is not among them",
-                    do="read what is known in training alone, as views of this step or later ones are, in "
-                    "_forward_train only; let an env-to-module piece or a view of earlier steps add other columns",
-                )
-            ) from error
 
 
 def check_actions(columns: dict[str, Any], num_envs: int) -> None:

@@ -16,6 +16,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import NonFiniteLossError, explain
 from epibatch.core.structs import map_struct
 
+from ..connectors.missing_columns import blame_missing_column
 from .loss import Loss
 from .minibatches import Minibatches
 from .optimizers import ModuleOptimizer
@@ -125,11 +126,15 @@ class ModuleTrainer:
             minibatch = ReadColumns(minibatch, self.read)
         elif self.left_out:
             minibatch = LeanColumns(minibatch, self.left_out)
-        outputs = module.forward_train(minibatch)
-        if hasattr(module, "compute_values"):
-            values = module.compute_values(minibatch, embeddings=outputs.get(Columns.EMBEDDINGS))
-            outputs = {**outputs, Columns.VF_PREDS: values}
-        loss, metrics = self.loss(minibatch, outputs, module.get_train_action_dist_cls(), self.coefficients)
+        try:
+            outputs = module.forward_train(minibatch)
+            if hasattr(module, "compute_values"):
+                values = module.compute_values(minibatch, embeddings=outputs.get(Columns.EMBEDDINGS))
+                outputs = {**outputs, Columns.VF_PREDS: values}
+            loss, metrics = self.loss(minibatch, outputs, module.get_train_action_dist_cls(), self.coefficients)
+        except KeyError as error:
+            blame_missing_column(error, module, given, training=True)
+            raise
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         tensors = {"total_loss": loss.detach(), **metrics, "grad_norm": optimizer.clip()}

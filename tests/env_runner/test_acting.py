@@ -76,7 +76,7 @@ def test_a_column_that_is_not_there_while_acting_is_named(look, found):
     several = {"left": {"obs": np.zeros(2)}, "right": {"obs": np.zeros(2), "actions": np.zeros(2)}}
     modules = ModulesOf(Looks(look))
     if "next" in found:
-        with pytest.raises(UnknownNameError, match=r"Looks's forward pass.*\n.*which are obs\n"):
+        with pytest.raises(UnknownNameError, match=r"acting, of Looks\n.*which are obs\n"):
             forward(modules, several, explore=False, t=0)
 
 

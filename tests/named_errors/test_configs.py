@@ -208,7 +208,7 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "import path that is not allowed": (RegistryError, lambda: piece_class("os.path:join"), [
         "'os.path:join'", "runs code", "allow_imports=True", "--allow-imports"]),
     "import path that leads nowhere": (RegistryError, lambda: piece_class("os:Piece", allow_imports=True), [
-        "'os:Piece'", "AttributeError"]),
+        "'os:Piece'", "os has no 'Piece'"]),
     "plugin that cannot be imported": (RegistryError, lambda: load_entry(offer("no_such_module_here:Piece")), [
         "piece 'own' of a-plugin 1.0 (entry point own = no_such_module_here:Piece)", "ModuleNotFoundError"]),
     "plugin that offers no piece": (PieceError, lambda: load_entry(offer("fractions:Fraction")), [
