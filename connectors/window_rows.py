@@ -30,6 +30,7 @@ class HeldRows(NamedTuple):
         tails: For chunks whose last row lies elsewhere: that row of each leaf, of shape [1, ...].
         firsts: Where each chunk's first row lies, counted from the chunk's start.
         like: For each leaf an array without rows, of the column's shape and type.
+        real: Which rows of each chunk are the episode's own: bool; None: all.
     """
 
     form: Form
@@ -37,6 +38,7 @@ class HeldRows(NamedTuple):
     tails: Mapping[int, list[Leaf]]
     firsts: Indices
     like: list[Leaf]
+    real: list[npt.NDArray[np.bool_]] | None = None
 
     def counts(self) -> Indices:
         """How many rows each chunk holds."""
@@ -102,7 +104,11 @@ class WindowRows(LazyRows):
         counts = self._counts
         t = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - self._starts + self._held.firsts, counts)
         at = t[:, None] + np.array(self._shifts)
-        real: npt.NDArray[np.bool_] = (at >= 0) & (at < np.repeat(self._held.counts(), counts)[:, None])
+        held = self._held.counts()
+        real: npt.NDArray[np.bool_] = (at >= 0) & (at < np.repeat(held, counts)[:, None])
+        if self._held.real is not None:
+            firsts = np.repeat(np.cumsum(held) - held, counts)[:, None]
+            real[real] = np.concatenate(self._held.real)[(at + firsts)[real]]
         return real[:, 0] if self._single else real
 
     def rows_and_bytes(self) -> tuple[int, int]:

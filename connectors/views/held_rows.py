@@ -77,6 +77,7 @@ class _Rows:
     def __init__(self, call: Call, view: View, firsts: list[int], stops: list[int], where: str) -> None:
         self.call, self.view, self.firsts, self.stops, self.where = call, view, firsts, stops, where
         self.tails: dict[int, list[Any]] = {}
+        self.real: list[Any] | None = None
         self.spans = list(zip(firsts, stops))
 
     def held(self, firsts: Any, space: Any) -> HeldRows:
@@ -96,7 +97,7 @@ class _Rows:
         for own, empty in zip(leaves, like):
             if any(part.shape[1:] != empty.shape[1:] for part in own):  # those without rows may be of any
                 own[:] = [part if len(part) else empty for part in own]
-        return HeldRows(form, leaves, tails, firsts, like)
+        return HeldRows(form, leaves, tails, firsts, like, self.real)
 
     def _plain(self) -> list[Any] | None:
         """Arrays, if the column is neither nested nor in a block."""
@@ -107,7 +108,8 @@ class _Rows:
         if name in _FLAGS:
             return _flags(call, _FLAGS.index(name), self.spans)
         if name == Columns.INFOS:
-            return _entries(call, self.view, self.spans, self.where)
+            rows, self.real = _entries(call, self.view, self.spans, self.where)
+            return rows
         if call.vector is not None:
             return None
         self.buffers = _buffers(call, name, self.where)
@@ -182,23 +184,26 @@ def _flags(call: Call, which: int, spans: list[tuple[int, int]]) -> list[Any]:
     return out
 
 
-def _entries(call: Call, view: View, spans: list[tuple[int, int]], where: str) -> list[Any]:
-    """One entry of each info dict, float64; the fill value where the dict has none."""
+def _entries(call: Call, view: View, spans: list[tuple[int, int]], where: str) -> tuple[list[Any], list[Any]]:
+    """One entry of each info dict, float64, the fill value where the dict has none; and which dicts have it."""
     path = (view.column or "").partition("/")[2]
-    missing = 0 if view.fill is None else view.fill
-    out = []
+    each = []
     for episode, (first, stop) in zip(call.lengthened or call.episodes, spans):
         infos = episode.infos.get(slice(first, stop), neg_index_as_lookback=True) if stop > first else []
-        values = [_entry(info, path) for info in infos]
-        shape = next((np.shape(value) for value in values if value is not None), ())
-        try:
-            rows = np.array([np.full(shape, missing) if value is None else value for value in values])
-        except ValueError:
-            rows = np.empty(0, object)
-        if len(values) and rows.dtype.kind not in "biufc":
-            raise _no_numbers(where, f"entries {[value for value in values if value is not None][:2]} of infos")
-        out.append(rows.reshape(len(values), *shape).astype(np.float64))
-    return out
+        each.append([_entry(info, path) for info in infos])
+    there = [np.array([value is not None for value in values], np.bool_) for values in each]
+    first_one = next((value for values in each for value in values if value is not None), None)
+    like = fill_row(view.space, 0) if first_one is None and view.space is not None else first_one
+    missing = 0 if view.fill is None else view.fill
+    try:
+        blank = np.full(() if like is None else np.shape(like), missing)
+        rows = [np.array([blank if value is None else value for value in values]) for values in each]
+    except ValueError:  # lists of several lengths
+        rows = [np.empty(1, object)]
+    if any(len(own) and own.dtype.kind not in "biufc" for own in rows):
+        entries = [value for values in each for value in values if value is not None]
+        raise _no_numbers(where, f"entries {entries[:2]} of infos")
+    return [(own if len(own) else blank[None][:0]).astype(np.float64) for own in rows], there
 
 
 def _entry(info: Any, path: str) -> Any:

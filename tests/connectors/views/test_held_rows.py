@@ -196,3 +196,70 @@ def test_views_on_the_wrong_side_of_the_time_axis() -> None:
 def test_names_of_agents_where_there_is_one() -> None:
     with pytest.raises(EpibatchError, match="episodes of several agents"):
         train({"agent": View("agent_id")}, [episode()])
+
+
+def with_infos(infos: list[Any], name: str = "some_id") -> SingleAgentEpisode:
+    steps = len(infos) - 1
+    columns = {"observations": list(range(steps + 1)), "actions": [0] * steps, "rewards": [0.0] * steps}
+    return SingleAgentEpisode(id_=name, infos=infos, len_lookback_buffer=0, **columns)
+
+
+def rows_of(batch: Any, name: str) -> list[Any]:
+    return [np.asarray(items[0]).tolist() for items in batch[name].values()]
+
+
+def test_an_entry_that_infos_do_not_have_is_not_real() -> None:
+    found = train({"s": View("infos/s", 0, mask=True, fill=-7)}, [with_infos([{"s": 1.0}, {}, {"s": 2.0}])])
+    assert (rows_of(found, "s"), rows_of(found, "s_mask")) == ([[1, -7]], [[True, False]])
+
+
+@pytest.mark.parametrize("shift", [0, -1, 1, "-2:1", [-3, 0]])
+@pytest.mark.parametrize("run", [train, act])
+def test_masks_of_entries_are_those_of_a_slow_loop(run: Any, shift: Any) -> None:
+    if run is act and not View("infos/s", shift).act:
+        pytest.skip("not known while acting")
+    rng = np.random.default_rng(0)
+    view = View("infos/s", shift, mask=True, fill=-7)
+    for _ in range(20):
+        lengths = rng.integers(0 if run is act else 1, 5, 3)
+        infos = [[{"s": 1.0 * t} if rng.random() < 0.6 else {} for t in range(length + 1)] for length in lengths]
+        found = run({"s": view}, [with_infos(own, f"e{i}") for i, own in enumerate(infos)])
+        values, masks = [], []
+        for own, length in zip(infos, lengths):
+            ats = [length] if run is act else range(length)
+            known = [[(own[at + k] if 0 <= at + k <= length else {}).get("s") for k in view.shifts] for at in ats]
+            masks.append([[one is not None for one in row] for row in known])
+            values.append([[-7 if one is None else one for one in row] for row in known])
+        if view.is_single:
+            values, masks = ([[row[0] for row in own] for own in of] for of in (values, masks))
+        if run is act:
+            values, masks = [own[0] for own in values], [own[0] for own in masks]
+        assert (rows_of(found, "s"), rows_of(found, "s_mask")) == (values, masks)
+
+
+@pytest.mark.parametrize("space", [None, gym.spaces.Box(-1, 1, (3,))])
+@pytest.mark.parametrize("turned", [False, True])
+def test_chunks_that_never_have_an_entry_are_filled_with_rows_like_the_others(space: Any, turned: bool) -> None:
+    there, never = with_infos([{"pos": np.ones(3)}] * 3, "there"), with_infos([{}] * 3, "never")
+    chunks = [never, there] if turned else [there, never]
+    view = View("infos/pos", 0, space=space, fill=-7, mask=True)
+    found, newest = train({"p": view}, chunks), act({"p": view}, chunks)
+    order = (1, 0) if turned else (0, 1)
+    assert rows_of(found, "p") == [[[[1] * 3] * 2, [[-7] * 3] * 2][i] for i in order]
+    assert rows_of(newest, "p") == [[[1] * 3, [-7] * 3][i] for i in order]
+    assert rows_of(found, "p_mask") == [[[True] * 2, [False] * 2][i] for i in order]
+
+
+def test_entries_that_nobody_has_are_like_the_views_space() -> None:
+    view = View("infos/pos", 0, space=gym.spaces.Box(-1, 1, (3,)), fill=-7, mask=True)
+    found = train({"p": view}, [with_infos([{}] * 3)])
+    assert (rows_of(found, "p"), rows_of(found, "p_mask")) == ([[[-7] * 3] * 2], [[False] * 2])
+    assert rows_of(train({"p": View("infos/pos", 0)}, [with_infos([{}] * 3)]), "p") == [[0, 0]]
+
+
+@pytest.mark.parametrize("bad", [[[1], [1, 2]], "x", {"a": 1}, [1.0, 2.0]])
+def test_entries_of_several_kinds(bad: Any) -> None:
+    good = with_infos([{"pos": np.ones(3)}] * 2, "good")
+    for chunks in ([good, with_infos([{"pos": bad}] * 2)], [with_infos([{"pos": bad}] * 2), good]):
+        with pytest.raises(ColumnError, match="numbers of one shape"):
+            train({"p": View("infos/pos", 0)}, chunks)
