@@ -108,6 +108,8 @@ def _together(parts: dict[Any, Any], kind: str, space: Any) -> Any:
     if not isinstance(space, gym.spaces.Dict):
         return space
     spaces = {key: getattr(parts[key], kind) for key in space.spaces}
+    if None in spaces.values():  # one that is not known any more
+        return None
     return space if all(own is space.spaces[key] for key, own in spaces.items()) else gym.spaces.Dict(spaces)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import add_context
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import flatten, unflatten
 
 from .acting_module import acting_module, is_stateful
 
@@ -25,6 +25,7 @@ __all__ = [
     "column_spaces_of",
     "number",
     "retyped",
+    "space_like",
     "start_of",
     "unbounded",
 ]
@@ -32,6 +33,7 @@ __all__ = [
 Spaces: TypeAlias = MutableMapping[str, gym.Space[Any]]
 
 _ONE_PER_SEQUENCE = (Columns.STATE_IN, Columns.NEXT_STATE_IN, Columns.SEQ_LENS, Columns.STATE_OUT)
+_FLOATS = (np.float16, np.float32, np.float64)
 
 
 def number(dtype: Any) -> gym.spaces.Box:
@@ -180,7 +182,9 @@ def _start_of_one(pipeline: Any, module: Any) -> KnownColumns:
     stateful = module is not None and is_stateful(module)
     known = start_of(pipeline, (pipeline.input_observation_space, actions), stateful)
     if stateful:
-        known.episodes[Columns.STATE_OUT] = _space_like(acting_module(module).get_initial_state())
+        states = _space_like(acting_module(module).get_initial_state())
+        if states is not None:
+            known.episodes[Columns.STATE_OUT] = states
     return known
 
 
@@ -211,9 +215,10 @@ def _entry(space: Any, key: Any) -> Any:
 
 
 def _space_like(struct: Any) -> Any:
-    """The space of a structure of arrays or tensors."""
-    leaves = map_struct(lambda leaf: unbounded(tuple(np.shape(leaf)), _dtype_of(leaf)), struct)
-    return _nested(leaves)
+    """The space of a structure of arrays or tensors; None if one of them is of a type that has no Box."""
+    leaves, form = flatten(struct)
+    spaces = [space_like(tuple(np.shape(leaf)), _dtype_of(leaf)) for leaf in leaves]
+    return None if None in spaces else _nested(unflatten(form, spaces))
 
 
 def _nested(struct: Any) -> Any:
@@ -223,11 +228,24 @@ def _nested(struct: Any) -> Any:
 
 
 def _dtype_of(leaf: Any) -> Any:
-    return np.dtype(str(leaf.dtype).removeprefix("torch.")) if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    try:
+        return np.dtype(str(leaf.dtype).removeprefix("torch.")) if hasattr(leaf, "dtype") else np.asarray(leaf).dtype
+    except TypeError:  # bfloat16, which NumPy has not
+        return np.dtype(object)
+
+
+def space_like(shape: tuple[int, ...], dtype: Any) -> gym.spaces.Box | None:
+    """The Box of all arrays of a shape and a type; None of types that have none, such as complex numbers and strings.
+
+    Example:
+        >>> space_like((2,), np.dtype(np.float32)), space_like((2,), np.dtype(np.complex64))
+        (Box(-inf, inf, (2,), float32), None)
+    """
+    return unbounded(shape, dtype) if dtype.kind in "biu" or dtype in _FLOATS else None
 
 
 def unbounded(shape: tuple[int, ...], dtype: Any) -> gym.spaces.Box:
-    """The Box of all arrays of a shape and a type.
+    """The Box of all arrays of a shape and a type of bools, integers or floats.
 
     Example:
         >>> unbounded((2,), np.dtype(np.uint8))
@@ -247,7 +265,7 @@ def retyped(space: Any, dtype: Any) -> Any:
         space: A Box; others are of one type.
         dtype: The type.
     """
-    if not isinstance(space, gym.spaces.Box):
+    if not isinstance(space, gym.spaces.Box) or space_like((), dtype) is None:
         return None
     if dtype.kind != "f" or np.dtype(space.dtype).kind != "f":
         return unbounded(space.shape, dtype)

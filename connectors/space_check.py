@@ -13,7 +13,7 @@ from epibatch.core.errors import EpibatchError, SpaceError, explain
 
 from ..episodes.column_parts import ColumnParts
 from .call import Call
-from .column_spaces import KnownColumns, retyped, start_of, unbounded
+from .column_spaces import KnownColumns, retyped, space_like, start_of
 from .episode_column import EpisodeColumn
 from .gather import gather_column, latest_observations
 from .plan import Step
@@ -154,8 +154,10 @@ class SpaceCheck:
                 raise _mismatch(step, name, wanted, rows, "tried")
             if space is not None and wanted == rows:
                 behind.columns[name] = space
-            elif "" in rows:
-                behind.columns[name] = unbounded(*rows[""])
+                continue
+            like = space_like(*rows[""]) if "" in rows else None
+            if like is not None:
+                behind.columns[name] = like
         return behind
 
     def _alike(self, known: KnownColumns) -> Callable[[Any, Any], bool]:

@@ -50,8 +50,10 @@ class ColumnPath(NamedTuple):
             space = _part(space, key)
         return self._changed(struct, self.keys, lambda found: _beside(found, space, function))
 
-    def change_space(self, space: gym.Space[Any], function: Callable[[gym.Space[Any]], gym.Space[Any]]) -> Any:
+    def change_space(self, space: gym.Space[Any], function: Callable[[gym.Space[Any]], Any]) -> Any:
         """A space with `function` applied to each part at this path that is neither Dict nor Tuple.
+
+        Where the function knows of no space (None), nothing is known of the whole.
 
         Raises:
             ColumnError: there is nothing at the path.
@@ -189,7 +191,11 @@ def struct_of_space(space: Any) -> Any:
 
 
 def space_of_struct(struct: Any) -> Any:
-    """Dicts and tuples of spaces as Dict and Tuple spaces."""
+    """Dicts and tuples of spaces as Dict and Tuple spaces; None if one of them is None."""
     if isinstance(struct, dict):
-        return gym.spaces.Dict({key: space_of_struct(own) for key, own in struct.items()})
-    return gym.spaces.Tuple(tuple(map(space_of_struct, struct))) if isinstance(struct, tuple) else struct
+        found = {key: space_of_struct(own) for key, own in struct.items()}
+        return None if None in found.values() else gym.spaces.Dict(found)
+    if not isinstance(struct, tuple):
+        return struct
+    parts = tuple(map(space_of_struct, struct))
+    return None if None in parts else gym.spaces.Tuple(parts)

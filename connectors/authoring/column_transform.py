@@ -127,11 +127,14 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
             )
         )
 
-    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any] | None:
         """The space of what `transform` makes of rows of a space, by default found out by trying it.
 
         Args:
             space: Of one row: neither Dict nor Tuple, whose parts are given one by one.
+
+        Returns:
+            None where it is not known: of complex numbers, say, of which there is no Box.
         """
         trial = copy.deepcopy(self)  # which may keep statistics, or draw
         trial.row_space = space
@@ -203,13 +206,16 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
             stored = Columns.OBS if name == Columns.NEXT_OBS else name
             space = columns.get(name, columns.get(pulled, episodes.get(stored)))
             columns.pop(name, None)
-            if space is not None:
-                columns[name] = path.change_space(space, self.output_space)
+            after = None if space is None else path.change_space(space, self.output_space)
+            if after is not None:
+                columns[name] = after
+            elif space is not None:  # and what the episodes hold is not what is there
+                episodes.pop(stored, None)
         return columns
 
     def _space(self, column: str, space: Any) -> Any:
         for path in self.paths:
-            if path.column == column:
+            if path.column == column and space is not None:
                 space = path.change_space(space, self.output_space)
         return space
 

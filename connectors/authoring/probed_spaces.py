@@ -11,6 +11,7 @@ import numpy as np
 
 from epibatch.core.errors import SpaceError, add_context, explain
 
+from ..column_spaces import space_like
 from ..columns.box_bounds import bounds_of
 
 __all__ = ["probed_space", "space_of_rows"]
@@ -18,7 +19,9 @@ __all__ = ["probed_space", "space_of_rows"]
 _ROWS = 3
 
 
-def probed_space(space: gym.Space[Any], function: Callable[[Any], Any], *, monotonic: bool = False) -> gym.Space[Any]:
+def probed_space(
+    space: gym.Space[Any], function: Callable[[Any], Any], *, monotonic: bool = False
+) -> gym.Space[Any] | None:
     """The space of a function's results, one row each.
 
     Its shape and type are those of what the function makes of a few samples. Its bounds are not known from them, so
@@ -29,13 +32,16 @@ def probed_space(space: gym.Space[Any], function: Callable[[Any], Any], *, monot
         function: Array of rows to array of rows.
         monotonic: Whether entries of a result never fall, or each never rises, as entries of the row rise.
 
+    Returns:
+        A Box; None where there is none of the results' type, such as complex numbers.
+
     Raises:
         SpaceError: a space whose samples are no arrays.
     """
     rows = _samples(space)
     try:
         out = np.asarray(function(rows))
-        if monotonic and out.dtype != np.bool_:
+        if monotonic and out.dtype != np.bool_ and space_like((), out.dtype) is not None:
             with np.errstate(all="ignore"):
                 ends = np.asarray(function(np.stack(bounds_of(space, "probed_space"))))
             lowest = np.iinfo(out.dtype).min if out.dtype.kind in "iu" else -np.inf
@@ -49,19 +55,14 @@ def probed_space(space: gym.Space[Any], function: Callable[[Any], Any], *, monot
     return space_of_rows(out)
 
 
-def space_of_rows(rows: Any) -> gym.Space[Any]:
-    """The space of rows of which only shape and type are known.
+def space_of_rows(rows: Any) -> gym.Space[Any] | None:
+    """The space of rows of which only shape and type are known; None of types that have no Box.
 
     Args:
         rows: An array, rows first.
     """
     rows = np.asarray(rows)
-    if rows.dtype == np.bool_:
-        return gym.spaces.Box(0, 1, rows.shape[1:], np.bool_)  # type: ignore[arg-type]
-    if rows.dtype.kind in "iu":
-        ends = np.iinfo(rows.dtype)
-        return gym.spaces.Box(ends.min, ends.max, rows.shape[1:], rows.dtype.type)
-    return gym.spaces.Box(-np.inf, np.inf, rows.shape[1:], rows.dtype.type)
+    return space_like(rows.shape[1:], rows.dtype)
 
 
 def _samples(space: gym.Space[Any]) -> Any:

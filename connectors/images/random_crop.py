@@ -111,7 +111,7 @@ class RandomCrop(ColumnTransform):
         left = self._random.integers(0, columns + 2 * pad - width + 1, count)
         return _parts(_widened(x, pad), top, left, height, width)
 
-    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any] | None:
         """The Box of parts; a pixel's bounds are those of all that it can be."""
         if not isinstance(space, gym.spaces.Box):
             return super().output_space(space)

@@ -68,7 +68,7 @@ class Clip(ColumnTransform):
         low, high = self._of(x)
         return x.clip(low, high)
 
-    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any] | None:
         """The space within the limits, of the same kind."""
         if isinstance(space, (gym.spaces.Box, gym.spaces.MultiBinary)):
             return super().output_space(space)

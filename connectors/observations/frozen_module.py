@@ -63,7 +63,7 @@ class FrozenModule(ColumnTransform):
         """The network's output."""
         return self._encoder(x)
 
-    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
+    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any] | None:
         """A Box of the output's shape and type, without bounds."""
         return probed_space(space, self.transform)
 

@@ -288,3 +288,41 @@ def test_a_space_that_a_piece_makes_nothing_of_is_unknown(lab):
     pipeline.connectors.insert(0, Raises())
     batch = pipeline(episodes=[lab.episode("a", 3)], rl_module=lab.module())
     assert batch["obs"].shape == (3, 2)
+
+
+class Spectrum(ColumnTransform):
+    columns: object = "obs"
+
+    def transform(self, x):
+        return np.fft.fft(x) if x.ndim > 1 else x * 1j
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("column", ["obs", "rewards"])
+def test_of_types_that_have_no_box_nothing_is_compared(lab, column, known):
+    spaces = (lab.obs_space, lab.act_space) if known else ()
+    episode = lab.episode("a", 4)
+    pipeline = LearnerConnectorPipeline(*spaces, connectors=[Spectrum(columns=column), Doubles()])
+    expected = np.fft.fft(episode.get_observations(slice(0, 4))) if column == "obs" else episode.get_rewards() * 1j
+    for _ in range(2):
+        (rows,) = (np.asarray(items[0]) for items in pipeline(episodes=[episode])[column].values())
+        assert rows.dtype.kind == "c" and np.allclose(rows, 2 * expected)
+    assert column not in pipeline.column_spaces
+    assert pipeline.observation_space == (lab.obs_space if known and column == "rewards" else None)
+
+
+def test_nested_parts_and_agents_of_types_that_have_no_box(lab):
+    nested = Dict(a=lab.obs_space, b=lab.obs_space)
+    pieces = [Spectrum(columns="obs/a"), Spectrum(columns="obs/b")]
+    one = EnvToModulePipeline(nested, lab.act_space, connectors=pieces)
+    batch = one(
+        episodes=[SingleAgentEpisode(observations=[{"a": np.ones(2, np.float32), "b": np.ones(2, np.float32)}])]
+    )
+    (items,) = batch["obs"].values()
+    assert items[0]["a"].tolist() == items[0]["b"].tolist() == [2, 0]
+    to_one = AgentToModuleMapping(agent_to_module_mapping_fn=lambda *_: "m", rl_module_specs=["m"])
+    several = EnvToModulePipeline(nested, Dict(a=lab.act_space, b=lab.act_space), connectors=[Spectrum(), to_one])
+    episode = MultiAgentEpisode(agent_to_module_mapping_fn=lambda *_: "m")
+    episode.add_env_reset(observations={"a": np.ones(2, np.float32), "b": np.ones(2, np.float32)})
+    assert [item.tolist() for item in several(episodes=[episode])["m"]["obs"]] == [[2, 0], [2, 0]]
+    assert one.observation_space is None and several.observation_space is None

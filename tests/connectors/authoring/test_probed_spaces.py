@@ -68,3 +68,10 @@ def test_spaces_without_arrays_are_named(space):
 
 def test_space_of_rows():
     assert space_of_rows(np.zeros((5, 2), np.uint8)) == gym.spaces.Box(0, 255, (2,), np.uint8)
+
+
+@pytest.mark.parametrize("monotonic", [False, True])
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128, "U3", "m8[s]", object, np.longdouble])
+def test_there_is_no_space_of_results_whose_type_has_no_box(dtype, monotonic):
+    assert probed_space(gym.spaces.Discrete(4), lambda x: x.astype(dtype), monotonic=monotonic) is None
+    assert space_of_rows(np.zeros((2, 3), dtype)) is None
