@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from epibatch.connectors.learner import (
     AddOneTsToEpisodesAndTruncate,
 )
 from epibatch.connectors.module_to_env import NormalizeAndClipActions
+from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.errors import PieceCheckError, PieceError, UnknownNameError
 from epibatch.testing import CheckReport, check_connector, contract_checks
 from epibatch.testing.arguments import asked_for
@@ -236,3 +239,28 @@ def test_a_transform_of_what_there_is_in_training_only_is_tried_there(columns, o
 
     piece = type("Twice", (ColumnTransform,), {"columns": columns, "transform": transform, **own})
     assert set(asked_for(piece, None, None, None, None, None, {}).sides) == sides
+
+
+class ReadsInfos(ConnectorV2):
+    """Counts on every step's info."""
+
+    pipelines = ("env_to_module", "learner")
+    space_by_space = True
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+            steps = [info["step"] for info in episode.get_infos()]
+            if not all(b - a == 1 for a, b in pairwise(steps)) or steps[0] != episode.t_started:
+                raise ValueError(f"infos {steps} from t={episode.t_started} on")
+        return batch
+
+
+@pytest.mark.parametrize("side", ["env_to_module", "learner"])
+@pytest.mark.parametrize("agents", [0, 2])
+def test_every_step_has_the_same_info_however_episodes_are_handed_over(side, agents):
+    one = (SEEN, gym.spaces.Discrete(2))
+    spaces = tuple({f"agent_{i}": own for i in range(agents)} for own in one) if agents else one
+    view = {"views": {"s": View("infos/step", 0)}, "as_learner_connector": side == "learner"}
+    for piece in (ReadsInfos, lambda: TrajectoryViews(**view)):
+        report = check_connector(piece, spaces=spaces, sides=side, only=["runs", "vector_episodes", "chunks", "reads"])
+        assert "runs" in report.passed and report.ok, str(report)

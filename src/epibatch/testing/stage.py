@@ -212,7 +212,7 @@ def growing_block(streams: Sequence[Stream]) -> Iterator[Any]:
 
     recording = streams[0].recording
     recorder = VectorRecorder(len(streams), *recording.spaces)
-    recorder.reset(stack_rows([own.row("observations", 0) for own in streams]))
+    recorder.reset(stack_rows([own.row("observations", 0) for own in streams]), {"step": [0] * len(streams)})
     yield recorder.episodes
     for step in range(PLAYED):
         recorder.commit()
@@ -223,6 +223,7 @@ def growing_block(streams: Sequence[Stream]) -> Iterator[Any]:
             flags,
             flags,
             stack_rows([own.row("observations", step + 1) for own in streams]),
+            {"step": [step + 1] * len(streams)},
             extras=stack_rows([own.outputs(step) for own in streams]),
         )
         yield recorder.episodes

@@ -35,7 +35,10 @@ class Ensemble:
         episode = MultiAgentEpisode(
             self.name, observation_space=spaces[0], action_space=spaces[1], agent_to_module_mapping_fn=how
         )
-        episode.add_env_reset(observations={agent: own.row("observations", 0) for agent, own in self.streams.items()})
+        episode.add_env_reset(
+            observations={agent: own.row("observations", 0) for agent, own in self.streams.items()},
+            infos={agent: {"step": 0} for agent in self.streams},
+        )
         return episode
 
     def step(self, episode: Any, step: int, *, ends: bool = False) -> None:
@@ -52,6 +55,7 @@ class Ensemble:
             {agent: own.row("observations", step + 1) for agent, own in playing.items()},
             {agent: own.row("actions", step) for agent, own in playing.items()},
             {agent: own.row("rewards", step) for agent, own in playing.items()},
+            {agent: {"step": step + 1} for agent in playing},
             terminateds={agent: last[agent] and own.facts["terminated"] for agent, own in playing.items()},
             truncateds={agent: last[agent] and not own.facts["terminated"] for agent, own in playing.items()},
             extra_model_outputs={agent: own.outputs(step) for agent, own in playing.items()},
