@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from epibatch.core.errors import UnknownNameError, explain, nearest
@@ -24,12 +25,18 @@ class PipelineState(ConnectorV2):
     names: Any
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """States of the stateful pieces by stable name."""
-        states = {name: piece.get_state() for name, piece in zip(self.names, self.connectors)}
-        return {name: state for name, state in states.items() if state and _wanted(name, components, not_components)}
+        """States of the pieces that can have one, by stable name; {} of those that know nothing yet."""
+        return {
+            name: piece.get_state()
+            for name, piece in zip(self.names, self.connectors)
+            if type(piece).get_state is not ConnectorV2.get_state and _wanted(name, components, not_components)
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Give each piece its state; if one of them does not fit, all pieces are as they were.
+
+        A piece whose state is {} is reset: it knew nothing when the state was taken. Pieces of which the state says
+        nothing stay as they are.
 
         Raises:
             UnknownNameError: a state of a piece that this pipeline does not have.
@@ -37,8 +44,8 @@ class PipelineState(ConnectorV2):
         """
         check_state(self, state)
         by_name = dict(zip(self.names, self.connectors))
-        for name in state:
-            if name not in by_name:
+        for name, own in state.items():
+            if own and name not in by_name:
                 raise UnknownNameError(
                     explain(
                         f"{type(self).__name__}.set_state",
@@ -47,13 +54,14 @@ class PipelineState(ConnectorV2):
                         do=nearest(name, by_name),
                     )
                 )
-        before = {name: by_name[name].get_state() for name in state}
+        known = {name: own for name, own in state.items() if name in by_name}
+        before = {name: by_name[name].get_state() for name in known}
         try:
-            for name, own in state.items():
-                by_name[name].set_state(own)
+            for name, own in known.items():
+                _give(by_name[name], own)
         except Exception:
             for name, own in before.items():
-                by_name[name].set_state(own) if own else by_name[name].reset_state()
+                _give(by_name[name], own)
             raise
 
     def reset_state(self) -> None:
@@ -70,7 +78,7 @@ class PipelineState(ConnectorV2):
         """Merge states piece by piece, matched by name."""
         merged = {}
         for name, piece in zip(self.names, self.connectors):
-            own = [state[name] for state in states if name in state]
+            own = [state[name] for state in states if state.get(name)]
             result = piece.merge_states(own) if own else {}
             if result:
                 merged[name] = result
@@ -88,6 +96,10 @@ class PipelineState(ConnectorV2):
         for piece, own in zip(self.connectors, sequence.spawn(len(self.connectors))):
             if hasattr(piece, "seed"):
                 piece.seed(own)
+
+
+def _give(piece: Any, state: Mapping[str, Any]) -> None:
+    piece.set_state(state) if state else piece.reset_state()
 
 
 def _wanted(name: str, components: Any, not_components: Any) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
+from epibatch.connectors.rewards import NormalizeReward
 from epibatch.core.errors import CheckpointError, EpibatchError
 
 
@@ -76,4 +77,16 @@ def test_a_checkpoint_that_is_refused_changes_nothing(tmp_path):
     with pytest.raises(CheckpointError):
         algo.restore_from_path(path)
     np.testing.assert_equal(algo.get_state(), before)
+    algo.stop()
+
+
+def test_what_was_saved_before_the_first_update_knows_nothing_after_it(tmp_path):
+    config = PPOConfig().environment("CartPole-v1").learners(learner_connector=lambda *_: NormalizeReward())
+    algo = config.training(train_batch_size=40, minibatch_size=20, num_epochs=1).build_algo()
+    algo.save_to_path(tmp_path)
+    algo.train()
+    known = algo.learner.get_state()["connector"]["normalize_reward"]["modules"]
+    assert known["default_policy"]["since"]["count"] == 40
+    algo.restore_from_path(tmp_path)
+    assert algo.learner.get_state()["connector"]["normalize_reward"] == {}
     algo.stop()
