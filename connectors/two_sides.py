@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,14 +9,14 @@ import gymnasium as gym
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PipelineError, explain
+from epibatch.core.piece_arguments import all_arguments
 
-from ..episodes.leaves import same_value
+from .sameness import mean_the_same
 
-__all__ = ["check_two_sides", "own_change"]
+__all__ = ["check_two_sides", "own_arguments", "own_change"]
 
 _NO_CHANGE = ("as_learner_connector", "multi_agent", "input_observation_space", "input_action_space")
 _OR = "\n            or "
-_DEEPEST = 8
 _BOTH = ".env_runners(env_to_module_connector=...) and .learners(learner_connector=...)"
 
 
@@ -31,8 +30,13 @@ def own_change(piece: Any, column: str) -> Any:
     declared = piece.columnar or piece.reads is not None
     if not declared or piece.rewrites_observations or column not in piece.writes:
         return None
-    args, kwargs = piece.get_ctor_args_and_kwargs()
-    return type(piece), args[2:], {key: value for key, value in kwargs.items() if key not in _NO_CHANGE}
+    return type(piece), own_arguments(piece)
+
+
+def own_arguments(piece: Any) -> dict[str, Any]:
+    """A piece's arguments, defaults too, without those that say which side it is on and what stands in front of it."""
+    arguments = all_arguments(type(piece), *piece.get_ctor_args_and_kwargs())
+    return {name: value for name, value in arguments.items() if name not in _NO_CHANGE}
 
 
 def check_two_sides(env_to_module: Any, learner: Any) -> None:
@@ -75,36 +79,9 @@ class _Change:
         self._what = what
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Change) and _same(self._what, other._what)
+        return isinstance(other, _Change) and mean_the_same(self._what, other._what)
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def _same(one: Any, other: Any, depth: int = 0) -> bool:
-    """Whether two arguments mean the same; objects that only equal themselves do if they hold the same."""
-    if one is other or depth > _DEEPEST:
-        return True
-    deeper = depth + 1
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(_same(*pair, deeper) for pair in zip(one, other))
-    if type(one) is not type(other):
-        return same_value(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(own, other[key], deeper) for key, own in one.items())
-    if inspect.isfunction(one):
-        return _same(_of_function(one), _of_function(other), deeper)
-    plain: Any = type(one).__eq__
-    if plain is object.__eq__ and hasattr(one, "__dict__") and not isinstance(one, type):
-        return _same(vars(one), vars(other), deeper)
-    return same_value(one, other)
-
-
-def _of_function(function: Any) -> tuple[Any, ...]:
-    """What a function computes, wherever it was written."""
-    code = function.__code__
-    constants = [one for one in code.co_consts if not inspect.iscode(one) and one != function.__doc__]
-    held = [cell.cell_contents for cell in function.__closure__ or ()]
-    return code.co_code, code.co_names, constants, held, function.__defaults__
 
 
 def _changes(pipeline: Any) -> list[tuple[Any, _Change]]:
@@ -209,7 +186,7 @@ def _check_actions(env_to_module: Any, learner: Any) -> None:
         change = piece.change_of(Columns.ACTIONS)
         if change is None or piece.one_sided:
             continue
-        if any(_same(change, own) for own in acting):
+        if any(mean_the_same(change, own) for own in acting):
             do = f"leave {type(piece).__name__} out of the learner pipeline: episodes hold what it makes already"
         else:
             do = (

@@ -255,8 +255,12 @@ def same_value(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(map(same_value, a, b))
     if a is b:
         return True
-    equal = a == b if a == a or b == b else True
-    return bool(equal.all() if hasattr(equal, "all") else equal)
+    if getattr(a, "shape", ()) != getattr(b, "shape", ()):
+        return False
+    equal = a == b
+    if hasattr(equal, "all"):  # tensors, and numbers of NumPy
+        return bool((equal | ((a != a) & (b != b))).all())
+    return bool(equal or (a != a and b != b))
 
 
 def same_leaf(a: Leaf, b: Leaf) -> bool:

@@ -21,6 +21,7 @@ from ..episode_column import EpisodeColumn
 from ..sequence_cut import leading_axes, step_places
 from ..stacked_rows import stacked_rows_of
 from ..taken import taken
+from ..two_sides import own_arguments
 from .column_paths import ColumnPath, paths_from
 from .parameters import ParameterPiece
 from .probed_spaces import probed_space
@@ -174,8 +175,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         if column not in self.writes:
             return None
         paths = [str(path) for path in self.paths if path.column == column]
-        args, kwargs = self.get_ctor_args_and_kwargs()
-        return type(self), args[2:], {key: value for key, value in kwargs.items() if key != "columns"}, paths
+        return type(self), {key: value for key, value in own_arguments(self).items() if key != "columns"}, paths
 
     @property
     def transforms(self) -> tuple[str, ...]:  # type: ignore[override]

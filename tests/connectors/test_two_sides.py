@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -96,6 +98,7 @@ def test_changes_of_observations_on_one_side_or_other_ones_are_refused(acting, t
         ([Squash(factor=2)], [Squash(factor=2.0)], BOX),
         ([Affine(loc=np.ones((3, 1)))], [Affine(loc=np.ones((3, 1)), columns=("obs", "new_obs"))], BOX),
         ([stack()], [stack(True)], BOX),
+        ([stack()], [stack(True, axis=None)], BOX),
         ([MeanStdFilter(), stack()], [stack(True)], BOX),
         ([Squash(), WriteObservationsToEpisodes()], [], BOX),
         ([Squash(), WriteObservationsToEpisodes(), Clip(low=0.0)], [Clip(low=0.0)], BOX),
@@ -167,6 +170,42 @@ def test_functions_are_told_apart_by_what_they_compute():
     for pair in [(times(2), times(3)), (lambda x: x + 1, lambda x: x + 2), (np.tanh, np.sinh)]:
         with pytest.raises(PipelineError, match="Holds"):
             check_two_sides(*sides(*[[Holds(function=one)] for one in pair]))
+
+
+class Knows(ColumnTransform):
+    columns = "obs"
+    what: object
+
+    def transform(self, x):
+        return x
+
+
+def test_networks_and_tensors_as_parameters_are_told_apart_by_value():
+    torch.manual_seed(0)
+    one, other = torch.nn.Linear(4, 3), torch.nn.Linear(4, 3)
+    check_two_sides(*sides([Knows(what=one)], [Knows(what=copy.deepcopy(one))]))
+    check_two_sides(*sides([Knows(what=torch.arange(3))], [Knows(what=torch.arange(3))]))
+    for pair in [(one, other), (torch.arange(3), torch.ones(3)), (one, None)]:
+        with pytest.raises(PipelineError, match="Knows"):
+            check_two_sides(*sides(*[[Knows(what=value)] for value in pair]))
+
+
+class Raised(ColumnTransform):
+    columns = "obs"
+
+    def __init__(self, input_observation_space=None, input_action_space=None, *, power=2, **kwargs):
+        self.power = power
+        super().__init__(input_observation_space, input_action_space, **kwargs)
+
+    def transform(self, x):
+        return x**self.power
+
+
+def test_arguments_that_are_left_out_are_those_by_default():
+    check_two_sides(*sides([Raised()], [Raised(power=2)]))
+    check_two_sides(*sides([Raised(power=3)], [Raised(None, None, power=3)]))
+    with pytest.raises(PipelineError, match="Raised"):
+        check_two_sides(*sides([Raised()], [Raised(power=3)]))
 
 
 class Plain(ConnectorV2):
