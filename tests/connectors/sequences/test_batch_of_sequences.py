@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from epibatch.algorithms import PPOConfig
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.columns import ConcatenateColumns, RenameColumns
 from epibatch.connectors.sequences import BurnIn, JaggedSequences, PackSequences
 from epibatch.connectors.views import TrajectoryViews, View
 from epibatch.core.errors import ColumnError, UnknownNameError
+from epibatch.env_runner import make_multi_agent
 
 LENGTHS = [9, 1, 4, 6]
 
@@ -160,3 +162,37 @@ def test_what_is_joined_of_columns_per_sequence_is_one_too_and_others_are_refuse
     mixed = ConcatenateColumns(columns=["memory/h", "obs"], to="m", axis=-1, keep=True)
     with pytest.raises(ColumnError, match="'memory' and 'obs', whose rows are of others"):
         batch_of(played, module, episodes, mixed)
+
+
+@pytest.mark.parametrize("burn_in", [0, 1])
+@pytest.mark.parametrize("shared", [True, False])
+def test_memory_of_several_agents_is_that_in_front_of_the_first_row_of_each_sequence(
+    shared: bool, burn_in: int
+) -> None:
+    """The row is found by its observation, in all agents' parts of the episodes."""
+    model = {"use_lstm": True, "lstm_cell_size": 5, "max_seq_len": 4 + burn_in, "burn_in": burn_in}
+    memory = View("state_out", "-4:-1", per_sequence=True, mask=True)
+    config = (
+        PPOConfig()
+        .environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2})
+        .rl_module(model_config=model, view_requirements={"memory": memory})
+        .multi_agent(
+            policies=["p"] if shared else ["p", "q"], policy_mapping_fn={"0": "p", "*": "p" if shared else "q"}
+        )
+        .debugging(seed=0)
+    )
+    algo = config.build_algo()
+    chunks = algo.env_runner.sample(num_timesteps=60)
+    pipeline = algo.learner.connector
+    plain = pipeline(rl_module=algo.learner.module, batch={}, episodes=chunks)
+    pipeline.append(JaggedSequences())
+    batch = pipeline(rl_module=algo.learner.module, batch={}, episodes=chunks)
+    algo.stop()
+    rows = {}
+    for segment in (segment for chunk in chunks for segment in chunk.segments):
+        for row, obs in enumerate(segment.episode.get_observations()):
+            rows.setdefault(obs.tobytes(), (segment.episode, row))
+    for module_id, own in batch.items():
+        firsts_seen = plain[module_id]["obs"][:, 0].numpy()
+        check(own, [rows[obs.tobytes()] for obs in firsts_seen])
+        assert len(own["obs"]) == int(own["seq_lens"].sum())
