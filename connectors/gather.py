@@ -12,7 +12,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeError, explain, nearest
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
-from ..episodes.column_parts import ColumnParts, spans_of
+from ..episodes.column_parts import ColumnParts
 from ..episodes.newest_rows import newest_rows
 from .call import Call
 from .episode_column import EpisodeColumn
@@ -197,20 +197,12 @@ def next_observations(call: Call) -> EpisodeColumn:
 
 
 def _next_rows(call: Call) -> ColumnParts | None:
-    """The rows where they lie, if each chunk has plain arrays of its own, of one shape."""
+    """The rows where they lie, unless they are views of a block, or no plain arrays of one shape."""
     lengths = call.lengths.tolist()
     if call.vector is not None or call.lengthened is not None or not all(lengths):
         return None
-    buffers = [episode.observations for episode in call.episodes]
-    rows = spans_of(buffers, [1] * len(lengths), [length + 1 for length in lengths])
-    if (
-        rows is None
-        or len({leaf.shape[1:] for leaf in rows}) != 1
-        or any(leaf.dtype.kind not in "biufc" for leaf in rows)
-    ):
-        return None
-    parts = ColumnParts(None, [rows], lengths)
-    return parts.with_bootstraps() if call.plus_one else parts
+    parts = ColumnParts.of([episode.observations for episode in call.episodes], lengths, first=1) if lengths else None
+    return parts.with_bootstraps() if parts is not None and call.plus_one else parts
 
 
 def latest_observations(call: Call) -> Any:

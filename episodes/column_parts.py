@@ -105,12 +105,13 @@ class ColumnParts(LazyRows):
         self._last: Any = None
 
     @classmethod
-    def of(cls, buffers: Sequence[Any], counts: list[int]) -> ColumnParts | None:
-        """The first rows after the lookback of some buffers.
+    def of(cls, buffers: Sequence[Any], counts: list[int], first: int = 0) -> ColumnParts | None:
+        """Rows after the lookback of some buffers.
 
         Args:
             buffers: One per chunk, at least one.
             counts: How many rows of each.
+            first: Where they begin, counted from the lookback's end.
 
         Returns:
             None unless all rows lie in numeric arrays that their buffers own, in one nesting and shape.
@@ -118,24 +119,24 @@ class ColumnParts(LazyRows):
         if set(map(type, buffers)) != _PLAIN_BUFFER:
             return None
         if buffers[0]._flat is None:
-            return cls._of_nested(buffers, counts)
+            return cls._of_nested(buffers, counts, first)
         shape, parts = buffers[0]._shape, []
         for buffer, count in zip(buffers, counts):
-            leaf, low, stop = buffer._flat, buffer.lookback, buffer._stop
+            leaf, low, stop = buffer._flat, buffer.lookback + first, buffer._stop
             if leaf is None or buffer._shape != shape or low + count > stop:
                 return None
             parts.append(leaf[low : low + count] if low or count != len(leaf) else leaf)
         return cls(None, [parts], counts)
 
     @classmethod
-    def _of_nested(cls, buffers: Sequence[Any], counts: list[int]) -> ColumnParts | None:
-        form, first = buffers[0]._form, buffers[0]._leaves
-        if form is None or first is None:
+    def _of_nested(cls, buffers: Sequence[Any], counts: list[int], first: int) -> ColumnParts | None:
+        form, example = buffers[0]._form, buffers[0]._leaves
+        if form is None or example is None:
             return None
-        shapes = [leaf.shape[1:] for leaf in first]
+        shapes = [leaf.shape[1:] for leaf in example]
         leaves: list[list[Leaf]] = [[] for _ in shapes]
         for buffer, count in zip(buffers, counts):
-            own, low = buffer._leaves, buffer.lookback
+            own, low = buffer._leaves, buffer.lookback + first
             if buffer._source is not None or own is None or buffer._form != form or low + count > buffer._stop:
                 return None
             for leaf, shape, parts in zip(own, shapes, leaves):
