@@ -132,3 +132,19 @@ def test_lengths(sizes):
         episodes.append(SingleAgentEpisode(**columns, len_lookback_buffer=before))
     assert lengths_of(episodes) == [length for _, length in sizes] == list(map(len, episodes))
     assert lengths_of([*episodes, Odd()])[-1] == 77
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("lookback", [0, 2])
+def test_rows_from_a_later_one_on_are_those_of_the_slices(nested, lookback):
+    rows = [np.arange(count * 3.0).reshape(count, 3) + 100 * count for count in (4, 5, 6)]
+    buffers = [
+        InfiniteLookbackBuffer([{"x": row, "y": int(row[0])} if nested else row for row in own], lookback=lookback)
+        for own in rows
+    ]
+    counts = [len(own) - lookback - 1 for own in rows]
+    found = ColumnParts.of(buffers, counts, first=1).joined()
+    expected = np.concatenate([own[lookback + 1 :] for own in rows])
+    np.testing.assert_array_equal(found["x"] if nested else found, expected)
+    assert not nested or found["y"].tolist() == expected[:, 0].astype(int).tolist()
+    assert ColumnParts.of(buffers, [count + 1 for count in counts], first=1) is None  # more than there are
