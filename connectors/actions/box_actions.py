@@ -11,7 +11,7 @@ import numpy as np
 from epibatch.core.errors import ConfigError, SpaceError, explain
 
 from ..authoring.column_transform import ColumnTransform
-from .box_entries import box_of_rows, cached_for, check_continuous, is_continuous, one_for_all
+from .box_entries import check_continuous, is_continuous, numbers_for, one_for_all
 
 __all__ = ["ClipActions", "RescaleActions"]
 
@@ -96,8 +96,8 @@ class ClipActions(ColumnTransform):
 
     def transform(self, x: Any) -> Any:
         """Actions within the limits."""
-        box = box_of_rows(self)
-        return x if box is None else x.clip(*cached_for(self, box, self._numbers))
+        limits = numbers_for(self, self._numbers)
+        return x if limits is None else x.clip(*limits)
 
     def inverse(self, y: Any) -> Any:
         """Actions within the limits, as before: those are the environment's."""
@@ -167,27 +167,27 @@ class RescaleActions(ColumnTransform):
 
     def transform(self, x: Any) -> Any:
         """Actions of the environment in the module's units."""
-        box = box_of_rows(self)
-        if box is None:
+        numbers = numbers_for(self, self._numbers)
+        if numbers is None:
             return x
-        factor, shift, *_ = cached_for(self, box, self._numbers)
-        return _moved(x, factor, shift, (self.low, self.high), box.dtype)
+        factor, shift, *_, dtype = numbers
+        return _moved(x, factor, shift, (self.low, self.high), dtype)
 
     def inverse(self, y: Any) -> Any:
         """The module's actions in the environment's units."""
-        box = box_of_rows(self)
-        if box is None:
+        numbers = numbers_for(self, self._numbers)
+        if numbers is None:
             return y
-        _, _, factor, shift, low, high = cached_for(self, box, self._numbers)
-        return _moved(y, factor, shift, (low, high), box.dtype)
+        _, _, factor, shift, low, high, dtype = numbers
+        return _moved(y, factor, shift, (low, high), dtype)
 
     def _numbers(self, box: Any) -> tuple[Any, ...]:
-        """Factor and shift there, factor and shift back, and the bounds."""
+        """Factor and shift there, factor and shift back, the bounds, and their type."""
         low, span = box.low.astype(np.float64), box.high.astype(np.float64) - box.low
         there = np.divide(self.high - self.low, span, out=np.zeros_like(span), where=span > 0)
         back = span / (self.high - self.low)
         numbers = there, self.low - low * there, back, low - self.low * back
-        return *map(one_for_all, numbers), one_for_all(box.low), one_for_all(box.high)
+        return *map(one_for_all, numbers), one_for_all(box.low), one_for_all(box.high), box.dtype
 
 
 def _moved(rows: Any, factor: Any, shift: Any, bounds: tuple[Any, Any], dtype: Any) -> Any:

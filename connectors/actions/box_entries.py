@@ -11,40 +11,44 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import SpaceError, explain
 
-__all__ = ["box_of_rows", "cached_for", "check_continuous", "is_continuous", "one_for_all"]
+__all__ = ["check_continuous", "is_continuous", "numbers_for", "one_for_all"]
 
-_MOST_BOXES = 64
+_MOST_SPACES = 64
 
 
-def cached_for(piece: Any, box: Any, make: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, ...]:
-    """What `make(box)` gives, made once as long as a piece is asked about the same Boxes."""
-    known: dict[int, tuple[Any, tuple[Any, ...]]] = piece.__dict__.setdefault("_of_boxes", {})
-    found = known.get(id(box))
-    if found is None or found[0] is not box:
-        if len(known) > _MOST_BOXES:
+def numbers_for(piece: Any, make: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, ...] | None:
+    """What `make(box)` gives for the float Box of the rows that a transform is given; None for rows of another space.
+
+    It is made once as long as the rows are of the same spaces.
+
+    Args:
+        piece: The transform, while it runs.
+        make: Function of a Box.
+
+    Raises:
+        SpaceError: the space of the rows is not known.
+    """
+    space = piece.row_space
+    known: dict[int, tuple[Any, tuple[Any, ...] | None]] = piece.__dict__.setdefault("_of_spaces", {})
+    found = known.get(id(space))
+    if found is None or found[0] is not space:
+        if space is None:
+            raise _unknown(type(piece).__name__)
+        if len(known) > _MOST_SPACES:
             known.clear()
-        found = known[id(box)] = box, make(box)
+        found = known[id(space)] = space, make(space) if is_continuous(space) else None
     return found[1]
 
 
-def box_of_rows(piece: Any) -> Any:
-    """The float Box of the rows that a transform is given; None if they are of another space.
-
-    Raises:
-        SpaceError: their space is not known.
-    """
-    space = piece.row_space
-    if space is None:
-        name = type(piece).__name__
-        raise SpaceError(
-            explain(
-                name,
-                expected="the space of the actions, on whose bounds its work depends",
-                found="none",
-                do=f"pass it to the pipeline, or to the piece: {name}(None, action_space, ...)",
-            )
+def _unknown(name: str) -> SpaceError:
+    return SpaceError(
+        explain(
+            name,
+            expected="the space of the actions, on whose bounds its work depends",
+            found="none",
+            do=f"pass it to the pipeline, or to the piece: {name}(None, action_space, ...)",
         )
-    return space if is_continuous(space) else None
+    )
 
 
 def check_continuous(piece: Any, space: Any) -> None:

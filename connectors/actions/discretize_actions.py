@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.errors import ConfigError, SpaceError, explain
 
 from ..authoring.column_transform import ColumnTransform
-from .box_entries import box_of_rows, cached_for, check_continuous, is_continuous, one_for_all
+from .box_entries import check_continuous, is_continuous, numbers_for, one_for_all
 
 __all__ = ["DiscretizeActions"]
 
@@ -123,10 +123,10 @@ class DiscretizeActions(ColumnTransform):
         Args:
             x: Actions of a Box, [rows, ...].
         """
-        box = box_of_rows(self)
-        if box is None:
+        bins = numbers_for(self, self._bins)
+        if bins is None:
             return x
-        counts, low, width, _ = cached_for(self, box, self._bins)
+        counts, low, width, _, shape = bins
         places = x.reshape(len(x), -1).astype(np.float64)
         places -= low
         places *= 1 / width
@@ -135,7 +135,7 @@ class DiscretizeActions(ColumnTransform):
         choices = np.clip(places, 0.0, one_for_all(counts) - 1.0, out=places).astype(np.int64)  # which rounds down
         if self.flat or counts.size == 1:
             return np.ravel_multi_index(tuple(choices.T), tuple(counts))
-        return choices.reshape(len(x), *box.shape)
+        return choices.reshape(len(x), *shape)
 
     def inverse(self, y: Any) -> Any:
         """A number of each chosen bin.
@@ -143,10 +143,10 @@ class DiscretizeActions(ColumnTransform):
         Args:
             y: Choices, [rows] or [rows, ...].
         """
-        box = box_of_rows(self)
-        if box is None:
+        bins = numbers_for(self, self._bins)
+        if bins is None:
             return y
-        counts, low, width, high = cached_for(self, box, self._bins)
+        counts, low, width, high, shape = bins
         if self.flat or counts.size == 1:
             choices = np.stack(np.unravel_index(y, tuple(counts)), -1)
         else:
@@ -156,17 +156,17 @@ class DiscretizeActions(ColumnTransform):
             places += self._rng.random(places.shape) if self.value == "random" else 0.5
         places *= width
         places += low
-        return np.clip(places, low, high, out=places).reshape(len(y), *box.shape)
+        return np.clip(places, low, high, out=places).reshape(len(y), *shape)
 
-    def _bins(self, box: Any) -> tuple[Any, Any, Any, Any]:
-        """Numbers of bins, where the first ones begin, how wide they are (of "edge": how far apart), and where they
-        end.
+    def _bins(self, box: Any) -> tuple[Any, ...]:
+        """Numbers of bins, where the first ones begin, how wide they are (of "edge": how far apart), where they end,
+        and the shape of an action.
         """
         counts = self._counts(box)
         low, high = box.low.ravel().astype(np.float64), box.high.ravel().astype(np.float64)
         width = (high - low) / (counts - (self.value == "edge"))
         width = np.where(width > 0, width, 1.0)  # an entry with one value alone
-        return counts, one_for_all(low), one_for_all(width), one_for_all(high)
+        return counts, one_for_all(low), one_for_all(width), one_for_all(high), box.shape
 
     # -- state ---------------------------------------------------------------------------------
 

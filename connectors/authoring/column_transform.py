@@ -234,8 +234,9 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
                 leading = leading_axes(call, name, column)
                 rows = self._sequences if leading > 1 else self._rows
                 if isinstance(column, EpisodeColumn):
-                    _refuse_objects(column, path, type(self).__name__)
-                    data = _only_steps(self.changed(path, column.data, rows), path, call, leading)
+                    data = column.data
+                    _refuse_objects(data, type(self).__name__)
+                    data = _only_steps(self.changed(path, data, rows), path, call, leading)
                     batch[name] = EpisodeColumn(data, column.counts, single=column.single)
                 else:
                     stacked = call.shared_data.get(stacked_rows_of(call.module_id))
@@ -333,11 +334,10 @@ def _no_rows(piece: ColumnTransform, expected: str, found: str, do: str) -> Piec
     return PieceOutputError(explain(f"{type(piece).__name__}.transform", expected=expected, found=found, do=do))
 
 
-def _refuse_objects(column: EpisodeColumn, path: ColumnPath, piece: str) -> None:
-    data = column.data
+def _refuse_objects(data: Any, piece: str) -> None:
     if type(data) is np.ndarray and data.dtype.kind != "O":
         return
-    if column.holds_objects or any(leaf.dtype.kind == "O" for leaf in flatten(data)[0]):
+    if isinstance(data, list) or any(leaf.dtype.kind == "O" for leaf in flatten(data)[0]):
         raise ColumnError(
             explain(
                 piece,
