@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 
 import pytest
 
 from epibatch.core.column_use import LeanColumns, ReadColumns, left_out_by, left_out_of, note_read
 from epibatch.core.errors import ColumnError
+
+
+def matched(batch):
+    match batch:
+        case {"a": found}:
+            return found
+
 
 READS = {
     "by name": (lambda batch: batch["a"], {"a"}),
@@ -21,6 +29,19 @@ READS = {
     "values": (lambda batch: batch.values(), {"a", "b"}),
     "unpacking": (lambda batch: {**batch}, {"a", "b"}),
     "a copy's": (lambda batch: batch.copy()["b"], {"b"}),
+    "setdefault": (lambda batch: batch.setdefault("a", 3), {"a"}),
+    "setdefault of one that is not there": (lambda batch: batch.setdefault("x", 3), {"x"}),
+    "deleting": (lambda batch: batch.__delitem__("a"), {"a"}),
+    "popitem": (lambda batch: batch.popitem(), {"a", "b"}),
+    "backwards": (lambda batch: list(reversed(batch)), {"a", "b"}),
+    "copying": (lambda batch: batch.copy(), set()),
+    "a shallow copy's": (lambda batch: copy.copy(batch)["b"], {"b"}),
+    "a plain copy": (lambda batch: dict(batch), {"a", "b"}),
+    "into another": (lambda batch: {}.update(batch), {"a", "b"}),
+    "keywords": (lambda batch: (lambda **own: None)(**batch), {"a", "b"}),
+    "joined": (lambda batch: (batch | {"c": 3})["a"], {"a"}),
+    "joined to another": (lambda batch: ({"c": 3} | batch)["a"], {"a"}),
+    "a pattern": (lambda batch: matched(batch), {"a"}),
     "writing": (lambda batch: batch.update(c=3), set()),
     "counting": (lambda batch: len(batch), set()),
 }
@@ -51,6 +72,55 @@ def test_one_that_was_left_out_is_no_silent_none():
         batch["c"]
     batch["b"] = 2
     assert batch["b"] == batch.get("b") == 2 and "b" in batch
+
+
+def joined_in_place(batch):
+    batch |= {"c": 3}
+    return batch.get("b")
+
+
+ASKS = {
+    "setdefault": lambda batch: batch.setdefault("b", 2),
+    "pop": lambda batch: batch.pop("b", None),
+    "pop without a default": lambda batch: batch.pop("b"),
+    "deleting": lambda batch: batch.__delitem__("b"),
+    "a copy's": lambda batch: batch.copy().get("b"),
+    "a shallow copy's": lambda batch: copy.copy(batch).get("b"),
+    "a deep copy's": lambda batch: copy.deepcopy(batch).get("b"),
+    "joined": lambda batch: (batch | {"c": 3}).get("b"),
+    "joined to another": lambda batch: ({} | batch).get("b"),
+    "joined in place": joined_in_place,
+    "unpacking": lambda batch: {**batch}.get("b"),
+    "a plain copy": lambda batch: dict(batch).get("b"),
+    "into another": lambda batch: {}.update(batch),
+    "keywords": lambda batch: (lambda b=None, **own: b)(**batch),
+    "all names": lambda batch: list(batch),
+    "keys": lambda batch: "b" in batch.keys(),  # noqa: SIM118
+    "items": lambda batch: list(batch.items()),
+    "values": lambda batch: list(batch.values()),
+    "popitem": lambda batch: batch.popitem(),
+    "backwards": lambda batch: list(reversed(batch)),
+}
+
+
+@pytest.mark.parametrize("how", ASKS)
+def test_whatever_would_be_silent_about_one_that_was_left_out_is_an_error(how):
+    with pytest.raises(ColumnError, match=r"'b'[\s\S]*columns='all'|columns='auto'[\s\S]*'b'"):
+        ASKS[how](LeanColumns({"a": 1}, {"b"}))
+
+
+def test_one_that_was_written_is_there_in_copies_too():
+    batch = LeanColumns({"a": 1}, {"b"})
+    batch.update(b=2)
+    assert {**batch} == dict(batch) == {"a": 1, "b": 2}
+    assert batch.pop("b", None) == 2
+    joined = LeanColumns({"a": 1}, {"b"}) | {"b": 3}
+    assert joined["b"] == 3 and dict(joined) == {"a": 1, "b": 3}
+    assert ({"b": 4, "a": 0} | LeanColumns({"a": 1}, {"b"})) == {"a": 1, "b": 4}
+    with pytest.raises(TypeError):
+        batch | [1]
+    with pytest.raises(TypeError):
+        [1] | batch
 
 
 def test_what_may_be_left_out():

@@ -130,6 +130,26 @@ def test_what_is_read_for_the_first_time_later_is_a_named_error(monkeypatch: pyt
     algo.stop()
 
 
+class Defaulting(Moody):
+    """A module that has a stand-in for a column."""
+
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        given = batch.setdefault("next", torch.zeros(len(batch["obs"])))
+        return {"action_dist_inputs": self.pi(batch["obs"]) + given[:, None]}
+
+
+def test_a_column_with_a_stand_in_is_read_and_stays() -> None:
+    made = {columns: config(columns) for columns in ("auto", "all")}
+    for each in made.values():
+        each.rl_module(rl_module_spec=RLModuleSpec(module_class=Defaulting))
+    (lean, results), (full, expected) = trained(made["auto"]), trained(made["all"])
+    assert lean.learner.column_use["default_policy"].left_out == NOBODY - {"next", "unread"}
+    for mine, theirs in zip(results, expected):
+        assert mine["default_policy"] == theirs["default_policy"]
+    for algo in (lean, full):
+        algo.stop()
+
+
 def test_a_view_that_is_added_is_looked_at_anew() -> None:
     algo, _ = trained(config())
     algo.add_view("more", View("rewards", 1))

@@ -33,8 +33,93 @@ ALWAYS_KEPT = frozenset(
 """Columns that stay, whether somebody reads them or not."""
 
 
-class ReadColumns(dict[str, Any]):
+class _WatchedColumns(dict[str, Any]):
+    """A batch that is told of every read: by name, of all columns, and by what is made of it."""
+
+    def _asked(self, name: Any) -> None:
+        """Told of a column that somebody reads, or asks for."""
+
+    def _asked_for_all(self) -> None:
+        """Told of somebody who reads whatever is there."""
+
+    def _like(self, columns: dict[str, Any]) -> Any:
+        """A batch of other columns that is watched as this one is."""
+
+    def _plain(self) -> dict[str, Any]:
+        return dict(super().items())
+
+    def __getitem__(self, name: str) -> Any:
+        self._asked(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self._asked(name)
+        return super().__contains__(name)
+
+    def __delitem__(self, name: str) -> None:
+        self._asked(name)
+        super().__delitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A column, or the default."""
+        self._asked(name)
+        return super().get(name, default)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        """A column, which is the default from now on if it is not there."""
+        self._asked(name)
+        return super().setdefault(name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """A column, which is then gone."""
+        self._asked(name)
+        return super().pop(name, *default)
+
+    def popitem(self) -> tuple[str, Any]:
+        """The last column with its name, which is then gone."""
+        self._asked_for_all()
+        return super().popitem()
+
+    def __iter__(self) -> Iterator[str]:
+        self._asked_for_all()
+        return super().__iter__()
+
+    def __reversed__(self) -> Iterator[str]:
+        self._asked_for_all()
+        return super().__reversed__()
+
+    def keys(self) -> Any:
+        """All names."""
+        self._asked_for_all()
+        return super().keys()
+
+    def items(self) -> Any:
+        """All columns with their names."""
+        self._asked_for_all()
+        return super().items()
+
+    def values(self) -> Any:
+        """All columns."""
+        self._asked_for_all()
+        return super().values()
+
+    def copy(self) -> Any:
+        """All columns, in a batch that is watched as well."""
+        return self._like(self._plain())
+
+    __copy__ = copy
+
+    def __or__(self, other: Any) -> Any:
+        return self._like(self._plain() | other) if isinstance(other, dict) else NotImplemented
+
+    def __ror__(self, other: Any) -> Any:
+        return self._like(dict(other) | self._plain()) if isinstance(other, dict) else NotImplemented
+
+
+class ReadColumns(_WatchedColumns):
     """A batch that takes note of which of its columns are read: by name, by asking for them, or all by iteration.
+
+    Copies, and batches that `|` makes of it, take note in the same place when they are read.
 
     Args:
         columns: The batch.
@@ -51,50 +136,21 @@ class ReadColumns(dict[str, Any]):
         super().__init__(columns)
         self._read = read
 
-    def __getitem__(self, name: str) -> Any:
-        self._read.add(name)
-        return super().__getitem__(name)
-
-    def __contains__(self, name: object) -> bool:
+    def _asked(self, name: Any) -> None:
         self._read.add(str(name))
-        return super().__contains__(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """A column, or the default."""
-        self._read.add(name)
-        return super().get(name, default)
+    def _asked_for_all(self) -> None:
+        self._read.update(self._plain())
 
-    def pop(self, name: str, *default: Any) -> Any:
-        """A column, which is then gone."""
-        self._read.add(name)
-        return super().pop(name, *default)
-
-    def __iter__(self) -> Iterator[str]:
-        self._read.update(super().keys())
-        return super().__iter__()
-
-    def keys(self) -> Any:
-        """All names."""
-        self._read.update(super().keys())
-        return super().keys()
-
-    def items(self) -> Any:
-        """All columns with their names."""
-        self._read.update(super().keys())
-        return super().items()
-
-    def values(self) -> Any:
-        """All columns."""
-        self._read.update(super().keys())
-        return super().values()
-
-    def copy(self) -> Any:
-        """All columns, in a batch that takes note as well."""
-        return ReadColumns(dict(super().items()), self._read)
+    def _like(self, columns: dict[str, Any]) -> ReadColumns:
+        return ReadColumns(columns, self._read)
 
 
-class LeanColumns(dict[str, Any]):
+class LeanColumns(_WatchedColumns):
     """A batch in which some columns were left out; asking for one of them is an error and no silent `None`.
+
+    So is reading all columns, as `{**batch}` does, while one of them is missing: whoever did so in the first update has
+    them all. One that was written into the batch is there as any other.
 
     Args:
         columns: The batch.
@@ -109,33 +165,34 @@ class LeanColumns(dict[str, Any]):
         super().__init__(columns)
         self._left_out = frozenset(left_out)
 
-    def _refuse(self, name: Any) -> None:
-        if name in self._left_out and name not in self.keys():
-            raise ColumnError(
-                explain(
-                    f"column {name!r} of a train batch",
-                    expected="columns that were read in the first update, as the setting columns='auto' wants",
-                    found="one that nobody read then, and that was left out since",
-                    do="read it in every update, or .learners(columns='all')",
-                )
+    def _asked(self, name: Any) -> None:
+        if name in self._left_out and not dict.__contains__(self, name):
+            raise _left_out(
+                f"column {name!r} of a train batch", "one that nobody read then, and that was left out since"
             )
 
-    def __missing__(self, name: str) -> Any:
-        self._refuse(name)
-        raise KeyError(name)
+    def _asked_for_all(self) -> None:
+        missing = sorted(name for name in self._left_out if not dict.__contains__(self, name))
+        if missing:
+            names = ", ".join(map(repr, missing))
+            raise _left_out(
+                "all columns of a train batch",
+                f"{names} left out: nobody read all columns, or these, in the first update",
+            )
 
-    def __contains__(self, name: object) -> bool:
-        self._refuse(name)
-        return super().__contains__(name)
+    def _like(self, columns: dict[str, Any]) -> LeanColumns:
+        return LeanColumns(columns, self._left_out)
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """A column, or the default.
 
-        Raises:
-            ColumnError: the column was left out.
-        """
-        self._refuse(name)
-        return super().get(name, default)
+def _left_out(where: str, found: str) -> ColumnError:
+    return ColumnError(
+        explain(
+            where,
+            expected="columns that were read in the first update, as the setting columns='auto' wants",
+            found=found,
+            do="read it in every update, or .learners(columns='all')",
+        )
+    )
 
 
 def note_read(shared_data: Mapping[str, Any], names: Iterable[str], module_id: Any = None) -> None:
