@@ -64,10 +64,10 @@ def add_view(pipeline: ConnectorPipelineV2, name: str, view: View | Mapping[str,
             found = f"{name!r}, which the pipeline has already"
             raise ConfigError(explain("add_view", expected="a new name", found=found, do="choose another one"))
         if piece.per_sequence == views[name].per_sequence:
-            wider = _piece({**piece.views, **views}, piece.per_module, piece)
+            wider = _wider(piece, views)
             _give(pipeline, [*pipeline.connectors[:place], wider, *pipeline.connectors[place + 1 :]])
             return
-    _give(pipeline, _placed(pipeline.connectors, _piece(views, {}, None, bool(pipeline.training)), pipeline.training))
+    _give(pipeline, _placed(pipeline.connectors, _piece(views, {}, bool(pipeline.training)), pipeline.training))
 
 
 def declare_views(pipeline: ConnectorPipelineV2, views: Views, per_module: Mapping[str, Views]) -> None:
@@ -104,7 +104,7 @@ def with_declared_views(
         own = {module_id: _of_side(some, training, per_sequence) for module_id, some in per_module.items()}
         own = {module_id: some for module_id, some in own.items() if some}
         if chosen or own:
-            piece = _piece(chosen, own, None, training)
+            piece = _piece(chosen, own, training)
             piece.declared = True
             out = _placed(out, piece, training)
     return out
@@ -118,17 +118,23 @@ def _of_side(views: Views, training: bool, per_sequence: bool | None = None) -> 
     }
 
 
-def _piece(views: Views, per_module: Mapping[str, Views], like: Any, training: bool = False) -> TrajectoryViews:
+def _piece(views: Views, per_module: Mapping[str, Views], training: bool) -> TrajectoryViews:
     """A new piece with these views, as data where they are data."""
     keywords: dict[str, Any] = {"views": _data(views)} if views else {}
     if per_module:
         keywords["per_module"] = {module_id: _data(own) for module_id, own in per_module.items()}
-    learns = training if like is None else like.as_learner_connector
-    if learns:
+    if training:
         keywords["as_learner_connector"] = True
-    piece = TrajectoryViews(**keywords)
-    piece.declared = like is not None and like.declared
-    return piece
+    return TrajectoryViews(**keywords)
+
+
+def _wider(piece: TrajectoryViews, views: Views) -> TrajectoryViews:
+    """A piece like another one that has more views of all modules."""
+    args, keywords = piece.get_ctor_args_and_kwargs()
+    wider = TrajectoryViews(*args, **{**keywords, "views": _data({**piece.views, **views})})
+    for name in ("declared", "shared", "frozen", "one_sided"):
+        setattr(wider, name, getattr(piece, name))
+    return wider
 
 
 def _data(views: Views) -> dict[str, Any]:
