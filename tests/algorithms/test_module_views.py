@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -10,10 +11,11 @@ import pytest
 import torch
 import yaml
 
-from epibatch.algorithms import PPOConfig
+from epibatch.algorithms import Policy, PPOConfig
+from epibatch.algorithms.module_views import set_added_views
 from epibatch.connectors.env_to_module import PrevActionsPrevRewards
 from epibatch.connectors.views import View
-from epibatch.core.errors import ConfigError
+from epibatch.core.errors import CheckpointError, ConfigError
 from epibatch.core.rl_module import MultiRLModuleSpec, RLModuleSpec, TorchRLModule, ValueFunctionAPI
 from epibatch.env_runner.multi_agent_env import make_multi_agent
 
@@ -205,6 +207,93 @@ def test_a_view_is_added_while_an_algorithm_runs(walk: Any, tmp_path: Any) -> No
     assert str(other.pipelines["learner"]) == str(algo.pipelines["learner"])
     for one in (algo, other):
         one.stop()
+
+
+def added(walk: Any, tmp_path: Any) -> Any:
+    """An algorithm that was given views, and a checkpoint of it in which the config is data."""
+    algo = config_of(walk, Late).build_algo()
+    algo.add_view("next_actions", View("actions", shift=1))
+    algo.add_view("rewards_before", {"column": "rewards", "shift": "-4:-1", "space": gym.spaces.Box(-9, 9, ())})
+    algo.train()
+    algo.save_to_path(tmp_path / "saved")
+    return algo
+
+
+class Late(Rewarded):
+    """Acts on rewards once it has them."""
+
+    view_requirements: ClassVar[Any] = {}
+
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        batch.setdefault("rewards_before", torch.zeros(*batch["obs"].shape[:-1], 4))
+        return super()._forward(batch, **kwargs)
+
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+        return batch["obs"].sum(-1)
+
+
+@pytest.mark.parametrize("how", ["from_checkpoint", "from_checkpoint with the config", "restore_from_path"])
+def test_added_views_are_restored_and_training_goes_on_alike(walk: Any, tmp_path: Any, how: str) -> None:
+    algo = added(walk, tmp_path)
+    saved = tmp_path / "saved"
+    if how == "restore_from_path":
+        other = config_of(walk, Late).build_algo()
+        other.restore_from_path(saved)
+    else:
+        config = config_of(walk, Late) if "config" in how else algo.config
+        other = type(algo).from_checkpoint(saved, config=config)
+    assert other.config.view_requirements == algo.config.view_requirements
+    for name, pipeline in algo.pipelines.items():
+        assert str(other.pipelines[name]) == str(pipeline)
+    assert other.train()["learners"]["default_policy"] == algo.train()["learners"]["default_policy"]
+    assert other.get_state()["added_views"] == algo.get_state()["added_views"]
+    for one in (algo, other):
+        one.stop()
+
+
+def test_views_that_were_added_after_the_checkpoint_are_gone_and_those_of_the_config_stay(
+    walk: Any, tmp_path: Any
+) -> None:
+    algo = config_of(walk).rl_module(view_requirements={"own": View("rewards", -1)}).build_algo()
+    algo.save_to_path(tmp_path / "before")
+    algo.add_view("later", View("actions", -2))
+    algo.save_to_path(tmp_path / "after")
+    for name, views in {"before": ["own"], "after": ["own", "later"]}.items():
+        algo.restore_from_path(tmp_path / name)
+        assert list(algo.config.view_requirements) == list(algo.pipelines["learner"][0].views) == views
+    state = algo.get_state()
+    del state["added_views"]  # an earlier version's
+    algo.set_state(state)
+    assert list(algo.config.view_requirements) == ["own", "later"]
+    algo.stop()
+
+
+def test_another_view_by_the_name_of_one_that_was_added_is_refused(walk: Any, tmp_path: Any) -> None:
+    algo = added(walk, tmp_path)
+    algo.stop()
+    config = config_of(walk, Late).rl_module(view_requirements={"next_actions": View("actions", 2)})
+    other = config.build_algo()
+    before = str(other.pipelines), other.get_state()["added_views"]
+    for restore in (other.restore_from_path, lambda path: Policy.from_checkpoint(path, config=config)):
+        with pytest.raises(CheckpointError, match=r"view 'next_actions'[\s\S]*another name"):
+            restore(tmp_path / "saved")
+    assert (str(other.pipelines), other.get_state()["added_views"]) == before
+    other.stop()
+    bare = config_of(walk, Late).env_runners(add_default_connectors_to_env_to_module_pipeline=False)
+    with pytest.raises(ConfigError, match=r"the default pieces"):
+        set_added_views(SimpleNamespace(config=bare, _added_views={}), {"x": {"column": "rewards", "shift": -1}})
+
+
+def test_a_policy_with_the_original_config_has_added_views(walk: Any, tmp_path: Any) -> None:
+    algo = added(walk, tmp_path)
+    policy = Policy.from_checkpoint(tmp_path / "saved", config=config_of(walk, Late))
+    state = own = None
+    for step in range(5):
+        observation = np.full(3, step, np.float32)
+        action, state = policy.act(observation, state, reward=float(step))
+        expected, own = algo.act(observation, own, reward=float(step))
+        assert action == expected
+    algo.stop()
 
 
 @pytest.mark.parametrize(

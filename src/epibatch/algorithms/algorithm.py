@@ -297,8 +297,8 @@ class Algorithm(SavedAlgorithm):
     def add_view(self, name: str, view: Any) -> None:
         """Let all modules have one column more, from the next batch on, for acting as well as for training.
 
-        The config has it from then on, and so do evaluations, policies and checkpoints. Where the view reaches back
-        further than running episodes kept, the runner starts new ones.
+        The config has it from then on, and so do evaluations, policies, and runs that are restored from a checkpoint,
+        with whatever config. Where the view reaches back further than episodes kept, the runner starts new ones.
 
         Args:
             name: the new column.

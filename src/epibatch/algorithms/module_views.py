@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import CheckpointError, ConfigError, explain
 
 from .policy_spec import PolicySpec, settings_of
 
 if TYPE_CHECKING:
     from ..connectors.views.view import View
     from .algorithm import Algorithm
+    from .algorithm_config import AlgorithmConfig
 
-__all__ = ["added_view", "module_views"]
+__all__ = ["added_view", "config_with_views", "module_views", "set_added_views"]
 
 
 def module_views(config: Any) -> tuple[dict[str, View], dict[str, dict[str, View]]]:
@@ -83,19 +84,81 @@ def added_view(algorithm: Algorithm, name: str, view: Any) -> None:
     if name == "obs":
         do = "give it to the config, .rl_module(view_requirements=...), before the module is built"
         raise ConfigError(explain(where, expected="a new column", found="'obs', which shapes the module", do=do))
+    _check_default_pieces(config, where)
+    kept = algorithm.env_runner._lookback()
+    _declare(algorithm, {**config.view_requirements, **views})
+    algorithm._added_views = {**algorithm._added_views, **views}
+    if views[name].lookback > kept:
+        algorithm.env_runner.checkpoint_reset()
+
+
+def set_added_views(algorithm: Algorithm, data: Mapping[str, Any]) -> None:
+    """Let an algorithm have the views that another one was given while it ran, and no others beside its config's own.
+
+    Args:
+        algorithm: The algorithm, which starts new episodes afterwards.
+        data: Name -> arguments of the view.
+
+    Raises:
+        CheckpointError: its config means something else by one of these names.
+        ConfigError: it has not the pieces that give views to modules, or views cannot be meant; nothing was changed.
+    """
+    where, config = f"{type(algorithm).__name__}.set_state", algorithm.config
+    own = {name: view for name, view in config.view_requirements.items() if name not in algorithm._added_views}
+    wanted, views = _joined(own, data, where)
+    if views != config.view_requirements:
+        _check_default_pieces(config, where)
+        _declare(algorithm, views)
+    algorithm._added_views = wanted
+
+
+def config_with_views(config: AlgorithmConfig, data: Mapping[str, Any], where: str) -> AlgorithmConfig:
+    """A config that has the views as well that an algorithm was given while it ran.
+
+    Args:
+        config: The config.
+        data: Name -> arguments of the view.
+        where: What asks for it.
+
+    Raises:
+        CheckpointError: the config means something else by one of these names.
+    """
+    _, views = _joined(config.view_requirements, data, where)
+    return config.copy().change("add_view", {"rl_module": {"view_requirements": views}}) if data else config
+
+
+def _joined(own: Mapping[str, View], data: Mapping[str, Any], where: str) -> tuple[dict[str, View], dict[str, View]]:
+    """The views that were added, and those of a config together with them."""
+    from ..connectors.views.view import as_views
+
+    wanted = as_views(dict(data), f"{where}, added views")
+    for name, view in wanted.items():
+        if own.get(name, view) != view:
+            raise CheckpointError(
+                explain(
+                    f"{where}, view {name!r}",
+                    expected=f"a config without it, or with the one that was added: {view}",
+                    found=str(own[name]),
+                    do="give the config's view another name, or leave it out",
+                )
+            )
+    return wanted, {**own, **wanted}
+
+
+def _check_default_pieces(config: AlgorithmConfig, where: str) -> None:
     if not config.add_default_connectors_to_env_to_module_pipeline:
         do = "use epibatch.connectors.views.add_view with each of algo.pipelines"
         raise ConfigError(explain(where, expected="the default pieces", found="none of them", do=do))
-    planned = config.copy().change(
-        "add_view", {"rl_module": {"view_requirements": {**config.view_requirements, **views}}}
-    )
+
+
+def _declare(algorithm: Algorithm, views: Mapping[str, View]) -> None:
+    """Let config and pipelines have these views of all modules; they stay as they were if they cannot."""
+    config = algorithm.config
+    planned = config.copy().change("add_view", {"rl_module": {"view_requirements": dict(views)}})
     planned.validate()
     module_views(planned)
-    kept = algorithm.env_runner._lookback()
     config.change("add_view", {"rl_module": {"view_requirements": planned.view_requirements}})
     for each in ("env_to_module", "learner"):
         config.update_views(algorithm.pipelines[each])
     algorithm._modules_changed()
     algorithm._share_lookback()
-    if views[name].lookback > kept:
-        algorithm.env_runner.checkpoint_reset()

@@ -14,6 +14,7 @@ from epibatch.core.spaces import space_from_dict, space_to_dict
 
 from ..connectors.authoring.undo import undo_actions
 from .checkpoint import config_from_checkpoint, read_checkpoint
+from .module_views import config_with_views
 
 if TYPE_CHECKING:
     from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
@@ -84,6 +85,8 @@ def load_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bo
         )
     if acting.get("several_agents") and config is None:  # its mapping pieces are the config's
         config = config_from_checkpoint(path, description, allow_imports=allow_imports)
+    if config is not None:
+        config = config_with_views(config, state.get("added_views", {}), f"checkpoint {path}")
     build = _Parts(path, acting, allow_imports) if config is None else _ConfigParts(path, acting, config)
     runner, weights = state["env_runner"], state["learner"]["module"]
     env_to_module, module_to_env = build.pipelines()

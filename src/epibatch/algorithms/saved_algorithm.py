@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from epibatch.core.errors import CheckpointError, explain
 from epibatch.core.state_codec import state_parts
 
 from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, taking_over, write_checkpoint
+from .module_views import set_added_views
 from .policy_checkpoint import acting_data
 from .random_state import get_random_state, set_random_state
 
 if TYPE_CHECKING:
+    from ..connectors.views.view import View
     from ..learner import Learner
+    from .algorithm import Algorithm
     from .algorithm_callbacks import AlgorithmCallbacks
     from .algorithm_config import AlgorithmConfig
     from .evaluation import Evaluation
@@ -39,6 +44,8 @@ class SavedAlgorithm(ABC):
     _callbacks: AlgorithmCallbacks
     _evaluation: Evaluation
     _reports: PieceReports
+    _added_views: Mapping[str, View] = MappingProxyType({})
+    """The views that `add_view` gave, beside those of the config that it was built with."""
 
     @abstractmethod
     def stop(self) -> None:
@@ -49,7 +56,7 @@ class SavedAlgorithm(ABC):
         """Let the policy take over the newest state."""
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that training changes: module, optimiser, connectors, runner, counters, generators."""
+        """Everything that changes: module, optimiser, connectors, runner, counters, generators, views added later."""
         return {
             "learner": self.learner.get_state(),
             "env_runner": self.env_runner.get_state(not_components="rl_module"),  # the learner's state has it
@@ -61,6 +68,7 @@ class SavedAlgorithm(ABC):
                 "callback_metrics": self.metrics.get_state(),
             },
             "evaluation": self._evaluation.get_state(),
+            "added_views": {name: view.to_dict() for name, view in self._added_views.items()},
             "random": get_random_state(),
         }
 
@@ -91,7 +99,10 @@ class SavedAlgorithm(ABC):
         self._forget_policy()
 
     def _take_over(self, state: Mapping[str, Any]) -> None:
-        takers = {
+        takers: dict[str, Any] = {
+            "added_views": partial(
+                set_added_views, cast("Algorithm", self)
+            ),  # first: they are pieces; earlier versions have none
             "learner": self.learner.set_state,
             "counters": self._set_counters,
             "evaluation": self._evaluation.set_state,  # checkpoints of earlier versions have none
@@ -147,8 +158,8 @@ class SavedAlgorithm(ABC):
             path: the folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
 
         Raises:
-            CheckpointError: the checkpoint is incomplete, damaged, or of another algorithm or network; nothing was
-                taken over.
+            CheckpointError: the checkpoint is incomplete, damaged, or of another algorithm or network, or it has a
+                view that this config has another one of by its name; nothing was taken over.
         """
         description, state = read_checkpoint(Path(path))
         if description["algorithm"] != self.config.algorithm:
