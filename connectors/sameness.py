@@ -29,7 +29,7 @@ _KINDS_OF_FUNCTION = (
     | inspect.CO_COROUTINE
     | inspect.CO_ASYNC_GENERATOR
 )
-Pairs = frozenset[tuple[int, int]]
+Pairs = dict[tuple[int, int], tuple[Any, Any]]
 
 
 def mean_the_same(one: Any, other: Any) -> bool:
@@ -48,15 +48,17 @@ def mean_the_same(one: Any, other: Any) -> bool:
         >>> mean_the_same(times(2), times(2)), mean_the_same(times(2), times(3))
         (True, False)
     """
-    return _same(one, other, 0, frozenset())
+    return _same(one, other, 0, {})
 
 
-def _same(one: Any, other: Any, depth: int, open_pairs: Pairs) -> bool:
-    if one is other or (id(one), id(other)) in open_pairs:
+def _same(one: Any, other: Any, depth: int, seen: Pairs) -> bool:
+    """Whether both mean the same if all pairs seen so far do; one that does not settles the whole question."""
+    if one is other or (id(one), id(other)) in seen:
         return True
     if depth > _DEEPEST:
         return False
-    deeper = depth + 1, open_pairs | {(id(one), id(other))}
+    seen[id(one), id(other)] = one, other  # held, so that no other object gets their ids
+    deeper = depth + 1, seen
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(_same(*pair, *deeper) for pair in zip(one, other))
     if type(one) is not type(other):
@@ -83,10 +85,10 @@ def _equal(one: Any, other: Any) -> bool:
         return False
 
 
-def _same_arrays(one: Any, other: Any, depth: int, open_pairs: Pairs) -> bool:
+def _same_arrays(one: Any, other: Any, depth: int, seen: Pairs) -> bool:
     if one.dtype != object:
         return same_leaf(one, other)
-    return one.shape == other.shape and _same(list(one.ravel()), list(other.ravel()), depth, open_pairs)
+    return one.shape == other.shape and _same(list(one.ravel()), list(other.ravel()), depth, seen)
 
 
 def _same_tensors(one: Any, other: Any) -> bool:

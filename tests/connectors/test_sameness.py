@@ -95,7 +95,14 @@ def tied():
     return held
 
 
+def shared(value, levels=40):
+    for _ in range(levels):
+        value = [value, value]
+    return value
+
+
 MAKERS = {
+    "what is in many places": shared,
     "partial": lambda k: functools.partial(power, k=k),
     "partial of positional": lambda k: functools.partial(power, k),
     "partial of another function": lambda k: functools.partial((power, np.tanh)[k]),
