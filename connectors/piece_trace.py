@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import copy
 import io
+import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from epibatch.core.errors import add_context, explain
 
 from .pipeline_arguments import are_episodes, check_batch, no_episodes
 from .plan import Step
-from .run_plan import run_plan
+from .run_plan import columns_of, run_plan
 from .traced_columns import TracedColumn, differences, stored_columns, traced_columns
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ class TracedPiece(NamedTuple):
         piece: Its stable name in the pipeline.
         before: The columns that it found, by name.
         after: The columns that it left; what it found if it raised.
-        error: What it raised, or None.
+        error: What it raised, or what the next piece could not make columns of; or None.
     """
 
     piece: str
@@ -66,7 +69,8 @@ class PipelineTrace:
         episodes: What it is about.
 
     Attributes:
-        pieces: One entry per piece that ran, and one for the piece that raised.
+        pieces: One entry per piece that ran, and one for the piece that raised. An error about the batch that a piece
+            left is that piece's, although nobody sees it before the next piece.
         error: What was raised, or None.
         batch: What the pipeline gave; None if a piece raised.
 
@@ -109,9 +113,11 @@ class PipelineTrace:
         """Nothing: the pieces are all that is kept."""
 
     def failed(self, error: Exception) -> None:
-        """Take note of the piece that raised: the first that left nothing."""
+        """Take note of the piece that raised: the first that left nothing, or the last if what it left is wrong."""
         self.error = error
-        if len(self.pieces) < len(self._steps):
+        if _is_about_the_batch(error):
+            self.pieces[-1] = self.pieces[-1]._replace(error=error)
+        elif len(self.pieces) < len(self._steps):
             name = self._steps[len(self.pieces)].name
             self.pieces.append(TracedPiece(name, self._last, self._last, error))
 
@@ -211,7 +217,7 @@ def trace_pipeline(
         with _random_state_kept(copies):
             trace.batch = pipeline(rl_module=module, batch=batch, episodes=episodes, shared_data=shared_data, **call)
     except Exception as error:
-        if not _came_from_a_piece(error):
+        if not _came_from_a_piece(error) or (_is_about_the_batch(error) and not trace.pieces):
             raise
         trace.failed(error)
     finally:
@@ -221,8 +227,18 @@ def trace_pipeline(
 
 def _came_from_a_piece(error: Exception) -> bool:
     """Whether pieces were running; otherwise what the call was given is wrong."""
-    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    return any(frame.f_code is run_plan.__code__ for frame in frames)
+    return run_plan.__code__ in _codes(error)
+
+
+def _is_about_the_batch(error: Exception) -> bool:
+    """Whether no piece was running, but columns were made of the batch in front of one."""
+    codes = _codes(error)
+    return codes[codes.index(run_plan.__code__) :][1:2] == [columns_of.__code__]
+
+
+def _codes(error: Exception) -> list[Any]:
+    """What was running, outermost first."""
+    return [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
 
 
 def _copied(pipeline: Any, episodes: Any, batch: Any, shared_data: Any, module: Any) -> Any:
@@ -248,10 +264,18 @@ def _copied(pipeline: Any, episodes: Any, batch: Any, shared_data: Any, module: 
 
 @contextmanager
 def _random_state_kept(keeps: bool) -> Iterator[None]:
-    """Put torch's random state back at the end, if torch is loaded."""
-    torch = sys.modules.get("torch")
-    if not keeps or torch is None:
+    """Put the random states of Python, of NumPy and, if it is loaded, of torch back at the end."""
+    if not keeps:
         yield
         return
-    with torch.random.fork_rng(devices=[]):
-        yield
+    torch, known = sys.modules.get("torch"), (random.getstate(), np.random.get_state())
+    try:
+        if torch is None:
+            yield
+        else:
+            devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+            with torch.random.fork_rng(devices=devices):
+                yield
+    finally:
+        random.setstate(known[0])
+        np.random.set_state(known[1])

@@ -21,7 +21,7 @@ from .plan import Plan, Step
 from .space_check import SpaceCheck
 from .step_watch import StepWatch
 
-__all__ = ["run_plan"]
+__all__ = ["columns_of", "run_plan"]
 
 
 def run_plan(
@@ -52,7 +52,7 @@ def run_plan(
     spent, started = 0.0, perf_counter() if watching else 0.0
     for step in plan.steps:
         if step.columnar and plain:  # an error in it is one of the piece that left it, not of this one
-            batch, plain = _columns(batch, call, before), False
+            batch, plain = columns_of(batch, call, before), False
         try:
             if step.columnar and not step.writes_episodes:
                 piece: Any = step.piece
@@ -79,7 +79,14 @@ def run_plan(
     return batch
 
 
-def _columns(batch: dict[str, Any], call: Call | AgentCall, before: str) -> Any:
+def columns_of(batch: dict[str, Any], call: Call | AgentCall, before: str) -> Any:
+    """A batch as columnar pieces take it.
+
+    Args:
+        batch: What was there before.
+        call: The running call.
+        before: Whose batch it is, for messages.
+    """
     try:
         return to_columns(batch, call)
     except Exception as error:

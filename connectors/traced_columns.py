@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -175,10 +176,10 @@ def _traced(name: str, layout: str, rows: Iterable[Any]) -> TracedColumn:
     rows = list(rows)
     arrays = [part for part in rows if isinstance(part, (np.ndarray, _Tensor)) and part.shape]
     if len(arrays) != len(rows) or not rows:
-        kinds = {type(part).__name__ for part in rows}
+        kinds = {type(part).__name__.lstrip("_") for part in rows}
         digest = 0
         for part in rows:
-            digest = zlib.crc32(repr(part).encode(), digest)
+            digest = _digest_of(part, digest)
         return TracedColumn(name, layout, (len(rows),), kinds.pop() if len(kinds) == 1 else "mixed", 0, digest)
     types = {str(part.dtype) for part in arrays}
     shapes = {part.shape[1:] for part in arrays}
@@ -193,5 +194,36 @@ def _traced(name: str, layout: str, rows: Iterable[Any]) -> TracedColumn:
 def _digest(array: Any, start: int) -> int:
     array = np.ascontiguousarray(array)
     if array.dtype.hasobject:
-        return zlib.crc32(repr(array.tolist()).encode(), start)
+        return _digest_of(array.tolist(), start)
     return zlib.crc32(array.reshape(-1).view(np.uint8), start) if array.size else start
+
+
+def _digest_of(part: Any, start: int, inside: tuple[int, ...] = ()) -> int:
+    """The checksum of any object: of all numbers in arrays, at any depth of containers and dataclasses.
+
+    Args:
+        part: The object.
+        start: The checksum of what stands in front of it.
+        inside: The `id` of each object that it lies in.
+    """
+    if id(part) in inside:
+        return start
+    kind, inside = type(part), (*inside, id(part))
+    start = zlib.crc32(kind.__name__.encode(), start)
+    if isinstance(part, _Tensor):
+        return part.digest(start)
+    if hasattr(part, "detach") and hasattr(part, "element_size"):
+        return _Tensor(part).digest(start)
+    if isinstance(part, np.ndarray):
+        return _digest(part, zlib.crc32(f"{part.dtype} {part.shape}".encode(), start))
+    if isinstance(part, Mapping):
+        part = [one for item in part.items() for one in item]
+    elif isinstance(part, (set, frozenset)):
+        part = sorted(_digest_of(one, 0, inside) for one in part)
+    elif dataclasses.is_dataclass(part) and not isinstance(part, type):
+        part = [getattr(part, own.name) for own in dataclasses.fields(part)]
+    elif not isinstance(part, (list, tuple)):
+        return zlib.crc32(repr(part).encode(), start)
+    for one in part:
+        start = _digest_of(one, start, inside)
+    return start

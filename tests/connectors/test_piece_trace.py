@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import numpy as np
@@ -204,3 +205,61 @@ def test_the_table(lab):
     assert trace.table().row_count == 3 and trace.table(unchanged=True).row_count > 3
     html = trace._repr_html_()
     assert html.count("<tr>") == 4 and "<td>arrays float32 [5, 2]</td>" in html
+
+
+class LeavesRagged(ConnectorV2):
+    """Leaves a column that no batch can be made of."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        batch["mine"] = {("nobody",): [1]}
+        return batch
+
+
+def test_an_error_about_what_a_plain_piece_left_is_that_pieces(lab):
+    pieces = lab.defaults("learner")
+    pipeline = LearnerConnectorPipeline(connectors=[*pieces[:2], LeavesRagged(), *pieces[2:]])
+    trace = pipeline.trace([lab.episode("a", 5)], lab.module())
+    assert "LeavesRagged), the batch it left:" in str(trace.error)
+    assert [piece.piece for piece in trace.pieces] == [*pipeline.names[:2], "leaves_ragged"]
+    assert [piece.error for piece in trace.pieces] == [None, None, trace.error]
+    assert trace.pieces[-1].changes == {"mine": ("added",)}
+    assert "error in leaves_ragged" in repr(trace) and re.search(r"\nleaves_ragged +!", str(trace))
+
+
+def test_a_batch_that_was_wrong_from_the_start_is_an_error_of_the_call(lab):
+    pipeline = LearnerConnectorPipeline(connectors=lab.defaults("learner"))
+    with pytest.raises(BatchLayoutError, match="the batch that the pipeline was given"):
+        pipeline.trace([lab.episode("a", 5)], lab.module(), batch={"mine": {("nobody",): [1]}})
+
+
+class DrawsAll(ConnectorV2):
+    """Draws from every stream that the process has."""
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        random.random(), np.random.random(), torch.rand(1)
+        return batch
+
+
+class DrawsAndFails(DrawsAll):
+    def __call__(self, **kwargs):
+        super().__call__(**kwargs)
+        raise ValueError("no")
+
+
+@pytest.mark.parametrize("piece", [DrawsAll, DrawsAndFails])
+def test_random_numbers_are_as_if_it_had_not_been(lab, piece):
+    def drawn():
+        return random.random(), np.random.random(), torch.rand(1).item()
+
+    def seed():
+        random.seed(1), np.random.seed(1), torch.manual_seed(1)
+
+    seed()
+    expected = drawn()
+    seed()
+    pipeline = LearnerConnectorPipeline(connectors=[piece()])
+    pipeline.trace([lab.episode("a", 5)])
+    assert drawn() == expected
+    seed()
+    pipeline.trace([lab.episode("a", 5)], copies=False)
+    assert drawn() != expected

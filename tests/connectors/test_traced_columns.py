@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -118,3 +120,40 @@ def test_what_episodes_hold():
         "episode.rewards": ("stored", (1,)),
     }
     assert found["episode.rewards"].digest == one({"x": np.array([3.0])}).digest
+
+
+@dataclass
+class Scan:
+    points: object
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        lambda x: x,
+        lambda x: {"map": {"cells": x}},
+        lambda x: [1, (x, "a")],
+        lambda x: {"scan": Scan(x)},
+        lambda x: torch.from_numpy(x),
+        lambda x: np.array([None, {"cells": x}], object),
+    ],
+)
+@pytest.mark.parametrize("batch", [lambda info: {("a",): [info]}, lambda info: EpisodeColumn([info], np.array([1]))])
+def test_a_change_deep_inside_of_an_info_is_one(inside, batch):
+    cells, other = np.zeros(5000), np.zeros(5000)
+    other[2500] = 1e-9
+    before, same, after = (one({"infos": batch({"x": inside(own)})}) for own in (cells, cells.copy(), other))
+    assert differences(before, same) == () and differences(before, after) == ("values",)
+
+
+def test_objects_that_lie_in_themselves_have_an_end():
+    info = {"x": [1]}
+    info["x"].append(info)
+    before = one({"infos": {("a",): [info]}})
+    info["x"][0] = 2
+    assert differences(before, one({"infos": {("a",): [info]}})) == ("values",)
+
+
+def test_one_number_is_the_same_until_it_changes():
+    numbers = [one({"x": torch.tensor(own)}) for own in (1.0, 1.0, 2.0)]
+    assert numbers[0] == numbers[1] and differences(numbers[1], numbers[2]) == ("values",)
