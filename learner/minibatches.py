@@ -180,6 +180,13 @@ def _aligned_columns(batch: Mapping[str, Any]) -> tuple[list[Any], Form, int]:
             elif found != rows:
                 raise _rows_error(name, f"{rows} rows, like column {owner!r}", f"{found} rows")
         columns[name] = column
+    if rows < 0 and lists:
+        raise _rows_error(
+            ", ".join(lists),
+            "some column of tensors or arrays beside lists, whose rows they go with",
+            "lists alone",
+            "hand over what a learner pipeline gives for one module, such as {'obs': tensor, ...}",
+        )
     for name, column in lists.items():
         if len(column) == rows:
             columns[name] = column
@@ -264,13 +271,13 @@ def _split(leaf: Any, sizes: list[int]) -> list[Any]:
     return [leaf[start:stop] for start, stop in pairwise(edges)]
 
 
-def _rows_error(name: str, expected: str, found: str) -> ColumnError:
+def _rows_error(name: str, expected: str, found: str, do: str = "") -> ColumnError:
     return ColumnError(
         explain(
             f"column {name!r} of a train batch",
             expected=expected,
             found=found,
-            do="find the learner piece that writes this column and make it write one entry per row",
+            do=do or "find the learner piece that writes this column and make it write one entry per row",
         )
     )
 

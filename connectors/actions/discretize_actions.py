@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ConfigError, SpaceError, explain
+from epibatch.core.errors import ColumnError, ConfigError, SpaceError, explain
 
 from ..authoring.column_transform import ColumnTransform
 from .box_entries import check_continuous, is_continuous, numbers_for, one_for_all
@@ -122,6 +122,9 @@ class DiscretizeActions(ColumnTransform):
 
         Args:
             x: Actions of a Box, [rows, ...].
+
+        Raises:
+            ColumnError: NaN among them, which is in no bin.
         """
         bins = numbers_for(self, self._bins)
         if bins is None:
@@ -132,7 +135,10 @@ class DiscretizeActions(ColumnTransform):
         places *= 1 / width
         if self.value == "edge":
             np.rint(places, out=places)
-        choices = np.clip(places, 0.0, one_for_all(counts) - 1.0, out=places).astype(np.int64)  # which rounds down
+        np.clip(places, 0.0, one_for_all(counts) - 1.0, out=places)
+        if np.isnan(places.sum()):
+            raise _no_number(x)
+        choices = places.astype(np.int64)  # which rounds down
         if self.flat or counts.size == 1:
             return np.ravel_multi_index(tuple(choices.T), tuple(counts))
         return choices.reshape(len(x), *shape)
@@ -191,6 +197,18 @@ def _unbounded(box: Any) -> SpaceError:
             expected="a Box with two bounds for each entry, between which the bins lie",
             found=str(box),
             do="bound the actions: put ClipActions(low=-1.0, high=1.0) in front",
+        )
+    )
+
+
+def _no_number(actions: Any) -> ColumnError:
+    row = int(np.flatnonzero(np.isnan(actions.reshape(len(actions), -1)).any(1))[0])
+    return ColumnError(
+        explain(
+            "DiscretizeActions",
+            expected="numbers, each of which lies in a bin",
+            found=f"NaN in row {row}: {actions[row].tolist()}",
+            do="leave the steps out whose actions are not known, or write a number there with a piece in front",
         )
     )
 

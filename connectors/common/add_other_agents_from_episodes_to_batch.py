@@ -72,7 +72,7 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
-    writes: ClassVar[tuple[str, ...]] = ("other_obs", "other_obs_mask", "other_actions", "other_actions_mask")
+    writes: ClassVar[tuple[str, ...]] = ("other_obs", "other_obs_mask")
 
     def __init__(
         self,
@@ -96,6 +96,9 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
                 )
             )
         self._names = (Columns.OBS, Columns.ACTIONS) if actions else (Columns.OBS,)
+        self.writes = type(self).writes[: 2 * len(self._names)]  # type: ignore[misc]
+        if actions:
+            self.writes = (*self.writes, "other_actions", "other_actions_mask")  # type: ignore[misc]
         self._as_learner_connector = as_learner_connector
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:

@@ -18,7 +18,8 @@ __all__ = ["Grayscale"]
 class Grayscale(ColumnTransform):
     """Makes one channel of several: the luma of RGB images, by the weights 0.299, 0.587 and 0.114 of ITU-R BT.601.
 
-    Images have the channels last, (height, width, channels), and keep their type; whole numbers are rounded.
+    Images have the channels last, (height, width, channels), and keep their type; whole numbers are rounded, and so
+    are bools (more than half is True).
 
     Args:
         input_observation_space: Space of one observation.

@@ -54,7 +54,7 @@ def in_blocks(
         function: Gets images as float32 (float64 where those have more digits) and gives floats.
 
     Returns:
-        Shape [images, ...], of the images' type; what was a whole number is rounded to one.
+        Shape [images, ...], of the images' type; what was a whole number, or a bool, is rounded to one.
     """
     floats = np.dtype(np.float32) if np.can_cast(images.dtype, np.float32) else np.dtype(np.float64)
     out = np.empty((len(images), *shape), images.dtype)
@@ -66,5 +66,5 @@ def in_blocks(
 
 
 def rounded(made: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Floats as they are, or rounded if they are to become whole numbers."""
-    return np.rint(made) if dtype.kind in "iu" else made
+    """Floats as they are, or rounded if they are to become whole numbers or bools."""
+    return np.rint(made) if dtype.kind in "biu" else made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import gymnasium as gym
@@ -159,7 +160,7 @@ def _parts(x: npt.NDArray[Any], top: Any, left: Any, height: int, width: int) ->
         width: Columns of a part.
     """
     count, channels = len(x), x.shape[-1]
-    images = x.reshape(count, -1, x.shape[-3], x.shape[-2] * channels)
+    images = x.reshape(count, math.prod(x.shape[1:-3]), x.shape[-3], x.shape[-2] * channels)
     lines = sliding_window_view(images, width * channels, axis=-1)
     down = np.clip(top[:, None] + np.arange(height), 0, images.shape[2] - 1)
     frames = np.arange(images.shape[1])[:, None]

@@ -27,7 +27,8 @@ class Resize(ColumnTransform):
       without `antialias`.
     - `nearest`: one old pixel, the next up and left; no new colours.
 
-    Images have the channels last, (height, width, channels), and keep their type; whole numbers are rounded.
+    Images have the channels last, (height, width, channels), and keep their type; whole numbers are rounded, and so
+    are bools (more than half is True).
 
     Args:
         input_observation_space: Space of one observation.

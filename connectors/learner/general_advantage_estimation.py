@@ -40,7 +40,8 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         input_action_space: Space of one action.
         gamma: Discount, in [0, 1].
         lambda_: Weight of longer returns, in [0, 1].
-        per_module: Module id -> `gamma` or `lambda_` or both, where a module has its own.
+        per_module: Module id -> `gamma` or `lambda_` or both, where a module has its own; the one module of one agent
+            is "default_policy".
 
     Raises:
         ConfigError: gamma or lambda_ outside [0, 1], or something else for a module.
@@ -110,7 +111,7 @@ class GeneralAdvantageEstimation(ColumnarPiece):
                     else "return the values of all rows of batch['obs'], in order",
                 )
             )
-        own = self.per_module.get(module_id, {})
+        own = self.per_module.get(DEFAULT_MODULE_ID if module_id is None else module_id, {})
         gamma, lambda_ = own.get("gamma", self.gamma), own.get("lambda_", self.lambda_)
         shape, device = values.shape, values.device
         rows = _real_rows(batch, call, shape)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
+from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, PipelineError, explain
 from epibatch.core.fill_values import exact_fill_value
@@ -55,7 +56,8 @@ class TrajectoryViews(ColumnarPiece):
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
         views: Name of the new column -> View, or a dict of its arguments.
-        per_module: Module id -> views that only this module's rows have.
+        per_module: Module id -> views that only this module's rows have; the one module of one agent is
+            "default_policy".
         multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         agent_ids: For views of other agents: all agents that can be there, in the order that is kept; default: those of
             the observation spaces.
@@ -152,10 +154,10 @@ class TrajectoryViews(ColumnarPiece):
             raise ConfigError(explain("TrajectoryViews", expected=f"a view that {side} have", found=found, do=do))
 
     def to_dict(self) -> dict[str, Any]:
-        """The arguments as plain data.
+        """The arguments as plain data, spaces of views as dicts.
 
         Raises:
-            PieceError: a view has a space, which is none.
+            SpaceError: a view has a space of a kind that has no dict.
         """
         own: dict[str, Any] = {"views": {name: view.to_dict() for name, view in self.views.items()}}
         if self.per_module:
@@ -210,8 +212,21 @@ class TrajectoryViews(ColumnarPiece):
         return batch
 
     def views_of(self, module_id: Any) -> dict[str, View]:
-        """All views that rows of a module have."""
-        return {**self.views, **self.per_module.get(module_id, {})}
+        """All views that rows of a module have; None is the module of episodes of one agent.
+
+        Raises:
+            ConfigError: there is one module, and views are for others.
+        """
+        if module_id is None and self.per_module and DEFAULT_MODULE_ID not in self.per_module:
+            raise ConfigError(
+                explain(
+                    "TrajectoryViews.per_module",
+                    expected=f"views of {DEFAULT_MODULE_ID!r}, the module of episodes of one agent",
+                    found=", ".join(map(repr, self.per_module)),
+                    do="pass them as views; per_module is for several agents",
+                )
+            )
+        return {**self.views, **self.per_module.get(DEFAULT_MODULE_ID if module_id is None else module_id, {})}
 
     def _add(self, batch: dict[str, Any], name: str, view: View, call: Call) -> None:
         where = f"TrajectoryViews, view {name!r}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import gymnasium as gym
 import numpy as np
 import pytest
 
 from epibatch.core.errors import ColumnError
-from epibatch.core.fill_values import fill_value
+from epibatch.core.fill_values import exact_fill_value, fill_value
 from epibatch.core.spaces import fill_row
 
 
@@ -35,3 +37,16 @@ def test_a_fill_value_that_fits_is_of_the_columns_type(fill):
 def test_rows_of_a_space_are_filled_with_what_it_can_hold(space, fill):
     with pytest.raises(ColumnError, match="can hold"):
         fill_row(space, fill)
+
+
+@pytest.mark.parametrize("fill", [1e300, -1e300, np.float64(1e39), np.array([1.0, 1e300])])
+def test_numbers_that_are_too_large_for_a_float_are_refused_and_infinity_is_not(fill):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for cast in (fill_value, lambda dtype, own: exact_fill_value(dtype, own, "here")):
+            with pytest.raises(ColumnError, match="column of float32 can hold"):
+                cast(np.dtype(np.float32), fill)
+            assert cast(np.dtype(np.float32), -np.inf) == -np.inf
+            assert cast(np.dtype(np.float32), 3e38) == np.float32(3e38)
+        np.testing.assert_array_equal(fill_value(np.dtype(np.float32), np.array([np.inf, 2.0])), [np.inf, 2.0])
+        np.testing.assert_array_equal(fill_value(np.dtype(np.float64), fill), fill)

@@ -228,6 +228,7 @@ def without_loss(lengths):
         ),
         ({"x": torch.zeros(3), "y": torch.zeros(2)}, {"size": 2}, ColumnError, r"column 'y'[\s\S]*3 rows, like"),
         ({"x": torch.zeros(3), "infos": [{}]}, {"size": 2}, ColumnError, r"column 'infos'[\s\S]*list of 1"),
+        ({"infos": [{}, {}]}, {"size": 2}, ColumnError, r"column 'infos'[\s\S]*tensors or arrays[\s\S]*lists alone"),
         ({"x": torch.zeros(3), "y": torch.tensor(1)}, {"size": 2}, ColumnError, "column 'y'"),
         ({"x": torch.zeros(3), "y": 5}, {"size": 2}, ColumnError, r"column 'y'[\s\S]*int"),
     ],

@@ -17,7 +17,8 @@ def fill_value(dtype: np.dtype[Any], fill: Any) -> Any:
     """A fill value as one of `dtype`; a fraction is cut to a whole number where that is what `dtype` holds.
 
     Raises:
-        ColumnError: `dtype` cannot hold it: a negative number among unsigned ones, NaN among integers.
+        ColumnError: `dtype` cannot hold it: a negative number among unsigned ones, NaN among integers, 1e300 among
+            floats of 32 bits.
     """
     do = "fill with another value, or convert what the getter gives without fill"
     return _cast(dtype, fill, "fill rows", do)
@@ -52,7 +53,11 @@ def _cast(dtype: np.dtype[Any], fill: Any, where: str, do: str) -> Any:
     if isinstance(fill, (np.ndarray, np.generic)):
         fill = fill.tolist()  # NumPy's numbers wrap around where Python's are refused
     try:
-        return np.array(fill, dtype)
+        with np.errstate(over="ignore"):
+            value = np.array(fill, dtype)
+        if dtype.kind == "f" and np.isinf(value).any() and (np.isinf(value) != np.isinf(np.asarray(fill, float))).any():
+            raise OverflowError
+        return value
     except (OverflowError, ValueError, TypeError):
         raise _cannot_hold(dtype, fill, where, do) from None
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.actions import DiscretizeActions
-from epibatch.core.errors import ConfigError, SpaceError
+from epibatch.core.errors import ColumnError, ConfigError, SpaceError
 from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.env_runner import MultiAgentEnvRunner, SingleAgentEnvRunner, make_multi_agent
 from epibatch.testing import check_connector
@@ -201,3 +201,12 @@ def test_as_data_and_by_contract(keywords):
         {"writes": "actions are there only behind a module"},
     )
     check_connector(piece, sides="env_to_module", spaces=spaces, skip=skip)
+
+
+@pytest.mark.parametrize(("flat", "shape"), [(True, (2,)), (False, (2,)), (False, (1,))])
+def test_actions_that_are_no_numbers_lie_in_no_bin(flat, shape):
+    piece = DiscretizeActions(None, Box(-1.0, 1.0, shape), flat=flat)
+    actions = np.zeros((3, *shape), np.float32)
+    actions[1, 0] = np.nan
+    with pytest.raises(ColumnError, match=r"each of which lies in a bin[\s\S]*NaN in row 1: \[nan"):
+        piece.changed(piece.paths[0], actions, piece.transform)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from epibatch.connectors.columnar_piece import ColumnarPiece
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
     AddOtherAgentsFromEpisodesToBatch,
@@ -23,7 +24,7 @@ from epibatch.connectors.learner import (
     AddOneTsToEpisodesAndTruncate,
     LearnerConnectorPipeline,
 )
-from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, SpaceError, UnknownNameError
+from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, PipelineError, SpaceError, UnknownNameError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 from oracle.agents import Schedule, schedules, scripted
 from oracle.cases import random_cases
@@ -249,3 +250,27 @@ def test_mistakes_are_named() -> None:
     nobody = MultiAgentEpisode()
     nobody.add_env_reset(observations={})
     assert AddOtherAgentsFromEpisodesToBatch(agent_ids=["a"])(batch={}, episodes=[nobody]) == {}
+
+
+class ReadsOtherActions(ColumnarPiece):
+    """Needs what the others did."""
+
+    reads: ClassVar[tuple[str, ...]] = ("other_actions",)
+
+    def run(self, batch: dict[str, Any], call: Any) -> dict[str, Any]:
+        return batch
+
+
+def test_columns_that_are_not_asked_for_cannot_be_read() -> None:
+    """What a piece does not write is said when the pipeline is built."""
+    acting = AddOtherAgentsFromEpisodesToBatch(agent_ids=["a", "b"])
+    learning = [
+        AddOtherAgentsFromEpisodesToBatch(agent_ids=["a", "b"], actions=own, as_learner_connector=True)
+        for own in (False, True)
+    ]
+    assert acting.writes == learning[0].writes == NAMES[:2] and learning[1].writes == NAMES
+    assert learning[1].clone().writes == NAMES and learning[0].clone().writes == NAMES[:2]
+    for kind, piece in ((EnvToModulePipeline, acting), (LearnerConnectorPipeline, learning[0])):
+        with pytest.raises(PipelineError, match="other_actions"):
+            kind(connectors=[piece, ReadsOtherActions()])
+    LearnerConnectorPipeline(connectors=[learning[1], ReadsOtherActions()])

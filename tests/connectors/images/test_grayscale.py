@@ -63,3 +63,8 @@ def test_mistakes_are_named():
     for weights in [(0.5, 0.6), (1.0, -0.1), (), "rgb", (0.0, 0.0)]:
         with pytest.raises(ConfigError, match=r"Grayscale\.weights"):
             Grayscale(weights=weights)
+
+
+def test_bools_are_true_where_more_than_half_is():
+    pixels = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [1, 0, 1], [1, 1, 1]], bool).reshape(5, 1, 1, 3)
+    assert Grayscale().transform(pixels).ravel().tolist() == [False, False, True, False, True]

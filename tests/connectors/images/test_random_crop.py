@@ -118,3 +118,9 @@ def test_mistakes_are_named():
         RandomCrop(height=0)
     with pytest.raises(ColumnError, match=r"at least 9 by 6 pixels"):
         RandomCrop(height=9, pad=4).transform(images(2))
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 4, 1), (0, 2, 4, 4, 1), (2, 0, 4, 4, 1)])
+def test_no_images_stay_none(shape):
+    assert RandomCrop(pad=1).transform(np.zeros(shape)).shape == shape
+    assert RandomCrop(height=3, width=2).transform(np.zeros(shape)).shape == (*shape[:-3], 3, 2, 1)

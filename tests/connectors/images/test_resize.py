@@ -97,3 +97,11 @@ def test_mistakes_are_named():
         Resize(height=3, width=3, method="cubic")
     with pytest.raises(ColumnError, match="a last axis of length 1"):
         Resize(height=3, width=3).transform(np.zeros((2, 84, 84)))
+
+
+def test_masks_are_true_where_more_than_half_of_what_lies_below_is():
+    masks = np.random.default_rng(0).random((3, 9, 6, 1)) < 0.5
+    found = Resize(height=3, width=2).transform(masks)
+    shares = masks.reshape(3, 3, 3, 2, 3, 1).sum((2, 4)) / 9
+    assert found.dtype == np.bool_ and np.array_equal(found, shares > 0.5) and 0 < found.mean() < 1
+    assert Resize(height=1, width=1).transform(np.array([[[[True], [False]]]])).item() is False

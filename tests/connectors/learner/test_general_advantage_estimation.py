@@ -69,6 +69,10 @@ def test_a_module_may_have_its_own_discounts(lab):
     batch = run(lab, episodes, per_module={"default_policy": {"gamma": 0.5}, "another": {"lambda_": 0.1}})
     _, targets = expected_of(episodes, 0.5, 0.8)
     assert np.allclose(batch["value_targets"][batch["loss_mask"]], targets, rtol=1e-4, atol=1e-4)
+    pieces = lab.defaults("learner", ppo=True)
+    pieces[-1] = GeneralAdvantageEstimation(gamma=0.9, lambda_=0.8, per_module={"default_policy": {"gamma": 0.5}})
+    alone = lab.run("learner", pieces, episodes, rl_module=lab.module())
+    assert np.allclose(np.asarray(alone["value_targets"]), batch["value_targets"])
     for wrong in ({"gamma": 2}, {"gama": 0.5}):
         with pytest.raises(EpibatchError, match="GeneralAdvantageEstimation, module 'red': gam"):
             GeneralAdvantageEstimation(per_module={"red": wrong})

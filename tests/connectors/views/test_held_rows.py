@@ -263,3 +263,19 @@ def test_entries_of_several_kinds(bad: Any) -> None:
     for chunks in ([good, with_infos([{"pos": bad}] * 2)], [with_infos([{"pos": bad}] * 2), good]):
         with pytest.raises(ColumnError, match="numbers of one shape"):
             train({"p": View("infos/pos", 0)}, chunks)
+
+
+@pytest.mark.parametrize("run", [train, act])
+@pytest.mark.parametrize("own", [False, True])
+def test_views_of_the_default_module_are_those_of_episodes_of_one_agent(run: Any, own: bool) -> None:
+    per_module = {"default_policy": {"before": View("obs", -1)}, "other": {"after": View("t", 0)}}
+    learns = run is train
+    kind = LearnerConnectorPipeline if learns else EnvToModulePipeline
+    arguments: dict[str, Any] = {"views": {"seen": View("t")}} if own else {}
+    piece = TrajectoryViews(per_module=per_module, as_learner_connector=learns, **arguments)
+    found = kind(connectors=[piece])(episodes=[episode(3)])
+    assert list(found) == (["seen", "before"] if own else ["before"])
+    assert rows_of(found, "before") == ([[0, 0, 1]] if learns else [2])
+    alone = TrajectoryViews(per_module={"other": {"x": View("t")}}, as_learner_connector=learns, **arguments)
+    with pytest.raises(ConfigError, match="'default_policy', the module of episodes of one agent"):
+        kind(connectors=[alone])(episodes=[episode(3)])
