@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import gymnasium as gym
@@ -12,7 +12,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import add_context
 from epibatch.core.structs import flatten, unflatten
 
-from .acting_module import acting_module, is_stateful
+from .acting_module import acting_module, is_multi, is_stateful
 
 if TYPE_CHECKING:
     from .connector_pipeline_v2 import ConnectorPipelineV2
@@ -150,64 +150,80 @@ def column_spaces_of(pipeline: ConnectorPipelineV2, module: Any = None) -> dict[
     several = pipeline.spaces_by_agent or any(step.piece.maps_agents for step in steps)
     if several and pipeline.start_layout == "tensors":
         return {}
-    known: dict[Any, KnownColumns]
+    known: _Tracks
     if not several:
-        known = {None: _start_of_one(pipeline, module)}
+        acts = pipeline.start_layout == "tensors"
+        spaces = observations, getattr(module, "action_space", None) if acts else pipeline.input_action_space
+        known = {(None, None): _started(pipeline, spaces, None if module is None else acting_module(module))}
     else:
         agents = observations.spaces if isinstance(observations, gym.spaces.Dict) else {}
         known = {
-            agent: start_of(pipeline, (space, _entry(pipeline.input_action_space, agent)))
+            (agent, module_id): _started(pipeline, (space, _entry(pipeline.input_action_space, agent)), own)
+            for module_id, own in {None: None, **_recurrent(module)}.items()
             for agent, space in agents.items()
         }
     for step in steps:
         try:
             if step.piece.maps_agents:
                 known = _by_module(step.piece, known, module)
-            known = {entry: own.behind(step.piece, entry) for entry, own in known.items()}
+            known = {track: own.behind(step.piece, track[0]) for track, own in known.items()}
         except Exception as error:
             add_context(error, f"in {step.where}, the spaces of its columns:")
             raise
     return {
         name: column
-        for entry, own in known.items()
+        for (entry, module_id), own in known.items()
+        if module_id is None
         for name, column in own.spaces("" if entry is None else f"{entry}/")
     }
 
 
-def _start_of_one(pipeline: Any, module: Any) -> KnownColumns:
-    """What is known at the start of a pipeline about one agent."""
-    actions = pipeline.input_action_space
-    if pipeline.start_layout == "tensors":
-        actions = getattr(module, "action_space", None)
+_Tracks: TypeAlias = dict[tuple[Any, Any], KnownColumns]
+"""What is known of an agent's columns if it is a recurrent module's (None: one without state), by (agent, module); of a
+module's behind the mapping, by (module, None)."""
+
+
+def _recurrent(module: Any) -> dict[Any, Any]:
+    """The recurrent modules of a MultiRLModule."""
+    return {key: own for key, own in module.items() if is_stateful(own)} if is_multi(module) else {}
+
+
+def _started(pipeline: Any, spaces: tuple[Any, Any], module: Any) -> KnownColumns:
+    """What is known at the start of a pipeline of the columns of one agent, which is a module's, if there is one."""
     stateful = module is not None and is_stateful(module)
-    known = start_of(pipeline, (pipeline.input_observation_space, actions), stateful)
-    if stateful:
-        states = _space_like(acting_module(module).get_initial_state())
-        if states is not None:
-            known.episodes[Columns.STATE_OUT] = states
+    known = start_of(pipeline, spaces, stateful)
+    known.episodes.update(_states(module) if stateful else {})
     return known
 
 
-def _by_module(piece: Any, known: Mapping[Any, KnownColumns], module: Any) -> dict[Any, KnownColumns]:
+def _states(module: Any) -> dict[str, Any]:
+    """The space of a recurrent module's states, as episodes hold them."""
+    space = _space_like(module.get_initial_state())
+    return {} if space is None else {Columns.STATE_OUT: space}
+
+
+def _by_module(piece: Any, known: _Tracks, module: Any) -> _Tracks:
     """What is known of each module's columns: what is the same of all agents, and the module's own observations."""
     if not known or not isinstance(piece.observation_space, gym.spaces.Dict):
         return {}
-    first, *others = known.values()
-    columns = {
-        name: space for name, space in first.columns.items() if all(own.columns.get(name) == space for own in others)
-    }
-    found = {}
+    recurrent, found = _recurrent(module), {}
     for module_id, observations in piece.observation_space.spaces.items():
-        own = dict(columns)
-        if any(Columns.OBS in one.columns for one in known.values()):
+        stateful = module_id in recurrent
+        agents = [own for (_, track), own in known.items() if track == (module_id if stateful else None)]
+        first, *others = agents
+        own = {key: space for key, space in first.columns.items() if all(_is(one, key, space) for one in others)}
+        if any(Columns.OBS in one.columns for one in agents):
             own[Columns.OBS] = observations
         actions = _entry(piece.action_space, module_id)
-        if actions is not None and any(Columns.ACTIONS in one.columns for one in known.values()):
+        if actions is not None and any(Columns.ACTIONS in one.columns for one in agents):
             own[Columns.ACTIONS] = actions
-        inner = module[module_id] if module is not None and module_id in module else None
-        stateful = inner is not None and is_stateful(inner)
-        found[module_id] = KnownColumns(own, {}, stateful, first.layout, stateful)
+        episodes = _states(recurrent[module_id]) if stateful else {}
+        found[module_id, None] = KnownColumns(own, episodes, stateful, first.layout, first.timed)
     return found
+
+
+def _is(known: KnownColumns, column: str, space: Any) -> bool:
+    return bool(known.columns.get(column) == space)
 
 
 def _entry(space: Any, key: Any) -> Any:

@@ -22,6 +22,7 @@ from epibatch.connectors.learner import (
 from epibatch.connectors.module_to_env import ModuleToEnvPipeline
 from epibatch.core.errors import SpaceError
 from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
+from epibatch.episodes import MultiAgentEpisode
 
 Box, Dict, Discrete = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete
 
@@ -126,11 +127,11 @@ def test_on_the_way_to_the_environment(lab):
     }
 
 
-def agents(lab, mapping):
+def agents(lab, mapping, at=5):
     small, large = Box(0, 1, (2,), np.float32), Box(0, 1, (5,), np.float32)
     spaces = Dict(x=small, y=small, z=large), Dict(x=lab.act_space, y=lab.act_space, z=lab.act_space)
     pieces = [Halves(), *lab.defaults("learner")]
-    pieces.insert(5, mapping)
+    pieces.insert(at, mapping)
     return LearnerConnectorPipeline(*spaces, connectors=pieces), small, large
 
 
@@ -151,11 +152,37 @@ def test_several_agents(lab):
     assert known["p/obs"].space == small and known["q/obs"].space == large
     assert known["p/rewards"].space == known["q/rewards"].space == number(np.float32)
     assert known["p/obs"].axes == ("batch",) and known["q/obs"].axes == ("batch", "time")
+    states = Dict(h=Box(-np.inf, np.inf, (2,), np.float32))
+    assert known["q/state_in"] == ColumnSpace(states, ("batch",), "tensors") and "p/state_in" not in known
+    assert known["q/seq_lens"].axes == ("batch",) and "p/seq_lens" not in known
     pipeline.insert_after("batch_individual_items", StackAgents(agent_ids=["x", "y"], module_ids=["p"]))
     stacked = pipeline.column_spaces_for(modules(lab, small, large))
     assert stacked["p/obs"].space == Box(np.stack([small.low] * 2), np.stack([small.high] * 2))
     assert stacked["p/rewards"].space.shape == stacked["p/agent_mask"].space.shape == (2,)
     assert stacked["q/obs"].space == large and "q/agent_mask" not in stacked
+
+
+@pytest.mark.parametrize("at", [3, 4, 5])
+def test_a_batch_of_several_agents_is_as_it_was_known_to_be(lab, at):
+    def which(agent, *_, **__):
+        return "q" if agent == "z" else "p"
+
+    pipeline, small, large = agents(lab, AgentToModuleMapping(agent_to_module_mapping_fn=which), at)
+    module = modules(lab, small, large)
+    episode = MultiAgentEpisode(agent_to_module_mapping_fn=which)
+    observations = {agent: np.ones(5 if agent == "z" else 2, np.float32) for agent in "xyz"}
+    episode.add_env_reset(observations=observations)
+    for _ in range(4):
+        outputs = {"z": {"state_out": {"h": np.ones(2, np.float32)}}}
+        actions, rewards = dict.fromkeys("xyz", 0), dict.fromkeys("xyz", 1.0)
+        episode.add_env_step(observations, actions, rewards, extra_model_outputs=outputs)
+    batch = pipeline(rl_module=module, episodes=[episode])
+    known = pipeline.column_spaces_for(module)
+    flat = {f"{one}/{name}": column for one, columns in batch.items() for name, column in columns.items()}
+    states, space = flat.pop("q/state_in"), known.pop("q/state_in")
+    assert states["h"].shape == (2, 2) and space.space["h"].shape == (2,) and space.axes == ("batch",)
+    assert flat.keys() - {"q/state_out"} == known.keys() and {"q/seq_lens", "q/loss_mask"} < known.keys()
+    assert spelled(known) == found(flat, {name: own.axes for name, own in known.items()})
 
 
 def test_a_space_that_a_piece_refuses_names_the_piece(lab):
