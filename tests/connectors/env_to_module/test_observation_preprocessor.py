@@ -136,7 +136,7 @@ def test_what_does_not_fit_the_space_is_named(lab, answer, error, said):
 
 
 def test_behind_a_piece_that_took_the_observations_is_too_late(lab):
-    with pytest.raises(PipelineError, match=r"'obs'(.|\n)*move First in front of that piece"):
+    with pytest.raises(PipelineError, match=r"'obs'(.|\n)*move First in front of EnvToModulePipeline, piece \d"):
         lab.run("env_to_module", [AddObservationsFromEpisodesToBatch(), First()], [lab.episode("a", 1)])
 
 
