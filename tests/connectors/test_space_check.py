@@ -17,7 +17,7 @@ from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.connectors.module_to_env import ModuleToEnvPipeline
 from epibatch.connectors.space_check import SpaceCheck
 from epibatch.core.errors import SpaceError
-from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
+from epibatch.core.rl_module import MultiRLModule, RLModuleSpec, default_module_spec
 from epibatch.core.structs import flatten, map_struct
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
 
@@ -326,3 +326,9 @@ def test_nested_parts_and_agents_of_types_that_have_no_box(lab):
     episode.add_env_reset(observations={"a": np.ones(2, np.float32), "b": np.ones(2, np.float32)})
     assert [item.tolist() for item in several(episodes=[episode])["m"]["obs"]] == [[2, 0], [2, 0]]
     assert one.observation_space is None and several.observation_space is None
+
+
+def test_no_default_module_is_built_for_what_has_no_space(lab):
+    pipeline = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=[Spectrum()])
+    with pytest.raises(SpaceError, match="such as complex numbers, let it give real ones"):
+        default_module_spec(pipeline.observation_space, lab.act_space, {}).build()
