@@ -105,6 +105,13 @@ def test_slices_by_agent_steps_where_something_waits(name: str, wanted: slice, f
         hold(Case(schedule, arrays=arrays), read)
 
 
+@pytest.mark.parametrize("as_list", [False, True])
+def test_what_waits_in_a_chunk_without_steps(as_list: bool) -> None:
+    """Both `O53` and `pending-rewards-shown`, of which lists of env steps have the second only."""
+    waits = scripted({}, {"a": "oar"}, {"a": "r"}, reset="a")
+    hold(Case(waits, cut=(2, 0)), AgentRead("rewards", return_list=as_list))
+
+
 @pytest.mark.parametrize("identity", EXAMPLES)
 def test_each_difference(identity: str) -> None:
     before = differences_met.copy()

@@ -224,10 +224,10 @@ class RllibReader(SlowReader):
         return super().nothing(found)
 
     def where(self, agent: str) -> dict[int, int]:
-        """RLlib compares steps of the whole life with the number of rows that the chunk holds."""
+        """RLlib compares steps of the whole life with the number of rows that the chunk holds, but not for lists."""
         where, life = super().where(agent), self.slow.lives[agent][-1]
         name = self.read.name
-        if "O53" not in self.on or name in OF_OBSERVATIONS:
+        if "O53" not in self.on or self.read.return_list or name in OF_OBSERVATIONS:
             return where
         if name == "extra_model_outputs" and not self._whole(agent):
             return where
