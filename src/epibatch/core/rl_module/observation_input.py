@@ -58,8 +58,8 @@ class ObservationInput:
                     "observation space of a default module",
                     expected="a space, for which the network is built",
                     found=None,
-                    do="give it to the module's spec: RLModuleSpec(observation_space=..., action_space=...); if a piece "
-                    "makes observations of a type that has no space, such as complex numbers, let it give real ones",
+                    do="give it to the module's spec: RLModuleSpec(observation_space=..., action_space=...); if a "
+                    "piece makes observations of a type that has no space, such as complex numbers, let it give real ones",
                 )
             )
         leaves = list(_leaves(space, ()))
