@@ -259,7 +259,7 @@ class ConnectorV2(Checkpointable, ABC):
     # -- state ---------------------------------------------------------------------------------
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """What the piece has learned, as plain data; {} for a stateless piece."""
+        """What the piece has learned, as plain data; {} for one that knows nothing, which `reset_state` restores."""
         return {}
 
     def set_state(self, state: dict[str, Any]) -> None:
