@@ -59,7 +59,7 @@ class ObservationInput:
                     expected="a space, for which the network is built",
                     found=None,
                     do="give it to the module's spec: RLModuleSpec(observation_space=..., action_space=...); if a "
-                    "piece makes observations of a type without a space, such as complex numbers, let it give real ones",
+                    "piece makes observations of a type without a space, of complex numbers, let it give real ones",
                 )
             )
         leaves = list(_leaves(space, ()))
