@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-
-from benchmarks.piece_facts import all_facts
-
+from epibatch.core.piece_counterparts import COUNTERPARTS
 from epibatch.core.piece_names import snake_case
 
 ROOMS = ("common", "env_to_module", "module_to_env", "learner")
-NAMES = sorted({name for own in all_facts().values() for name in own.rllib.split(", ") if name})
+NAMES = sorted({name for own in COUNTERPARTS.values() for name in own.rllib})
 
 
 @pytest.mark.parametrize("name", NAMES)
