@@ -236,13 +236,13 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
                 if isinstance(column, EpisodeColumn):
                     data = column.data
                     _refuse_objects(data, type(self).__name__)
-                    data = _only_steps(self.changed(path, data, rows), path, call, leading)
-                    batch[name] = EpisodeColumn(data, column.counts, single=column.single)
+                    made = _only_steps(self.changed(path, data, rows), path, call, leading)
+                    batch[name] = EpisodeColumn(made, column.counts, single=column.single)
                 else:
-                    stacked = call.shared_data.get(stacked_rows_of(call.module_id))
-                    batch[name] = _only_steps(self.changed(path, column, rows), path, call, leading, stacked)
+                    data, stacked = column, call.shared_data.get(stacked_rows_of(call.module_id))
+                    batch[name] = made = _only_steps(self.changed(path, data, rows), path, call, leading, stacked)
                 if name == Columns.REWARDS:
-                    _refuse_vectors(self, path, column, batch[name])
+                    _refuse_vectors(self, path, data, made)
                 if name in call.per_sequence:
                     call.per_sequence[name] = None  # rows taken anew would be those in front of this piece
             except Exception as error:
@@ -323,7 +323,9 @@ def _zeroed(rewards: Any, where: Any) -> Any:
 
 def _refuse_vectors(piece: ColumnTransform, path: ColumnPath, before: Any, after: Any) -> None:
     """Make sure that rewards of one number each stay so, for losses behind that do not say who made something else."""
-    one, other = (flatten(path.part(own.data if isinstance(own, EpisodeColumn) else own))[0] for own in (before, after))
+    if type(before) is type(after) is np.ndarray and before.ndim == after.ndim:
+        return
+    one, other = (flatten(path.part(own))[0] for own in (before, after))
     if any(len(new.shape) > len(old.shape) for old, new in zip(one, other)):
         expected = f"shape {tuple(one[0].shape)}, one number for each reward"
         do = "return an array of the shape of x; numbers beside the rewards are a column of their own"
