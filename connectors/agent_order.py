@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import BatchLayoutError, ConfigError, SpaceError, UnknownNameError, explain, nearest
+from epibatch.core.errors import BatchLayoutError, ConfigError, SpaceError, UnknownNameError, explain
 
 if TYPE_CHECKING:
     from .call import Call
@@ -79,10 +80,19 @@ def places_of(piece: Any, agents: Sequence[Any], found: Sequence[Any]) -> npt.ND
                 type(piece).__name__,
                 expected=f"the agents {', '.join(map(repr, agents))}",
                 found=repr(stranger),
-                do="name it in agent_ids, or in the environment's possible agents; "
-                + nearest(str(stranger), list(map(str, agents))),
+                do=f"{_meant(stranger, agents)}name it in agent_ids, or in the environment's possible agents",
             )
         ) from None
+
+
+def _meant(stranger: Any, agents: Sequence[Any]) -> str:
+    """Which agent was meant, with the quotes that tell a string from an int."""
+    named = {str(agent): agent for agent in agents}
+    kinds = {type(agent).__name__ for agent in agents}
+    if str(stranger) in named and len(kinds) == 1:
+        return f"write {named[str(stranger)]!r}: ids are of type {kinds.pop()} here, not {type(stranger).__name__}; or "
+    close = get_close_matches(str(stranger), named, n=1)
+    return f"did you mean {named[close[0]]!r}? Or " if close else ""
 
 
 def check_several(piece: Any, call: Call) -> None:

@@ -17,6 +17,11 @@ __all__ = ["check_two_sides", "own_arguments", "own_change"]
 
 _NO_CHANGE = ("as_learner_connector", "multi_agent", "input_observation_space", "input_action_space")
 _OR = "\n            or "
+_VIEW = (
+    "let the view named 'obs' be seen on both sides, "
+    'such as View("obs", shift="-1:0"), without train=, act= or shifts above 0'
+    f'{_OR}give it another name, such as "next_obs": the module has it beside the observations then'
+)
 _BOTH = ".env_runners(env_to_module_connector=...) and .learners(learner_connector=...)"
 
 
@@ -45,15 +50,16 @@ def check_two_sides(env_to_module: Any, learner: Any) -> None:
     What pieces of the env-to-module pipeline write into the episodes is what learner pieces find there; what pieces
     make of the batch's observations is to be made on both sides, by equal pieces in the same order. Actions are stored
     as the module gave them, and stay so, since their log-probabilities were recorded with them. Pieces that declare
-    nothing are trusted, and so are those with `one_sided = True`.
+    nothing are trusted, and so are those with `one_sided = True`. Views of one name are to show the same on both
+    sides, and one named `obs`, which replaces the observations, is to be there on both, unless it changes nothing.
 
     Args:
         env_to_module: Acts.
         learner: Trains.
 
     Raises:
-        PipelineError: pieces change observations on one side only, or differently; the spaces that come out differ; or
-            a learner piece changes actions.
+        PipelineError: pieces change observations on one side only, or differently; views of one name
+            differ; the spaces that come out differ; or a learner piece changes actions.
 
     Example:
         >>> from epibatch.connectors.env_to_module import EnvToModulePipeline
@@ -65,9 +71,12 @@ def check_two_sides(env_to_module: Any, learner: Any) -> None:
         ...     print(str(error).splitlines()[2])
           found:    Clip(columns='obs', low=0.0, high=None) in env_to_module only
     """
+    from .views.same_views import check_same_views  # which imports the pieces' base class, and that this module
+
     acting, training = _changes(env_to_module), _changes(learner)
     if [change for _, change in acting] != [change for _, change in training]:
         raise _unlike([piece for piece, _ in acting], [piece for piece, _ in training])
+    check_same_views(env_to_module, learner)
     _check_observation_spaces(env_to_module, learner)
     _check_actions(env_to_module, learner)
 
@@ -103,7 +112,9 @@ def _unlike(acting: Sequence[Any], training: Sequence[Any]) -> PipelineError:
         found = f"{_named(acting or training)} in {'env_to_module' if acting else 'learner'} only"
         what = _named(acting or training)
     do = f"put {what} into both: {_BOTH}"
-    if acting and not any(piece.replaces for piece in acting):
+    if any(_sees_one_sided(piece) for piece in (*acting, *training)):
+        do = _VIEW
+    elif acting and not any(piece.replaces for piece in acting):
         do += f"{_OR}let WriteObservationsToEpisodes follow in env_to_module, and leave them out of learner"
     return PipelineError(
         explain(
@@ -113,6 +124,12 @@ def _unlike(acting: Sequence[Any], training: Sequence[Any]) -> PipelineError:
             do=f"{do}{_OR}if it is meant, as with augmentation, write one_sided = True in the piece's class",
         )
     )
+
+
+def _sees_one_sided(piece: Any) -> bool:
+    """Whether a piece has a view of that name which is for one side only."""
+    view = getattr(piece, "views", {}).get(Columns.OBS)
+    return view is not None and not (view.train and view.act)
 
 
 def _named(pieces: Sequence[Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.columns import Columns, nearest_column
+from epibatch.core.columns import Columns, column_meant, nearest_column
 from epibatch.core.errors import ColumnError, ConfigError, LookbackError, UnknownNameError, explain, nearest
 from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
@@ -261,7 +261,8 @@ def blank_rows(call: Call, view: View, where: str, space: Any) -> tuple[Form, li
     elif view.base == Columns.STATE_OUT and call.rl_module is not None:
         row = map_struct(_to_array, acting_module(call.rl_module).get_initial_state())
     else:
-        close = next(iter(get_close_matches(view.base, _NAMES, n=1)), None)
+        meant = column_meant(view.base)
+        close = meant if meant in _NAMES else next(iter(get_close_matches(view.base, _NAMES, n=1)), None)
         meant = f"write {close!r} if you mean that; for a model output " if close else ""
         raise ConfigError(
             explain(

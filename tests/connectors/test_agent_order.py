@@ -41,3 +41,15 @@ def test_what_is_no_list_of_agents(wrong: Any) -> None:
     assert (
         check_agent_ids(AgentIndicator(), ("a", "b")) == ["a", "b"] and check_agent_ids(AgentIndicator(), None) is None
     )
+
+
+def test_an_agent_of_another_type_is_told_apart_from_the_one_that_was_meant():
+    for agents, found, text in [
+        ([0, 1], "1", "do:       write 1: ids are of type int here, not str; or name it in agent_ids"),
+        (["0", "1"], 1, "do:       write '1': ids are of type str here, not int; or name it in agent_ids"),
+        (["left", "right"], "lift", "do:       did you mean 'left'? Or name it in agent_ids"),
+        (["left", "right"], "q", "do:       name it in agent_ids"),
+    ]:
+        with pytest.raises(UnknownNameError) as caught:
+            places_of(None, agents, [found])
+        assert text in str(caught.value)

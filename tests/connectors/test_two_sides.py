@@ -131,6 +131,41 @@ def test_a_view_of_observations_for_training_only_says_that_it_is_meant():
         check_two_sides(*sides([], [TrajectoryViews(views={"obs": View("obs", -1)}, as_learner_connector=True)]))
 
 
+class MeantForOneSide(TrajectoryViews):
+    one_sided = True
+
+
+@pytest.mark.parametrize(
+    ("acting", "training"),
+    [(None, View("obs", 1)), (View("obs", -1, train=False), None), (None, View("obs", -1, act=False))],
+)
+def test_a_view_that_replaces_the_observations_on_one_side_only_is_refused(acting, training):
+    def pieces(cls):
+        one, other = ({"views": {"obs": view}} for view in (acting, training))
+        return [cls(**one)] if acting else [], [cls(**other, as_learner_connector=True)] if training else []
+
+    with pytest.raises(PipelineError, match="let the view named 'obs' be seen on both sides") as caught:
+        check_two_sides(*sides(*pieces(TrajectoryViews)))
+    assert f"in {'env_to_module' if acting else 'learner'} only" in str(caught.value)
+    assert 'such as "next_obs"' in str(caught.value)
+    check_two_sides(*sides(*pieces(MeantForOneSide)))
+
+
+def test_views_of_the_observations_for_each_side_are_compared_by_what_they_show():
+    def pair(one, other):
+        check_two_sides(
+            *sides(
+                [TrajectoryViews(views={"obs": one})],
+                [TrajectoryViews(views={"obs": other}, as_learner_connector=True)],
+            )
+        )
+
+    pair(View("obs", -1, train=False), View("obs", -1, act=False))
+    pair(View("obs", "-1:0"), View("obs", [-1, 0], fill=0))
+    with pytest.raises(PipelineError, match="the same changes of observations"):
+        pair(View("obs", -1, train=False), View("obs", -2, act=False))
+
+
 def test_frozen_networks_are_told_apart_by_their_weights():
     torch.manual_seed(0)
     one, other = torch.nn.Linear(1, 2), torch.nn.Linear(1, 2)

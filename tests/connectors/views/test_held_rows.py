@@ -89,7 +89,7 @@ def test_a_leaf_that_is_not_there(run: Any) -> None:
 def test_nothing_says_what_an_output_is_like_before_the_first_step() -> None:
     with pytest.raises(ConfigError, match=r"the space of 'logits'[\s\S]*space=gymnasium.spaces.Box"):
         act({"seen": View("logits", -1)}, [episode(0)])
-    for meant, column in {"reward": "rewards", "action": "actions"}.items():
+    for meant, column in {"reward": "rewards", "action": "actions", "observations": "obs"}.items():
         with pytest.raises(ConfigError, match=f"do: +write '{column}' if you mean that"):
             act({"seen": View(meant, -1)}, [episode(0)])
     space = gym.spaces.Box(-1, 1, (2,), np.float64)
