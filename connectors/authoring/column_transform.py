@@ -35,6 +35,7 @@ __all__ = ["ColumnTransform"]
 _NUMBERS = "biufc"
 _NESTED = (gym.spaces.Dict, gym.spaces.Tuple)
 _OF_SPACES = (Columns.OBS, Columns.NEXT_OBS, Columns.ACTIONS)
+_OF_STEPS = (Columns.REWARDS, Columns.LOSS_MASK)
 
 
 class ColumnTransform(ParameterPiece, ColumnarPiece):
@@ -301,22 +302,22 @@ def _is_nobodys(name: str, call: Call) -> bool:
 
 
 def _only_steps(rows: Any, path: ColumnPath, call: Call, leading: int, stacked: Any = None) -> Any:
-    """Rows of a column; if they are rewards, with 0 where nothing happened: in bootstrap rows and padding."""
-    if path.column != Columns.REWARDS or not call.training or not (call.plus_one or leading > 1 or stacked):
+    """Rows of a column; rewards have 0, and masks False, where nothing happened: in bootstrap rows and padding."""
+    if path.column not in _OF_STEPS or not call.training or not (call.plus_one or leading > 1 or stacked):
         return rows
     steps = step_places(call, leading=leading, stacked=stacked)
     return rows if steps is None else path.change(rows, lambda leaf: _zeroed(leaf, ~steps))
 
 
-def _zeroed(rewards: Any, where: Any) -> Any:
+def _zeroed(column: Any, where: Any) -> Any:
     """A copy of an array or tensor with 0 in some rows."""
-    if isinstance(rewards, np.ndarray):
-        rewards = np.array(rewards)
-        rewards[where] = 0
-        return rewards
+    if isinstance(column, np.ndarray):
+        column = np.array(column)
+        column[where] = 0
+        return column
     import torch
 
-    out = rewards.clone()
+    out = column.clone()
     out[torch.from_numpy(where).to(out.device)] = 0
     return out
 

@@ -54,11 +54,10 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
     }
 
     def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """Those in front, flags and mask; rewards of whole numbers are floats behind it, for the 0 of the row."""
-        for spaces in (columns, episodes):
-            found = spaces.get(Columns.REWARDS)
-            if found is not None and found.dtype is not None and found.dtype.kind in "iu":
-                spaces[Columns.REWARDS] = number(np.float64)
+        """Those in front, flags and mask; rewards of whole numbers, taken later, are floats for the 0 of the row."""
+        found = episodes.get(Columns.REWARDS)
+        if found is not None and found.dtype is not None and found.dtype.kind in "iu":
+            episodes[Columns.REWARDS] = number(np.float64)
         behind: Spaces = super().recompute_column_spaces(columns, episodes)
         return behind
 

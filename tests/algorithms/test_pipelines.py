@@ -140,6 +140,14 @@ def test_functions_are_called_by_their_signature(which, hook, seen):
     assert piece.seen == seen
 
 
+def test_functions_may_give_specs():
+    spec = {"piece": "clip", "low": -1.0, "high": 1.0}
+    pipeline = build(config_with("learner", lambda obs_space, act_space: [U(), spec]), "learner")
+    assert [type(piece).__name__ for piece in pipeline][:2] == ["U", "Clip"] and pipeline[1].high == 1.0
+    (first, *_) = build(config_with("env_to_module", lambda env: {"piece": "mean_std_filter"}), "env_to_module")
+    assert type(first).__name__ == "MeanStdFilter"
+
+
 def test_type_errors_inside_a_function_are_its_own():
     def hook(env, spaces, device):
         return U(seen=1 + "1")

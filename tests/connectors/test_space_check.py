@@ -148,6 +148,28 @@ def test_types_of_the_environment_are_taken_as_they_are(lab):
     learner(lab, Doubles())(episodes=[episode, mixed], rl_module=lab.module())
 
 
+class Whole(ColumnTransform):
+    columns = "rewards"
+
+    def transform(self, x):
+        return x.astype(np.int64)
+
+
+def test_whole_rewards_in_front_of_bootstrap_rows(lab):
+    for pieces in ([], [Whole()], [Doubles()]):
+        pipeline = LearnerConnectorPipeline(
+            lab.obs_space, lab.act_space, connectors=[*pieces, *lab.defaults("learner", ppo=True)]
+        )
+        for reward in (1, 1.0):
+            episode = lab.episode("a", 3)
+            episode.set_rewards(new_data=[reward] * 3)
+            pipeline.input_observation_space = lab.obs_space  # so that it is compared anew
+            batch = pipeline(episodes=[episode], rl_module=lab.module())
+            assert batch["rewards"].tolist() == [(1 + isinstance(pieces[0] if pieces else None, Doubles)) * 1.0] * 3 + [
+                0
+            ]
+
+
 class Brings(ConnectorV2):
     """Puts a column of its own shape into the batch."""
 
@@ -330,5 +352,5 @@ def test_nested_parts_and_agents_of_types_that_have_no_box(lab):
 
 def test_no_default_module_is_built_for_what_has_no_space(lab):
     pipeline = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=[Spectrum()])
-    with pytest.raises(SpaceError, match="such as complex numbers, let it give real ones"):
+    with pytest.raises(SpaceError, match="without a space, of complex numbers, let it give real ones"):
         default_module_spec(pipeline.observation_space, lab.act_space, {}).build()

@@ -125,15 +125,20 @@ def user_pieces(
         allow_imports: whether specs may name pieces by import path.
 
     Raises:
-        PieceError: the function returned something other than pieces.
+        PieceError: the function returned something other than pieces and their specs.
     """
     hook = PIPELINES[name]
     if value is None:
         return []
+
+    def built(spec: Any) -> ConnectorV2:
+        return build_piece(_for_learner(spec, name, allow_imports), allow_imports=allow_imports)
+
     if not callable(value):
-        return [build_piece(_for_learner(spec, name, allow_imports), allow_imports=allow_imports) for spec in value]
+        return [built(spec) for spec in value]
     made = value(*arguments) if _arity(value, hook) == len(hook.arguments) else value(env)
     pieces = list(made) if isinstance(made, (list, tuple)) else [made]
+    pieces = [built(piece) if isinstance(piece, Mapping) and "piece" in piece else piece for piece in pieces]
     from ..connectors.connector_v2 import ConnectorV2
 
     for piece in pieces:

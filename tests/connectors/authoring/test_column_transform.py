@@ -108,6 +108,20 @@ def test_behind_the_piece_that_adds_bootstrap_rows_their_reward_stays_zero(posit
     assert len(batch["obs"]) == len(batch["actions"]) == 6
 
 
+class Everything(ColumnTransform):
+    columns = "loss_mask"
+
+    def transform(self, x):
+        return np.ones_like(x)
+
+
+def test_a_mask_of_ones_leaves_bootstrap_rows_out_all_the_same():
+    pieces = [AddOneTsToEpisodesAndTruncate(), Everything(), AddColumnsFromEpisodesToTrainBatch()]
+    pipeline = LearnerConnectorPipeline(connectors=[*pieces, BatchIndividualItems()])
+    batch = pipeline(rl_module=None, batch={}, episodes=[episode(), episode("f", [5.0])])
+    assert batch["loss_mask"].tolist() == [True, True, True, False, True, False]
+
+
 def test_newest_observations_are_transformed_for_acting():
     pipeline = EnvToModulePipeline(
         BOX,

@@ -66,7 +66,8 @@ def independent_pieces(rehearsal: Rehearsal) -> Iterator[Finding]:
             "a piece, after another of its class ran",
             "what it gives alone",
             unlike,
-            "keep what it remembers in self, set in __init__, and not in the class, the module or a default argument",
+            "keep what it remembers in self, set in __init__, and not in the class, the module or a default argument; "
+            "draw random numbers from a generator in self, which `seed` sets",
         )
 
 
