@@ -131,7 +131,7 @@ def user_pieces(
     if value is None:
         return []
 
-    def built(spec: Any) -> ConnectorV2:
+    def built(spec: Any) -> Any:
         return build_piece(_for_learner(spec, name, allow_imports), allow_imports=allow_imports)
 
     if not callable(value):
