@@ -94,14 +94,17 @@ class ConnectorPipelineV2(PipelineState):
         if self._plan is not None and not self._nested and _are_the_same(self._planned, self.connectors):
             return self._plan
         if self._plan is None or not _are_the_same(self._plan.connectors, self.pieces()):
-            self._plan = make_plan(
-                type(self).__name__, self.pieces(), self.start_layout, self.start_columns, self.training
-            )
+            pieces, name = self.pieces(), type(self).__name__
+            self._check_pieces(pieces)
+            self._plan = make_plan(name, pieces, self.start_layout, self.start_columns, self.training)
             keep_apart(self)
             self._wire_spaces()
         self._planned = list(self.connectors)
         self._nested = any(isinstance(piece, ConnectorPipelineV2) for piece in self.connectors)
         return self._plan
+
+    def _check_pieces(self, pieces: tuple[ConnectorV2, ...]) -> None:
+        """Refuse pieces that cannot be meant in a pipeline of this kind."""
 
     def pieces(self) -> tuple[ConnectorV2, ...]:
         """All pieces in the order they run, those of nested pipelines among them."""

@@ -34,7 +34,8 @@ __all__ = ["ColumnTransform"]
 
 _NUMBERS = "biufc"
 _NESTED = (gym.spaces.Dict, gym.spaces.Tuple)
-_OF_SPACES = (Columns.OBS, Columns.NEXT_OBS, Columns.ACTIONS)
+_ACTIONS = (Columns.ACTIONS, Columns.ACTIONS_FOR_ENV)
+_OF_SPACES = (Columns.OBS, Columns.NEXT_OBS, *_ACTIONS)
 _OF_STEPS = (Columns.REWARDS, Columns.LOSS_MASK)
 
 
@@ -261,7 +262,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         """
         name, space = path.column, None
         if not self.spaces_by_agent and name in _OF_SPACES:
-            space = self._input_spaces[name == Columns.ACTIONS]
+            space = self._input_spaces[name in _ACTIONS]
         try:
             if not path.keys and not isinstance(struct, (dict, tuple)):
                 self.row_space = None if isinstance(space, _NESTED) else space

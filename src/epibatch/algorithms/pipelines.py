@@ -223,11 +223,15 @@ def default_env_to_module(
 def default_module_to_env(
     user: list[ConnectorV2], settings: Mapping[str, bool], agents: AgentModules | None = None
 ) -> list[ConnectorV2]:
-    """From module outputs to one item per environment, the user's pieces, then actions for the environment."""
+    """From module outputs to one item per environment, the user's pieces, then actions for the environment.
+
+    The user's transforms of `actions_for_env` come last, when these are there.
+    """
     from ..connectors.common.tensor_to_numpy import TensorToNumpy
     from ..connectors.module_to_env.get_actions import GetActions
     from ..connectors.module_to_env.listify_data_for_vector_env import ListifyDataForVectorEnv
     from ..connectors.module_to_env.module_to_agent_unmapping import ModuleToAgentUnmapping
+    from ..connectors.module_to_env.module_to_env_pipeline import has_the_last_word
     from ..connectors.module_to_env.normalize_and_clip_actions import NormalizeAndClipActions
     from ..connectors.module_to_env.remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
     from ..connectors.module_to_env.unbatch_to_individual_items import UnBatchToIndividualItems
@@ -238,8 +242,9 @@ def default_module_to_env(
         UnBatchToIndividualItems(),
         *([] if agents is None else [ModuleToAgentUnmapping()]),
         RemoveSingleTsTimeRankFromBatch(),
-        *user,
+        *(piece for piece in user if not has_the_last_word(piece)),
         NormalizeAndClipActions(normalize_actions=settings["normalize_actions"], clip_actions=settings["clip_actions"]),
+        *(piece for piece in user if has_the_last_word(piece)),
         ListifyDataForVectorEnv(),
     ]
 

@@ -161,7 +161,9 @@ class Rehearsal:
 
     def _user_place(self) -> int:
         """How many default pieces stand in front of a user's."""
-        return 4 if self.side == "module_to_env" else 0
+        from epibatch.connectors.module_to_env.module_to_env_pipeline import has_the_last_word
+
+        return 4 + has_the_last_word(self.piece) if self.side == "module_to_env" else 0
 
     @property
     def at_start(self) -> bool:
