@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, PipelineError, explain
+from epibatch.core.errors import ConfigError, EpibatchError, PipelineError, UnknownNameError, explain
 from epibatch.core.fill_values import exact_fill_value
 from epibatch.core.structs import unflatten
 
@@ -207,7 +207,10 @@ class TrajectoryViews(ColumnarPiece):
             if view.agent is not None:
                 check_several(self, call)
             elif self._is_for_this_side(view):
-                self._add(batch, name, view, call)
+                try:
+                    self._add(batch, name, view, call)
+                except (UnknownNameError, ConfigError) as error:
+                    raise self._removable(error, name) from None
         return batch
 
     def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
@@ -218,8 +221,17 @@ class TrajectoryViews(ColumnarPiece):
             for name, view in self.views_of(own.module_id).items():
                 if view.agent is not None and self._is_for_this_side(view):
                     others = others or OtherAgents(self, call)
-                    others.add(batch, group, own, name, view)
+                    try:
+                        others.add(batch, group, own, name, view)
+                    except (UnknownNameError, ConfigError) as error:
+                        raise self._removable(error, name) from None
         return batch
+
+    def _removable(self, error: EpibatchError, name: str) -> EpibatchError:
+        """The error, which says how an algorithm gets rid of the view if it was given while it ran."""
+        if self.declared:
+            error.args = (f"{error}\n            or, if add_view gave the view: algo.remove_view({name!r})",)
+        return error
 
     def views_of(self, module_id: Any) -> dict[str, View]:
         """All views that rows of a module have; None is the module of episodes of one agent.

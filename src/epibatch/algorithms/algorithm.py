@@ -14,12 +14,12 @@ from epibatch.core.errors import ConfigError, add_context, explain
 from ..connectors.two_sides import check_two_sides
 from ..episodes.episode_facts import count_steps
 from .algorithm_callbacks import AlgorithmCallbacks
+from .algorithm_views import AlgorithmViews
 from .evaluation import Evaluation
 from .learner_group import LearnerGroup
 from .live_policy import LivePolicy, check_options, check_policy_id
 from .module_changes import added, removed
 from .module_specs import check_module, check_sequence_settings
-from .module_views import added_view
 from .piece_reports import PieceReports
 from .random_state import seed_everything
 from .runners import make_runner, modules_of
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Algorithm"]
 
 
-class Algorithm(SavedAlgorithm):
+class Algorithm(AlgorithmViews, SavedAlgorithm):
     """Samples episodes, learns from them, and can be saved and continued.
 
     Runner and learner share one module object, so the runner acts with the learner's newest weights.
@@ -293,31 +293,6 @@ class Algorithm(SavedAlgorithm):
             ConfigError: an agent is still mapped to it; nothing was removed.
         """
         return removed(self, module_id, new_agent_to_module_mapping_fn, new_should_module_be_updated)
-
-    def add_view(self, name: str, view: Any) -> None:
-        """Let all modules have one column more, from the next batch on, for acting as well as for training.
-
-        The config has it from then on, and so do evaluations, policies, and runs that are restored from a checkpoint,
-        with whatever config. Where the view reaches back further than episodes kept, the runner starts new ones.
-
-        Args:
-            name: the new column.
-            view: an `epibatch.connectors.views.View`, or a dict of its arguments.
-
-        Raises:
-            ConfigError: the name is taken, or the view cannot be meant; nothing was added.
-
-        Example:
-            >>> from epibatch.algorithms.ppo import PPOConfig
-            >>> from epibatch.connectors.views import View
-            >>> algo = PPOConfig().environment("CartPole-v1").build_algo()
-            >>> algo.add_view("next_actions", View("actions", shift=1))
-            >>> algo.pipelines["learner"](rl_module=algo.get_module(), episodes=algo.env_runner.sample(
-            ...     num_timesteps=5))["next_actions"].shape[0] >= 5
-            True
-            >>> algo.stop()
-        """
-        added_view(self, name, view)
 
     def learner_overrides(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """A module's own settings of the training as the learner knows them."""

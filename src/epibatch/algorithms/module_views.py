@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from epibatch.core.errors import CheckpointError, ConfigError, explain
+from epibatch.core.errors import CheckpointError, ConfigError, UnknownNameError, explain, nearest
 
 from .policy_spec import PolicySpec, settings_of
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .algorithm import Algorithm
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["added_view", "config_with_views", "module_views", "set_added_views"]
+__all__ = ["added_view", "config_with_views", "module_views", "removed_view", "set_added_views"]
 
 
 def module_views(config: Any) -> tuple[dict[str, View], dict[str, dict[str, View]]]:
@@ -90,6 +90,24 @@ def added_view(algorithm: Algorithm, name: str, view: Any) -> None:
     algorithm._added_views = {**algorithm._added_views, **views}
     if views[name].lookback > kept:
         algorithm.env_runner.checkpoint_reset()
+
+
+def removed_view(algorithm: Algorithm, name: str) -> None:
+    """See `Algorithm.remove_view`."""
+    added, views = dict(algorithm._added_views), dict(algorithm.config.view_requirements)
+    if name not in added:
+        own = name in views or any(name in own for own in module_views(algorithm.config)[1].values())
+        raise UnknownNameError(
+            explain(
+                f"{type(algorithm).__name__}.remove_view",
+                expected="a view that add_view gave",
+                found=f"{name!r}, which the config or its modules declare" if own else repr(name),
+                do="build an algorithm with another config" if own else nearest(str(name), added),
+            )
+        )
+    del added[name], views[name]
+    _declare(algorithm, views)
+    algorithm._added_views = added
 
 
 def set_added_views(algorithm: Algorithm, data: Mapping[str, Any]) -> None:
