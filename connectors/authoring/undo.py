@@ -173,7 +173,20 @@ def _env_rows(transform: Any, y: Any) -> Any:
                 do="return, for each row that transform gives, the row that it was given",
             )
         )
+    if _has_nan(rows) and not _has_nan(y):
+        raise PieceOutputError(
+            explain(
+                f"{type(transform).__name__}.inverse",
+                expected=f"actions of {space}",
+                found="NaN, of actions without one",
+                do="bring y to where the inverse is known, with np.clip, say: modules act outside of bounds too",
+            )
+        )
     return _typed(rows, space)
+
+
+def _has_nan(rows: Any) -> bool:
+    return bool(rows.dtype.kind == "f" and np.isnan(rows).any())
 
 
 def _typed(actions: Any, space: Any) -> Any:

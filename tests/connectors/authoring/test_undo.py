@@ -238,3 +238,29 @@ def test_an_inverse_that_gives_no_actions_of_the_environment_is_named(answer, ma
     batch = {"actions": {(f"e{i}",): [np.float32([0.5])] for i in range(3)}}
     with pytest.raises(PieceOutputError, match=rf"Two\.inverse(?s:.*){match}"):
         undo(batch=batch, episodes=[SingleAgentEpisode(id_=f"e{i}", observations=[0.0]) for i in range(3)])
+
+
+class Squares(ColumnTransform):
+    columns = "actions"
+
+    def transform(self, x):
+        return x**2
+
+    def inverse(self, y):
+        return np.sqrt(y)
+
+
+def undone(values):
+    transform = Squares(input_action_space=ENV)
+    undo = Undo(input_action_space=ENV, of=transform)
+    actions = {(f"e{i}",): [np.float32([value])] for i, value in enumerate(values)}
+    episodes = [SingleAgentEpisode(id_=f"e{i}", observations=[0.0]) for i in range(len(values))]
+    out = undo(batch={"actions": actions}, episodes=episodes)["actions_for_env"]
+    return [float(out[f"e{i}",][0][0]) for i in range(len(values))]
+
+
+def test_an_inverse_that_gives_nan_is_named():
+    assert undone([4.0, 1.0, np.inf]) == [2.0, 1.0, 2.0]
+    with np.errstate(invalid="ignore"), pytest.raises(PieceOutputError, match=r"Squares\.inverse[\s\S]*NaN"):
+        undone([4.0, -1.0])
+    assert np.isnan(undone([np.nan])[0])  # the module's own
