@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
@@ -187,12 +188,15 @@ def _flags(call: Call, which: int, spans: list[tuple[int, int]]) -> list[Any]:
 def _entries(call: Call, view: View, spans: list[tuple[int, int]], where: str) -> tuple[list[Any], list[Any]]:
     """One entry of each info dict, float64, the fill value where the dict has none; and which dicts have it."""
     path = (view.column or "").partition("/")[2]
-    each = []
-    for episode, (first, stop) in zip(call.lengthened or call.episodes, spans):
-        infos = episode.infos.get(slice(first, stop), neg_index_as_lookback=True) if stop > first else []
-        each.append([_entry(info, path) for info in infos])
+    infos = [
+        episode.infos.get(slice(first, stop), neg_index_as_lookback=True) if stop > first else []
+        for episode, (first, stop) in zip(call.lengthened or call.episodes, spans)
+    ]
+    each = [[_entry(info, path) for info in own] for own in infos]
     there = [np.array([value is not None for value in values], np.bool_) for values in each]
     first_one = next((value for values in each for value in values if value is not None), None)
+    if first_one is None:
+        _warn_if_misspelt(path, [info for own in infos for info in own], where)
     like = fill_row(view.space, 0) if first_one is None and view.space is not None else first_one
     missing = 0 if view.fill is None else view.fill
     try:
@@ -204,6 +208,22 @@ def _entries(call: Call, view: View, spans: list[tuple[int, int]], where: str) -
         entries = [value for values in each for value in values if value is not None]
         raise _no_numbers(where, f"entries {entries[:2]} of infos")
     return [(own if len(own) else blank[None][:0]).astype(np.float64) for own in rows], there
+
+
+def _warn_if_misspelt(path: str, infos: list[Any], where: str) -> None:
+    """Warn if every info dict has an entry that is called nearly so, and none has this one."""
+    if not infos or not all(isinstance(info, dict) and info for info in infos):
+        return
+    shared = [key for key in infos[0] if isinstance(key, str) and all(key in info for info in infos)]
+    close = get_close_matches(path, shared, n=1, cutoff=0.75)
+    if close:
+        text = explain(
+            where,
+            expected=f"an entry {path!r} in some info dict",
+            found=f"{', '.join(shared)} in all of them, so the column is its fill value everywhere",
+            do=f'write "infos/{close[0]}" if you mean that',
+        )
+        warnings.warn(text, stacklevel=2)
 
 
 def _entry(info: Any, path: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -75,6 +76,15 @@ def test_a_recorder_that_kept_too_little_is_an_error() -> None:
 def test_a_column_that_is_not_there(run: Any) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'rewards'"):
         run({"seen": View("reward", -1)}, [episode()])
+
+
+def test_a_misspelt_entry_of_infos_warns_with_the_one_that_is_there() -> None:
+    with pytest.warns(UserWarning, match=r"view 'seen'[\s\S]*write \"infos/speed\" if you mean that"):
+        train({"seen": View("infos/sped", 0)}, [episode(infos=[{"speed": 1.0, "lives": 3}] * 5)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for infos in ([{"lives": 3}] * 5, [{}, *[{"speed": 1.0}] * 4], [{"speed": 1.0}, *[{"sped": 1.0}] * 4]):
+            train({"seen": View("infos/sped", 0)}, [episode(infos=infos)])
 
 
 @pytest.mark.parametrize("run", [train, act])
