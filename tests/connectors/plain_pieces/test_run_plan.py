@@ -23,18 +23,6 @@ from epibatch.core.errors import (
 )
 
 
-class Marker(ConnectorV2):
-    """Appends its name to `trace` in shared_data."""
-
-    def __init__(self, input_observation_space=None, input_action_space=None, *, name="", **kwargs):
-        super().__init__(input_observation_space, input_action_space, **kwargs)
-        self.name = name
-
-    def __call__(self, *, rl_module, batch, episodes, explore=None, shared_data=None, **kwargs):
-        shared_data.setdefault("trace", []).append(self.name or type(self).__name__)
-        return batch
-
-
 def pipeline(*pieces, obs=None, act=None):
     return ConnectorPipelineV2(obs, act, connectors=list(pieces))
 
@@ -45,7 +33,7 @@ def test_a_piece_must_return_the_batch(lab, wrong):
         def __call__(self, **kwargs):
             return wrong
 
-    pipe = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=[Marker(), Broken()])
+    pipe = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=[lab.user(), Broken()])
     with pytest.raises(PieceOutputError) as raised:
         pipe(rl_module=None, batch={}, episodes=[lab.episode("a", 1)])
     message = str(raised.value)
@@ -61,7 +49,7 @@ def test_an_error_in_a_piece_keeps_its_class_and_gains_the_place(lab, error):
         def __call__(self, **kwargs):
             raise error
 
-    pipe = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=[Marker(), Broken()])
+    pipe = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=[lab.user(), Broken()])
     with pytest.raises(type(error), match="own words") as raised:
         pipe(rl_module=None, batch={}, episodes=[lab.episode("a", 0, numpy=False)])
     said = [str(raised.value), *getattr(raised.value, "__notes__", ())]
