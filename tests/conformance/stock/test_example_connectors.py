@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,6 +17,7 @@ from oracle.episodes import Chunk, several_chunks
 from oracle.libraries import BOTH, EPIBATCH, RLLIB, Library
 from stock.installed import ported_module, rllib_file
 
+PAGE = Path(__file__).parents[3] / "docs/porting.md"
 CLASSES = "examples/connectors/classes"
 FLAT = st.builds(lambda n: gym.spaces.Box(-3.0, 3.0, (n,), np.float32), st.integers(1, 3))
 COUNTED = st.builds(lambda n, high: gym.spaces.Box(0, high, (n,), np.int64), st.integers(1, 2), st.integers(0, 2))
@@ -72,7 +75,7 @@ def test_euclidian_distance_based_curiosity(example, calls, size):
 
 
 @random_cases(values=st.lists(st.tuples(*[st.floats(-9, 9, width=32)] * 4), min_size=1, max_size=5))
-def test_protobuf_observations(example, values):
+def test_protobuf_cartpole_observation_decoder(example, values):
     pytest.importorskip("google.protobuf")
     proto = RLLIB.module("examples.envs.classes.utils.cartpole_observations_proto")
     names = ("x_pos", "x_veloc", "angle_pos", "angle_veloc")
@@ -126,11 +129,9 @@ def test_add_other_agents_row_index_to_xy_pos(example, seed, length, gone):
     assert [len(batch) for batch in seen[EPIBATCH][0]] == [2, 2, 2, 1 if gone else 2]
 
 
-def test_every_example_connector_is_tested():
+def test_every_example_connector_is_tested_and_named_on_the_page():
     stems = {path.stem for path in rllib_file(CLASSES).glob("*.py")} - {"__init__"}
-    assert stems == {
-        "add_other_agents_row_index_to_xy_pos",
-        "count_based_curiosity",
-        "euclidian_distance_based_curiosity",
-        "protobuf_cartpole_observation_decoder",
-    }
+    tested = {name.removeprefix("test_") for name in globals()}
+    assert stems <= tested
+    table = PAGE.read_text(encoding="utf-8").partition("| example | needs besides |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == stems
