@@ -168,6 +168,26 @@ def test_a_run_whose_limit_is_used_up_trains_nothing(run, tmp_path):
     assert (tmp_path / "out" / "metrics.jsonl").read_text() == before
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_exact_resume_is_asked_for_by_name(run, tmp_path, exact):
+    """A run of 4 iterations that saves after 2, and one of 2 that is resumed for 2 more."""
+
+    def learnt(folder):
+        rows = [json.loads(line) for line in (tmp_path / folder / "metrics.jsonl").read_text().splitlines()]
+        return [row["learners/default_policy/total_loss"] for row in rows]
+
+    settings = ["--set", f"checkpointing={{end_episodes: {str(exact).lower()}, checkpoint_frequency: 2}}"]
+    settings += ["--set", "stop={training_iteration: 4}"]
+    for words in (["whole", "--iterations", 4], ["parts", "--iterations", 2]):
+        result = run("train", "small.yaml", "--run", *words, *settings)
+        assert result.exit_code == 0, result.output
+    assert run("train", "--resume", "parts", "--iterations", 2).exit_code == 0
+    whole, parts = learnt("whole"), learnt("parts")
+    assert len(whole) == len(parts) == 4
+    assert whole[:2] == parts[:2]
+    assert (whole[2:] == parts[2:]) is exact
+
+
 def test_resume_goes_on_in_the_same_folder(run, tmp_path):
     assert run("train", "small.yaml", "--run", "out", "--iterations", 1, "--seed", 5).exit_code == 0
     assert "seed: 5" in (tmp_path / "out" / "config.yaml").read_text()

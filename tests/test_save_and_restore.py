@@ -87,7 +87,7 @@ def test_going_on_in_a_new_process_is_bit_identical(tmp_path, model_config, colu
     )
     algorithm = config.build_algo()
     before = [train_and_fingerprint(algorithm) for _ in range(2)]
-    path = algorithm.save_to_path(tmp_path / "checkpoint")
+    path = algorithm.save_to_path(tmp_path / "checkpoint", end_episodes=True)
     going_on = train_and_fingerprint(algorithm)
     algorithm.stop()
     assert columns <= {name.split()[1] for name in going_on if name.startswith("batch ")}

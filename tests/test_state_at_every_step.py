@@ -379,7 +379,7 @@ def test_an_algorithm_goes_on_bit_by_bit_from_every_iteration(tmp_path: Path) ->
     algorithm = PPOConfig.from_yaml(CONFIG).build_algo()
     found, iterations = [], 5
     for i in range(iterations):
-        algorithm.save_to_path(tmp_path / str(i))
+        algorithm.save_to_path(tmp_path / str(i), end_episodes=True)
         found.append(trained(algorithm))
     known = algorithm.env_runner.get_state("env_to_module_connector")["env_to_module_connector"]["mean_std_filter"]
     assert known["since"]["count"] == iterations * (60 + 3)  # each save ends the running episodes: three new ones

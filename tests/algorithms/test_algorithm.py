@@ -190,19 +190,53 @@ def test_same_seed_same_run():
     assert runs[0] == runs[1]
 
 
-def test_saving_on_the_way_changes_nothing(tmp_path):
-    runs = []
+class Countdown(gym.Env):
+    """Episodes of 40 steps with one reward, at their end."""
+
+    observation_space = gym.spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 40
+        return np.ones(1, np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        return np.array([self.left / 40], np.float32), float(self.left == 0), self.left == 0, False, {}
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Countdown"])
+def test_saving_each_iteration_changes_nothing(tmp_path, name):
+    """Episodes of Countdown last longer than the 32 steps that each of 4 environments makes in an iteration."""
+    env = name if name == "CartPole-v1" else lambda env_config: Countdown()
+    runs, ended = [], []
     for save in (False, True):
-        algorithm = small().build_algo()
+        algorithm = small().environment(env).build_algo()
         runs.append([])
         for _ in range(3):
-            runs[-1].append(losses(algorithm.train()))
+            results = algorithm.train()
+            runs[-1].append(losses(results))
             if save:
-                algorithm.save_to_path(tmp_path / "checkpoint", end_episodes=False)
+                algorithm.save_to_path(tmp_path / "checkpoint")
+        ended.append(results["env_runners"]["num_episodes_lifetime"])
+        runs[-1].append(weights(algorithm))
         algorithm.stop()
-    assert runs[0] == runs[1]
+    assert runs[0][:-1] == runs[1][:-1]
+    assert_same(runs[0][-1], runs[1][-1])
+    assert ended[0] == ended[1]
+    if name == "Countdown":
+        assert ended[1] == 4 * (3 * 32 // 40)
+        assert results["env_runners"]["episode_return_mean"] == 1.0
+
+
+def test_runs_restored_from_one_checkpoint_are_alike(tmp_path):
+    algorithm = small().build_algo()
+    algorithm.train()
+    algorithm.save_to_path(tmp_path / "checkpoint")
+    algorithm.stop()
     one, other = PPO.from_checkpoint(tmp_path / "checkpoint"), PPO.from_checkpoint(tmp_path / "checkpoint")
-    assert one.training_iteration == 3
+    assert one.training_iteration == 1
     assert losses(one.train()) == losses(other.train())
     one.stop()
     other.stop()
@@ -243,7 +277,7 @@ def test_going_on_after_a_restore_is_bit_identical(tmp_path, recurrent):
     algorithm = config.build_algo()
     algorithm.train()
     algorithm.train()
-    path = algorithm.save_to_path(tmp_path / "checkpoint")
+    path = algorithm.save_to_path(tmp_path / "checkpoint", end_episodes=True)
     expected = [losses(algorithm.train()) for _ in range(2)]
     expected_weights = weights(algorithm)
     algorithm.stop()
@@ -271,7 +305,7 @@ algorithm.stop()
 def test_going_on_in_a_new_process_is_bit_identical(tmp_path):
     algorithm = small().build_algo()
     algorithm.train()
-    path = algorithm.save_to_path(tmp_path / "checkpoint")
+    path = algorithm.save_to_path(tmp_path / "checkpoint", end_episodes=True)
     expected = [losses(algorithm.train()) for _ in range(2)]
     algorithm.stop()
     run = subprocess.run([sys.executable, "-c", CONTINUE, path], capture_output=True, text=True, check=False)
@@ -282,7 +316,7 @@ def test_going_on_in_a_new_process_is_bit_identical(tmp_path):
 def test_restore_into_an_algorithm_that_trained_elsewhere(tmp_path):
     algorithm = small().build_algo()
     algorithm.train()
-    path = algorithm.save_to_path(tmp_path / "checkpoint")
+    path = algorithm.save_to_path(tmp_path / "checkpoint", end_episodes=True)
     expected = losses(algorithm.train())
     other = small().debugging(seed=8).build_algo()
     other.train()

@@ -109,7 +109,7 @@ def test_what_was_logged_is_saved(built, tmp_path):
 
     algorithm = built(small(on_train_result=result))
     algorithm.train()
-    path = algorithm.save_to_path(tmp_path / "saved")
+    path = algorithm.save_to_path(tmp_path / "saved", end_episodes=True)
     other = built(small(on_train_result=result))
     other.restore_from_path(path)
     expected, found = algorithm.train(), other.train()

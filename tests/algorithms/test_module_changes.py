@@ -117,7 +117,7 @@ def test_a_module_that_was_built(algo):
 def test_a_run_with_a_new_module_is_restored_from_data(algo, tmp_path):
     algo.add_module("past", config_overrides={"lr": 0.5}, new_agent_to_module_mapping_fn=WITH_PAST)
     algo.train()
-    algo.save_to_path(tmp_path / "saved")
+    algo.save_to_path(tmp_path / "saved", end_episodes=True)
     other = PPO.from_checkpoint(tmp_path / "saved")
     for _ in range(2):
         assert learned(algo.train()) == learned(other.train())
@@ -183,7 +183,7 @@ def test_a_removed_module_leaves_nothing_behind(algo, tmp_path):
     results = algo.train()  # in new episodes
     assert sampled(results) == {"red", "blue"}
     assert set(learned(results)) == {"red"}
-    algo.save_to_path(tmp_path / "saved")
+    algo.save_to_path(tmp_path / "saved", end_episodes=True)
     other = PPO.from_checkpoint(tmp_path / "saved")
     assert learned(algo.train()) == learned(other.train())
     other.stop()

@@ -215,7 +215,7 @@ def added(walk: Any, tmp_path: Any) -> Any:
     algo.add_view("next_actions", View("actions", shift=1))
     algo.add_view("rewards_before", {"column": "rewards", "shift": "-4:-1", "space": gym.spaces.Box(-9, 9, ())})
     algo.train()
-    algo.save_to_path(tmp_path / "saved")
+    algo.save_to_path(tmp_path / "saved", end_episodes=True)
     return algo
 
 

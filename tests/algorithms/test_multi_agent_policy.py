@@ -90,7 +90,7 @@ def test_acts_as_the_runner_does(pieces, network, tmp_path):
     algo.train()
     algo.env_runner.sample(num_episodes=1, explore=False)
     (env,) = algo.env_runner.env.envs
-    algo.save_to_path(tmp_path / "saved", end_episodes=False)
+    algo.save_to_path(tmp_path / "saved")
     for policy in (algo.get_policy(), Policy.from_checkpoint(tmp_path / "saved")):
         found, state = replayed(policy, env)
         assert (len(found), found[-1], state.is_done, state.is_terminated) == (10, {}, True, True)

@@ -159,7 +159,7 @@ def test_an_algorithm_is_loaded_from_a_run(tmp_path):
     checkpoints = SavedCheckpoints(tmp_path / "checkpoints")
     for _ in range(2):
         algorithm.train()
-        algorithm.save_to_path(checkpoints.path_of(algorithm.training_iteration), end_episodes=False)
+        algorithm.save_to_path(checkpoints.path_of(algorithm.training_iteration))
     algorithm.stop()
     assert read_checkpoint(tmp_path)[1]["counters"]["training_iteration"] == 2
     truncate(checkpoints.path_of(2))

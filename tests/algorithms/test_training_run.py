@@ -39,7 +39,7 @@ class Scripted:
         }
 
     def save_to_path(self, path, *, end_episodes):
-        assert not end_episodes, "saving leaves the run as it is"
+        assert end_episodes == self.config.end_episodes
         self.saved.append(path.name)
         path.mkdir(parents=True)
 

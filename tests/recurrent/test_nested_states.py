@@ -86,7 +86,7 @@ def test_a_restored_run_goes_on_bit_for_bit(cart_pole, tmp_path, kind):
     straight = config.build_algo()
     start = weights(straight)
     straight.train()
-    straight.save_to_path(tmp_path / "saved")
+    straight.save_to_path(tmp_path / "saved", end_episodes=True)
     straight.train()
     restored = config.build_algo()
     restored.restore_from_path(tmp_path / "saved")

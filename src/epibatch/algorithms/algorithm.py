@@ -40,10 +40,12 @@ class Algorithm(AlgorithmViews, SavedAlgorithm):
 
     Runner and learner share one module object, so the runner acts with the learner's newest weights.
 
-    Saving and going on. Environments cannot be saved, so a save ends all ongoing episodes: after `save_to_path`
-    and after `restore_from_path` alike, the runner resets its environments with the next seed of its seeded
-    stream. A run that was restored in another process therefore goes on exactly like the run that saved and
-    did not stop: same batches, actions and losses, bit by bit on the same machine and versions.
+    Saving and going on. `save_to_path` changes nothing about the run that saves. Environments cannot be saved, so a
+    restored run resets its environments, with the next seed of its seeded stream: everything that was learned and
+    counted goes on, the running episodes do not. `save_to_path(path, end_episodes=True)` resets the environments of
+    the run that saves in the same way. Then, if the config has a seed, a run that was restored in another process goes
+    on exactly like the run that saved and did not stop: same batches, actions and losses, bit by bit on the same
+    machine and versions.
 
     Args:
         config: the settings; copied, later changes to it have no effect.

@@ -161,7 +161,8 @@ class FluentSettings(SectionValues):
         Args:
             **settings: `checkpoint_frequency` (iterations between two saves; 0: none for that reason),
                 `checkpoint_interval_s` (seconds between two saves; None: none for that reason), `num_to_keep`
-                (newest checkpoints; None: all).
+                (newest checkpoints; None: all), `end_episodes` (whether a save ends the running episodes, so that a
+                resumed run goes on bit for bit like this one; see `Algorithm.save_to_path`).
         """
         return self.change("checkpointing", {"checkpointing": settings})
 

@@ -122,14 +122,17 @@ class SavedAlgorithm(ABC):
         self._reports.logged.set_state(counters["logged_metrics"])
         self.metrics.set_state(counters.get("callback_metrics", {"metrics": {}}))  # earlier versions have none
 
-    def save_to_path(self, path: str | Path, *, end_episodes: bool = True) -> str:
+    def save_to_path(self, path: str | Path, *, end_episodes: bool = False) -> str:
         """Save everything into a folder; a checkpoint that is there already is replaced in one step.
+
+        Saving changes nothing about this run, however often it saves. A restored run starts new episodes, because
+        environments cannot be saved; so from there on its numbers differ from those of this run.
 
         Args:
             path: the folder.
-            end_episodes: start new episodes afterwards, so that this run and one that is restored go on alike
-                (see the class). False leaves the running episodes alone: saving then changes nothing about this
-                run, and a restored one goes another way, as it begins new episodes.
+            end_episodes: True ends the running episodes after saving. If the config has a seed, this run and a
+                restored one then both start new episodes with the same seeds, and go on alike, bit for bit. Episodes
+                that last longer than the time between two such saves never end, so save rarely.
 
         Returns:
             The folder.

@@ -221,6 +221,7 @@ class CheckpointingSettings(Section):
     checkpoint_frequency: Count = 0
     checkpoint_interval_s: Annotated[Number | None, Field(gt=0)] = 60.0
     num_to_keep: Annotated[Integer | None, Field(ge=1)] = 2
+    end_episodes: Switch = False
 
 
 ALIASES: dict[str, dict[str, str]] = {

@@ -171,7 +171,7 @@ class TrainingRun:
         return results, verdict
 
     def _save_if_due(self) -> None:
-        """Save while the run goes on; what is sampled and learned is the same as without saving."""
+        """Save while the run goes on; unless `end_episodes` is set, the run is the same as without saving."""
         config = self.algorithm.config
         every, seconds = config.checkpoint_frequency, config.checkpoint_interval_s
         late = seconds is not None and time.monotonic() - self._saved_at >= seconds
@@ -182,7 +182,7 @@ class TrainingRun:
         """Write the checkpoint of this iteration, if it is not there yet, and let the oldest ones go."""
         iteration = self.algorithm.training_iteration
         if self._saved_iteration != iteration:
-            self.algorithm.save_to_path(self._checkpoint_path, end_episodes=False)
+            self.algorithm.save_to_path(self._checkpoint_path, end_episodes=self.algorithm.config.end_episodes)
             self._saved_at, self._saved_iteration = time.monotonic(), iteration
             self.folder.checkpoints.prune(self.algorithm.config.num_to_keep)
 

@@ -232,7 +232,7 @@ def test_a_restored_run_goes_on_like_the_one_that_saved(algorithm, tmp_path, net
     config.evaluation(evaluation_duration=3)
     algo = algorithm(config)
     algo.train()
-    algo.save_to_path(tmp_path / "saved")
+    algo.save_to_path(tmp_path / "saved", end_episodes=True)
     other = PPO.from_checkpoint(tmp_path / "saved")
     for _ in range(2):
         assert learned(algo.train()) == learned(other.train())
@@ -256,7 +256,7 @@ def test_a_mapping_function_is_asked_for(algorithm, tmp_path):
     config = small(policy_mapping_fn=lambda agent_id, episode, **kwargs: agent_id.split("_")[0])
     algo = algorithm(config)
     algo.train()
-    algo.save_to_path(tmp_path / "saved")
+    algo.save_to_path(tmp_path / "saved", end_episodes=True)
     with pytest.raises(CheckpointError, match=r"multi_agent\.policy_mapping_fn: function is code"):
         PPO.from_checkpoint(tmp_path / "saved")
     other = PPO.from_checkpoint(tmp_path / "saved", config=config)
