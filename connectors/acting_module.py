@@ -16,6 +16,7 @@ __all__ = [
     "StateLayout",
     "acting_module",
     "check_given",
+    "has_method",
     "is_multi",
     "is_stateful",
     "max_seq_len",
@@ -37,6 +38,7 @@ class StateLayout(NamedTuple):
 
 
 _MULTI: dict[type, bool] = {}
+_METHODS: dict[tuple[type, str], bool] = {}
 _LAYOUTS: WeakKeyDictionary[Any, StateLayout] = WeakKeyDictionary()
 
 
@@ -44,7 +46,7 @@ def is_multi(rl_module: Any) -> bool:
     """Whether this is a module of modules."""
     cls = type(rl_module)
     known = _MULTI.get(cls)
-    if known is None:  # hasattr on a torch module that lacks the name is slow, so classes are asked once
+    if known is None:
         known = _MULTI[cls] = hasattr(cls, "foreach_module")
     return known
 
@@ -92,9 +94,24 @@ def check_given(rl_module: Any, piece: str, wanted: str) -> None:
         )
 
 
+def has_method(module: Any, name: str) -> bool:
+    """True if a module's class or the module itself has a method.
+
+    Classes are asked once: `hasattr` is slow on a torch module that lacks the name.
+    """
+    key = (type(module), name)
+    known = _METHODS.get(key)
+    if known is None:
+        known = _METHODS[key] = hasattr(key[0], name)
+    return known or name in getattr(module, "__dict__", ())
+
+
 def is_stateful(rl_module: Any) -> bool:
-    """Whether the batch's module is recurrent; without a module it is not."""
-    return rl_module is not None and bool(acting_module(rl_module).is_stateful())
+    """True if the batch's module is recurrent; no module, or one without `is_stateful`, is not."""
+    if rl_module is None:
+        return False
+    module = acting_module(rl_module)
+    return has_method(module, "is_stateful") and bool(module.is_stateful())
 
 
 def state_layout(rl_module: Any, *, anew: bool = False) -> StateLayout:

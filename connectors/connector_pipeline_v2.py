@@ -24,7 +24,7 @@ from .layouts import to_plain
 from .piece_copies import keep_apart
 from .pipeline_arguments import are_episodes, check_batch, check_pipeline_arguments, no_episodes
 from .pipeline_state import PipelineState
-from .plan import Plan, check_connector, make_plan, numbered
+from .plan import Plan, built_piece, make_plan, numbered
 from .run_plan import run_plan
 from .space_check import SpaceCheck
 from .step_watch import MetricsTimers, StepWatch, watches_of
@@ -81,13 +81,7 @@ class ConnectorPipelineV2(PipelineState):
         self.plan()
 
     def _built(self, item: Any, position: int) -> ConnectorV2:
-        if isinstance(item, tuple) and len(item) == 3 and isinstance(item[0], type):
-            item = item[0](*item[1], **item[2])
-        elif isinstance(item, (str, dict)):
-            from epibatch.core.registry import build_piece
-
-            item = build_piece(item)
-        return check_connector(type(self).__name__, position, item)
+        return built_piece(type(self).__name__, position, item)
 
     def plan(self) -> Plan:
         """The checked order of pieces; made anew when the list has changed."""

@@ -21,7 +21,7 @@ from epibatch.core.foreign import advice_for_episode, is_rllibs
 
 from ..episodes.vector_episodes import VectorEpisodes
 
-__all__ = ["are_episodes", "check_batch", "check_pipeline_arguments", "check_state", "no_episodes"]
+__all__ = ["are_episodes", "check_batch", "check_connectors", "check_pipeline_arguments", "check_state", "no_episodes"]
 
 
 def check_pipeline_arguments(
@@ -51,15 +51,24 @@ def check_pipeline_arguments(
             found = f"{type(space).__name__} {space!r}"
             do = "pass env.observation_space and env.action_space of one environment"
             raise SpaceError(explain(f"{name}.{key}", expected="a gymnasium Space", found=found, do=do))
-    if connectors is not None and (isinstance(connectors, (str, Mapping)) or not isinstance(connectors, Sequence)):
-        found = f"{type(connectors).__name__} {connectors!r}"
-        raise PieceError(
-            explain(f"{name}.connectors", expected="a list of pieces", found=found, do=f"{name}(connectors=[...])")
-        )
+    check_connectors(name, connectors)
     if others and type(pipeline).__module__.startswith("epibatch."):
         known = ["input_observation_space", "input_action_space", "connectors"]
         expected, unknown = f"arguments among {', '.join(known)}", next(iter(others))
         raise PieceError(explain(f"{name}(...)", expected=expected, found=unknown, do=nearest(unknown, known)))
+
+
+def check_connectors(where: str, connectors: Any) -> None:
+    """Refuse pieces that are not given as a list.
+
+    Raises:
+        PieceError: they are something else.
+    """
+    if connectors is not None and (isinstance(connectors, (str, Mapping)) or not isinstance(connectors, Sequence)):
+        found = f"{type(connectors).__name__} {connectors!r}"
+        raise PieceError(
+            explain(f"{where}.connectors", expected="a list of pieces", found=found, do=f"{where}(connectors=[...])")
+        )
 
 
 def are_episodes(episodes: Any) -> bool:

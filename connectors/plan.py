@@ -19,7 +19,7 @@ from .column_makers import ColumnMakers
 from .connector_v2 import ConnectorV2
 from .paired_observations import check_next_observations
 
-__all__ = ["Plan", "Step", "check_connector", "make_plan", "numbered", "place"]
+__all__ = ["Plan", "Step", "built_piece", "check_connector", "make_plan", "numbered", "place"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,21 @@ def check_connector(pipeline: str, position: int, piece: Any) -> ConnectorV2:
             or (f"call it: {piece.__name__}(...)" if is_class else "subclass ConnectorV2 and pass an instance"),
         )
     )
+
+
+def built_piece(pipeline: str, position: int, item: Any) -> ConnectorV2:
+    """Return a piece itself, or the piece that a `(class, args, kwargs)` triple or a piece spec describes.
+
+    Raises:
+        PieceError: it is none of these.
+    """
+    if isinstance(item, tuple) and len(item) == 3 and isinstance(item[0], type):
+        item = item[0](*item[1], **item[2])
+    elif isinstance(item, (str, dict)):
+        from epibatch.core.registry import build_piece
+
+        item = build_piece(item)
+    return check_connector(pipeline, position, item)
 
 
 def make_plan(

@@ -36,15 +36,7 @@ import torch
 from torch import nn
 from torch.distributions.categorical import Categorical
 
-from epibatch.connectors.learner import (
-    AddColumnsFromEpisodesToTrainBatch,
-    AddObservationsFromEpisodesToBatch,
-    AddOneTsToEpisodesAndTruncate,
-    BatchIndividualItems,
-    GeneralAdvantageEstimation,
-    LearnerConnectorPipeline,
-    NumpyToTensor,
-)
+from epibatch.connectors.learner import default_pipeline
 from epibatch.episodes import VectorRecorder
 from epibatch.learner import Minibatches
 
@@ -77,7 +69,7 @@ def layer_init(layer: nn.Linear, std: float = 2.0**0.5) -> nn.Linear:
 
 
 class Agent(nn.Module):
-    """Actor and critic; the last two methods are all that the pipeline asks of it."""
+    """Actor and critic; `compute_values` is all that the pipeline asks of it."""
 
     def __init__(self, envs: gym.vector.VectorEnv[Any, Any, Any]) -> None:
         super().__init__()
@@ -109,25 +101,6 @@ class Agent(nn.Module):
     def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
         return self.get_value(batch["obs"])
 
-    def is_stateful(self) -> bool:
-        return False
-
-
-def make_pipeline(envs: gym.vector.VectorEnv[Any, Any, Any], options: Options) -> LearnerConnectorPipeline:
-    """What is in place of the advantage loop."""
-    return LearnerConnectorPipeline(
-        envs.single_observation_space,
-        envs.single_action_space,
-        connectors=[
-            AddOneTsToEpisodesAndTruncate(),
-            AddObservationsFromEpisodesToBatch(as_learner_connector=True),
-            AddColumnsFromEpisodesToTrainBatch(),
-            BatchIndividualItems(),
-            NumpyToTensor(as_learner_connector=True),
-            GeneralAdvantageEstimation(gamma=options.gamma, lambda_=options.gae_lambda),
-        ],
-    )
-
 
 def update(agent: Agent, optimizer: torch.optim.Optimizer, batch: dict[str, Any], options: Options) -> None:
     """PPO's loss over minibatches, as ever; rows that only bootstrap are left out of them."""
@@ -154,7 +127,7 @@ def main(options: Options) -> tuple[float, int]:
     optimizer = torch.optim.Adam(agent.parameters(), lr=options.learning_rate, eps=1e-5)
     spaces = envs.single_observation_space, envs.single_action_space
     recorder = VectorRecorder(options.num_envs, *spaces, autoreset="next_step", capacity=options.num_steps)
-    pipeline = make_pipeline(envs, options)
+    pipeline = default_pipeline(*spaces, gamma=options.gamma, lambda_=options.gae_lambda)  # replaces the advantage loop
 
     returns: deque[float] = deque(maxlen=100)
     running = np.zeros(options.num_envs)

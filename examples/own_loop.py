@@ -1,6 +1,6 @@
 """The library in a training loop of your own: no runner, no Algorithm, one plain Gymnasium environment.
 
-PPO solves CartPole with three pipelines that are put together here piece by piece:
+PPO solves CartPole with the three default pipelines:
 
     environment --> episode --[env-to-module]--> module --[module-to-env]--> environment
                        |
@@ -24,26 +24,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from epibatch.connectors.env_to_module import (
-    AddObservationsFromEpisodesToBatch,
-    BatchIndividualItems,
-    EnvToModulePipeline,
-    NumpyToTensor,
-)
-from epibatch.connectors.learner import (
-    AddColumnsFromEpisodesToTrainBatch,
-    AddOneTsToEpisodesAndTruncate,
-    GeneralAdvantageEstimation,
-    LearnerConnectorPipeline,
-)
-from epibatch.connectors.module_to_env import (
-    GetActions,
-    ListifyDataForVectorEnv,
-    ModuleToEnvPipeline,
-    NormalizeAndClipActions,
-    TensorToNumpy,
-    UnBatchToIndividualItems,
-)
+from epibatch.connectors import env_to_module, learner, module_to_env
 from epibatch.core.columns import Columns
 from epibatch.core.rl_module import TorchRLModule, ValueFunctionAPI
 from epibatch.episodes import SingleAgentEpisode
@@ -87,31 +68,10 @@ class Loop:
         self.options = options
         self.env = gym.make("CartPole-v1")
         spaces = self.env.observation_space, self.env.action_space
-        self.env_to_module = EnvToModulePipeline(
-            *spaces, connectors=[AddObservationsFromEpisodesToBatch(), BatchIndividualItems(), NumpyToTensor()]
-        )
+        self.env_to_module = env_to_module.default_pipeline(*spaces)
         self.module = ActorCritic(observation_space=self.env_to_module.observation_space, action_space=spaces[1])
-        self.module_to_env = ModuleToEnvPipeline(
-            *spaces,
-            connectors=[
-                GetActions(),
-                TensorToNumpy(),
-                UnBatchToIndividualItems(),
-                NormalizeAndClipActions(),
-                ListifyDataForVectorEnv(),
-            ],
-        )
-        self.learner_pipeline = LearnerConnectorPipeline(
-            *spaces,
-            connectors=[
-                AddOneTsToEpisodesAndTruncate(),
-                AddObservationsFromEpisodesToBatch(as_learner_connector=True),
-                AddColumnsFromEpisodesToTrainBatch(),
-                BatchIndividualItems(),
-                NumpyToTensor(as_learner_connector=True),
-                GeneralAdvantageEstimation(gamma=options.gamma, lambda_=options.lambda_),
-            ],
-        )
+        self.module_to_env = module_to_env.default_pipeline(*spaces)
+        self.learner_pipeline = learner.default_pipeline(*spaces, gamma=options.gamma, lambda_=options.lambda_)
         self.loss_settings = PPOSettings(clip_param=0.2, use_kl_loss=False)
         self.optimizer = torch.optim.Adam(self.module.parameters(), lr=options.lr)
         self.returns: deque[float] = deque(maxlen=50)
@@ -121,7 +81,12 @@ class Loop:
 
     def act(self) -> dict[str, Any]:
         """The module's outputs for the newest observation: actions, `actions_for_env`, log-probabilities."""
-        call: dict[str, Any] = {"rl_module": self.module, "episodes": [self.episode], "explore": True}
+        call: dict[str, Any] = {
+            "rl_module": self.module,
+            "episodes": [self.episode],
+            "explore": True,
+            "shared_data": {},  # one dict for the two calls of a step
+        }
         outputs = self.module.forward_exploration(self.env_to_module(batch={}, **call))
         columns = self.module_to_env(batch=outputs, **call)
         return {name: column[0] for name, column in columns.items()}

@@ -15,13 +15,12 @@ import torch
 import yaml
 
 from epibatch.algorithms import PPO, PPOConfig
-from epibatch.algorithms.pipelines import default_env_to_module, default_module_to_env
-from epibatch.connectors import ConnectorV2
+from epibatch.connectors import ConnectorV2, env_to_module, module_to_env
 from epibatch.connectors.actions import DiscretizeActions, EpisodeNoise, ProjectDiscreteActions
 from epibatch.connectors.call import Call
-from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter, PrevActionsPrevRewards
+from epibatch.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards
 from epibatch.connectors.images import RandomCrop
-from epibatch.connectors.module_to_env import GetActions, ModuleToEnvPipeline
+from epibatch.connectors.module_to_env import GetActions
 from epibatch.connectors.observations import Affine, FrozenModule, GoalDistanceRewards
 from epibatch.connectors.rewards import CountBasedReward, KLReward, NormalizeReward
 from epibatch.connectors.sequence_cut import layout_of
@@ -273,9 +272,8 @@ class Loop:
 
     def __init__(self) -> None:
         user = [MeanStdFilter(), PrevActionsPrevRewards(n_prev_actions=2)]
-        self.to_module = EnvToModulePipeline(OBS, ACT, connectors=default_env_to_module(user, None))
-        settings = {"normalize_actions": True, "clip_actions": False}
-        self.to_env = ModuleToEnvPipeline(OBS, ACT, connectors=default_module_to_env([], settings))
+        self.to_module = env_to_module.default_pipeline(OBS, ACT, connectors=user)
+        self.to_env = module_to_env.default_pipeline(OBS, ACT)
         self.to_module.seed(3)
         self.to_env.seed(4)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         NumpyToTensor,
     )
     from .agent_indicator import AgentIndicator
-    from .env_to_module_pipeline import EnvToModulePipeline
+    from .env_to_module_pipeline import EnvToModulePipeline, default_pipeline
     from .flatten_observations import FlattenObservations
     from .frame_stacking import FrameStackingEnvToModule
     from .mean_std_filter import MeanStdFilter
@@ -50,6 +50,7 @@ __all__ = [
     "AgentIndicator",
     "PadActions",
     "PadObservations",
+    "default_pipeline",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -73,5 +74,6 @@ __getattr__, __dir__ = lazy_exports(
         "PrevActionsPrevRewards": ".prev_actions_prev_rewards",
         "SingleAgentObservationPreprocessor": ".observation_preprocessor",
         "WriteObservationsToEpisodes": ".write_observations_to_episodes",
+        "default_pipeline": ".env_to_module_pipeline",
     },
 )

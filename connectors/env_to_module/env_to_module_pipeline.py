@@ -2,14 +2,91 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+import gymnasium as gym
 
 from ..connector_pipeline_v2 import ConnectorPipelineV2
+from ..pipeline_arguments import check_connectors
 
-__all__ = ["EnvToModulePipeline"]
+__all__ = ["EnvToModulePipeline", "default_pipeline"]
 
 
 class EnvToModulePipeline(ConnectorPipelineV2):
     """Makes a module's input from the newest observations of running episodes."""
 
     training: ClassVar[bool | None] = False
+
+
+def default_pipeline(
+    input_observation_space: gym.Space[Any] | None = None,
+    input_action_space: gym.Space[Any] | None = None,
+    *,
+    connectors: Sequence[Any] = (),
+    device: Any = None,
+    agent_to_module_mapping_fn: Callable[..., Any] | None = None,
+    rl_module_specs: Mapping[Any, Any] | Collection[Any] | None = None,
+    views: Mapping[str, Any] | None = None,
+    views_per_module: Mapping[Any, Mapping[str, Any]] | None = None,
+) -> EnvToModulePipeline:
+    """Build the pipeline from the newest observations to a module's input, in the order that an Algorithm uses.
+
+    The order is: your pieces, views, AddObservationsFromEpisodesToBatch, AddTimeDimToBatchAndZeroPad,
+    AddStatesFromEpisodesToBatch, AgentToModuleMapping (several agents), BatchIndividualItems, NumpyToTensor. The
+    pieces for time axes and states do nothing unless the module is recurrent.
+
+    Args:
+        input_observation_space: Space of one environment's observations; a Dict by agent for several agents.
+        input_action_space: Space of one environment's actions; likewise.
+        connectors: Your pieces, in the forms that a pipeline takes. They come first.
+        device: Torch device of the tensors; default: the CPU.
+        agent_to_module_mapping_fn: For several agents: the function `(agent_id, episode) -> module_id`.
+        rl_module_specs: For several agents: module id -> RLModuleSpec, or a collection of module ids; default: the ids
+            that the mapping function returns. Either of the two makes it a pipeline for several agents.
+        views: Columns of other steps by name, such as a module's `view_requirements`.
+        views_per_module: Module id -> views of its rows only.
+
+    Raises:
+        PieceError: `connectors` holds something that is no piece.
+        PipelineError: your pieces cannot work in this order.
+        ConfigError: a view that cannot be meant.
+
+    Example:
+        >>> import gymnasium as gym, torch
+        >>> from epibatch.connectors.env_to_module import FlattenObservations, default_pipeline
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> env = gym.make("FrozenLake-v1")
+        >>> pipeline = default_pipeline(env.observation_space, env.action_space, connectors=[FlattenObservations()])
+        >>> episode = SingleAgentEpisode()
+        >>> episode.add_env_reset(*env.reset(seed=0))
+        >>> batch = pipeline(rl_module=torch.nn.Linear(16, 4), batch={}, episodes=[episode], shared_data={})
+        >>> batch["obs"].shape
+        torch.Size([1, 16])
+    """
+    from ..common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
+    from ..common.add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
+    from ..common.add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
+    from ..common.agent_to_module_mapping import AgentToModuleMapping
+    from ..common.batch_individual_items import BatchIndividualItems
+    from ..common.numpy_to_tensor import NumpyToTensor
+    from ..views.declared_views import with_declared_views
+
+    check_connectors("default_pipeline", connectors)
+    several = agent_to_module_mapping_fn is not None or rl_module_specs is not None
+    agents: dict[str, Any] = {
+        "rl_module_specs": rl_module_specs,
+        "agent_to_module_mapping_fn": agent_to_module_mapping_fn,
+    }
+    pieces = [
+        *connectors,
+        AddObservationsFromEpisodesToBatch(),
+        AddTimeDimToBatchAndZeroPad(),
+        AddStatesFromEpisodesToBatch(),
+        *([AgentToModuleMapping(**agents)] if several else []),
+        BatchIndividualItems(multi_agent=several),
+        NumpyToTensor(device=device),
+    ]
+    if views or views_per_module:
+        pieces = with_declared_views(pieces, views or {}, views_per_module or {}, False)
+    return EnvToModulePipeline(input_observation_space, input_action_space, connectors=pieces)

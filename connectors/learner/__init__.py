@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .compute_returns_to_go import ComputeReturnsToGo
     from .frame_stacking import FrameStackingLearner
     from .general_advantage_estimation import GeneralAdvantageEstimation
-    from .learner_connector_pipeline import LearnerConnectorPipeline
+    from .learner_connector_pipeline import LearnerConnectorPipeline, default_pipeline
     from .prev_actions_prev_rewards_learner import PrevActionsPrevRewardsLearner
 
 
@@ -46,6 +46,7 @@ __all__ = [
     "GeneralAdvantageEstimation",
     "LearnerConnectorPipeline",
     "PrevActionsPrevRewardsLearner",
+    "default_pipeline",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -67,5 +68,6 @@ __getattr__, __dir__ = lazy_exports(
         "LearnerConnectorPipeline": ".learner_connector_pipeline",
         "NumpyToTensor": "..common",
         "PrevActionsPrevRewardsLearner": ".prev_actions_prev_rewards_learner",
+        "default_pipeline": ".learner_connector_pipeline",
     },
 )

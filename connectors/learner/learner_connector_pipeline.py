@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import EpisodeError, explain
@@ -11,8 +13,9 @@ from epibatch.core.errors import EpisodeError, explain
 from ..agent_call import AgentCall
 from ..call import Call
 from ..connector_pipeline_v2 import ConnectorPipelineV2
+from ..pipeline_arguments import check_connectors
 
-__all__ = ["LearnerConnectorPipeline"]
+__all__ = ["LearnerConnectorPipeline", "add_advantages", "default_pipeline"]
 
 
 class LearnerConnectorPipeline(ConnectorPipelineV2):
@@ -56,3 +59,111 @@ class LearnerConnectorPipeline(ConnectorPipelineV2):
     def _all_lookback(self, call: Call, chunk: int) -> str:
         _, lookback = call.history(chunk)
         return f"; if its {lookback} steps of lookback are meant as steps, pass len_lookback_buffer=0" * bool(lookback)
+
+
+def default_pipeline(
+    input_observation_space: gym.Space[Any] | None = None,
+    input_action_space: gym.Space[Any] | None = None,
+    *,
+    connectors: Sequence[Any] = (),
+    advantages: bool = True,
+    gamma: float = 0.99,
+    lambda_: float = 0.95,
+    burn_in: bool = False,
+    device: Any = None,
+    agent_to_module_mapping_fn: Callable[..., Any] | None = None,
+    rl_module_specs: Mapping[Any, Any] | Collection[Any] | None = None,
+    views: Mapping[str, Any] | None = None,
+    views_per_module: Mapping[Any, Mapping[str, Any]] | None = None,
+) -> LearnerConnectorPipeline:
+    """Build the pipeline from episodes to a train batch, in the order that PPO uses.
+
+    The order is: views, your pieces, AddOneTsToEpisodesAndTruncate (advantages), AddObservationsFromEpisodesToBatch,
+    AddColumnsFromEpisodesToTrainBatch, AddTimeDimToBatchAndZeroPad, AddStatesFromEpisodesToBatch, AgentToModuleMapping
+    (several agents), BatchIndividualItems, NumpyToTensor, BurnIn (`burn_in`), GeneralAdvantageEstimation (advantages).
+    The pieces for time axes and states do nothing unless the module is recurrent.
+
+    Args:
+        input_observation_space: Space of the episodes' observations: one environment's, or what env-to-module pieces
+            wrote back to the episodes; a Dict by agent for several agents.
+        input_action_space: Space of the episodes' actions; likewise.
+        connectors: Your pieces, in the forms that a pipeline takes. They come first.
+        advantages: Whether the batch gets a bootstrap row per chunk, and the columns `advantages` and `value_targets`;
+            needs a module with `compute_values`.
+        gamma: Discount of the advantages, in [0, 1].
+        lambda_: Weight of longer returns in the advantages, in [0, 1].
+        burn_in: Whether recurrent states are warmed up on the rows before each sequence; see `BurnIn`.
+        device: Torch device of the tensors; default: the CPU.
+        agent_to_module_mapping_fn: For several agents: the function `(agent_id, episode) -> module_id`.
+        rl_module_specs: For several agents: module id -> RLModuleSpec, or a collection of module ids; default: the ids
+            that the mapping function returns. Either of the two makes it a pipeline for several agents.
+        views: Columns of other steps by name, such as a module's `view_requirements`.
+        views_per_module: Module id -> views of its rows only.
+
+    Raises:
+        PieceError: `connectors` holds something that is no piece.
+        PipelineError: your pieces cannot work in this order.
+        ConfigError: gamma or lambda_ outside [0, 1], or a view that cannot be meant.
+
+    Example:
+        >>> import numpy as np, torch
+        >>> from epibatch.connectors.learner import default_pipeline
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> class Critic(torch.nn.Linear):
+        ...     def compute_values(self, batch, embeddings=None):
+        ...         return self(batch["obs"]).squeeze(-1)
+        >>> episode = SingleAgentEpisode()
+        >>> episode.add_env_reset(np.zeros(4, np.float32))
+        >>> for step in range(3):
+        ...     episode.add_env_step(np.ones(4, np.float32), 0, 1.0, truncated=step == 2)
+        >>> batch = default_pipeline(gamma=0.9)(rl_module=Critic(4, 1), batch={}, episodes=[episode])
+        >>> batch["advantages"].shape, batch["loss_mask"]  # the last row is there for its value only
+        (torch.Size([4]), tensor([ True,  True,  True, False]))
+    """
+    from ..common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
+    from ..common.add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
+    from ..common.add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
+    from ..common.agent_to_module_mapping import AgentToModuleMapping
+    from ..common.batch_individual_items import BatchIndividualItems
+    from ..common.numpy_to_tensor import NumpyToTensor
+    from ..sequences.burn_in import BurnIn
+    from ..views.declared_views import with_declared_views
+    from .add_columns_from_episodes_to_train_batch import AddColumnsFromEpisodesToTrainBatch
+
+    check_connectors("default_pipeline", connectors)
+    several = agent_to_module_mapping_fn is not None or rl_module_specs is not None
+    agents: dict[str, Any] = {
+        "rl_module_specs": rl_module_specs,
+        "agent_to_module_mapping_fn": agent_to_module_mapping_fn,
+    }
+    pieces = [
+        *connectors,
+        AddObservationsFromEpisodesToBatch(as_learner_connector=True),
+        AddColumnsFromEpisodesToTrainBatch(),
+        AddTimeDimToBatchAndZeroPad(as_learner_connector=True),
+        AddStatesFromEpisodesToBatch(as_learner_connector=True),
+        *([AgentToModuleMapping(**agents, as_learner_connector=True)] if several else []),
+        BatchIndividualItems(multi_agent=several),
+        NumpyToTensor(as_learner_connector=True, device=device),
+        *([BurnIn()] if burn_in else []),
+    ]
+    if views or views_per_module:
+        pieces = with_declared_views(pieces, views or {}, views_per_module or {}, True)
+    pipeline = LearnerConnectorPipeline(input_observation_space, input_action_space, connectors=pieces)
+    if advantages:
+        add_advantages(pipeline, gamma=gamma, lambda_=lambda_)
+    return pipeline
+
+
+def add_advantages(pipeline: LearnerConnectorPipeline, **settings: Any) -> None:
+    """Add bootstrap rows before AddObservationsFromEpisodesToBatch, and advantages at the end.
+
+    Args:
+        pipeline: A learner pipeline with the default pieces.
+        **settings: Arguments of GeneralAdvantageEstimation.
+    """
+    from .add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
+    from .general_advantage_estimation import GeneralAdvantageEstimation
+
+    pipeline.insert_before("AddObservationsFromEpisodesToBatch", AddOneTsToEpisodesAndTruncate())
+    pipeline.append(GeneralAdvantageEstimation(**settings))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .get_actions import GetActions
     from .listify_data_for_vector_env import ListifyDataForVectorEnv
     from .module_to_agent_unmapping import ModuleToAgentUnmapping
-    from .module_to_env_pipeline import ModuleToEnvPipeline
+    from .module_to_env_pipeline import ModuleToEnvPipeline, default_pipeline
     from .normalize_and_clip_actions import NormalizeAndClipActions
     from .remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
     from .unbatch_to_individual_items import UnBatchToIndividualItems
@@ -30,6 +30,7 @@ __all__ = [
     "UnBatchToIndividualItems",
     "UnstackAgents",
     "CutPaddedActions",
+    "default_pipeline",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -45,5 +46,6 @@ __getattr__, __dir__ = lazy_exports(
         "TensorToNumpy": "..common",
         "UnBatchToIndividualItems": ".unbatch_to_individual_items",
         "UnstackAgents": ".unstack_agents",
+        "default_pipeline": ".module_to_env_pipeline",
     },
 )

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
+
+import gymnasium as gym
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PipelineError, explain
 
 from ..connector_pipeline_v2 import ConnectorPipelineV2
 from ..connector_v2 import ConnectorV2
-from ..plan import place
+from ..pipeline_arguments import check_connectors
+from ..plan import built_piece, place
 
-__all__ = ["ModuleToEnvPipeline", "has_the_last_word"]
+__all__ = ["ModuleToEnvPipeline", "default_pipeline", "has_the_last_word"]
 
 _OR = "\n            or "
 
@@ -39,6 +43,75 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
                 made = made or _may_make(piece)
             elif not made:
                 raise _too_early(where, piece)
+
+
+def default_pipeline(
+    input_observation_space: gym.Space[Any] | None = None,
+    input_action_space: gym.Space[Any] | None = None,
+    *,
+    connectors: Sequence[Any] = (),
+    normalize_actions: bool = True,
+    clip_actions: bool = False,
+    agent_to_module_mapping_fn: Callable[..., Any] | None = None,
+    rl_module_specs: Mapping[Any, Any] | Collection[Any] | None = None,
+) -> ModuleToEnvPipeline:
+    """Build the pipeline from a module's output to actions, in the order that an Algorithm uses.
+
+    The order is: GetActions, TensorToNumpy, UnBatchToIndividualItems, ModuleToAgentUnmapping (several agents),
+    RemoveSingleTsTimeRankFromBatch, your pieces, NormalizeAndClipActions, your transforms of `actions_for_env`,
+    ListifyDataForVectorEnv.
+
+    Args:
+        input_observation_space: Space of one environment's observations; a Dict by agent for several agents.
+        input_action_space: Space of one environment's actions; likewise.
+        connectors: Your pieces, in the forms that a pipeline takes.
+        normalize_actions: Whether Box actions of the module are in [-1, 1], and stretched to the bounds of the space
+            for the environment.
+        clip_actions: Whether Box actions are clipped to the bounds of the space for the environment.
+        agent_to_module_mapping_fn: For several agents: give it as to the env-to-module pipeline. The agents of the
+            rows are known from there, so this pipeline does not call it.
+        rl_module_specs: For several agents: likewise.
+
+    Raises:
+        PieceError: `connectors` holds something that is no piece.
+        PipelineError: your pieces cannot work in this order.
+
+    Example:
+        >>> import gymnasium as gym, numpy as np, torch
+        >>> from epibatch.connectors.module_to_env import default_pipeline
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> speed = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
+        >>> pipeline = default_pipeline(None, speed)
+        >>> episode = SingleAgentEpisode()
+        >>> episode.add_env_reset(np.zeros(3, np.float32))
+        >>> outputs = {"actions": torch.tensor([[0.5]])}  # or `action_dist_inputs`, to draw from
+        >>> columns = pipeline(rl_module=torch.nn.Linear(3, 1), batch=outputs, episodes=[episode], shared_data={})
+        >>> columns["actions"][0].item(), columns["actions_for_env"][0].item()
+        (0.5, 1.0)
+    """
+    from ..common.tensor_to_numpy import TensorToNumpy
+    from .get_actions import GetActions
+    from .listify_data_for_vector_env import ListifyDataForVectorEnv
+    from .module_to_agent_unmapping import ModuleToAgentUnmapping
+    from .normalize_and_clip_actions import NormalizeAndClipActions
+    from .remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
+    from .unbatch_to_individual_items import UnBatchToIndividualItems
+
+    check_connectors("default_pipeline", connectors)
+    user = [built_piece("default_pipeline", position, item) for position, item in enumerate(connectors)]
+    several = agent_to_module_mapping_fn is not None or rl_module_specs is not None
+    pieces = [
+        GetActions(),
+        TensorToNumpy(),
+        UnBatchToIndividualItems(),
+        *([ModuleToAgentUnmapping()] if several else []),
+        RemoveSingleTsTimeRankFromBatch(),
+        *(piece for piece in user if not has_the_last_word(piece)),
+        NormalizeAndClipActions(normalize_actions=normalize_actions, clip_actions=clip_actions),
+        *(piece for piece in user if has_the_last_word(piece)),
+        ListifyDataForVectorEnv(),
+    ]
+    return ModuleToEnvPipeline(input_observation_space, input_action_space, connectors=pieces)
 
 
 def has_the_last_word(piece: Any) -> bool:

@@ -30,5 +30,4 @@ def test_the_agent_is_all_that_the_pipeline_needs(load_example):
     again = agent.get_action_and_value(x, action)[1]
     np.testing.assert_array_equal(again.detach(), logprob.detach())
     assert value.shape == entropy.shape == (5,)
-    assert not agent.is_stateful()
     envs.close()

@@ -15,15 +15,7 @@ from .fluent_settings import FluentSettings
 from .module_specs import burns_in
 from .module_views import module_views
 from .multi_agent_config import check_agents, module_spaces, specs_by_module
-from .pipelines import (
-    AgentModules,
-    add_burn_in,
-    default_env_to_module,
-    default_learner,
-    default_module_to_env,
-    single_spaces,
-    user_pieces,
-)
+from .pipelines import add_burn_in, single_spaces, user_pieces
 from .settings import Problems
 
 if TYPE_CHECKING:
@@ -55,30 +47,44 @@ class AlgorithmConfig(FluentSettings):
             spaces: `{"__env__": (obs, act), "__env_single__": (obs, act)}`; taken from `env` if left out.
             device: torch device of the tensors; default: the config's.
         """
-        from ..connectors.env_to_module import EnvToModulePipeline
+        from ..connectors.env_to_module import EnvToModulePipeline, default_pipeline
 
         device = device or self.other_device
         pieces = self.user_pieces("env_to_module", (env, spaces, device), env)
-        if self.add_default_connectors_to_env_to_module_pipeline:
-            pieces = default_env_to_module(pieces, device, self._agent_modules())
         observation, action = self._single_spaces(spaces, env)
         if self.is_multi_agent and isinstance(observation, gym.spaces.Dict):
             check_agents(self.policy_mapping_fn, observation.spaces, self._module_ids())
-        pieces = self._with_views(pieces, training=False)
-        return EnvToModulePipeline(input_observation_space=observation, input_action_space=action, connectors=pieces)
+        if not self.add_default_connectors_to_env_to_module_pipeline:
+            return EnvToModulePipeline(observation, action, connectors=pieces)
+        views, per_module = module_views(self)
+        return default_pipeline(
+            observation,
+            action,
+            connectors=pieces,
+            device=device,
+            views=views,
+            views_per_module=per_module,
+            **self._agents(),
+        )
 
     def build_module_to_env_connector(
         self, env: Any = None, spaces: Mapping[str, Any] | None = None
     ) -> ModuleToEnvPipeline:
         """Build the pipeline from the module's output to the environments' actions; arguments as above."""
-        from ..connectors.module_to_env import ModuleToEnvPipeline
+        from ..connectors.module_to_env import ModuleToEnvPipeline, default_pipeline
 
         pieces = self.user_pieces("module_to_env", (env, spaces), env)
-        if self.add_default_connectors_to_module_to_env_pipeline:
-            switches = {"normalize_actions": self.normalize_actions, "clip_actions": self.clip_actions}
-            pieces = default_module_to_env(pieces, switches, self._agent_modules())
         observation, action = self._single_spaces(spaces, env)
-        return ModuleToEnvPipeline(input_observation_space=observation, input_action_space=action, connectors=pieces)
+        if not self.add_default_connectors_to_module_to_env_pipeline:
+            return ModuleToEnvPipeline(observation, action, connectors=pieces)
+        return default_pipeline(
+            observation,
+            action,
+            connectors=pieces,
+            normalize_actions=self.normalize_actions,
+            clip_actions=self.clip_actions,
+            **self._agents(),
+        )
 
     def build_learner_connector(
         self, input_observation_space: Any = None, input_action_space: Any = None, device: Any = None, env: Any = None
@@ -92,35 +98,34 @@ class AlgorithmConfig(FluentSettings):
             device: torch device of the tensors; default: the config's.
             env: passed to a hook with a single parameter.
         """
-        from ..connectors.learner import LearnerConnectorPipeline
+        from ..connectors.learner import LearnerConnectorPipeline, default_pipeline
 
         pieces = self.user_pieces("learner", (input_observation_space, input_action_space), env)
-        if self.add_default_connectors_to_learner_pipeline:
-            burn_in = burns_in(self._model_configs())
-            pieces = default_learner(pieces, device or self.other_device, self._agent_modules(), burn_in=burn_in)
-        pieces = self._with_views(pieces, training=True)
-        return LearnerConnectorPipeline(
-            input_observation_space=input_observation_space, input_action_space=input_action_space, connectors=pieces
+        spaces = (input_observation_space, input_action_space)
+        if not self.add_default_connectors_to_learner_pipeline:
+            return LearnerConnectorPipeline(*spaces, connectors=pieces)
+        views, per_module = module_views(self)
+        return default_pipeline(
+            *spaces,
+            connectors=pieces,
+            advantages=False,
+            burn_in=burns_in(self._model_configs()),
+            device=device or self.other_device,
+            views=views,
+            views_per_module=per_module,
+            **self._agents(),
         )
 
     def update_views(self, pipeline: Any) -> None:
         """Let a pipeline for this config have the views that its modules declare; unless its default pieces are off."""
-        pieces = self._with_views(list(pipeline), training=bool(pipeline.training))
-        if [id(piece) for piece in pieces] != [id(piece) for piece in pipeline]:
-            pipeline.connectors[:] = pieces
-            pipeline.plan()
-
-    def _with_views(self, pieces: list[Any], *, training: bool) -> list[Any]:
-        """The pieces of a pipeline with those for the views that modules declare."""
-        name = "learner" if training else "env_to_module"
+        name = "learner" if pipeline.training else "env_to_module"
         if not getattr(self, f"add_default_connectors_to_{name}_pipeline"):
-            return pieces
+            return
         views, per_module = module_views(self)
-        if not (views or per_module or any(getattr(piece, "declared", False) for piece in pieces)):
-            return pieces
-        from ..connectors.views.declared_views import with_declared_views
+        if views or per_module or any(getattr(piece, "declared", False) for piece in pipeline):
+            from ..connectors.views.declared_views import declare_views
 
-        return with_declared_views(pieces, views, per_module, training)
+            declare_views(pipeline, views, per_module)
 
     def extend_learner_connector(self, pipeline: LearnerConnectorPipeline) -> None:
         """Put the algorithm's own pieces into a learner pipeline; none here."""
@@ -129,11 +134,11 @@ class AlgorithmConfig(FluentSettings):
         """Let a pipeline that was built know the modules of this config, which have changed."""
         from ..connectors.common.agent_to_module_mapping import AgentToModuleMapping
 
-        agents = self._agent_modules()
+        agents = self._agents()
         for place, piece in enumerate(pipeline.connectors):
-            if agents is not None and type(piece) is AgentToModuleMapping:  # a subclass is the user's
+            if agents and type(piece) is AgentToModuleMapping:  # a subclass is the user's
                 training = piece.get_ctor_args_and_kwargs()[1].get("as_learner_connector", False)
-                pipeline.connectors[place] = agents.to_modules(as_learner_connector=training)
+                pipeline.connectors[place] = AgentToModuleMapping(**agents, as_learner_connector=training)
         if "numpy_to_tensor" in pipeline.names and pipeline.training and burns_in(self._model_configs()):
             add_burn_in(pipeline)
         self.update_views(pipeline)
@@ -145,14 +150,16 @@ class AlgorithmConfig(FluentSettings):
 
     def _module_spaces(self, observation: Any, action: Any) -> dict[str, tuple[Any, Any]]:
         """Module id -> the spaces that follow from those of the agents; one space is that of all."""
-        agents = self._agent_modules()
-        if agents is not None:
-            piece = agents.to_modules()
+        agents = self._agents()
+        if agents:
+            from ..connectors.common.agent_to_module_mapping import AgentToModuleMapping
+
+            piece = AgentToModuleMapping(**agents)
             piece.input_observation_space, piece.input_action_space = observation, action
             observation, action = piece.observation_space, piece.action_space
 
         def of(space: Any, module_id: str) -> Any:
-            several = agents is not None and isinstance(space, gym.spaces.Dict)
+            several = bool(agents) and isinstance(space, gym.spaces.Dict)
             return space.spaces.get(module_id) if several else space
 
         return {each: (of(observation, each), of(action, each)) for each in self._module_ids()}
@@ -166,11 +173,14 @@ class AlgorithmConfig(FluentSettings):
     def _module_ids(self) -> list[str]:
         return list(module_spaces(self._settings))
 
-    def _agent_modules(self) -> AgentModules | None:
-        """What the pipelines need to know of agents and modules; None if there is one agent."""
+    def _agents(self) -> dict[str, Any]:
+        """Arguments of default pipelines for several agents; empty if there is one agent."""
         if not self.is_multi_agent:
-            return None
-        return AgentModules(module_spaces(self._settings), self.policy_mapping_fn)
+            return {}
+        return {
+            "rl_module_specs": module_spaces(self._settings),
+            "agent_to_module_mapping_fn": self.policy_mapping_fn,
+        }
 
     def _single_spaces(self, spaces: Mapping[str, Any] | None, env: Any) -> tuple[Any, Any]:
         return single_spaces(spaces, env, (self.observation_space, self.action_space))

@@ -20,14 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PIPELINES",
-    "AgentModules",
     "PipelineHook",
     "add_burn_in",
     "check_hook",
     "check_same_pieces",
-    "default_env_to_module",
-    "default_learner",
-    "default_module_to_env",
     "user_pieces",
 ]
 
@@ -171,107 +167,6 @@ def _for_learner(spec: Any, pipeline: str, allow_imports: bool) -> Any:
     if "as_learner_connector" in known:
         as_dict.setdefault("as_learner_connector", True)
     return as_dict
-
-
-# -------------------------------------------------------------------------------------- default pieces
-
-
-@dataclass(frozen=True)
-class AgentModules:
-    """What the default pieces need to know where there are several agents.
-
-    Attributes:
-        specs: module id -> what has its spaces, or None for them: an RLModuleSpec or a PolicySpec.
-        mapping: the mapping function.
-    """
-
-    specs: Mapping[str, Any]
-    mapping: Callable[..., Any] | None
-
-    def to_modules(self, *, as_learner_connector: bool = False) -> ConnectorV2:
-        """The piece that maps agents to modules, newly made."""
-        from ..connectors.common.agent_to_module_mapping import AgentToModuleMapping
-
-        return AgentToModuleMapping(
-            rl_module_specs=self.specs,
-            agent_to_module_mapping_fn=self.mapping,
-            as_learner_connector=as_learner_connector,
-        )
-
-
-def default_env_to_module(
-    user: list[ConnectorV2], device: Any, agents: AgentModules | None = None
-) -> list[ConnectorV2]:
-    """The user's pieces, then the default ones from the newest observations to tensors."""
-    from ..connectors.common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
-    from ..connectors.common.add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
-    from ..connectors.common.add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
-    from ..connectors.common.batch_individual_items import BatchIndividualItems
-    from ..connectors.common.numpy_to_tensor import NumpyToTensor
-
-    return [
-        *user,
-        AddObservationsFromEpisodesToBatch(),
-        AddTimeDimToBatchAndZeroPad(),
-        AddStatesFromEpisodesToBatch(),
-        *([] if agents is None else [agents.to_modules()]),
-        BatchIndividualItems(multi_agent=agents is not None),
-        NumpyToTensor(device=device),
-    ]
-
-
-def default_module_to_env(
-    user: list[ConnectorV2], settings: Mapping[str, bool], agents: AgentModules | None = None
-) -> list[ConnectorV2]:
-    """From module outputs to one item per environment, the user's pieces, then actions for the environment.
-
-    The user's transforms of `actions_for_env` come last, when these are there.
-    """
-    from ..connectors.common.tensor_to_numpy import TensorToNumpy
-    from ..connectors.module_to_env.get_actions import GetActions
-    from ..connectors.module_to_env.listify_data_for_vector_env import ListifyDataForVectorEnv
-    from ..connectors.module_to_env.module_to_agent_unmapping import ModuleToAgentUnmapping
-    from ..connectors.module_to_env.module_to_env_pipeline import has_the_last_word
-    from ..connectors.module_to_env.normalize_and_clip_actions import NormalizeAndClipActions
-    from ..connectors.module_to_env.remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
-    from ..connectors.module_to_env.unbatch_to_individual_items import UnBatchToIndividualItems
-
-    return [
-        GetActions(),
-        TensorToNumpy(),
-        UnBatchToIndividualItems(),
-        *([] if agents is None else [ModuleToAgentUnmapping()]),
-        RemoveSingleTsTimeRankFromBatch(),
-        *(piece for piece in user if not has_the_last_word(piece)),
-        NormalizeAndClipActions(normalize_actions=settings["normalize_actions"], clip_actions=settings["clip_actions"]),
-        *(piece for piece in user if has_the_last_word(piece)),
-        ListifyDataForVectorEnv(),
-    ]
-
-
-def default_learner(
-    user: list[ConnectorV2], device: Any, agents: AgentModules | None = None, *, burn_in: bool = False
-) -> list[ConnectorV2]:
-    """The user's pieces, then the default ones from whole chunks to tensors, and those to burn states in."""
-    from ..connectors.common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
-    from ..connectors.common.add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
-    from ..connectors.common.add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
-    from ..connectors.common.batch_individual_items import BatchIndividualItems
-    from ..connectors.common.numpy_to_tensor import NumpyToTensor
-    from ..connectors.learner.add_columns_from_episodes_to_train_batch import AddColumnsFromEpisodesToTrainBatch
-    from ..connectors.sequences.burn_in import BurnIn
-
-    return [
-        *user,
-        AddObservationsFromEpisodesToBatch(as_learner_connector=True),
-        AddColumnsFromEpisodesToTrainBatch(),
-        AddTimeDimToBatchAndZeroPad(as_learner_connector=True),
-        AddStatesFromEpisodesToBatch(as_learner_connector=True),
-        *([] if agents is None else [agents.to_modules(as_learner_connector=True)]),
-        BatchIndividualItems(multi_agent=agents is not None),
-        NumpyToTensor(as_learner_connector=True, device=device),
-        *([BurnIn()] if burn_in else []),
-    ]
 
 
 def add_burn_in(pipeline: LearnerConnectorPipeline) -> None:

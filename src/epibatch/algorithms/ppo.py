@@ -43,12 +43,10 @@ class PPOConfig(AlgorithmConfig):
         """
         if not self.add_default_connectors_to_learner_pipeline:
             return
-        from ..connectors.learner.add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
-        from ..connectors.learner.general_advantage_estimation import GeneralAdvantageEstimation
+        from ..connectors.learner.learner_connector_pipeline import add_advantages
 
-        pipeline.insert_before("AddObservationsFromEpisodesToBatch", AddOneTsToEpisodesAndTruncate())
         own = self._own_discounts() or None
-        pipeline.append(GeneralAdvantageEstimation(gamma=self.gamma, lambda_=self.lambda_, per_module=own))
+        add_advantages(pipeline, gamma=self.gamma, lambda_=self.lambda_, per_module=own)
 
     def _own_discounts(self) -> dict[str, dict[str, float]]:
         """Module id -> its own discounts, of modules that have some."""

@@ -32,9 +32,8 @@ class AgentsRehearsal(Rehearsal):
         return Troupe({agent: recorded_in(own, self.model_config) for agent, own in agents.items()}, all_to_one)
 
     def _default(self, agents: Any = None, side: str = "") -> list[Any]:
-        from epibatch.algorithms.pipelines import AgentModules
-
-        return super()._default(agents or AgentModules({"default_policy": None}, all_to_one), side)
+        only = {"rl_module_specs": ["default_policy"], "agent_to_module_mapping_fn": all_to_one}
+        return super()._default(agents or only, side)
 
     def _user_place(self) -> int:
         return super()._user_place() + (self.side == "module_to_env")

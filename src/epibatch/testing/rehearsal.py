@@ -109,9 +109,7 @@ class Rehearsal:
             agent_ids: the agents.
             mapping: gives each agent its module.
         """
-        from epibatch.algorithms.pipelines import AgentModules
-
-        agents = AgentModules(dict.fromkeys(agent_ids), mapping)
+        agents = {"rl_module_specs": list(agent_ids), "agent_to_module_mapping_fn": mapping}
         default = self._default(agents)
         at, instead = self._placed(self._default())
         mapped = next(i for i, one in enumerate(default) if one.maps_agents)
@@ -128,16 +126,13 @@ class Rehearsal:
         )
 
     def _default(self, agents: Any = None, side: str = "") -> list[Any]:
-        from epibatch.algorithms import pipelines
+        from epibatch.connectors import env_to_module, learner, module_to_env
 
         side = side or self.side
-        if side == "env_to_module":
-            return pipelines.default_env_to_module([], None, agents)
-        if side == "module_to_env":
-            return pipelines.default_module_to_env([], {"normalize_actions": True, "clip_actions": False}, agents)
-        from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate
-
-        return [AddOneTsToEpisodesAndTruncate(), *pipelines.default_learner([], None, agents)]
+        if side == "learner":
+            pipeline: Any = learner.default_pipeline(**agents or {})
+            return list(pipeline)[:-1]  # without advantages, which not every module can estimate
+        return list((env_to_module if side == "env_to_module" else module_to_env).default_pipeline(**agents or {}))
 
     def _placed(self, default: list[Any]) -> tuple[int, int]:
         """Where the piece goes, and how many default pieces it replaces: where a config puts it, or the next place."""

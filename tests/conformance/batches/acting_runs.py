@@ -114,10 +114,14 @@ class ActingCall:
         acting.places = snapshot_keys(episodes)
         back.places = dict(acting.places)
         front = [user_piece(library, ACTING[name])(seed=self.seed) for name in self.users]
-        to_module = [*front, *(getattr(library.env_to_module, name)() for name in TO_MODULE)]
-        to_env = [getattr(library.module_to_env, name)() for name in TO_ENV if name != "NormalizeAndClipActions"]
         scaling = {"normalize_actions": self.normalize, "clip_actions": self.clip}
-        to_env.insert(4, library.module_to_env.NormalizeAndClipActions(**scaling))
+        if library is EPIBATCH:
+            to_module = list(library.env_to_module.default_pipeline(connectors=front))
+            to_env = list(library.module_to_env.default_pipeline(**scaling))
+        else:
+            to_module = [*front, *(getattr(library.env_to_module, name)() for name in TO_MODULE)]
+            to_env = [getattr(library.module_to_env, name)() for name in TO_ENV if name != "NormalizeAndClipActions"]
+            to_env.insert(4, library.module_to_env.NormalizeAndClipActions(**scaling))
         if way == "plain":
             to_module, to_env = watched(library, to_module, acting), watched(library, to_env, back)
         shared: dict[str, Any] = {}

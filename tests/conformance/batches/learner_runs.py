@@ -75,19 +75,28 @@ class LearnerCall:
             inert = {"swapped_observations"} if self.swapped else set()
             return [user_piece(library, table[name], name in inert)(seed=self.seed) for name in names]
 
-        out = [library.learner.AddOneTsToEpisodesAndTruncate()] if self.ppo else []
+        defaults = self.default_pieces(library)
+        out = [defaults.pop(0)] if self.ppo else []
         out += users(self.front, LEARNER)
-        for name in DEFAULTS:
-            learner_side = (name.endswith("Batch") and name.startswith("AddObs")) or name.startswith(
-                ("AddTime", "AddSt")
-            )
-            arguments = {"as_learner_connector": True} if learner_side else {}
-            out.append(getattr(library.learner, name)(**arguments))
+        for piece in defaults:
+            name = type(piece).__name__
+            out.append(piece)
             if name == "AddColumnsFromEpisodesToTrainBatch":
                 out += users(self.columns, COLUMNS)
             out += users([own for own, place in self.batched if place == name], BATCHED)
+        return out
+
+    def default_pieces(self, library: Library) -> list[Any]:
+        """New default pieces of a library: what our `default_pipeline` gives, and RLlib's in its order."""
+        discounts = dict(zip(("gamma", "lambda_"), self.ppo or ()))
+        if library is EPIBATCH:
+            return list(library.learner.default_pipeline(*self.spaces, advantages=bool(self.ppo), **discounts))
+        out = [library.learner.AddOneTsToEpisodesAndTruncate()] if self.ppo else []
+        for name in DEFAULTS:
+            arguments = {"as_learner_connector": True} if name.startswith(("AddObs", "AddTime", "AddSt")) else {}
+            out.append(getattr(library.learner, name)(**arguments))
         if self.ppo:
-            out.append(library.learner.GeneralAdvantageEstimation(gamma=self.ppo[0], lambda_=self.ppo[1]))
+            out.append(library.learner.GeneralAdvantageEstimation(**discounts))
         return out
 
     def record(self, library: Library, way: str = "plain") -> Record:

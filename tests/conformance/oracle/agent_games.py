@@ -241,22 +241,26 @@ class TeamConfig:
         return MultiRLModuleSpec(rl_module_specs=self.specs)
 
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
-        from epibatch.algorithms.pipelines import default_env_to_module
-        from epibatch.connectors.env_to_module import AgentToModuleMapping, EnvToModulePipeline
+        from epibatch.connectors.env_to_module import default_pipeline
 
-        pieces = default_env_to_module(list(self._pieces.get("env_to_module", ())), device)
-        mapping = AgentToModuleMapping(rl_module_specs=self.specs, agent_to_module_mapping_fn=self.policy_mapping_fn)
-        pieces[-2:-2] = [mapping]
-        return EnvToModulePipeline(*spaces["__env_single__"], connectors=pieces)
+        return default_pipeline(
+            *spaces["__env_single__"],
+            connectors=list(self._pieces.get("env_to_module", ())),
+            device=device,
+            rl_module_specs=self.specs,
+            agent_to_module_mapping_fn=self.policy_mapping_fn,
+        )
 
     def build_module_to_env_connector(self, env: Any = None, spaces: Any = None) -> Any:
-        from epibatch.algorithms.pipelines import default_module_to_env
-        from epibatch.connectors.module_to_env import ModuleToAgentUnmapping, ModuleToEnvPipeline
+        from epibatch.connectors.module_to_env import default_pipeline
 
-        switches = {"normalize_actions": self.normalize_actions, "clip_actions": self.clip_actions}
-        pieces = default_module_to_env(list(self._pieces.get("module_to_env", ())), switches)
-        pieces[3:3] = [ModuleToAgentUnmapping()]
-        return ModuleToEnvPipeline(*spaces["__env_single__"], connectors=pieces)
+        return default_pipeline(
+            *spaces["__env_single__"],
+            connectors=list(self._pieces.get("module_to_env", ())),
+            normalize_actions=self.normalize_actions,
+            clip_actions=self.clip_actions,
+            rl_module_specs=self.specs,
+        )
 
 
 def team_runner(library: Library, game: type, num_envs: int = 1, **options: Any) -> Any:

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.algorithms.pipelines import default_learner
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.env_to_module import EnvToModulePipeline
@@ -20,6 +19,7 @@ from epibatch.connectors.learner import (
     BatchIndividualItems,
     LearnerConnectorPipeline,
     NumpyToTensor,
+    default_pipeline,
 )
 from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, SpaceError
 from epibatch.core.rl_module import MultiRLModule, default_module_spec
@@ -221,7 +221,7 @@ def test_wherever_rewards_are_shifted_rows_that_are_no_steps_stay_zero(model, bo
     states = [_state(own)] * 4 if own.is_stateful() else [0.0] * 4
     outputs = [{"extra_model_outputs": {"state_out": states[:steps]}} for steps in (4, 1)]
     episodes = [episode("a", [1.0, 2.0, 3.0, 4.0], **outputs[0]), episode("b", [5.0], **outputs[1])]
-    pipeline = LearnerConnectorPipeline(connectors=default_learner([], None, burn_in=True))
+    pipeline = default_pipeline(advantages=False, burn_in=True)
     if bootstrapped:
         pipeline.prepend(AddOneTsToEpisodesAndTruncate())
 

@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.algorithms.pipelines import default_learner
-from epibatch.connectors.learner import (
-    AddOneTsToEpisodesAndTruncate,
-    GeneralAdvantageEstimation,
-    LearnerConnectorPipeline,
-)
+from epibatch.connectors.learner import default_pipeline
 from epibatch.core.rl_module import DefaultLSTMActorCritic
 from epibatch.episodes import SingleAgentEpisode
 from epibatch.testing import check_connector
@@ -68,10 +63,8 @@ class Played:
 
     @staticmethod
     def pipeline(*user: Any, ppo: bool = False, burn_in: bool = False, behind: Any = ()) -> Any:
-        pipeline = LearnerConnectorPipeline(OBS, ACT, connectors=default_learner(list(user), None, burn_in=burn_in))
-        if ppo:
-            pipeline.insert_before("AddObservationsFromEpisodesToBatch", AddOneTsToEpisodesAndTruncate())
-            pipeline.append(GeneralAdvantageEstimation(gamma=0.9, lambda_=0.8))
+        discounts = {"gamma": 0.9, "lambda_": 0.8} if ppo else {}
+        pipeline = default_pipeline(OBS, ACT, connectors=user, advantages=ppo, burn_in=burn_in, **discounts)
         for piece in behind:
             pipeline.append(piece)
         return pipeline
