@@ -12,6 +12,7 @@ import numpy as np
 
 from epibatch.core.errors import RunnerError, explain
 from epibatch.core.metrics import MetricsLogger
+from epibatch.core.rl_module.rl_module import evaluation_mode
 from epibatch.core.state_codec import state_parts
 
 from ..connectors.authoring.undo import undo_actions
@@ -158,12 +159,13 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         if num_episodes is not None or force_reset or random_actions != self._acted_randomly:
             self._reset_wanted = True
         self._acted_randomly = random_actions
-        if self._reset_wanted:
-            self._reset(explore)
-        if num_episodes is None:
-            episodes = self._sample_steps(num_timesteps or 0, explore, random_actions)
-        else:
-            episodes = self._sample_episodes(num_episodes, explore, random_actions)
+        with evaluation_mode(self.module):
+            if self._reset_wanted:
+                self._reset(explore)
+            if num_episodes is None:
+                episodes = self._sample_steps(num_timesteps or 0, explore, random_actions)
+            else:
+                episodes = self._sample_episodes(num_episodes, explore, random_actions)
         self._metrics.seconds += time.perf_counter() - started
         if self._rescued:
             episodes = [*self._rescued, *episodes]

@@ -20,6 +20,7 @@ from epibatch.core.errors import (
     nearest,
 )
 from epibatch.core.rl_module import MultiRLModuleSpec, RLModuleSpec
+from epibatch.core.rl_module.rl_module import evaluation_mode
 
 from .learner_state import check_state, copies, take_over
 from .loss import Loss, LossFunction, as_loss
@@ -240,9 +241,10 @@ class Learner:
         if self._unread is not None:
             shared_data.update(self._unread.begin(self._module))
             self._unread.watch(self._trainers())
-        batch = self._learner_connector(
-            rl_module=self._module, batch={}, episodes=episodes, shared_data=shared_data, metrics=metrics
-        )
+        with evaluation_mode(self._module):
+            batch = self._learner_connector(
+                rl_module=self._module, batch={}, episodes=episodes, shared_data=shared_data, metrics=metrics
+            )
         self._check_batch(batch)
         connected = time.perf_counter()
         results = self._update_modules(batch)

@@ -10,6 +10,7 @@ import torch
 
 from epibatch.core.column_use import COLUMNS_LEFT_OUT, COLUMNS_READ, ReadColumns, left_out_of
 from epibatch.core.columns import Columns
+from epibatch.core.rl_module.rl_module import evaluation_mode
 from epibatch.core.structs import flatten
 
 from .loss import Loss, LossFunction, as_loss
@@ -71,7 +72,7 @@ def trace_columns(module: Any, loss: Loss | LossFunction, batch: Mapping[str, An
     """
     read: set[str] = set()
     as_loss_ = as_loss(loss)
-    with torch.random.fork_rng(), torch.no_grad():
+    with torch.random.fork_rng(), torch.no_grad(), evaluation_mode(module):
         outputs = module.forward_train(ReadColumns(batch, read))
         if hasattr(module, "compute_values"):
             values = module.compute_values(ReadColumns(batch, read))

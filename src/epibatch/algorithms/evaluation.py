@@ -12,6 +12,7 @@ from epibatch.core.metrics import with_logged
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
+from ..connectors.pipeline_state import FrozenStates
 from .evaluated_episodes import EvaluatedEpisodes
 from .evaluation_config import evaluation_config
 from .pipelines import check_same_pieces
@@ -46,6 +47,7 @@ class Evaluation:
     def __init__(self, config: AlgorithmConfig) -> None:
         self._config = config
         self._runner: Any = None
+        self._frozen = FrozenStates()
         self._rounds = self._steps = self._episodes = 0
         self._logged: dict[str, Any] | None = None  # what a runner's metrics begin a round with
 
@@ -70,7 +72,8 @@ class Evaluation:
             drawn = int(seeds.generate_state(1)[0])
             with random_state_apart(drawn):
                 runner = self._prepared(training, seeds)
-            with random_state_apart(drawn):  # anew: a runner that had to be built has drawn its weights
+            # Again: a runner that had to be built has drawn its weights.
+            with random_state_apart(drawn), self._frozen.checked("Algorithm.evaluate"):
                 episodes = self._sample(runner)
         except BaseException:
             self.stop()  # what is half done must not become part of the next round
@@ -130,6 +133,7 @@ class Evaluation:
         check_same_pieces(runner.pipelines, training.pipelines, "evaluation")
         for pipeline in runner.pipelines.values():
             pipeline.freeze()
+        self._frozen = FrozenStates(*runner.pipelines.values())
         return runner
 
     def _sample(self, runner: Any) -> EvaluatedEpisodes:

@@ -117,7 +117,8 @@ class MultiAgentPolicy(PolicyPipelines):
                 episode = self._begun(obs, infos)
             else:
                 episode = self._continued(state, obs, rewards, infos, (terminateds or {}, truncateds or {}))
-            acts = self._acts(ToAct([0], [episode], [episode.get_agents_to_act()]), explore)
+            with self._acting():
+                acts = self._acts(ToAct([0], [episode], [episode.get_agents_to_act()]), explore)
         except EpibatchError as error:
             add_context(error, "in MultiAgentPolicy.act:")
             raise

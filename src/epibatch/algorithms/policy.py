@@ -143,7 +143,8 @@ class Policy(PolicyPipelines):
         )
         history = self._history(state, observations, batched, received)
         try:
-            columns = self._columns(history, explore)
+            with self._acting():
+                columns = self._columns(history, explore)
         except EpibatchError as error:
             add_context(error, "in Policy.act:")
             raise

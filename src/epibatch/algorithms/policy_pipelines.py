@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from epibatch.core.errors import ConfigError, explain
+from epibatch.core.rl_module.rl_module import evaluation_mode
+
+from ..connectors.pipeline_state import FrozenStates
 
 if TYPE_CHECKING:
     from ..connectors.env_to_module import EnvToModulePipeline
@@ -69,6 +73,7 @@ class PolicyPipelines(ABC):
         self._declared = max(env_to_module.lookback_needed, module_to_env.lookback_needed)
         env_to_module.freeze()
         module_to_env.freeze()
+        self._frozen = FrozenStates(env_to_module, module_to_env)
 
     @abstractmethod
     def __repr__(self) -> str:
@@ -118,6 +123,12 @@ class PolicyPipelines(ABC):
             )
         self._sequence = np.random.SeedSequence(int(seed))
         self._seed_pieces()
+
+    @contextmanager
+    def _acting(self) -> Iterator[None]:
+        """Act in evaluation mode, with pipelines whose states stay as they are."""
+        with evaluation_mode(self.module), self._frozen.checked(f"{type(self).__name__}.act"):
+            yield
 
     def _seed_pieces(self) -> None:
         if self._sequence is not None:

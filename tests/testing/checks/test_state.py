@@ -105,6 +105,32 @@ class NeverFreezes(Counts):
         pass
 
 
+class KeepsTheDefaultFreeze(Counts):
+    """Counts on when it is frozen, for it does not override freeze."""
+
+    freeze = ConnectorV2.freeze
+
+
+class ReadsFrozen(Counts):
+    """Does not override freeze either, and looks at what the default sets."""
+
+    freeze = ConnectorV2.freeze
+
+    @property
+    def learning(self):
+        return not self.frozen
+
+    @learning.setter
+    def learning(self, value):
+        pass
+
+
+def test_a_piece_that_reads_frozen_needs_no_freeze_of_its_own():
+    report = check_connector(ReadsFrozen)
+    assert report.failed == []
+    assert "freeze" in report.passed
+
+
 class ClonesNothing(Counts):
     def clone(self, *, share_state=False):
         return type(self)()
@@ -119,6 +145,7 @@ FAULTS = [
     (CountsTwice, {}, {"merge_states"}),
     (KeepsItsState, {}, {"reset_state"}),
     (NeverFreezes, {}, {"freeze"}),
+    (KeepsTheDefaultFreeze, {}, {"freeze"}),
 ]
 
 

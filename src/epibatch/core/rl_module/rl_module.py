@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import tempfile
 from abc import ABC
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import gymnasium as gym
@@ -27,9 +28,33 @@ if TYPE_CHECKING:
     from epibatch.core.distributions import Distribution
     from epibatch.core.rl_module.multi_rl_module import MultiRLModule
 
-__all__ = ["RLModule"]
+__all__ = ["RLModule", "evaluation_mode"]
 
 ModuleT = TypeVar("ModuleT", bound="RLModule")
+
+
+@contextmanager
+def evaluation_mode(module: Any) -> Iterator[None]:
+    """Run a block with a module in evaluation mode: dropout is off, batch norm applies what it knows.
+
+    Afterwards the parts that were in training mode are so again. Parts that you put into evaluation mode yourself
+    stay there. If the module itself is in evaluation mode, or has no modes, nothing is changed.
+
+    Args:
+        module: A torch module, or any other one.
+    """
+    if not getattr(module, "training", False) or not hasattr(module, "modules"):
+        yield
+        return
+    parts = [part for part in module.modules() if part.training]
+    for part in parts:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.training = True
+
 
 _OPTIONS = ("observation_space", "action_space", "inference_only", "learner_only", "model_config")
 

@@ -23,8 +23,9 @@ _NO_GRAD = torch.no_grad()
 class TorchRLModule(nn.Module, RLModule):
     """An RLModule that is a `torch.nn.Module`: assign layers in `setup`, compute in `_forward`.
 
-    Acting (`forward_inference`, `forward_exploration`) computes no gradients. Neither it nor training
-    switches between `train()` and `eval()`: a module with dropout or batch norm does that itself.
+    Acting (`forward_inference`, `forward_exploration`) computes no gradients. The methods do not switch between
+    `train()` and `eval()`: their callers do. Runners, policies and the learner pipeline run the module in evaluation
+    mode, and the learner's gradient steps in the mode that you gave it (training mode, unless you call `eval()`).
 
     Args:
         **kwargs: the keywords of `RLModule`.

@@ -169,8 +169,9 @@ def reset_state(rehearsal: Rehearsal) -> Iterator[Finding]:
 @contract_check()
 def freeze(rehearsal: Rehearsal) -> Iterator[Finding]:
     """Once frozen it learns no more, and goes on applying what it knows."""
-    if not rehearsal.overrides("freeze"):
-        yield NotApplied("it keeps ConnectorV2.freeze: it has no statistics")
+    overridden = rehearsal.overrides("freeze")
+    if not overridden and (rehearsal.draws or not rehearsal.has_state()):
+        yield _DRAWS if rehearsal.draws else NotApplied("it keeps ConnectorV2.freeze: it has no statistics")
         return
     piece, pipeline = _ran(rehearsal)
     piece.freeze()
@@ -180,4 +181,6 @@ def freeze(rehearsal: Rehearsal) -> Iterator[Finding]:
     unlike = unlike or difference(first, second)
     if unlike:
         do = "let calls after freeze() change nothing that it remembers"
+        if not overridden:
+            do = "learn nothing while `self.frozen` is True, which ConnectorV2.freeze sets; or override freeze"
         yield Fault(f"{rehearsal.name} after freeze()", "the same state after further calls", unlike, do)
