@@ -25,6 +25,7 @@ from .agent_chunks import (
 )
 from .call import Call
 from .chunk_keys import chunk_keys
+from .layouts import is_plain
 from .lengthened import with_lengthened_parts
 from .sequence_cut import merged_sequences
 
@@ -49,8 +50,12 @@ class AgentCall:
         training: Whether the batch is for training; otherwise only agents with a new observation count.
         plus_one: Whether every chunk has one virtual bootstrap row at its end.
         kwargs: Whatever else the caller passed.
+        from_module: Whether the batch at its start is what modules gave, module by module.
+        learning: Where `training` is None, whether pieces make train batches, of every agent's steps.
+        batch: What the call starts from. A batch by module is gone on with.
 
     Attributes:
+        piece: The plain piece that is running, if one is.
         groups: Calls about chunks of one module and of the same spaces; once mapped, module id -> its call.
         rows: Whose the rows of each group are.
         mapped: Whether plain pieces see `{module: {column: ...}}` instead of `{column: {key: [items]}}`.
@@ -75,6 +80,8 @@ class AgentCall:
         plus_one: bool = False,
         kwargs: dict[str, Any] | None = None,
         from_module: bool = False,
+        learning: bool = False,
+        batch: Mapping[Any, Any] | None = None,
     ) -> None:
         self.rl_module = rl_module
         self.episodes = episodes
@@ -84,6 +91,8 @@ class AgentCall:
         self.training = training
         self.kwargs = kwargs or {}
         self._plus_one = plus_one
+        self._learning = learning
+        self.piece: Any = None
         self.mapped = from_module
         self.shown_items = False
         self.acted: dict[Any, np.ndarray[Any, np.dtype[np.bool_]]] = {}
@@ -92,10 +101,12 @@ class AgentCall:
         self._chunks: list[AgentChunk] | None = None
         self.groups: dict[Any, Call] = {}
         self._set_rows(self._rows_of(from_module))
+        if batch and not from_module:
+            self._go_on_by_module(batch)
 
     def _rows_of(self, from_module: bool) -> dict[Any, AgentRows]:
         """The parts that the call is about, by group."""
-        if self.training:
+        if self.training or self._learning:
             return training_rows(self.episodes)
         if not from_module:
             return acting_rows(self.episodes)
@@ -117,6 +128,34 @@ class AgentCall:
         self.groups = {group: known[group] if group in known else self._call(own) for group, own in rows.items()}
         for call in self.groups.values():
             call.per_sequence |= per_sequence.get(call.module_id, {})
+
+    def _go_on_by_module(self, batch: Mapping[Any, Any]) -> None:
+        """Let the call be about the rows of a batch that was mapped to modules before the call began."""
+        modules = {segment.episode.module_id for episode in self.episodes for segment in episode.segments}
+        modules = {name for name in modules if isinstance(batch.get(name), Mapping) and not is_plain(batch[name])}
+        if not modules:
+            return
+        known, learning = self.shared_data.get(ROWS), self.training or self._learning
+        if not learning and isinstance(known, RowsByModule) and known.are_about(self.episodes):
+            rows = known.rows
+        elif modules <= {own.module_id for own in self.rows.values()}:
+            rows = _by_module(self.rows)
+        else:
+            rows = _by_module(training_rows(self.episodes))
+        self.mapped = True
+        self._set_rows(rows)
+
+    def _admit(self, batch: Mapping[Any, Any]) -> None:
+        """Let the call be about every agent's steps, if a batch has columns of agents that did not just observe."""
+        keys = {key for column in batch.values() if is_plain(column) for key in column}
+        if keys and not keys <= {key for call in self.groups.values() for key in call.keys}:
+            self._set_rows(training_rows(self.episodes, keys))
+
+    def set_explore(self, explore: bool | None) -> None:
+        """Set whether actions are to explore."""
+        self.explore = explore
+        for call in self.groups.values():
+            call.explore = explore
 
     @property
     def episode_keys(self) -> list[Any]:
@@ -326,6 +365,8 @@ class AgentCall:
             BatchLayoutError: a key that is no chunk of this call, or not the modules that were given rows.
         """
         if not self.mapped:
+            if self.training is None:
+                self._admit(batch)
             return AgentBatch.of_keys(batch, self.groups)
         if self.acted and not self.shown_items:
             self._check_modules(batch)
@@ -346,12 +387,21 @@ class AgentCall:
             raise BatchLayoutError(explain(where, expected=expected, found=found, do=do))
 
 
-def call_about(episodes: Sequence[Any], *, from_module: bool = False, **circumstances: Any) -> Call | AgentCall:
+def call_about(
+    episodes: Sequence[Any],
+    *,
+    from_module: bool = False,
+    learning: bool = False,
+    batch: Mapping[Any, Any] | None = None,
+    **circumstances: Any,
+) -> Call | AgentCall:
     """The call about some episodes: of one agent each, or of several.
 
     Args:
         episodes: A list of episodes of one kind, or a VectorEpisodes.
-        from_module: Whether the batch at its start is what modules gave, module by module.
+        from_module: As `AgentCall` takes it, and so the next two.
+        learning: Whether pieces make train batches.
+        batch: What the call starts from.
         **circumstances: As `Call` takes them.
 
     Raises:
@@ -369,7 +419,7 @@ def call_about(episodes: Sequence[Any], *, from_module: bool = False, **circumst
                 do="run the pipeline once for each kind",
             )
         )
-    return AgentCall(episodes=episodes, from_module=from_module, **circumstances)
+    return AgentCall(episodes=episodes, from_module=from_module, learning=learning, batch=batch, **circumstances)
 
 
 def _by_module(groups: Mapping[Any, AgentRows]) -> dict[Any, AgentRows]:

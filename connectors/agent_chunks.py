@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -101,17 +101,23 @@ def merged_rows(groups: Sequence[AgentRows]) -> AgentRows:
     return out.taken(sorted(range(len(out)), key=out.places.__getitem__))
 
 
-def training_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
+def training_rows(episodes: Sequence[Any], keys: Collection[Key] = ()) -> dict[Any, AgentRows]:
     """Every agent's part that has steps, in the order in which agents appeared; grouped by module and spaces.
 
     Args:
         episodes: Multi-agent episodes; an agent that ended and came back has several parts.
+        keys: Of parts that count without steps too.
     """
+    idle = {key[:2] for key in keys} if keys else ()
     groups: dict[Any, AgentRows] = {}
     kinds = SpaceKinds()
     place = 0
     for owner, episode in enumerate(episodes):
-        parts = [segment.episode for segment in episode.segments if len(segment.episode)]
+        parts = [
+            segment.episode
+            for segment in episode.segments
+            if len(segment.episode) or (idle and (episode.id_, segment.agent_id) in idle)
+        ]
         for name, part in zip(numbered([part.agent_id for part in parts]), parts):
             group = part.module_id, kinds.of(part)
             if group not in groups:

@@ -64,6 +64,7 @@ class Call:
         ragged: Whether sequences were taken out of their padding, so that rows are steps and there is no time axis.
         cut: Which sequences are to be taken, if a piece said so; otherwise the module's settings do.
         handed_out: Columns that plain pieces are shown, each with the items that they were given.
+        piece: The plain piece that is running, if one is.
     """
 
     grouped: Literal[False] = False
@@ -88,6 +89,7 @@ class Call:
         "metrics",
         "module_id",
         "per_sequence",
+        "piece",
         "plus_one",
         "ragged",
         "rl_module",
@@ -129,6 +131,7 @@ class Call:
         self._positions: dict[int, int] | None = None
         self._vector: VectorEpisodes | None = None
         self.handed_out: dict[str, Any] = {}
+        self.piece: Any = None
         self.halves_floats = False
         self.batched = False
         self.sequences: PaddedLayout | None = None
@@ -158,6 +161,10 @@ class Call:
             yield
         finally:
             self.rl_module, self._stateful = modules, stateful
+
+    def set_explore(self, explore: bool | None) -> None:
+        """Set whether actions are to explore."""
+        self.explore = explore
 
     @property
     def vector(self) -> VectorEpisodes | None:

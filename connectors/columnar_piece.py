@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
@@ -14,9 +16,9 @@ from epibatch.core.errors import ColumnError, add_context, explain
 from .acting_module import is_multi
 from .agent_call import call_about
 from .agent_parts import AgentParts
-from .call import ADDED_LOSS_MASK, Call, within
+from .call import ADDED_LOSS_MASK, Call, running_call, within
 from .connector_v2 import ConnectorV2
-from .layouts import is_plain, to_columns, to_plain
+from .layouts import hand_out, is_plain, to_columns, to_plain
 
 if TYPE_CHECKING:
     from .agent_batch import AgentBatch
@@ -24,12 +26,23 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnarPiece"]
 
+_UNDECLARED = {
+    "columnar": False,
+    "reads": None,
+    "tries_spaces": False,
+    "recompute_column_spaces": ConnectorV2.recompute_column_spaces,
+}
+"""Attributes of a class that overrides `__call__`: what it does to the columns is not known."""
+
 
 class ColumnarPiece(ConnectorV2):
     """A piece that takes and gives `EpisodeColumn`s, and may be handed a `VectorEpisodes`.
 
     Subclasses write `run`. Called directly, outside a pipeline, such a piece takes and gives the
     plain layouts like any other.
+
+    A subclass may override `__call__` instead. Its pipeline then calls that method, with plain dicts, as for any
+    piece that declares nothing; `super().__call__(...)` is the built-in piece's work at this point of the pipeline.
 
     Args:
         input_observation_space: Space of one observation.
@@ -46,6 +59,13 @@ class ColumnarPiece(ConnectorV2):
     uses_spaces: ClassVar[bool] = False
     """Whether what the piece does to rows depends on its spaces, so that each agent needs a copy with its own."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.columnar and cls.__call__ is not ColumnarPiece.__call__:
+            for name, value in _UNDECLARED.items():
+                if name not in vars(cls):
+                    setattr(cls, name, value)
+
     def __init__(
         self,
         input_observation_space: gym.Space[Any] | None = None,
@@ -53,6 +73,12 @@ class ColumnarPiece(ConnectorV2):
     ) -> None:
         super().__init__(input_observation_space, input_action_space)  # and no other keywords
         self.spaces_by_agent = self.get_ctor_args_and_kwargs()[1].get("multi_agent") is True
+
+    @property
+    def makes_train_batches(self) -> bool:
+        """True if the piece is for learner pipelines alone, or was made with `as_learner_connector=True`."""
+        sides = (getattr(self, name, False) for name in ("_as_learner_connector", "as_learner_connector"))
+        return self.pipelines == ("learner",) or any(sides)
 
     @property
     def parts(self) -> AgentParts:
@@ -131,10 +157,18 @@ class ColumnarPiece(ConnectorV2):
         metrics: Any = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Run the piece by itself, on plain layouts."""
+        """Run the piece on plain layouts: by itself, or at its place in the pipeline that is running."""
+        call = running_call()
+        if call is not None and _is_about(call, self, rl_module, episodes, shared_data):
+            with _exploring(call, explore):
+                call.look_again(rewritten=self.rewrites_observations)
+                return hand_out(self._run_any(to_columns(batch, call), call), call)
+        learning = self.makes_train_batches
         call = call_about(
             episodes,
-            from_module="tensors" in (self.takes or ()) or self.pipelines == ("module_to_env",),
+            from_module=not learning and ("tensors" in (self.takes or ()) or self.pipelines == ("module_to_env",)),
+            learning=learning,
+            batch=batch,
             rl_module=rl_module,
             explore=explore,
             shared_data=shared_data,
@@ -145,9 +179,12 @@ class ColumnarPiece(ConnectorV2):
         if not call.grouped and not len(episodes):
             call.take_keys(filter(is_plain, batch.values()))
         with within(call):
-            columns = to_columns(batch, call)
-            run: Any = self.run_modules if call.grouped else self.run_parts if is_multi(rl_module) else self.run
-            return to_plain(run(columns, call), call)
+            return to_plain(self._run_any(to_columns(batch, call), call), call)
+
+    def _run_any(self, columns: Any, call: Call | AgentCall) -> Any:
+        several = not call.grouped and is_multi(call.rl_module)
+        run: Any = self.run_modules if call.grouped else self.run_parts if several else self.run
+        return run(columns, call)
 
     def need(self, batch: dict[str, Any], name: str, do: str) -> Any:
         """The column `name` of the batch.
@@ -165,3 +202,25 @@ class ColumnarPiece(ConnectorV2):
                 )
             )
         return batch[name]
+
+
+def _is_about(
+    call: Call | AgentCall, piece: ColumnarPiece, rl_module: Any, episodes: Sequence[Any], shared_data: Any
+) -> bool:
+    """True if a running call has called the piece, which has passed its arguments on to `super().__call__`."""
+    if call.piece is not piece or (rl_module is not None and rl_module is not call.rl_module):
+        return False
+    shown = call.plain_episodes()
+    same = len(episodes) == len(shown) and all(map(is_, episodes, shown))
+    return same and (shared_data is None or shared_data is call.shared_data)
+
+
+@contextmanager
+def _exploring(call: Call | AgentCall, explore: bool | None) -> Iterator[None]:
+    """Let a call explore, or not, while the context is open."""
+    before = call.explore
+    call.set_explore(explore)
+    try:
+        yield
+    finally:
+        call.set_explore(before)

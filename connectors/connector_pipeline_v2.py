@@ -297,6 +297,8 @@ class ConnectorPipelineV2(PipelineState):
         call = call_about(
             episodes,
             from_module=self.start_layout == "tensors",
+            learning=plan.learning,
+            batch=batch,
             rl_module=rl_module,
             explore=explore,
             shared_data=shared_data,

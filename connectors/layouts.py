@@ -17,7 +17,17 @@ from .episode_column import EpisodeColumn
 if TYPE_CHECKING:
     from .agent_call import AgentCall
 
-__all__ = ["collect", "hand_out", "is_plain", "join_items", "join_rows", "plain_column", "to_columns", "to_plain"]
+__all__ = [
+    "collect",
+    "hand_out",
+    "is_plain",
+    "join_items",
+    "join_rows",
+    "plain_column",
+    "rows_in",
+    "to_columns",
+    "to_plain",
+]
 
 
 def is_plain(value: Any) -> bool:
@@ -151,7 +161,7 @@ def join_items(name: str, items: list[Any], call: Call) -> EpisodeColumn:
         ColumnError: another number of rows than the chunks have.
     """
     expected = call.expected_rows
-    rows = np.array([1 if name == Columns.INFOS else _rows_in(item) for item in items], np.int64)
+    rows = np.array([1 if name == Columns.INFOS else rows_in(item) for item in items], np.int64)
     ends = np.cumsum(expected)
     chunk = np.searchsorted(ends, np.cumsum(rows))
     if rows.sum() != expected.sum() or not np.array_equal(np.bincount(chunk, rows, len(ends)), expected):
@@ -210,14 +220,15 @@ def _join_tagged(name: str, items: list[list[Any]]) -> EpisodeColumn | None:
 
 
 def _rows_in_all(name: str, items: list[Any]) -> int:
-    return len(items) if name == Columns.INFOS else sum(_rows_in(item) for item in items)
+    return len(items) if name == Columns.INFOS else sum(rows_in(item) for item in items)
 
 
 def _is_batched(item: Any) -> bool:
     return isinstance(flatten(item)[0][0] if not isinstance(item, np.ndarray) else item, BatchedNdArray)
 
 
-def _rows_in(item: Any) -> int:
+def rows_in(item: Any) -> int:
+    """How many rows an item of a plain column has: one, or as many as the array that was added as such."""
     return len(flatten(item)[0][0]) if _is_batched(item) else 1
 
 

@@ -16,6 +16,7 @@ from epibatch.core.piece_names import snake_case
 
 from .column_flow import ColumnFlow
 from .column_makers import ColumnMakers
+from .columnar_piece import ColumnarPiece
 from .connector_v2 import ConnectorV2
 from .paired_observations import check_next_observations
 
@@ -54,6 +55,7 @@ class Plan:
         watched: Whether one of them takes episodes one by one, so that what it reads is watched.
         trusting: Whether one of them is undeclared.
         halves_floats: Whether what makes arrays stands right in front of what makes them float32.
+        learning: Whether one of them makes train batches.
     """
 
     connectors: tuple[ConnectorV2, ...]
@@ -62,6 +64,7 @@ class Plan:
     watched: bool
     trusting: bool
     halves_floats: bool = False
+    learning: bool = False
 
 
 def place(pipeline: str, position: int, piece: Any) -> str:
@@ -155,7 +158,7 @@ def make_plan(
         if piece.rewrites_observations:
             _check_rewritten_in_time(where, piece, flow.written, training)
         if not declared:
-            trusting, known = True, None
+            trusting, known, plus_one = True, None, plus_one or piece.adds_bootstrap_rows
             continue
         if known is not None and piece.takes is not None and known not in piece.takes:
             later = [
@@ -177,8 +180,16 @@ def make_plan(
     if training is not False:
         check_next_observations(steps)
     watched = not all(step.columnar for step in steps)
-    halved = any(one.gives == "arrays" and other.halves_floats for one, other in pairwise(connectors))
-    return Plan(tuple(connectors), tuple(steps), plus_one, watched, trusting, halved)
+    learning = any(isinstance(piece, ColumnarPiece) and piece.makes_train_batches for piece in connectors)
+    return Plan(tuple(connectors), tuple(steps), plus_one, watched, trusting, _halved(steps), learning)
+
+
+def _halved(steps: Sequence[Step]) -> bool:
+    """True if what makes arrays is directly before what makes them float32, with no class's `__call__` between."""
+    return any(
+        one.piece.gives == "arrays" and other.piece.halves_floats and one.columnar and other.columnar
+        for one, other in pairwise(steps)
+    )
 
 
 _START = "the pipeline's start"
@@ -245,6 +256,8 @@ def _check_rewritten_in_time(where: str, piece: ConnectorV2, written: dict[str, 
     """Refuse a piece that replaces newest observations, in training or where one in front has taken them already."""
     if training:
         raise _rewritten_too_late(where, piece, None)
+    if isinstance(piece, ColumnarPiece) and not piece.columnar:
+        return  # its class overrides `__call__`, which may read anything
     if Columns.OBS in written and Columns.OBS not in (piece.reads or ()):
         raise _rewritten_too_late(where, piece, written[Columns.OBS])
 

@@ -113,6 +113,7 @@ def _plain_run(step: Step, batch: Any, call: Call | AgentCall, history: HistoryW
     if COLUMNS_READ in call.shared_data and step.piece.reads is None:  # what it reads cannot be known
         note_read(call.shared_data, _names(batch))
     history.writable, history.acting = step.writes_episodes or not call.training, call.training is False
+    call.piece = step.piece
     try:
         out = step.piece(
             rl_module=call.rl_module,
@@ -125,6 +126,7 @@ def _plain_run(step: Step, batch: Any, call: Call | AgentCall, history: HistoryW
         )
     finally:
         history.writable, history.acting = True, False
+        call.piece = None
     if type(out) is not dict and not isinstance(out, Mapping):
         raise PieceOutputError(
             explain(

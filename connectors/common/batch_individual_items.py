@@ -12,13 +12,15 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PipelineError, explain
-from epibatch.core.structs import flatten, stack_rows
+from epibatch.core.spaces import BatchedNdArray
+from epibatch.core.structs import flatten, flatten_like, stack_rows, unflatten
 
 from ..acting_module import is_multi
 from ..call import Call
 from ..chunk_keys import chunk_keys
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
+from ..layouts import rows_in
 
 if TYPE_CHECKING:
     from ..agent_batch import AgentBatch
@@ -111,7 +113,7 @@ class BatchIndividualItems(ColumnarPiece):
             keys = () if len(call.episodes) else call.keys
             call.shared_data["memorized_map_structure"] = RowMap(call.episodes, obs.counts, keys)
         halved = call.halves_floats and call.rl_module is not None
-        out = {name: _batched(column, halved) for name, column in batch.items()}
+        out = {name: _batched(name, column, halved) for name, column in batch.items()}
         if is_multi(call.rl_module) and not any(name in call.rl_module for name in out):
             return {DEFAULT_MODULE_ID: out} if out else {}
         return out
@@ -126,14 +128,15 @@ class BatchIndividualItems(ColumnarPiece):
             for name, column in batch.items()
             if isinstance(column, EpisodeColumn) and not column.holds_objects
         }
-        expected = _many(columns) if call.training is None else call.expected_rows
+        made_before = Columns.SEQ_LENS in batch and call.rows is None  # sequences, by another call
+        expected = _many(columns) if call.training is None or made_before else call.expected_rows
         if expected is None:
             return
         total = int(expected.sum())
         for name, column in batch.items():
             if name == Columns.INFOS or not isinstance(column, (list, np.ndarray)):
                 continue
-            rows = len(column) if np.ndim(column) or isinstance(column, list) else -1
+            rows = sum(map(rows_in, column)) if isinstance(column, list) else len(column) if column.ndim else -1
             if rows not in (0, total):
                 raise ColumnError(
                     explain(
@@ -171,14 +174,15 @@ def _wrong_rows(name: str, found: Any, expected: Any, call: Call) -> ColumnError
     )
 
 
-def _batched(column: Any, halved: bool) -> Any:
+def _batched(name: str, column: Any, halved: bool) -> Any:
     if isinstance(column, EpisodeColumn):
         return column.batched(halved=halved)
-    if isinstance(column, list) and column and _stackable(column[0]):
+    if name == Columns.INFOS or not isinstance(column, list) or not column:
+        return column
+    leaves, form = flatten(column[0])
+    if not leaves or not all(np.asarray(leaf).dtype.kind in "biufc" for leaf in leaves):
+        return column
+    if not isinstance(leaves[0], BatchedNdArray):
         return stack_rows(column)
-    return column
-
-
-def _stackable(item: Any) -> bool:
-    leaves = flatten(item)[0]
-    return bool(leaves) and all(np.asarray(leaf).dtype.kind in "biufc" for leaf in leaves)
+    rows = zip(*(flatten_like(form, item) for item in column))
+    return unflatten(form, [np.concatenate(leaf).view(np.ndarray) for leaf in rows])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from batches.chunks import STATES, BatchChunk, build_all, chunk_lists, in_a_block, states
 from batches.modules import acting_module
-from batches.stages import Record, alone, snapshot_keys, watched
+from batches.stages import Record, alone, check_overriding, overriding, snapshot_keys, watched
 from batches.user_pieces import ACTING, user_piece
 from epibatch.core.distributions import distribution_for
 from oracle.libraries import EPIBATCH, Library
@@ -124,6 +124,8 @@ class ActingCall:
             to_env.insert(4, library.module_to_env.NormalizeAndClipActions(**scaling))
         if way == "plain":
             to_module, to_env = watched(library, to_module, acting), watched(library, to_env, back)
+        elif way == "overriding":
+            to_module, to_env = overriding(to_module, acting), overriding(to_env, back)
         shared: dict[str, Any] = {}
         module = acting_module(library, self.spaces, self.layout)
         call = {"rl_module": module, "episodes": episodes, "shared_data": shared, "explore": self.explore}
@@ -135,6 +137,9 @@ class ActingCall:
         acting.finish(there(batch={}, **call), episodes, shared)
         home = library.module_to_env.ModuleToEnvPipeline(*self.spaces, connectors=to_env)
         back.finish(home(batch=self.outputs(), **call), episodes, shared)
+        if way == "overriding" and library is EPIBATCH:
+            check_overriding(to_module, acting)
+            check_overriding(to_env, back)
         return acting, back
 
 

@@ -162,7 +162,9 @@ def in_one_array(situation: LearnerSituation, mismatch: Mismatch) -> Any:
     """Ours, where pieces that were called without a pipeline left padded sequences of strings in a list: stacked."""
     ours = mismatch.ours
     listed = "notes" in mismatch.path[1] and list(ours) == [(f"[{i}]",) for i in range(len(ours))]
-    return {(): np.stack(list(ours.values()))} if listed and ours and situation.way == "alone" else ours
+    return (
+        {(): np.stack(list(ours.values()))} if listed and ours and situation.way in ("alone", "two pipelines") else ours
+    )
 
 
 def _same_rows_in_another_order(mismatch: Mismatch, padded: bool) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from batches.chunks import STATES, BatchChunk, build_all, chunk_lists, in_a_block
 from batches.modules import built
-from batches.stages import Record, alone, snapshot_keys, watched
+from batches.stages import Record, alone, check_overriding, overriding, snapshot_keys, watched
 from batches.user_pieces import BATCHED, COLUMNS, LEARNER, Body, user_piece
 from oracle.libraries import EPIBATCH, RLLIB, Library
 from oracle.spaces import spaces
@@ -104,6 +104,8 @@ class LearnerCall:
         record, pieces = Record(), self.pieces(library)
         if way == "plain":
             pieces = watched(library, pieces, record)
+        elif way == "overriding" and library is EPIBATCH:
+            pieces = overriding(pieces, record)
         if way == "columnar block":
             episodes = in_a_block(self.chunks)
         elif library is EPIBATCH:
@@ -116,9 +118,15 @@ class LearnerCall:
         call = {"rl_module": module, "episodes": episodes, "explore": None, "shared_data": shared}
         if way == "alone":
             batch = alone(pieces, self.spaces, record, {}, call)
+        elif way == "two pipelines":
+            batch, at = {}, [type(piece).__name__ for piece in pieces].index("BatchIndividualItems")
+            for part in (pieces[:at], pieces[at:]):
+                batch = library.learner.LearnerConnectorPipeline(*self.spaces, connectors=part)(batch=batch, **call)
         else:
             batch = library.learner.LearnerConnectorPipeline(*self.spaces, connectors=pieces)(batch={}, **call)
         record.finish(batch, episodes, shared)
+        if way == "overriding" and library is EPIBATCH:
+            check_overriding(pieces, record)
         if self.ppo:
             record.values = module["default_policy"].compute_values(batch["default_policy"])
         return record

@@ -80,6 +80,36 @@ def watched(library: Library, pieces: Sequence[Any], record: Record) -> list[Any
     return out
 
 
+def overriding(pieces: Sequence[Any], record: Record) -> list[Any]:
+    """Pieces of ours whose classes override `__call__`: each puts into the record what `super().__call__` gave."""
+    out: list[Any] = []
+    for i, piece in enumerate(pieces):
+        if not type(piece).__module__.startswith("epibatch."):
+            out.append(piece)
+            continue
+        arguments, keywords = piece.get_ctor_args_and_kwargs()
+        out.append(_overriding(type(piece), record, f"{i}: {type(piece).__name__}")(*arguments, **keywords))
+    return out
+
+
+def check_overriding(pieces: Sequence[Any], record: Record) -> None:
+    """Make sure that each override was called."""
+    expected = {
+        f"{i}: {type(one).__name__}" for i, one in enumerate(pieces) if type(one).__call__.__module__ == __name__
+    }
+    assert expected and record.stages.keys() >= expected
+
+
+def _overriding(cls: Any, record: Record, stage: str) -> Any:
+    def __call__(self: Any, *, batch: Any, **call: Any) -> Any:
+        batch = super(sub, self).__call__(batch=dict(batch), **call)
+        record.look(stage, batch, call["episodes"], call["shared_data"], False)
+        return batch
+
+    sub = type(cls.__name__, (cls,), {"__call__": __call__})
+    return sub
+
+
 def alone(pieces: Sequence[Any], spaces: Any, record: Record, batch: Any, call: dict[str, Any]) -> Any:
     """Call pieces one after the other without a pipeline, and look behind each."""
     for i, piece in enumerate(pieces):

@@ -23,6 +23,9 @@ from oracle.rllib_agents import FaultyAgents, Refused, listed
 from oracle.teams import ACTIONS, SPACES, STATE, Team, keywords, module_of, teams
 
 SINGLE = ("e0", "e1", "e2")
+WAYS = ("pipeline", "plain pipeline", "overriding", "alone")
+"""How our pieces run: in the pipeline of their side or in a plain one, as subclasses that override `__call__`, or
+called one after the other without a pipeline. RLlib's run in the pipeline of their side."""
 
 
 @cache
@@ -62,8 +65,55 @@ def spy(library: Library) -> Any:
     return Spy()
 
 
+def overriding(pieces: list[Any]) -> list[Any]:
+    """The pieces, each of a subclass that overrides `__call__` and notes that it ran."""
+
+    def subclass(cls: Any) -> Any:
+        def __call__(self: Any, **call: Any) -> Any:
+            self.calls = getattr(self, "calls", 0) + 1
+            return super(sub, self).__call__(**call)
+
+        sub = type(cls.__name__, (cls,), {"__call__": __call__})
+        return sub
+
+    out = []
+    for piece in pieces:
+        arguments, keywords = piece.get_ctor_args_and_kwargs()
+        out.append(subclass(type(piece))(*arguments, **keywords))
+    return out
+
+
+def all_called(pipeline: Any, library: Library, way: str) -> bool:
+    """True if all pieces ran that note it."""
+    return way != "overriding" or library is not EPIBATCH or all(piece.calls for piece in pipeline.connectors)
+
+
+class Alone:
+    """Pieces that are called one after the other without a pipeline."""
+
+    def __init__(self, connectors: list[Any]) -> None:
+        self.connectors = connectors
+
+    def __call__(self, *, batch: Any, **call: Any) -> Any:
+        for piece in self.connectors:
+            batch = piece(batch=batch, **call)
+        return batch
+
+
+def in_a_way(library: Library, way: str, cls: Any, pieces: list[Any]) -> Any:
+    """What runs the pieces."""
+    both = keywords()["observation_space"], keywords()["action_space"]
+    if way == "alone" and library is EPIBATCH:
+        return Alone(pieces)
+    if way == "overriding" and library is EPIBATCH:
+        pieces = overriding(pieces)
+    if way == "plain pipeline" and library is EPIBATCH:
+        cls = library.ConnectorPipelineV2
+    return cls(*both, connectors=pieces)
+
+
 @cache
-def learner(library: Library, ppo: bool) -> Any:
+def learner(library: Library, ppo: bool, way: str) -> Any:
     home = library.learner
     pieces = [
         *([home.AddOneTsToEpisodesAndTruncate()] if ppo else []),
@@ -76,8 +126,7 @@ def learner(library: Library, ppo: bool) -> Any:
         home.BatchIndividualItems(multi_agent=True),
         home.NumpyToTensor(as_learner_connector=True),
     ]
-    spaces = keywords()
-    return home.LearnerConnectorPipeline(spaces["observation_space"], spaces["action_space"], connectors=pieces)
+    return in_a_way(library, way, home.LearnerConnectorPipeline, pieces)
 
 
 def _mapping(library: Library, **settings: Any) -> Any:
@@ -144,9 +193,10 @@ def equal(theirs: dict[Any, Any], ours: dict[Any, Any], ppo: bool) -> None:
                 assert not mismatches(expected, rows), (key, name, expected, rows)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("ppo", [False, True])
 @random_cases(team=teams(mild=True))
-def test_train_batches_of_several_modules(team: Team, ppo: bool) -> None:
+def test_train_batches_of_several_modules(team: Team, ppo: bool, way: str) -> None:
     team = Team(team.schedules, [None] * len(team.schedules), 1, list(SINGLE[: len(team.schedules)]))
     assume(not unlike(team))
     found = []
@@ -155,9 +205,10 @@ def test_train_batches_of_several_modules(team: Team, ppo: bool) -> None:
         if not any(len(part) for episode in episodes for part in episode.agent_episodes.values()):
             return  # nothing to learn from: an error here, an empty batch there
         idle = any(not len(part) for episode in episodes for part in episode.agent_episodes.values())
-        pipeline = learner(library, ppo)
+        pipeline = learner(library, ppo, way)
         try:
             final = pipeline(rl_module=modules(library), batch={}, episodes=episodes, shared_data={}, explore=False)
+            assert all_called(pipeline, library, way)
         except IndexError:
             assert library.name == "RLlib"
             assert idle
@@ -171,12 +222,13 @@ def test_train_batches_of_several_modules(team: Team, ppo: bool) -> None:
 
 
 @cache
-def acting(library: Library) -> tuple[Any, Any]:
-    home, spaces = library.env_to_module, keywords()
-    both = spaces["observation_space"], spaces["action_space"]
-    to_module = home.EnvToModulePipeline(
-        *both,
-        connectors=[
+def acting(library: Library, way: str) -> tuple[Any, Any]:
+    home = library.env_to_module
+    to_module = in_a_way(
+        library,
+        way,
+        home.EnvToModulePipeline,
+        [
             home.AddObservationsFromEpisodesToBatch(),
             home.AddTimeDimToBatchAndZeroPad(),
             home.AddStatesFromEpisodesToBatch(),
@@ -187,9 +239,11 @@ def acting(library: Library) -> tuple[Any, Any]:
         ],
     )
     home = library.module_to_env
-    to_env = home.ModuleToEnvPipeline(
-        *both,
-        connectors=[
+    to_env = in_a_way(
+        library,
+        "overriding" if way == "overriding" else "pipeline",
+        home.ModuleToEnvPipeline,
+        [
             home.GetActions(),
             home.TensorToNumpy(),
             home.UnBatchToIndividualItems(),
@@ -202,8 +256,9 @@ def acting(library: Library) -> tuple[Any, Any]:
     return to_module, to_env
 
 
+@pytest.mark.parametrize("way", WAYS)
 @random_cases(team=teams(mild=True))
-def test_a_step_of_several_agents(team: Team) -> None:
+def test_a_step_of_several_agents(team: Team, way: str) -> None:
     team = Team(team.schedules, [None] * len(team.schedules), 1, list(SINGLE[: len(team.schedules)]))
     assume(not unlike(team))
     batches, actions = [], []
@@ -213,8 +268,9 @@ def test_a_step_of_several_agents(team: Team) -> None:
             return
         shared: dict[str, Any] = {}
         call = {"rl_module": modules(library), "episodes": episodes, "explore": False, "shared_data": shared}
-        to_module, to_env = acting(library)
+        to_module, to_env = acting(library, way)
         final = to_module(batch={}, **call)
+        assert all_called(to_module, library, way)
         seen = {key: items for key, items in seen_by(to_module).items() if _acts(episodes, key)}
         batches.append(rows_by_agent(final, seen))
         outputs = {}
@@ -224,6 +280,7 @@ def test_a_step_of_several_agents(team: Team) -> None:
             if STATE[name]:
                 outputs[name]["state_out"] = {"h": columns["obs"][:, 0]}
         given = to_env(batch=outputs, **call)
+        assert all_called(to_env, library, way)
         actions.append(
             {name: given[name] for name in ("actions", "actions_for_env", "action_logp", "state_out") if name in given}
         )

@@ -94,6 +94,7 @@ class HostedPiece(ConnectorV2):  # type: ignore[misc]
     def _run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         if self.piece.columnar:
             return to_plain(self.piece.run(to_columns(batch, call), call), call)
+        call.piece = self.piece
         out = self.piece(
             rl_module=call.rl_module,
             batch=batch,
