@@ -71,7 +71,7 @@ def _part(episode: SingleAgentEpisode, steps: range | list[int], end: int, keep:
     part._set_identity(episode.id_, episode.agent_id, episode.module_id, episode.multi_agent_episode_id)
     part._custom_data = copy.deepcopy(episode._custom_data) if episode._custom_data else {}
     part.is_terminated = part.is_truncated = False
-    part._given_observation_space = episode._given_observation_space
+    part._given_observation_space, part._given_form = episode._given_observation_space, episode._given_form
     part._start_time, part._last_step_time = episode._start_time, episode._last_step_time
     held = episode.infos.len_incl_lookback()
     rows: range | list[int] = range(0)

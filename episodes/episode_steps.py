@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import EpisodeError, EpisodeStateError, explain
+from epibatch.core.errors import ColumnError, EpisodeError, EpisodeStateError, SpaceError, add_context, explain
+from epibatch.core.structs import form_of, spell_form
 
-from .growing_column import GrowingColumn
+from .buffer_source import NOTHING
+from .growing_column import GrowingColumn, RowPlan
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
 
 if TYPE_CHECKING:
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 _ARRAY = np.ndarray
 
-__all__ = ["add_step", "check_observation", "not_steppable", "put_step", "take_back_step"]
+__all__ = ["add_step", "check_first_observation", "check_observation", "not_steppable", "put_step", "take_back_step"]
 
 
 def put_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward: Any, extras: dict[str, Any]) -> bool:
@@ -104,8 +107,8 @@ def add_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward:
 def _add_rest(episode: SingleAgentEpisode, observation: Any, late: list[tuple[GrowingColumn, Any]]) -> None:
     """Add the observation and the rows that change their column; if one is refused, take back the others."""
     try:
-        plans = [(column, column.plan(item)) for column, item in late]
-        episode.observations.stage(observation)
+        plans = [(column, _plan(episode, column, item)) for column, item in late]
+        _stage_observation(episode, observation)
     except Exception:
         changed = [column for column, _ in late]
         for column in (episode.actions, episode.rewards, *episode.extra_model_outputs.values()):
@@ -114,6 +117,56 @@ def _add_rest(episode: SingleAgentEpisode, observation: Any, late: list[tuple[Gr
         raise
     for planned, plan in plans:
         planned.add(plan)
+
+
+def _plan(episode: SingleAgentEpisode, column: GrowingColumn, item: Any) -> RowPlan:
+    try:
+        return column.plan(item)
+    except ColumnError as error:
+        named = {"actions": episode.actions, "rewards": episode.rewards, **episode.extra_model_outputs}
+        name = next(key for key, own in named.items() if own is column)
+        add_context(error, f"{_at(episode, name)}:")
+        raise
+
+
+def _stage_observation(episode: SingleAgentEpisode, observation: Any) -> None:
+    """Add the newest observation; the check of its nesting is for those alone that the column cannot take as it is.
+
+    Pieces may rewrite observations, so the nesting to compare with is that of the reset observation, not the column's.
+    """
+    column, provisional = episode.observations, episode.observations.provisional
+    column.stage(observation)
+    expected = episode._given_form
+    if column.raw_row() is NOTHING or expected is NOTHING or column.leaves_of(observation) is not None:
+        return
+    if _nested_alike(expected, form_of(observation)):
+        return
+    column.drop_last()
+    column.provisional = provisional
+    raise ColumnError(
+        explain(
+            _at(episode, "obs"),
+            expected=f"an observation nested as the reset observation: {spell_form(expected)}",
+            found=spell_form(form_of(observation)),
+            do="return observations with the same keys from reset() and every step()",
+        )
+    )
+
+
+def _nested_alike(expected: Any, found: Any) -> bool:
+    """True if two forms have the same nesting; dict keys may come in any order."""
+    if expected is None or found is None or expected[0] != found[0] or len(expected[2]) != len(found[2]):
+        return expected is found
+    if expected[0] == "tuple":
+        return all(map(_nested_alike, expected[2], found[2]))
+    forms = dict(zip(found[1], found[2]))
+    return all(key in forms and _nested_alike(form, forms[key]) for key, form in zip(expected[1], expected[2]))
+
+
+def _at(episode: SingleAgentEpisode, column: str) -> str:
+    """The place of a row that is to be added."""
+    t = episode.t_started + len(episode.observations) - (column != "obs")
+    return f"episode {episode.id_}, column {column!r} at t={t}"
 
 
 def take_back_step(episode: SingleAgentEpisode) -> None:
@@ -153,7 +206,36 @@ def check_observation(episode: SingleAgentEpisode, observation: Any) -> None:
         return
     from epibatch.core.spaces import check_row
 
-    check_row(space, observation, f"episode {episode.id_}, column 'obs' at t={episode.t + episode.is_reset}")
+    check_row(space, observation, _at(episode, "obs"))
+
+
+def check_first_observation(episode: SingleAgentEpisode, observation: Any) -> None:
+    """Check a reset observation; what `env.reset()` returns, observation and infos together, is none.
+
+    A tuple of something and a dict may be an observation all the same: the space says so, or an environment of several
+    agents, whose resets have another form.
+
+    Raises:
+        SpaceError: it does not fit the space that the episode was given.
+        EpisodeError: the episode has no space, and it looks like observation and infos together.
+    """
+    space = episode._given_observation_space
+    pair = type(observation) is tuple and len(observation) == 2 and isinstance(observation[1], dict)
+    if (
+        not pair
+        or isinstance(space, gym.spaces.Tuple)
+        or (space is None and episode.multi_agent_episode_id is not None)
+    ):
+        check_observation(episode, observation)
+        return
+    do = "" if space is not None else "; an episode whose observations are such tuples needs its observation_space="
+    text = explain(
+        f"episode {episode.id_}, add_env_reset",
+        expected=f"an observation of {space}" if space is not None else "the reset observation",
+        found="a tuple of two whose second part is a dict, as env.reset() returns it",
+        do=f"pass the observation and the infos apart: add_env_reset(*env.reset()){do}",
+    )
+    raise SpaceError(text) if space is not None else EpisodeError(text)
 
 
 def _set_extra_keys(episode: SingleAgentEpisode, extras: dict[str, Any]) -> dict[str, InfiniteLookbackBuffer]:

@@ -10,14 +10,15 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import EpisodeError, EpisodeStateError, NotAvailableError, explain
-from epibatch.core.structs import flatten
+from epibatch.core.structs import flatten, form_of
 
+from .buffer_source import NOTHING
 from .episode_arguments import as_flag, as_info, check_space, check_steps
 from .episode_facts import EpisodeFacts
 from .episode_ids import fresh_id
 from .episode_parts import cut_episode, join_episode, slice_episode
 from .episode_state import episode_from_state, episode_state
-from .episode_steps import add_step, check_observation, not_steppable, put_step
+from .episode_steps import add_step, check_first_observation, not_steppable, put_step
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
 from .infos_buffer import EMPTY, InfosBuffer
 from .leaves import same_value
@@ -67,6 +68,8 @@ class SingleAgentEpisode(EpisodeFacts):
         >>> len(episode), episode.get_rewards().tolist(), episode.is_done
         (1, [0.5], True)
     """
+
+    _given_form: Any = NOTHING  # nesting of the reset observation as given, if it is known
 
     def __init__(
         self,
@@ -132,6 +135,7 @@ class SingleAgentEpisode(EpisodeFacts):
         Raises:
             EpisodeStateError: the episode was reset before.
             SpaceError: the observation does not fit `observation_space`.
+            EpisodeError: the observation is what `env.reset()` returns, a tuple of observation and infos.
         """
         if self.is_reset or self.t:
             raise EpisodeStateError(
@@ -142,9 +146,10 @@ class SingleAgentEpisode(EpisodeFacts):
                     do="make a new SingleAgentEpisode for each reset",
                 )
             )
-        check_observation(self, observation)
+        check_first_observation(self, observation)
         info = as_info(infos, self.id_) or EMPTY
         self.observations.stage(observation)
+        self._given_form = form_of(observation)
         self.infos.append(info)
         self._start_time = perf_counter()
 
@@ -174,8 +179,8 @@ class SingleAgentEpisode(EpisodeFacts):
             EpisodeStateError: before the reset, or after the end.
             SpaceError: the observation does not fit `observation_space`.
             EpisodeError: a model output appears late or goes missing, or a flag or an info is none.
-            ColumnError: an action, reward or model output is nested differently than those before.
-                After any of these the episode is as it was.
+            ColumnError: an observation is nested differently than the reset observation; or an action, reward or
+                model output differently than those before. After any of these the episode is as it was.
         """
         if self.is_terminated or self.is_truncated:
             raise not_steppable(self)

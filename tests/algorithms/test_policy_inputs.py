@@ -141,3 +141,9 @@ def test_infos():
     assert PolicyInputs.infos({"a": [1]}, True) == {"a": [1]}
     with pytest.raises(ColumnError, match=r"info for Policy\.act"):
         PolicyInputs.infos([{}], True)
+
+
+@pytest.mark.parametrize("space", [gym.spaces.Box(0, 1, (4,)), gym.spaces.Dict(a=gym.spaces.Discrete(2))])
+def test_what_env_reset_returns_is_no_observation(space):
+    with pytest.raises(SpaceError, match=r"apart: act\(obs, info=info\)"):
+        PolicyInputs(space).observations((space.sample(), {}))

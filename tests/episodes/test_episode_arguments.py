@@ -4,8 +4,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.core.errors import CheckpointError, EpisodeError, SpaceError
-from epibatch.episodes import SingleAgentEpisode
+from epibatch.core.errors import CheckpointError, ColumnError, EpisodeError, SpaceError
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 from epibatch.episodes.episode_arguments import as_flag, as_info
 
 
@@ -79,3 +79,78 @@ def test_states_that_are_none(state):
 def test_chunks_that_are_none(other):
     with pytest.raises(EpisodeError, match="concat_episode"):
         started().concat_episode(other)
+
+
+@pytest.mark.parametrize(("space", "error"), [(None, EpisodeError), (gym.spaces.Box(-9, 9, (4,)), SpaceError)])
+def test_what_env_reset_returns_is_no_observation(space, error):
+    episode = SingleAgentEpisode("ep", observation_space=space)
+    with pytest.raises(error, match=r"episode ep, add_env_reset[\s\S]*apart: add_env_reset\(\*env\.reset\(\)\)"):
+        episode.add_env_reset(gym.make("CartPole-v1").reset(seed=0))
+    assert not episode.is_reset
+    episode.add_env_reset(*gym.make("CartPole-v1").reset(seed=0))
+    assert episode.is_reset
+
+
+def test_a_tuple_with_a_dict_is_an_observation_where_the_space_says_so():
+    space = gym.spaces.Tuple((gym.spaces.Discrete(3), gym.spaces.Dict(a=gym.spaces.Discrete(2))))
+    episode = SingleAgentEpisode(observation_space=space)
+    episode.add_env_reset((1, {"a": 1}))
+    episode.add_env_step((2, {"a": 0}), 0, 0.0)
+    number, named = episode.get_observations()
+    assert number.tolist() == [1, 2] and named["a"].tolist() == [1, 0]
+    several = MultiAgentEpisode()  # its resets have another form: nothing to take it for
+    several.add_env_reset(observations={"x": (1, {"a": 1})})
+    assert several.get_observations(-1) == {"x": (1, {"a": 1})}
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "found"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1}, r"\{a: leaf\}"),
+        ({"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 3}, "c: leaf"),
+        ({"a": {"b": 1}}, {"a": 1}, r"\{a: leaf\}"),
+        (np.zeros(2), (np.zeros(2), 1.0, False, False, {}), r"\(leaf, leaf, leaf, leaf, \{\}\)"),
+        ((1, 2), (1, 2, 3), r"\(leaf, leaf, leaf\)"),
+    ],
+)
+@pytest.mark.parametrize("steps", [0, 2])
+def test_an_observation_of_another_nesting_is_refused_by_the_step_that_brings_it(first, other, found, steps):
+    episode = SingleAgentEpisode("ep")
+    episode.add_env_reset(first)
+    for _ in range(steps):
+        episode.add_env_step(first, 0, 1.0)
+    with pytest.raises(ColumnError, match=rf"episode ep, column 'obs' at t={1 + steps}\n[\s\S]*found: *.*{found}"):
+        episode.add_env_step(other, 0, 1.0)
+    assert len(episode) == steps
+    episode.add_env_step(first, 1, 1.0)
+    assert episode.get_actions().tolist() == [0] * steps + [1]
+
+
+def test_the_nesting_of_observations_is_that_of_the_reset_whatever_pieces_make_of_them():
+    episode = SingleAgentEpisode()
+    episode.add_env_reset({"a": 1, "b": 2})
+    for t in range(3):
+        episode.set_observations(new_data=np.full(2, t), at_indices=-1)
+        episode = episode.cut() if t == 1 else episode
+        if t == 2:
+            with pytest.raises(ColumnError, match=r"\{a: leaf, b: leaf\}"):
+                episode.add_env_step({"a": 1}, 0, 1.0)
+        episode.add_env_step({"b": 2, "a": 1}, 0, 1.0)
+    episode.set_observations(new_data=np.full(2, 3), at_indices=-1)
+    assert episode.get_observations().tolist() == [[1, 1], [2, 2], [3, 3]]
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("actions", (1, 1.0, {"x": 1})),
+        ("rewards", ({"a": 1}, {"r": 1.0}, {"x": 1})),
+        ("x", ({"a": 1}, 1.0, {"x": (1,)})),
+    ],
+)
+def test_a_row_of_another_nesting_is_named_by_column_and_step(name, step):
+    episode = started()
+    episode.add_env_step(np.zeros(2), {"a": 1}, 1.0, extra_model_outputs={"x": 1})
+    action, reward, outputs = step
+    with pytest.raises(ColumnError, match=f"episode ep, column {name!r} at t=1"):
+        episode.add_env_step(np.zeros(2), action, reward, extra_model_outputs=outputs)

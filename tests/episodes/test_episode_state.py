@@ -104,7 +104,8 @@ def test_the_state_keeps_the_space_that_new_observations_are_checked_against() -
 @pytest.mark.parametrize("clone", ["state", "pickle", "deepcopy", "cut", "slice"])
 def test_a_raw_newest_observation_goes_along_and_stays_provisional(clone: str) -> None:
     episode = SingleAgentEpisode()
-    episode.add_env_reset(np.zeros(2))
+    episode.add_env_reset({"raw": 0})
+    episode.set_observations(new_data=np.zeros(2), at_indices=-1)
     episode.add_env_step({"raw": 1}, 0, 0.0)
     twin = {
         "state": lambda: SingleAgentEpisode.from_state(episode.get_state()),

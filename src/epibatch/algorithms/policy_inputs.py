@@ -69,7 +69,9 @@ class PolicyInputs:
             if not isinstance(obs, (dict, tuple)):
                 found = f"{type(obs).__name__}, not nested"
             do = "nest observations as the space says; of several, stack each part: {key: rows of all}"
-            raise self._unfit(self._space, found, do=do if self._form is not None else _DO) from error
+            if type(obs) is tuple and len(obs) == 2 and isinstance(obs[1], dict):
+                do = "pass the observation and the info of env.reset() apart: act(obs, info=info)"
+            raise self._unfit(self._space, found, do=do if self._form is not None or "apart" in do else _DO) from error
         arrays = [self._array(i, value) for i, value in enumerate(values)]
         rows = [self._count(i, array) for i, array in enumerate(arrays)]
         if len(set(rows)) > 1:

@@ -14,7 +14,18 @@ import numpy as np
 
 from epibatch.core.errors import ColumnError, explain
 
-__all__ = ["Form", "flatten", "flatten_like", "form_of", "is_leaf", "map_struct", "paths_of", "stack_rows", "unflatten"]
+__all__ = [
+    "Form",
+    "flatten",
+    "flatten_like",
+    "form_of",
+    "is_leaf",
+    "map_struct",
+    "paths_of",
+    "spell_form",
+    "stack_rows",
+    "unflatten",
+]
 
 Form: TypeAlias = "tuple[str, tuple[Any, ...], tuple[Form, ...]] | None"
 
@@ -68,8 +79,8 @@ def flatten_like(form: Form, struct: Any) -> list[Any]:
     raise ColumnError(
         explain(
             "nested structure",
-            expected=_spell(form),
-            found=_spell(form_of(struct)),
+            expected=spell_form(form),
+            found=spell_form(form_of(struct)),
             do="give every step of a column the same keys and nesting",
         )
     )
@@ -85,12 +96,18 @@ def _leaves_like(forms: tuple[Form, ...], structs: Iterable[Any]) -> list[Any]:
     return leaves
 
 
-def _spell(form: Form) -> str:
+def spell_form(form: Form) -> str:
+    """Spell a form for a message.
+
+    Example:
+        >>> spell_form(form_of({"a": 1, "b": (2, 3)}))
+        '{a: leaf, b: (leaf, leaf)}'
+    """
     if form is None:
         return "leaf"
     if form[0] == "dict":
-        return "{" + ", ".join(f"{key}: {_spell(sub)}" for key, sub in zip(form[1], form[2])) + "}"
-    return "(" + ", ".join(_spell(sub) for sub in form[2]) + ")"
+        return "{" + ", ".join(f"{key}: {spell_form(sub)}" for key, sub in zip(form[1], form[2])) + "}"
+    return "(" + ", ".join(spell_form(sub) for sub in form[2]) + ")"
 
 
 def paths_of(form: Form) -> list[str]:
