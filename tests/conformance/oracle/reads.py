@@ -163,10 +163,11 @@ class _Reader:
 
     def _spread(self, leaf: Any, missing: Any) -> Any:
         """Rows of a leaf where they are not missing, fill rows of its type elsewhere."""
-        out = np.empty((len(missing), *leaf.shape[1:]), leaf.dtype)
+        kind = self._type_with_fill(leaf.dtype) if missing.any() else leaf.dtype
+        out = np.empty((len(missing), *leaf.shape[1:]), kind)
         out[~missing] = leaf
         if missing.any():
-            out[missing] = self._filled((), leaf.dtype)
+            out[missing] = self._filled((), kind)
         return out
 
     def _no_rows(self) -> Any:
@@ -218,7 +219,14 @@ class _Reader:
             return each(lambda leaf: self._hot_fill(leaf, lead), space_struct(self.space))
         if typed_by_space:
             return each(lambda leaf: self._filled((*lead, *leaf.shape), leaf.dtype), space_struct(self.space))
-        return each(lambda leaf: self._filled((*lead, *leaf.shape[1:]), leaf.dtype), read.columns)
+        return each(lambda leaf: self._filled((*lead, *leaf.shape[1:]), self._type_with_fill(leaf.dtype)), read.columns)
+
+    def _type_with_fill(self, dtype: Any) -> Any:
+        """The type of rows without a space beside fill rows: one that holds both, as NumPy finds it for RLlib."""
+        with np.errstate(invalid="ignore"):
+            fill = np.asarray(self.read.fill)
+            held = self.space is not None or dtype.kind not in "biu" or fill.astype(dtype) == fill
+        return dtype if held else np.result_type(dtype, fill.dtype)
 
     def _hot_fill(self, leaf: gym.Space[Any], lead: tuple[int, ...]) -> Any:
         if isinstance(leaf, gym.spaces.Discrete):
