@@ -11,6 +11,11 @@ from .views.view import as_views
 
 __all__ = ["blame_missing_column"]
 
+_DECLARED = (
+    "declare views on the class, `view_requirements = {...}` or get_view_requirements(cls, model_config): pipelines "
+    "are made before the module, and views that it gets later are not in them. While an algorithm runs: "
+    "algo.add_view(name, view). In an own loop: TrajectoryViews(views=...) in both pipelines"
+)
 _DO = {
     False: "read what is known in training alone, as views of this step or later ones are, in _forward_train only; let "
     "an env-to-module piece or a view of earlier steps add other columns",
@@ -45,12 +50,13 @@ def blame_missing_column(error: KeyError, module: Any, batch: dict[str, Any], *,
 def _message(reader: Any, name: str, columns: list[str], training: bool) -> str:
     view = as_views(getattr(reader, "view_requirements", {}), type(reader).__name__).get(name)
     declared = "" if view is None else f", its view of {view.column!r} with shift={view.shift!r},"
-    close = nearest(name, columns).partition("Known: ")[0]
+    lost = view is not None and (view.train if training else view.act)
+    close = "" if lost else nearest(name, columns).partition("Known: ")[0]
     where = "the update" if training else "the forward pass, acting,"
     return explain(
         f"{where} of {type(reader).__name__}",
         expected=f"columns of the {'train batch' if training else 'batch to act on'}, which are "
         f"{', '.join(columns) or 'none'}",
         found=f"{name!r}{declared} is not among them",
-        do=f"{close}{_DO[training]}",
+        do=_DECLARED if lost else f"{close}{_DO[training]}",
     )

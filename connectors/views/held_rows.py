@@ -20,7 +20,7 @@ from ..call import Call
 from ..window_rows import HeldRows
 from .view import IDS, View
 
-__all__ = ["blank_rows", "check_history", "held_rows", "id_rows", "leaf_of", "steps_held"]
+__all__ = ["blank_rows", "check_history", "held_rows", "id_rows", "leaf_of", "shown_rows", "steps_held"]
 
 _FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
 _AT_OBSERVATIONS = (Columns.OBS, Columns.INFOS, Columns.T)
@@ -92,8 +92,8 @@ class _Rows:
             form, like = blank_rows(self.call, self.view, self.where, space)
             return HeldRows(form, [[leaf] * len(firsts) for leaf in like], {}, firsts, like)
         form, picked = leaf_of(form, self.view, self.where)
-        leaves = [leaves[i] for i in picked]
-        tails = {chunk: [tail[i] for i in picked] for chunk, tail in self.tails.items()}
+        leaves = [shown_rows(self.view, leaves[i]) for i in picked]
+        tails = {chunk: shown_rows(self.view, [tail[i] for i in picked]) for chunk, tail in self.tails.items()}
         like = [self._checked(own, [tail[i] for tail in tails.values()]) for i, own in enumerate(leaves)]
         for own, empty in zip(leaves, like):
             if any(part.shape[1:] != empty.shape[1:] for part in own):  # those without rows may be of any
@@ -331,17 +331,27 @@ def steps_held(call: Call, view: View, where: str) -> tuple[Form, list[Any], Any
         held = held if of_steps else np.arange(need + 1)[:, None] >= need - there
     else:
         held = None
-    if type(window) is np.ndarray and "/" not in (view.column or ""):
-        form, leaves = None, [window]
-    else:
-        leaves, form = flatten(window)
-        form, picked = leaf_of(form, view, where)
-        leaves = [leaves[i] for i in picked]
+    leaves, form = flatten(window)
     if not len(leaves[0]):
         return None
+    if form is not None or "/" in (view.column or ""):
+        form, picked = leaf_of(form, view, where)
+        leaves = [leaves[i] for i in picked]
+    leaves = shown_rows(view, leaves)
     if any(leaf.dtype.kind not in "biufc" for leaf in leaves):
         raise _no_numbers(where, " and ".join(str(leaf.dtype) for leaf in leaves))
     return form, leaves, held, len(leaves[0]) - (not of_steps)
+
+
+def shown_rows(view: View, arrays: list[Any]) -> list[Any]:
+    """Arrays of a column as a view shows them: whole rewards as float64.
+
+    Before the first reward a view shows float64 as well, so that a network gets one type at every step. A view with a
+    space shows what the episodes hold.
+    """
+    if view.base != Columns.REWARDS or view.space is not None:
+        return arrays
+    return [array.astype(np.float64) if array.dtype.kind in "biu" else array for array in arrays]
 
 
 def id_rows(call: Call, view: View, counts: Sequence[int], where: str) -> Any:

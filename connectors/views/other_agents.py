@@ -17,7 +17,7 @@ from ..agent_order import agents_of, places_of
 from ..agent_table import AgentTable
 from ..call import Call
 from ..episode_column import EpisodeColumn
-from .held_rows import blank_rows, leaf_of
+from .held_rows import blank_rows, leaf_of, shown_rows
 from .view import View
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class OtherAgents:
             return form, [np.zeros((1, *leaf.shape[1:]), leaf.dtype) for leaf in like]
         leaves, whole = flatten(data)
         form, picked = leaf_of(whole, view, where)
-        return form, [leaves[i] for i in picked]
+        return form, shown_rows(view, [leaves[i] for i in picked])
 
     def _space(self, own: Call, view: View) -> Any:
         """The space of a row of the other agents' column, as far as the piece knows it."""

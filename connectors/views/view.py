@@ -76,7 +76,7 @@ class View:
             return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        if isinstance(self.space, Mapping):
+        if isinstance(self.space, Mapping) and not isinstance(self.space, gym.Space):
             object.__setattr__(self, "space", space_from_dict(dict(self.space)))
         self._check_types()
         shifts = _shifts_of(self.shift)

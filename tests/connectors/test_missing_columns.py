@@ -51,6 +51,14 @@ def test_a_column_that_is_not_there(training, name, texts):
     assert isinstance(caught.value.__cause__, KeyError)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_views_that_a_module_was_given_after_its_pipelines_say_where_to_declare_them(training):
+    module = Module()
+    module.view_requirements = {"late": View("rewards", -1)}  # as setup() might
+    with pytest.raises(UnknownNameError, match=r"declare views on the class[\s\S]*algo\.add_view\(name, view\)"):
+        blamed(lambda batch: batch["late"], dict(BATCH), module, training=training)
+
+
 def test_the_part_of_one_of_several_modules():
     modules = {"a": Module(), "b": Module()}
     with pytest.raises(UnknownNameError, match="which are obs\\n"):

@@ -129,14 +129,58 @@ def test_a_fill_value_that_the_column_cannot_hold() -> None:
 @pytest.mark.parametrize("run", [train, act])
 @pytest.mark.parametrize("shift", [-9, "-9:-1", [-9, -1]])
 @pytest.mark.parametrize(
-    ("column", "rows", "fill"), [("actions", [3, 4], 0.5), ("actions", [True, False], 2), ("rewards", [1, 2], -1.5)]
+    ("column", "rows", "fill"), [("actions", [3, 4], 0.5), ("actions", [True, False], 2), ("logits", [1, 2], -1.5)]
 )
 def test_a_fraction_among_integers_is_refused_on_both_sides(
     run: Any, shift: Any, column: str, rows: Any, fill: Any
 ) -> None:
-    chunk = episode(2, **{column: rows})
+    own = {"extra_model_outputs": {column: rows}} if column == "logits" else {column: rows}
+    chunk = episode(2, **own)
     with pytest.raises(ColumnError, match=r"view 'seen'[\s\S]*column of (int64|bool) can hold[\s\S]*mask=True"):
         run({"seen": View(column, shift, fill=fill)}, [chunk])
+
+
+@pytest.mark.parametrize("shift", [-1, "-3:-1"])
+@pytest.mark.parametrize("rewards", [[1, 2, 3], [True, False, True], [0.5, 1, 2]])
+def test_rewards_are_floats_at_every_step_on_both_sides(shift: Any, rewards: list[Any]) -> None:
+    views = {"seen": View("rewards", shift, fill=-0.5)}
+    trained = train(views, [episode(3, rewards=rewards)])["seen"]["some_id",][0]
+    for t in range(3):
+        acted = act(views, [episode(t, rewards=rewards[:t])])["seen"]["some_id",][0]
+        expected = [-0.5, -0.5, -0.5, *rewards][t : t + 3][-1 if shift == -1 else 0 :]
+        assert np.ravel(acted).tolist() == np.ravel(trained[t]).tolist() == expected
+        assert np.asarray(acted).dtype == trained.dtype == np.float64
+
+
+def test_a_reward_views_own_space_says_its_type() -> None:
+    views = {"seen": View("rewards", -1, space=gym.spaces.Discrete(9))}
+    for t in range(3):
+        assert act(views, [episode(t, rewards=[4] * t)])["seen"]["some_id",][0].dtype == np.int64
+
+
+def test_parts_of_nested_columns_that_a_recorder_has_no_row_of_yet() -> None:
+    nested = gym.spaces.Dict(d=gym.spaces.Discrete(3), e=gym.spaces.Box(-1, 1, (2,)))
+    recorder = VectorRecorder(2, gym.spaces.Box(-1, 1, (2,)), nested)
+    recorder.reset(np.zeros((2, 2), np.float32))
+    state = gym.spaces.Box(-1, 1, (2,))
+    views = {
+        "d": View("actions/d", -1, fill=2),
+        "h": View("state/h", "-2:-1", space=state),
+        "r": View("rewards", -1),
+    }
+    seen = []
+    pipeline = EnvToModulePipeline(None, nested, connectors=[TrajectoryViews(views=views)])
+    for t in range(3):
+        found = pipeline(episodes=recorder.episodes)
+        seen.append({name: [np.asarray(items[0]).tolist() for items in own.values()] for name, own in found.items()})
+        assert {items[0].dtype for items in found["r"].values()} == {np.dtype(np.float64)}
+        outputs = {"state": {"h": np.full((2, 2), t + 1, np.float32), "c": np.zeros(2)}}
+        actions = {"d": np.array([t, 1]), "e": np.zeros((2, 2), np.float32)}
+        recorder.step(actions, np.array([t, 5]), *[np.zeros(2, bool)] * 2, np.ones((2, 2), np.float32), extras=outputs)
+        recorder.commit()
+    assert [step["d"] for step in seen] == [[2, 2], [0, 1], [1, 1]]
+    assert [step["r"] for step in seen] == [[0, 0], [0, 5], [1, 5]]
+    assert [step["h"][0] for step in seen] == [[[0, 0], [0, 0]], [[0, 0], [1, 1]], [[1, 1], [2, 2]]]
 
 
 def test_a_fraction_among_integer_observations_is_refused_when_the_space_is_asked_for() -> None:

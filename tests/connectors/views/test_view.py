@@ -120,3 +120,12 @@ def test_what_is_no_dict_of_views(views, texts):
     with pytest.raises(ConfigError) as raised:
         as_views(views, "MyPiece.views")
     assert all(text in str(raised.value) for text in texts), str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "space", [gym.spaces.Dict(u=gym.spaces.Box(-1, 1, (2,))), gym.spaces.Tuple([gym.spaces.Discrete(2)])]
+)
+def test_a_nested_space_is_taken_as_it_is_or_as_its_dict(space):
+    view = View("out", -1, space=space)
+    assert view.space == space
+    assert as_views({"out": view.to_dict()}, "views")["out"] == view

@@ -91,7 +91,10 @@ class RLModule(Checkpointable, ABC):
     """Whether a recurrent module begins anew from `reset_states` where the column `resets` says so."""
 
     view_requirements: ClassVar[Mapping[str, Any]] = {}
-    """Columns of other steps that the module reads, by name: `epibatch.connectors.views.View`s, or their arguments."""
+    """Columns of other steps that the module reads, by name: `epibatch.connectors.views.View`s, or their arguments.
+
+    Set it on the class: a config makes the pipelines before it builds the module. What `setup` sets is not seen.
+    """
 
     _dist_cls: type[Distribution] | None = None
 
