@@ -223,7 +223,9 @@ class MultiAgentEpisode(MultiAgentFacts):
 
         Args:
             len_lookback_buffer: How many earlier env steps the new chunk keeps: no more than there are, and at least
-                as many as lead back to the newest observation of each agent that has not ended.
+                as many as lead back to the newest observation of each agent that has not ended. With k > 0, an agent
+                that acted and waits for its next observation keeps its steps back to the last observation that is at
+                least k - 1 env steps old, as in RLlib.
             agent_steps: How many earlier steps of its own each of these agents keeps at least, as far as there are: an
                 agent that acts every third env step needs three times the env steps for a stack of its frames.
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 from epibatch.core.errors import EpisodeError, EpisodeStateError, NotAvailableError, add_context, explain
 
 from .agent_segment import AgentRecord, AgentSegment
+from .buffer_source import NOTHING
 from .episode_arguments import check_steps
 from .episode_parts import check_continues
 
@@ -31,6 +33,10 @@ def cut_episode(episode: MultiAgentEpisode, len_lookback_buffer: int, agent_step
     wanted = check_steps(len_lookback_buffer, "len_lookback_buffer", episode.id_)
     own = check_steps(agent_steps, "agent_steps", episode.id_)
     living = [record.live for record in episode._agents.values() if record.live is not None]
+    if wanted:
+        acted = [record.action is not NOTHING for record in episode._agents.values() if record.live is not None]
+        waiting = [segment for segment, waits in zip(living, acted) if waits]
+        wanted = max([wanted, *(_reach_of_open_step(segment, episode.env_t, wanted) for segment in waiting)])
     chunk = _part(episode, episode.env_t, _reach(episode, episode.env_t, wanted, living, own))
     low = chunk.env_t_started - chunk.lookback
     for agent, record in episode._agents.items():
@@ -43,6 +49,15 @@ def cut_episode(episode: MultiAgentEpisode, len_lookback_buffer: int, agent_step
     chunk.env_t = episode.env_t
     chunk._past = _past(episode, episode.env_t, low)
     return chunk
+
+
+def _reach_of_open_step(segment: AgentSegment, at: int, wanted: int) -> int:
+    """Env steps from `at` back to the newest observation that is `wanted` - 1 env steps old or older; 0 if none is.
+
+    RLlib reaches as far back for an agent that acted and waits for its next observation.
+    """
+    row = bisect_right(segment.steps, at - wanted + 1) - 1
+    return at - segment.steps[row] if row >= 0 else 0
 
 
 def _past(episode: MultiAgentEpisode, at: int, low: int) -> list[AgentSegment]:

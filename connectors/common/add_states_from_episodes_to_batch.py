@@ -173,7 +173,7 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
                     f"AddStatesFromEpisodesToBatch, {call.describe(chunk)} that starts at t={started[chunk]}",
                     expected="a lookback of at least 1 step, which holds the state to start from",
                     found="no lookback",
-                    do="cut episodes with len_lookback_buffer=1 or more",
+                    do=f"cut episodes with {_lookback(call.episodes[chunk])}",
                 )
             )
         return started == 0
@@ -192,6 +192,11 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         return [np.concatenate(leaf) for leaf in zip(*parts)]
 
 
+def _lookback(episode: Any) -> str:
+    """The argument of `cut` that keeps a step of an episode's."""
+    return "len_lookback_buffer=1 or more" if episode.multi_agent_episode_id is None else "agent_steps=1 or more"
+
+
 def _refuse_lost_states(call: Call) -> None:
     """Raise for an episode that recorded states before this chunk, of which it kept none."""
     for chunk, episode in enumerate(call.episodes):
@@ -202,7 +207,7 @@ def _refuse_lost_states(call: Call) -> None:
                     f"AddStatesFromEpisodesToBatch, {call.describe(chunk)} that goes on at t={episode.t_started}",
                     expected="the newest state, in the chunk or its lookback",
                     found="no lookback",
-                    do="cut episodes with len_lookback_buffer=1 or more",
+                    do=f"cut episodes with {_lookback(episode)}",
                 )
             )
 

@@ -178,6 +178,18 @@ def test_a_cut_keeps_steps_of_each_agents_own(wanted, own, slow, fast):
         episode.cut(agent_steps=-1)
 
 
+@pytest.mark.parametrize(("wanted", "own"), [(0, [6]), (1, [6]), (2, [6]), (3, [3, 6]), (4, [3, 6]), (6, [0, 3, 6])])
+def test_an_agent_that_waits_for_its_next_observation_keeps_as_much_as_in_rllib(wanted, own):
+    episode = MultiAgentEpisode()
+    episode.add_env_reset(observations={"slow": 0, "fast": 0})
+    for t in range(1, 8):  # slow observes at 0, 3 and 6, and acts at once
+        seen = {"fast": t, **({"slow": t} if t % 3 == 0 else {})}
+        acting = ["fast", *(["slow"] if t % 3 == 1 else [])]
+        episode.add_env_step(seen, dict.fromkeys(acting, 0), dict.fromkeys(acting, 0.0))
+    kept = episode.cut(wanted).agent_episodes["slow"].observations.data.tolist()  # at the lookback's env steps
+    assert kept == own
+
+
 def test_lives_that_ended_stay_as_far_as_the_lookback_reaches() -> None:
     """b and c end at env steps 2 and 4; a's rows are at every env step."""
     episode = episode_of("a", "b", "c", steps=1)

@@ -68,7 +68,11 @@ class SlowEpisode(SlowAgents):
 
     def cut(self, k: int) -> SlowEpisode:
         """The chunk behind."""
-        return self._part(self.t, self.t, k)
+        wanted = k
+        for agent in self.open if k else ():
+            before = [at for at in self.lives[agent][-1]["at"] if at <= self.t - (k - 1)]
+            wanted = max([wanted, *(self.t - at for at in before[-1:])])
+        return self._part(self.t, self.t, wanted)
 
     def sliced(self, low: int, high: int, k: int | None) -> SlowEpisode:
         """The env steps from `low` to before `high`, counted from the chunk's start."""
