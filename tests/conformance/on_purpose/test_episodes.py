@@ -85,3 +85,12 @@ def test_what_a_getter_gives_is_the_episodes(library: Any) -> Any:
     episode = episode_of(library, [1.0, 2.0])
     episode.get_rewards()[0] = 9.0
     return float(episode.get_rewards(0))
+
+
+@probe("outputs-without-rows", ours=["x"], theirs=[])
+def test_model_outputs_of_an_agent_without_a_step(library: Any) -> Any:
+    episode = library.MultiAgentEpisode()
+    episode.add_env_reset(observations={"a": 0})
+    outputs = {"a": {"x": 1}}
+    episode.add_env_step({"a": 1}, {"a": 0}, {"a": 0.0}, {}, extra_model_outputs=outputs)
+    return list(episode.cut().agent_episodes["a"].extra_model_outputs)
