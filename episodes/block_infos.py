@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,17 +40,18 @@ def env_infos(infos: dict[str, Any], env: int) -> dict[str, Any]:
 
 
 class BlockInfos(LookbackBuffer):
-    """The infos of a chunk that lives in a block.
+    """The infos of a chunk that lives in a block; a list of its own once rows are added or taken away.
 
     Args:
         chunk: Whose infos.
     """
 
-    __slots__ = ("_chunk", "_made")
+    __slots__ = ("_chunk", "_made", "_own")
 
     def __init__(self, chunk: Chunk) -> None:
         self._chunk = chunk
         self._made: dict[int, Any] = {}
+        self._own: InfosBuffer | None = None
         self.lookback = chunk.start - chunk.low
         self.t_started = chunk.t_started
 
@@ -63,11 +65,30 @@ class BlockInfos(LookbackBuffer):
         """All rows, lookback included."""
         return self._rows(range(self.len_incl_lookback()))
 
+    def append(self, item: Any) -> None:
+        """Add one row; the block stays as it is."""
+        self._own_rows().append(item)
+
+    def extend(self, items: Sequence[Any]) -> None:
+        """Add rows; the block stays as it is."""
+        self._own_rows().extend(items)
+
+    def pop(self, index: int = -1) -> Any:
+        """Remove and return a row; the block stays as it is."""
+        return self._own_rows().pop(index)
+
+    def _own_rows(self) -> InfosBuffer:
+        if self._own is None:
+            self._own = InfosBuffer(self.data, self.lookback)
+        return self._own
+
     def len_incl_lookback(self) -> int:
         """Number of rows, lookback included."""
-        return self._chunk.end + 1 - self._chunk.low
+        return self._chunk.end + 1 - self._chunk.low if self._own is None else self._own.len_incl_lookback()
 
     def _row(self, position: int) -> Any:
+        if self._own is not None:
+            return self._own._data[position]
         if position not in self._made:
             chunk = self._chunk
             row = chunk.low + position
@@ -94,7 +115,8 @@ class BlockInfos(LookbackBuffer):
         return fill
 
     def _write_row(self, position: int, row: Any) -> None:
-        self._made[position] = row
+        rows: Any = self._made if self._own is None else self._own._data
+        rows[position] = row
 
     def _write_rows(self, positions: Positions, new_data: Any) -> None:
         if len(new_data) != len(positions):
@@ -102,7 +124,7 @@ class BlockInfos(LookbackBuffer):
                 explain("infos", expected=f"{len(positions)} rows", found=f"{len(new_data)}", do="match the indices")
             )
         for position, row in zip(positions, new_data):
-            self._made[int(position)] = row
+            self._write_row(int(position), row)
 
     def __eq__(self, other: object) -> bool:
         return bool(InfosBuffer(self.data, self.lookback) == other)

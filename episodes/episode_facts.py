@@ -52,8 +52,16 @@ class EpisodeFacts(EpisodeGetters):
 
     @property
     def t(self) -> int:
-        """Step in the whole episode at which this chunk ends."""
+        """Step in the whole episode at which this chunk ends; it follows from the columns.
+
+        Setting it changes nothing. Code for RLlib's episodes counts it up or down when it adds rows to the columns or
+        takes rows away; here the rows alone do that.
+        """
         return self._t_started + len(self)
+
+    @t.setter
+    def t(self, value: int) -> None:
+        pass
 
     @property
     def t_started(self) -> int:

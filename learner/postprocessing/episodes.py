@@ -12,8 +12,6 @@ from epibatch.core.errors import ColumnError, EpisodeError, explain
 from epibatch.core.padding import check_counts
 from epibatch.core.structs import map_struct
 
-from ...episodes.infos_buffer import InfosBuffer
-
 if TYPE_CHECKING:
     from ...episodes.single_agent_episode import SingleAgentEpisode
 
@@ -44,7 +42,6 @@ def add_one_ts_to_episodes_and_truncate(episodes: Sequence[SingleAgentEpisode]) 
         _check_length(episode, 1, "add_one_ts_to_episodes_and_truncate")
     truncateds = [episode.is_truncated for episode in episodes]
     for episode in episodes:
-        _own_infos(episode)
         for column in (episode.observations, episode.infos, episode.actions, *episode.extra_model_outputs.values()):
             column.append(column.get(-1))
         episode.rewards.append(map_struct(np.zeros_like, episode.rewards.get(-1)))
@@ -76,7 +73,6 @@ def remove_last_ts_from_episodes_and_restore_truncateds(
     for episode in episodes:
         _check_length(episode, 1, "remove_last_ts_from_episodes_and_restore_truncateds")
     for episode, truncated in zip(episodes, orig_truncateds):
-        _own_infos(episode)
         columns = (episode.observations, episode.infos, episode.actions, episode.rewards)
         for column in (*columns, *episode.extra_model_outputs.values()):
             column.pop()
@@ -111,11 +107,6 @@ def remove_last_ts_from_data(episode_lens: Sequence[int], *data: npt.NDArray[Any
             )
     keep[np.cumsum(counts) - 1] = False
     return tuple(array[keep] for array in data)
-
-
-def _own_infos(episode: SingleAgentEpisode) -> None:
-    if not hasattr(episode.infos, "append"):  # infos of a vector block are read-only
-        episode.infos = InfosBuffer(episode.infos.data, episode.infos.lookback)
 
 
 def _check_length(episode: SingleAgentEpisode, least: int, where: str) -> None:

@@ -58,6 +58,38 @@ def test_one_step_more_and_back_as_rllib_does():
     assert [episode.is_truncated for episode in episodes] == truncateds
 
 
+def lengthened_by_hand(episode: SingleAgentEpisode) -> None:
+    """One step more, by what RLlib's episodes offer for it."""
+    episode.t += 1
+    for column in (episode.observations, episode.infos, episode.actions, *episode.extra_model_outputs.values()):
+        column.append(column[-1])
+    episode.rewards.append(0.0)
+    episode.is_truncated = episode.is_truncated or not episode.is_done
+    episode.validate()
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_columns_may_be_lengthened_by_hand_while_t_is_counted_along(recorded: bool):
+    def fresh() -> list[SingleAgentEpisode]:
+        return list(of_a_recorder()) if recorded else [make(3), make(2, lookback=1), make(2, terminated=True)]
+
+    by_hand, expected, before = fresh(), fresh(), fresh()
+    add_one_ts_to_episodes_and_truncate(expected)
+    for episode, other, old in zip(by_hand, expected, before):
+        lengthened_by_hand(episode)
+        assert episode.t == old.t + 1 == other.t
+        assert episode.get_observations().tolist() == other.get_observations().tolist()
+        assert episode.get_infos() == other.get_infos()
+        assert (episode.is_terminated, episode.is_truncated) == (other.is_terminated, other.is_truncated)
+        episode.t -= 1
+        columns = (episode.observations, episode.infos, episode.actions, episode.rewards)
+        for column in (*columns, *episode.extra_model_outputs.values()):
+            column.pop()
+        assert (episode.t, episode.get_rewards().tolist()) == (old.t, old.get_rewards().tolist())
+        assert episode.get_infos() == old.get_infos()
+        episode.validate()
+
+
 def test_reward_column_keeps_its_type():
     episode = SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=np.array([2]), len_lookback_buffer=0)
     add_one_ts_to_episodes_and_truncate([episode])
@@ -82,14 +114,18 @@ def test_errors_leave_the_episodes_alone():
         remove_last_ts_from_data([4], np.arange(3))
 
 
-def test_views_of_a_vector_block_leave_the_block_and_can_be_lengthened():
+def of_a_recorder():
     recorder = VectorRecorder(2)
     recorder.reset(np.zeros((2, 1), np.float32))
     for t in range(3):
         done = np.array([t == 2, False])
         observations = np.full((2, 1), t + 1, np.float32)
         recorder.step(np.array([t, 10 + t]), np.array([1.0, 2.0]), done, np.zeros(2, bool), observations)
-    episodes = recorder.harvest(0)
+    return recorder.harvest(0)
+
+
+def test_views_of_a_vector_block_leave_the_block_and_can_be_lengthened():
+    episodes = of_a_recorder()
     truncateds = add_one_ts_to_episodes_and_truncate(episodes)
     assert truncateds == [False, False]
     assert sorted(episode.get_actions().tolist() for episode in episodes) == [[0, 1, 2, 2], [10, 11, 12, 12]]
