@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError, PipelineError, SpaceError, UnknownNameError, explain
 from epibatch.core.space_checks import check_row
+from epibatch.core.structs import is_leaf
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode
 from ..agent_parts import entry_of
@@ -54,7 +57,7 @@ class SingleAgentObservationPreprocessor(ConnectorV2):
             episode: the `SingleAgentEpisode` that it belongs to; what came before can be read from it.
 
         Returns:
-            One row of the output observation space.
+            One row of the output observation space. Whole floats become integers where the space has integers.
         """
 
     def __call__(
@@ -76,10 +79,12 @@ class SingleAgentObservationPreprocessor(ConnectorV2):
             SpaceError: it returned a row of another nesting, shape or kind than the output space has.
         """
         _refuse_taken(self, batch)
-        spaces = self.observation_space
+        out_spaces = self.observation_space
         for episode in self.single_agent_episode_iterator(episodes):
             space = (
-                spaces if episode.agent_id is None else entry_of(self, "observation space", spaces, episode.agent_id)
+                out_spaces
+                if episode.agent_id is None
+                else entry_of(self, "observation space", out_spaces, episode.agent_id)
             )
             row = self.preprocess(observation=episode.get_observations(-1), episode=episode)
             if row is None:
@@ -151,7 +156,7 @@ class MultiAgentObservationPreprocessor(ConnectorV2):
                 space has.
         """
         _refuse_taken(self, batch)
-        spaces = self.observation_space
+        out_spaces = self.observation_space
         for episode in episodes:
             if not isinstance(episode, MultiAgentEpisode):
                 raise self._not_several(episode)
@@ -163,7 +168,7 @@ class MultiAgentObservationPreprocessor(ConnectorV2):
             self._check(rows, observed)
             parts = episode.agent_episodes
             for agent in observed:
-                space = entry_of(self, "observation space", spaces, agent)
+                space = entry_of(self, "observation space", out_spaces, agent)
                 _write(self, parts[agent], rows.get(agent, observations[agent]), space, agent in rows)
         return batch
 
@@ -196,21 +201,46 @@ def _write(piece: ConnectorV2, episode: Any, row: Any, space: gym.Space[Any] | N
     """Make a row that fits its space the newest observation of an agent's episode."""
     if space is not None:
         whose = "" if episode.agent_id is None else f", agent {episode.agent_id!r}"
-        _check_row(piece, row, space, whose)
+        row = _checked_row(piece, row, space, whose)
     if changed:
         episode.set_observations(new_data=row, at_indices=-1)
     if space is not None:
         episode.observation_space = space
 
 
-def _check_row(piece: ConnectorV2, row: Any, space: gym.Space[Any], whose: str) -> None:
+def _checked_row(piece: ConnectorV2, row: Any, space: gym.Space[Any], whose: str) -> Any:
+    """The row, with integers in place of whole floats where its space has integers.
+
+    Raises:
+        SpaceError: it does not fit the space.
+    """
     name = type(piece).__name__
     try:
         check_row(space, row, f"{name}.preprocess{whose}")
+        return row
     except SpaceError as error:
-        facts = str(error).rpartition("\n")[0]
-        do = f"let {name}.recompute_output_observation_space return the space of what comes out"
-        raise SpaceError(f"{facts}\n  do:       {do}") from None
+        whole = _with_integers(space, row)
+        try:
+            check_row(space, whole, f"{name}.preprocess{whose}")
+        except SpaceError:
+            facts = str(error).rpartition("\n")[0]
+            do = f"let {name}.recompute_output_observation_space return the space of what comes out"
+            integers = "; or return integers" if "integer" in facts else ""
+            raise SpaceError(f"{facts}\n  do:       {do}{integers}") from None
+        return whole
+
+
+def _with_integers(space: gym.Space[Any], row: Any) -> Any:
+    """A row with integers in place of whole floats where its space has integers."""
+    if isinstance(space, spaces.Dict) and isinstance(row, dict):
+        return {key: _with_integers(space[key], own) if key in space.spaces else own for key, own in row.items()}
+    if isinstance(space, spaces.Tuple) and isinstance(row, tuple) and len(row) == len(space):
+        return tuple(map(_with_integers, space.spaces, row))
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)) and is_leaf(row):
+        array = np.asarray(row)
+        if array.dtype.kind == "f" and np.array_equal(array, np.floor(array)):
+            return array.astype(space.dtype)[()]
+    return row
 
 
 def _nothing(piece: ConnectorV2, expected: str, name: str, found: Any = None) -> ColumnError:

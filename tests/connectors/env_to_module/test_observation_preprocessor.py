@@ -222,6 +222,33 @@ def test_agents_that_are_left_out_keep_their_observations():
         alone(Others(answer={"a": np.zeros(3, np.float32)}), [game()])
 
 
+class Counted(MultiAgentObservationPreprocessor):
+    """Answers with floats for spaces that have integers in them."""
+
+    INNER = gym.spaces.Dict(n=gym.spaces.Discrete(9), x=gym.spaces.Box(-9, 9, (1,)), m=gym.spaces.MultiBinary(2))
+
+    def __init__(self, n=3.0, **kwargs):
+        super().__init__(**kwargs)
+        self.n = n
+
+    def recompute_output_observation_space(self, input_observation_space, input_action_space):
+        return gym.spaces.Dict(dict.fromkeys(input_observation_space, self.INNER))
+
+    def preprocess(self, observations, episode):
+        row = {"n": np.float32(self.n), "x": np.float32([0.5]), "m": np.ones(2)}
+        return dict.fromkeys(observations, row)
+
+
+def test_whole_floats_become_integers_where_the_space_has_integers():
+    episode = game()
+    alone(Counted(), [episode])
+    for row in episode.get_observations(-1).values():
+        assert Counted.INNER.contains(row)
+        assert (row["n"], row["m"].tolist(), row["x"].tolist()) == (3, [1, 1], [0.5])
+    with pytest.raises(SpaceError, match=r"agent 'a'(.|\n)*integer of shape(.|\n)*or return integers"):
+        alone(Counted(0.5), [game()])
+
+
 @pytest.mark.parametrize(
     ("answer", "error", "said"),
     [
