@@ -8,8 +8,10 @@ from epibatch.core.padding import (
     split_and_zero_pad_n_episodes,
     unpad_data_if_necessary,
 )
+from epibatch.core.struct_batches import BatchedNdArray
 
 __all__ = [
+    "BatchedNdArray",
     "create_mask_and_seq_lens",
     "split_and_zero_pad",
     "split_and_zero_pad_n_episodes",

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import ColumnError
-from epibatch.core.spaces import BatchedNdArray, batch, convert_to_numpy, flatten_to_single_ndarray, unbatch
+from epibatch.core.spaces import (
+    BatchedNdArray,
+    batch,
+    convert_to_numpy,
+    flatten_to_single_ndarray,
+    make_action_immutable,
+    unbatch,
+)
 
 
 @pytest.mark.parametrize(
@@ -169,3 +176,18 @@ def test_convert_to_numpy_reduces_floats_only():
     reduced = {name: array.dtype.name for name, array in convert_to_numpy(tensors, reduce_type=True).items()}
     expected = {name: "float32" if re.match("b?float", name) else name for name in types}
     assert reduced == expected
+
+
+def test_actions_are_made_read_only_node_by_node():
+    array = np.zeros(2)
+    assert make_action_immutable(array) is array
+    with pytest.raises(ValueError, match="read-only"):
+        array += 1
+    given = {"a": 1}
+    action = make_action_immutable(given)
+    assert action["a"] == 1
+    with pytest.raises(TypeError, match="item assignment"):
+        action["a"] = 2
+    given["a"] = 3
+    assert dict(action) == {"a": 3}
+    assert make_action_immutable((1, 2)) == (1, 2)

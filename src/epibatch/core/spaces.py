@@ -20,6 +20,7 @@ from epibatch.core.struct_batches import (
     batch,
     convert_to_numpy,
     flatten_to_single_ndarray,
+    make_action_immutable,
     sorted_keys,
     unbatch,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "flatten_to_single_ndarray",
     "get_base_struct_from_space",
     "get_dummy_batch_for_space",
+    "make_action_immutable",
     "normalize_action",
     "one_hot",
     "one_hot_column",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +13,14 @@ import numpy.typing as npt
 from epibatch.core.errors import ColumnError, explain
 from epibatch.core.structs import flatten, flatten_like, is_leaf, map_struct, unflatten
 
-__all__ = ["BatchedNdArray", "batch", "convert_to_numpy", "flatten_to_single_ndarray", "unbatch"]
+__all__ = [
+    "BatchedNdArray",
+    "batch",
+    "convert_to_numpy",
+    "flatten_to_single_ndarray",
+    "make_action_immutable",
+    "unbatch",
+]
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -196,3 +204,19 @@ def convert_to_numpy(x: Any, reduce_type: bool = False) -> Any:
         return leaf
 
     return map_struct(convert, x)
+
+
+def make_action_immutable(obj: Any) -> Any:
+    """Make one node of an action read-only: an array, in place, or a dict, as a read-only view of it.
+
+    Anything else is returned as it is. `tree.traverse(make_action_immutable, action, top_down=False)` does it for all
+    nodes of a nested action.
+
+    Example:
+        >>> make_action_immutable(np.zeros(2)).flags.writeable
+        False
+    """
+    if isinstance(obj, np.ndarray):
+        obj.setflags(write=False)
+        return obj
+    return MappingProxyType(obj) if isinstance(obj, dict) else obj

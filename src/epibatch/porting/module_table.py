@@ -61,7 +61,6 @@ MOVED_NAMES: dict[tuple[str, str], tuple[str, str]] = {
     ("ray.rllib.policy.policy", "PolicySpec"): ("epibatch.algorithms.policy_spec", "PolicySpec"),
     ("ray.rllib.policy.sample_batch", "DEFAULT_POLICY_ID"): ("epibatch.core", "DEFAULT_POLICY_ID"),
     ("ray.rllib.utils", "override"): ("epibatch.core.typing", "override"),
-    ("ray.rllib.utils.postprocessing.zero_padding", "BatchedNdArray"): ("epibatch.core.spaces", "BatchedNdArray"),
 }
 """Names of RLlib that live elsewhere here than the rest of their module: (module, name) -> (module, name)."""
 
