@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
+
 __all__ = ["SpaceKinds"]
 
 
@@ -23,6 +25,7 @@ class SpaceKinds:
 
     def __init__(self) -> None:
         self._by_identity: dict[tuple[int, ...], int] = {}
+        self._by_content: dict[tuple[Any, ...], int] = {}
         self._kinds: list[tuple[Any, ...]] = []
         self._seen: list[tuple[Any, ...]] = []  # keeps spaces alive, whose identities are kept
 
@@ -46,8 +49,33 @@ class SpaceKinds:
         kind = self._by_identity.get(identity)
         if kind is None:
             self._seen.append(spaces)
-            kind = next((i for i, known in enumerate(self._kinds) if known == spaces), len(self._kinds))
-            if kind == len(self._kinds):
-                self._kinds.append(spaces)
+            content = tuple(map(_content, spaces))
+            kind = self._by_content.get(content)
+            if kind is None:
+                kind = self._by_content[content] = self._equal_kind(spaces)
             self._by_identity[identity] = kind
         return kind
+
+    def _equal_kind(self, spaces: tuple[Any, ...]) -> int:
+        """The number of spaces that nothing but a comparison can tell from others; a new one if none are equal."""
+        kind = next((i for i, known in enumerate(self._kinds) if known == spaces), len(self._kinds))
+        if kind == len(self._kinds):
+            self._kinds.append(spaces)
+        return kind
+
+
+def _content(space: Any) -> Any:
+    """What spaces have in common only if they are equal, cheap to look up: comparing two Boxes takes ten times as long.
+
+    Episodes that come from another process have spaces that are equal and not the same.
+    """
+    kind = type(space)
+    if kind is Box:
+        return kind, space.dtype, space.low.shape, space.low.tobytes(), space.high.tobytes()
+    if kind is Discrete:
+        return kind, space.dtype, int(space.n), int(space.start)
+    if kind is Dict:
+        return kind, *((name, _content(own)) for name, own in space.spaces.items())
+    if kind is Tuple:
+        return kind, *map(_content, space.spaces)
+    return id(space)
