@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -37,18 +38,18 @@ class StateLayout(NamedTuple):
     shapes: tuple[tuple[int, ...], ...]
 
 
-_MULTI: dict[type, bool] = {}
 _METHODS: dict[tuple[type, str], bool] = {}
 _LAYOUTS: WeakKeyDictionary[Any, StateLayout] = WeakKeyDictionary()
 
 
 def is_multi(rl_module: Any) -> bool:
     """Whether this is a module of modules."""
-    cls = type(rl_module)
-    known = _MULTI.get(cls)
-    if known is None:
-        known = _MULTI[cls] = hasattr(cls, "foreach_module")
-    return known
+    return _is_multi(type(rl_module))  # type: ignore[arg-type]  # a class is hashable
+
+
+@cache
+def _is_multi(kind: type) -> bool:
+    return hasattr(kind, "foreach_module")
 
 
 def acting_module(rl_module: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache, partial
 from operator import itemgetter
 from typing import Any, Literal
 
@@ -29,7 +30,7 @@ from .layouts import is_plain
 from .lengthened import with_lengthened_parts
 from .sequence_cut import merged_sequences
 
-__all__ = ["AgentCall", "call_about"]
+__all__ = ["AgentCall", "call_class"]
 
 ROWS = "memorized_map_structure"
 
@@ -387,29 +388,22 @@ class AgentCall:
             raise BatchLayoutError(explain(where, expected=expected, found=found, do=do))
 
 
-def call_about(
-    episodes: Sequence[Any],
-    *,
-    from_module: bool = False,
-    learning: bool = False,
-    batch: Mapping[Any, Any] | None = None,
-    **circumstances: Any,
-) -> Call | AgentCall:
-    """The call about some episodes: of one agent each, or of several.
+def call_class(episodes: Sequence[Any], **several: Any) -> Callable[..., Call | AgentCall]:
+    """The class of a call about some episodes: of one agent each, or of several.
 
     Args:
         episodes: A list of episodes of one kind, or a VectorEpisodes.
-        from_module: As `AgentCall` takes it, and so the next two.
-        learning: Whether pieces make train batches.
-        batch: What the call starts from.
-        **circumstances: As `Call` takes them.
+        **several: What an `AgentCall` is given besides what a `Call` takes.
 
     Raises:
         PipelineError: single- and multi-agent episodes in one list.
     """
-    if type(episodes) is not list or not episodes or not isinstance(episodes[0], MultiAgentEpisode):
-        return Call(episodes=episodes, **circumstances)
-    strangers = [i for i, episode in enumerate(episodes) if not isinstance(episode, MultiAgentEpisode)]
+    if type(episodes) is not list or not episodes:
+        return Call
+    first: Any = type(episodes[0])
+    if not _has_several_agents(first):
+        return Call
+    strangers = [i for i, own in enumerate(map(_has_several_agents, map(type, episodes))) if not own]
     if strangers:
         raise PipelineError(
             explain(
@@ -419,7 +413,12 @@ def call_about(
                 do="run the pipeline once for each kind",
             )
         )
-    return AgentCall(episodes=episodes, from_module=from_module, learning=learning, batch=batch, **circumstances)
+    return partial(AgentCall, **several)
+
+
+@cache
+def _has_several_agents(kind: type) -> bool:
+    return issubclass(kind, MultiAgentEpisode)
 
 
 def _by_module(groups: Mapping[Any, AgentRows]) -> dict[Any, AgentRows]:

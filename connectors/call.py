@@ -69,35 +69,22 @@ class Call:
 
     grouped: Literal[False] = False
 
-    __slots__ = (
-        "_keys",
-        "_lengthened",
-        "_lengths",
-        "_looked",
-        "_make_keys",
-        "_plain",
-        "_positions",
-        "_stateful",
-        "_vector",
-        "batched",
-        "cut",
-        "episodes",
-        "explore",
-        "halves_floats",
-        "handed_out",
-        "kwargs",
-        "metrics",
-        "module_id",
-        "per_sequence",
-        "piece",
-        "plus_one",
-        "ragged",
-        "rl_module",
-        "rows",
-        "sequences",
-        "shared_data",
-        "training",
-    )
+    # what is not known when a call begins: set on the instance once it is, so that making a call costs little
+    rows: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    piece: Any = None
+    halves_floats: bool = False
+    batched: bool = False
+    ragged: bool = False
+    sequences: PaddedLayout | None = None
+    cut: RandomCut | None = None
+    _keys: list[tuple[Any, ...]] | None = None
+    _lengths: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    _plain: list[Any] | None = None
+    _lengthened: list[Any] | None = None
+    _positions: dict[int, int] | None = None
+    _vector: VectorEpisodes | None = None
+    _looked: bool = False
+    _stateful: bool | None = None
 
     def __init__(
         self,
@@ -118,28 +105,13 @@ class Call:
         self.explore = explore
         self.shared_data: dict[str, Any] = {} if shared_data is None else shared_data
         self.metrics = metrics
+        self.training = training
         self.plus_one = plus_one
         self.kwargs = kwargs or {}
-        self.training = training
-        self.rows: np.ndarray[Any, np.dtype[np.int64]] | None = None
-        self._keys: list[tuple[Any, ...]] | None = None
-        self._make_keys = keys
         self.module_id = module_id
-        self._lengths: np.ndarray[Any, np.dtype[np.int64]] | None = None
-        self._plain: list[Any] | None = None
-        self._lengthened: list[Any] | None = None
-        self._positions: dict[int, int] | None = None
-        self._vector: VectorEpisodes | None = None
+        self._make_keys = keys
         self.handed_out: dict[str, Any] = {}
-        self.piece: Any = None
-        self.halves_floats = False
-        self.batched = False
-        self.sequences: PaddedLayout | None = None
         self.per_sequence: dict[str, Callable[[Call, Any], Any] | None] = {}
-        self.ragged = False
-        self.cut: RandomCut | None = None
-        self._stateful: bool | None = None
-        self._looked = False
 
     @property
     def stateful(self) -> bool:

@@ -14,7 +14,7 @@ from epibatch.core.columns import nearest_column
 from epibatch.core.errors import ColumnError, add_context, explain
 
 from .acting_module import is_multi
-from .agent_call import call_about
+from .agent_call import call_class
 from .agent_parts import AgentParts
 from .call import ADDED_LOSS_MASK, Call, running_call, within
 from .connector_v2 import ConnectorV2
@@ -164,12 +164,10 @@ class ColumnarPiece(ConnectorV2):
                 call.look_again(rewritten=self.rewrites_observations)
                 return hand_out(self._run_any(to_columns(batch, call), call), call)
         learning = self.makes_train_batches
-        call = call_about(
-            episodes,
-            from_module=not learning and ("tensors" in (self.takes or ()) or self.pipelines == ("module_to_env",)),
-            learning=learning,
-            batch=batch,
+        from_module = not learning and ("tensors" in (self.takes or ()) or self.pipelines == ("module_to_env",))
+        call = call_class(episodes, from_module=from_module, learning=learning, batch=batch)(
             rl_module=rl_module,
+            episodes=episodes,
             explore=explore,
             shared_data=shared_data,
             metrics=metrics,

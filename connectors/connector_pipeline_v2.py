@@ -17,7 +17,7 @@ from epibatch.core.errors import (
 from epibatch.core.piece_names import snake_case
 
 from ..episodes.indexing import HistoryWatch, watch_history
-from .agent_call import AgentCall, call_about
+from .agent_call import AgentCall, call_class
 from .call import Call, within
 from .connector_v2 import ConnectorV2
 from .layouts import to_plain
@@ -85,7 +85,8 @@ class ConnectorPipelineV2(PipelineState):
 
     def plan(self) -> Plan:
         """The checked order of pieces; made anew when the list has changed."""
-        if self._plan is not None and not self._nested and _are_the_same(self._planned, self.connectors):
+        before, now = self._planned, self.connectors
+        if self._plan is not None and not self._nested and len(before) == len(now) and all(map(is_, before, now)):
             return self._plan
         if self._plan is None or not _are_the_same(self._plan.connectors, self.pieces()):
             pieces, name = self.pieces(), type(self).__name__
@@ -294,12 +295,10 @@ class ConnectorPipelineV2(PipelineState):
         plan = self.plan()
         if not are_episodes(episodes):
             raise no_episodes(self, episodes)
-        call = call_about(
-            episodes,
-            from_module=self.start_layout == "tensors",
-            learning=plan.learning,
-            batch=batch,
+        from_module = self.start_layout == "tensors"
+        call = call_class(episodes, from_module=from_module, learning=plan.learning, batch=batch)(
             rl_module=rl_module,
+            episodes=episodes,
             explore=explore,
             shared_data=shared_data,
             metrics=metrics,
@@ -310,7 +309,8 @@ class ConnectorPipelineV2(PipelineState):
         call.halves_floats = plan.halves_floats
         self.check_episodes(call)
         batch = {} if batch is None else batch
-        check_batch(self, batch)
+        if type(batch) is not dict:
+            check_batch(self, batch)
         timed = metrics is not None and getattr(metrics, "times_pieces", True)
         watched = timed or self.watch is not None or self.watches or self._nested
         watches = self._watches(call, timed) if watched else ()

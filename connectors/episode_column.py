@@ -43,8 +43,10 @@ class EpisodeColumn:
     @property
     def data(self) -> Any:
         """Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects."""
-        self.settle()
-        return self._data
+        data = self._data
+        if isinstance(data, LazyRows):
+            data = self._data = data.joined()
+        return data
 
     @data.setter
     def data(self, data: Any) -> None:

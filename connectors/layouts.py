@@ -41,15 +41,12 @@ def to_plain(batch: Any, call: Call | AgentCall) -> dict[str, Any]:
     """Turn every EpisodeColumn into `{key: [items]}`; other values stay."""
     if call.grouped:
         return call.to_plain(batch)
-    return _to_plain(batch, call)
-
-
-def _to_plain(batch: dict[str, Any], call: Call) -> dict[str, Any]:
     for value in batch.values():
         if type(value) is EpisodeColumn:
             break
     else:
-        return batch
+        plain: dict[str, Any] = batch
+        return plain
     return {name: plain_column(value, call) if type(value) is EpisodeColumn else value for name, value in batch.items()}
 
 

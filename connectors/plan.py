@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -42,6 +43,11 @@ class Step:
     columnar: bool
     sees_bootstraps: bool
     writes_episodes: bool
+
+    @cached_property
+    def direct(self) -> bool:
+        """Whether it is given the columns as they are, and nothing is done around it."""
+        return self.columnar and not self.writes_episodes
 
 
 @dataclass(frozen=True)

@@ -46,18 +46,20 @@ def run_plan(
         PieceOutputError: a piece returned no dict.
         EpibatchError: whatever a piece raises, with pipeline and piece put in front.
     """
-    plain, before = bool(batch) or call.grouped, "in the batch that the pipeline was given:"
-    watching, grouped = bool(watches), call.grouped
-    several = not grouped and is_multi(call.rl_module)
-    spent, started = 0.0, perf_counter() if watching else 0.0
+    grouped = call.grouped
+    plain, before = grouped or bool(batch), "in the batch that the pipeline was given:"
+    alone = not grouped and not is_multi(call.rl_module)
+    spent, started = 0.0, perf_counter() if watches else 0.0
     for step in plan.steps:
-        if step.columnar and plain:  # an error in it is one of the piece that left it, not of this one
+        if plain and step.columnar:  # an error in it is one of the piece that left it, not of this one
             batch, plain = columns_of(batch, call, before), False
+        piece: Any = step.piece
         try:
-            if step.columnar and not step.writes_episodes:
-                piece: Any = step.piece
-                run = piece.run_modules if grouped else piece.run_parts if several else piece.run
-                batch = run(batch, call)
+            if step.direct:
+                if alone:
+                    batch = piece.run(batch, call)
+                else:
+                    batch = piece.run_modules(batch, call) if grouped else piece.run_parts(batch, call)
             elif step.columnar:
                 batch = _writing_run(step, batch, call)
             else:
@@ -68,7 +70,7 @@ def run_plan(
         except Exception as error:
             add_context(error, f"in {step.where}:")
             raise
-        if watching:
+        if watches:
             seconds = perf_counter() - started
             spent += seconds
             for watch in watches:

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.column_use import left_out_by
+from epibatch.core.column_use import COLUMNS_LEFT_OUT, left_out_by
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PipelineError, explain
 from epibatch.core.spaces import BatchedNdArray
@@ -105,8 +105,9 @@ class BatchIndividualItems(ColumnarPiece):
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Batch all columns."""
         call.batched = True
-        for name in left_out_by(call.shared_data, call.module_id):
-            batch.pop(name, None)
+        if COLUMNS_LEFT_OUT in call.shared_data:
+            for name in left_out_by(call.shared_data, call.module_id):
+                batch.pop(name, None)
         self._check_rows(batch, call)
         obs = batch.get(Columns.OBS)
         if isinstance(obs, EpisodeColumn) and call.module_id is None:
@@ -119,10 +120,12 @@ class BatchIndividualItems(ColumnarPiece):
         return out
 
     def _check_rows(self, batch: dict[str, Any], call: Call) -> None:
-        if call.training is False and all(
-            type(column) is EpisodeColumn and column.counts is None for column in batch.values()
-        ):
-            return
+        if call.training is False:
+            for column in batch.values():
+                if type(column) is not EpisodeColumn or column.counts is not None:
+                    break
+            else:
+                return
         columns = {
             name: column
             for name, column in batch.items()

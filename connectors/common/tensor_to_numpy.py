@@ -38,9 +38,10 @@ class TensorToNumpy(ColumnarPiece):
 
 def _array(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
-        if leaf.dtype is torch.bfloat16:  # NumPy has no such type
-            leaf = leaf.float()
-        leaf = leaf.numpy(force=True)  # off its device, and without a graph
+        try:
+            leaf = leaf.numpy(force=True)  # off its device, and without a graph
+        except TypeError:  # bfloat16, which NumPy does not have
+            leaf = leaf.float().numpy(force=True)
     elif not isinstance(leaf, np.ndarray):
         return leaf
     return leaf.astype(np.float32) if leaf.dtype == _FLOAT64 else leaf

@@ -67,11 +67,12 @@ class NormalizeAndClipActions(ColumnarPiece):
         if Columns.ACTIONS_FOR_ENV in batch or not batch:
             return batch
         actions = self.need(batch, Columns.ACTIONS, "put GetActions in front")
-        if not isinstance(actions, EpisodeColumn) or isinstance(actions.data, list) or self.input_action_space is None:
+        given = actions.data if isinstance(actions, EpisodeColumn) else []
+        if isinstance(given, list) or self.input_action_space is None:
             batch[Columns.ACTIONS_FOR_ENV] = actions
             return batch
-        data = self._encoded(actions.data, call)
-        batch[Columns.ACTIONS_FOR_ENV] = actions if data is actions.data else EpisodeColumn(data, actions.counts)
+        data = self._encoded(given, call)
+        batch[Columns.ACTIONS_FOR_ENV] = actions if data is given else EpisodeColumn(data, actions.counts)
         return batch
 
     def _encoded(self, actions: Any, call: Call) -> Any:

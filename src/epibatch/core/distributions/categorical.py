@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -68,15 +69,13 @@ class Categorical(Distribution):
         self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
     ) -> torch.Tensor:
         logits = self.logits.detach() if self.logits.requires_grad else self.logits
-        if sample_shape is None:
-            race = torch.empty_like(logits)
-        else:
-            race = logits.new_empty((*as_shape(sample_shape), *logits.shape))
-        if not race.is_cpu or race.dtype is torch.bfloat16:  # which NumPy does not have
-            return self._integers(race.exponential_(generator=generator).log_().sub_(logits).argmin(-1))
-        if race.numel() > _FEW:
-            return self._integers(_inverted(self.log_probs.detach(), race.shape, generator))
-        return self._integers(_raced(race.exponential_(generator=generator), logits))
+        shape = logits.shape if sample_shape is None else (*as_shape(sample_shape), *logits.shape)
+        if not logits.is_cpu or logits.dtype is torch.bfloat16:  # which NumPy does not have
+            race = logits.new_empty(shape).exponential_(generator=generator)
+            return self._integers(race.log_().sub_(logits).argmin(-1))
+        if math.prod(shape) > _FEW:
+            return self._integers(_inverted(self.log_probs.detach(), shape, generator))
+        return self._integers(_raced(logits.numpy(), shape, generator))
 
     def _integers(self, choices: torch.Tensor) -> torch.Tensor:
         """The integers that choices, counted from 0, stand for."""
@@ -120,11 +119,12 @@ class Categorical(Distribution):
         return int(space.n)
 
 
-def _raced(exponentials: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+def _raced(logits: Any, shape: tuple[int, ...], generator: torch.Generator | None) -> torch.Tensor:
     """Winners of the race along the last axis; in NumPy, whose calls cost less than torch's where numbers are few."""
-    times = exponentials.numpy()
+    times = np.empty(shape, logits.dtype)
+    torch.from_numpy(times).exponential_(generator=generator)
     np.log(times, out=times)
-    times -= logits.numpy()
+    times -= logits
     return torch.from_numpy(np.asarray(times.argmin(-1)))
 
 
