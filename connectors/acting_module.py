@@ -135,6 +135,17 @@ def state_layout(rl_module: Any, *, anew: bool = False) -> StateLayout:
 
 
 def _layout_of(module: Any) -> StateLayout:
+    if not has_method(module, "get_initial_state"):
+        name = type(module).__name__
+        raise PipelineError(
+            explain(
+                name,
+                expected="get_initial_state, since its is_stateful() says that it is recurrent",
+                found="no such method",
+                do=f"write {name}.get_initial_state(self), which returns one environment's state at a reset: "
+                'a dict of tensors such as {"h": torch.zeros(64)}',
+            )
+        )
     leaves, form = flatten(module.get_initial_state())
     return StateLayout(form, tuple(tuple(np.shape(leaf)) for leaf in leaves))
 

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.distributions import Distribution, distribution_for
+from epibatch.core.errors import ColumnError, PipelineError, explain
 from epibatch.core.structs import map_struct
 
-from ..acting_module import acting_module, check_given
+from ..acting_module import acting_module, check_given, has_method
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 
@@ -27,7 +28,8 @@ class GetActions(ColumnarPiece):
 
     With `explore` actions are sampled from the module's exploration distribution; without, and where
     nothing is said (None), its inference distribution's most likely action is taken. Actions that the
-    module gave itself stay; their log-probability is added if the inputs are there.
+    module gave itself stay; their log-probability is added if the inputs are there. A module that names no
+    distribution, a plain `torch.nn.Module`, has the one that `distribution_for` gives for the action space.
 
     Args:
         input_observation_space: Space of one observation.
@@ -47,7 +49,8 @@ class GetActions(ColumnarPiece):
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
         self._generator: torch.Generator | None = None
-        self._widths: dict[Any, int] = {}
+        self._widths: dict[tuple[Any, type], int] = {}
+        self._distributions: dict[tuple[Any, type], type[Distribution]] = {}
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:
         """Draw from a random stream of this piece's own from now on."""
@@ -77,8 +80,11 @@ class GetActions(ColumnarPiece):
             inputs = batch[Columns.ACTION_DIST_INPUTS]
         check_given(call.rl_module, "GetActions", "which says what distribution its outputs are of")
         module = acting_module(call.rl_module)
-        self._check_width(module, inputs, call.module_id)
-        if not call.explore:
+        key = call.module_id, type(module)
+        self._check_width(module, inputs, key)
+        if key in self._distributions:
+            distribution = self._distributions[key].from_logits(inputs)
+        elif not call.explore:
             distribution = module.get_inference_action_dist_cls().from_logits(inputs)
         else:
             distribution = module.get_exploration_action_dist_cls().from_logits(inputs)
@@ -93,17 +99,25 @@ class GetActions(ColumnarPiece):
                 raise self._not_a_number(module, checked)
         return batch
 
-    def _check_width(self, module: Any, inputs: Any, module_id: Any) -> None:
-        """Refuse distribution inputs of another number than the action space takes."""
+    def _check_width(self, module: Any, inputs: Any, key: tuple[Any, type]) -> None:
+        """Refuse distribution inputs of another number than the action space takes.
+
+        A module that names no distribution has the one for the action space from then on.
+        """
         width = inputs.shape[-1] if inputs.ndim else 0
-        if width == self._widths.get(module_id):
+        if width == self._widths.get(key):
             return
         space = getattr(module, "action_space", None)  # which need not be the environment's
-        if space is None and module_id is None:
-            space = self.input_action_space
-        if space is None:
-            return
-        expected = _inputs_of(module.get_exploration_action_dist_cls(), space)
+        named = has_method(module, "get_exploration_action_dist_cls")
+        if space is None and (key[0] is None or not named):
+            space = self._space_of(key[0])
+        if named:
+            distribution = module.get_exploration_action_dist_cls()
+        elif space is None:
+            raise self._no_distribution(module)
+        else:
+            distribution = self._distributions[key] = distribution_for(space)
+        expected = None if space is None else _inputs_of(distribution, space)
         if expected is not None and width != expected:
             raise ColumnError(
                 explain(
@@ -113,7 +127,24 @@ class GetActions(ColumnarPiece):
                     do="give the module's last layer as many outputs as the action distribution takes",
                 )
             )
-        self._widths[module_id] = width
+        if space is not None:
+            self._widths[key] = width
+
+    def _space_of(self, module_id: Any) -> Any:
+        """The action space of the piece for a module, if there is one."""
+        space = self.input_action_space
+        return space if module_id is None or not isinstance(space, gym.spaces.Dict) else space.spaces.get(module_id)
+
+    def _no_distribution(self, module: Any) -> PipelineError:
+        name = type(module).__name__
+        return PipelineError(
+            explain(
+                "GetActions",
+                expected="a module that names the distribution of its outputs, or an action space to choose one for",
+                found=f"{name}, which has no get_exploration_action_dist_cls, and no action space",
+                do=f"give the pipeline its spaces, or {name} an attribute action_space",
+            )
+        )
 
     def _not_a_number(self, module: Any, found: torch.Tensor) -> ColumnError:
         rows = torch.isnan(found).flatten(1).any(1) if found.ndim > 1 else torch.isnan(found)
