@@ -49,19 +49,26 @@ def key_for(episode: Any) -> tuple[Any, ...]:
     return (episode.id_,)
 
 
-def _refuse_module_major(batch: dict[str, Any], column: str) -> None:
+def _refuse_module_major(batch: dict[str, Any], column: str, episode: Any) -> None:
+    module_id = getattr(episode, "module_id", None)
+    if module_id is not None and module_id in batch:
+        raise _module_major(column, module_id, batch[module_id])
     for name, value in batch.items():
         if not isinstance(value, dict) or not value or isinstance(next(iter(value)), tuple):
             continue
         if not any(isinstance(key, tuple) for key in value):
-            raise BatchLayoutError(
-                explain(
-                    f"adding to column {column!r}",
-                    expected="a per-episode batch: {column: {episode key: [items]}}",
-                    found=f"a per-module batch ({name!r} holds columns {sorted(map(str, value))})",
-                    do="add items before the batch is mapped to modules",
-                )
-            )
+            raise _module_major(column, name, value)
+
+
+def _module_major(column: str, module_id: Any, columns: Any) -> BatchLayoutError:
+    return BatchLayoutError(
+        explain(
+            f"adding to column {column!r}",
+            expected="a per-episode batch: {column: {episode key: [items]}}",
+            found=f"a per-module batch ({module_id!r} holds columns {sorted(map(str, columns))})",
+            do="add items before the batch is mapped to modules",
+        )
+    )
 
 
 def add_batch_item(batch: dict[str, Any], column: str, item_to_add: Any, single_agent_episode: Any = None) -> None:
@@ -76,7 +83,7 @@ def add_batch_item(batch: dict[str, Any], column: str, item_to_add: Any, single_
     Raises:
         BatchLayoutError: a per-module batch, or a column added to both with and without episode.
     """
-    _refuse_module_major(batch, column)
+    _refuse_module_major(batch, column, single_agent_episode)
     if single_agent_episode is None:
         items = batch.setdefault(column, [])
         wrong = not isinstance(items, list)
@@ -204,7 +211,8 @@ def single_agent_episode_iterator(
     Args:
         episodes: The episodes of a call.
         agents_that_stepped_only: For multi-agent episodes, only agents with a new observation.
-        zip_with_batch_column: A per-episode column; then pairs of episode and item come.
+        zip_with_batch_column: A per-episode column, or a list of one item per single-agent episode; then pairs of
+            episode and item come.
 
     Raises:
         BatchLayoutError: the column does not hold exactly one item per episode.
@@ -213,17 +221,26 @@ def single_agent_episode_iterator(
     if zip_with_batch_column is None:
         yield from episodes
         return
+    if isinstance(zip_with_batch_column, list):
+        if len(zip_with_batch_column) != len(episodes):
+            raise _unequal(len(episodes), f"a list of {len(zip_with_batch_column)}")
+        yield from zip(episodes, zip_with_batch_column)
+        return
     keys = [key_for(episode) for episode in episodes]
     items = {key: zip_with_batch_column.get(key, []) for key in keys}
     wrong = [key for key in keys if len(items[key]) != 1] or [key for key in zip_with_batch_column if key not in items]
     if wrong:
-        raise BatchLayoutError(
-            explain(
-                "zip_with_batch_column",
-                expected=f"one item for each of {len(keys)} episodes",
-                found=f"{len(zip_with_batch_column.get(wrong[0], []))} for {wrong[0]}",
-                do="zip with a column that has one item per episode",
-            )
-        )
+        raise _unequal(len(keys), f"{len(zip_with_batch_column.get(wrong[0], []))} for {wrong[0]}")
     for episode, key in zip(episodes, keys):
         yield episode, items[key][0]
+
+
+def _unequal(episodes: int, found: str) -> BatchLayoutError:
+    return BatchLayoutError(
+        explain(
+            "zip_with_batch_column",
+            expected=f"one item for each of {episodes} episodes",
+            found=found,
+            do="zip with a column that has one item per episode",
+        )
+    )

@@ -78,7 +78,7 @@ def test_without_spaces_the_error_names_what_to_add() -> None:
 
 def test_a_recurrent_network_needs_a_first_state_and_a_length_of_sequences() -> None:
     call: dict[str, Any] = {"rl_module": Recurrent(4, 3), "shared_data": {}}
-    with pytest.raises(PipelineError, match="write Recurrent.get_initial_state"):
+    with pytest.raises(PipelineError, match=r"write Recurrent\.get_initial_state"):
         env_to_module.default_pipeline(BOX, CHOICES)(episodes=[episode()], **call)
     with pytest.raises(ConfigError, match="max_seq_len"):
         learner.default_pipeline(BOX, CHOICES)(episodes=[episode(2)], **call)

@@ -37,7 +37,7 @@ TO_ENV = (
 )
 """Those of a module-to-env pipeline."""
 
-WAYS = ("columnar list", "columnar block", "plain")
+WAYS = ("columnar list", "columnar block", "plain", "overriding")
 
 action_spaces = nested(
     st.one_of(

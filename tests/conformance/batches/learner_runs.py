@@ -25,8 +25,9 @@ DEFAULTS = (
 )
 """The default pieces of a learner pipeline, in order."""
 
-WAYS = ("columnar list", "columnar block", "plain")
-"""How our built-in pieces run: next to each other on a list or on a block, or with a plain piece between each two."""
+WAYS = ("columnar list", "columnar block", "plain", "overriding")
+"""How our built-in pieces run: next to each other on a list or on a block, with a plain piece between each two, or as
+subclasses that override `__call__`."""
 
 
 @dataclass(frozen=True)

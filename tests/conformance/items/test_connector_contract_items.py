@@ -7,6 +7,7 @@ import pytest
 
 from items.behaviours import behaviour, listed, plain
 from items.lab import ACT, OBS, chunk, run, user
+from oracle.libraries import BOTH
 
 
 def of_an_agent(library):
@@ -66,11 +67,22 @@ def test_the_number_of_an_arrays_rows(library):
 
 
 @behaviour("C34")
-def test_nothing_is_added_to_a_batch_that_is_mapped_to_modules(library):
-    batch = {"walker": {"obs": [np.zeros(2)]}}
+@pytest.mark.parametrize("columns", [{"obs": [np.zeros(2)]}, {}])
+def test_nothing_is_added_to_a_batch_that_is_mapped_to_modules(library, columns):
+    batch = {"walker": columns, "other": {}}
     with pytest.raises(ValueError, match=r"(?i)module"):
         library.ConnectorV2.add_batch_item(batch, "mine", 1, of_an_agent(library))
-    assert list(batch) == ["walker"]
+    assert list(batch) == ["walker", "other"]
+
+
+@pytest.mark.parametrize("library", BOTH, ids=str)
+def test_episodes_go_with_a_list_of_items(library):
+    episodes = [chunk(library, "a"), chunk(library, "b")]
+    pairs = library.ConnectorV2.single_agent_episode_iterator(episodes, zip_with_batch_column=["x", "y"])
+    assert list(pairs) == [(episodes[0], "x"), (episodes[1], "y")]
+    for wrong in (["x"], ["x", "y", "z"]):
+        with pytest.raises(ValueError, match="zip_with_batch_column"):
+            list(library.ConnectorV2.single_agent_episode_iterator(episodes, zip_with_batch_column=wrong))
 
 
 @behaviour("C34")
