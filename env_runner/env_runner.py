@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -64,6 +65,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._acted_randomly = False
         self._required_lookback: int | None = 0
         self._rescued: Sequence[EpisodeT] = []
+        self._sampling = threading.Lock()
         self._to_module: dict[str, Any] = {}
         self._shared: dict[str, Any] = {}
         self._weights_seq_no = 0
@@ -141,13 +143,33 @@ class EnvRunner(ABC, Generic[EpisodeT]):
                 changing between the two resets the environments; their actions are the environment's.
             force_reset: Drop running episodes and reset first.
 
+        If an environment fails, what it raises is raised here. Episodes that had ended, also in that very step, are the
+        first that the next call returns, and count towards its number: `sample(num_timesteps=1)` returns them without
+        a step. So no more is held back than one call asks for.
+
         Returns:
             Ended episodes in the order of their ends, then the chunks of running ones.
 
         Raises:
             RunnerArgumentError: both numbers, or a negative one.
-            RunnerError: the runner was stopped, or its environment cannot reset single environments.
+            RunnerError: the runner was stopped, its environment cannot reset single environments, or another call has
+                not returned yet: from a callback, or in another thread.
         """
+        if not self._sampling.acquire(blocking=False):
+            raise _sampled_twice(type(self).__name__)
+        try:
+            return self._sample(num_timesteps, num_episodes, explore, random_actions, force_reset)
+        finally:
+            self._sampling.release()
+
+    def _sample(
+        self,
+        num_timesteps: int | None,
+        num_episodes: int | None,
+        explore: bool | None,
+        random_actions: bool,
+        force_reset: bool,
+    ) -> Sequence[EpisodeT]:
         started = time.perf_counter()
         self.assert_healthy()
         num_timesteps, num_episodes = sample_amounts(
@@ -159,21 +181,41 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         if num_episodes is not None or force_reset or random_actions != self._acted_randomly:
             self._reset_wanted = True
         self._acted_randomly = random_actions
-        with evaluation_mode(self.module):
-            if self._reset_wanted:
-                self._reset(explore)
-            if num_episodes is None:
-                episodes = self._sample_steps(num_timesteps or 0, explore, random_actions)
-            else:
-                episodes = self._sample_episodes(num_episodes, explore, random_actions)
+        rescued, left, missing = self._divided(num_timesteps, num_episodes)
+        episodes: Sequence[EpisodeT] = []
+        if missing > 0:
+            with evaluation_mode(self.module):
+                if self._reset_wanted:
+                    self._reset(explore)
+                go_on = self._sample_steps if num_episodes is None else self._sample_episodes
+                episodes = go_on(missing, explore, random_actions)
         self._metrics.seconds += time.perf_counter() - started
-        if self._rescued:
-            episodes = [*self._rescued, *episodes]
-        self._rescued = episodes  # until callbacks have had them
-        self._keep(episodes)
+        if rescued:
+            episodes = [*rescued, *episodes]
+        self._rescued = [*episodes, *left] if left else episodes  # until callbacks have had them
+        self._keep(self._rescued)
         self._callbacks.sample_end(episodes)
-        self._rescued = []
+        self._rescued = left
         return episodes
+
+    def _divided(
+        self, num_timesteps: int | None, num_episodes: int | None
+    ) -> tuple[Sequence[EpisodeT], Sequence[EpisodeT], int]:
+        """Of the ended episodes that a failure held back those to deliver and to keep, and how much is missing then."""
+        held = self._rescued
+        if num_episodes is None:
+            return held, [], (num_timesteps or 0) - (self._steps_of(held) if held else 0)
+        whole = [episode for episode in held if self._is_whole(episode)][:num_episodes]
+        taken = {id(episode) for episode in whole}
+        return whole, [each for each in held if id(each) not in taken], num_episodes - len(whole)
+
+    def _steps_of(self, episodes: Sequence[Any]) -> int:
+        """The steps of episodes, of those that `num_timesteps` counts."""
+        return sum(len(episode) for episode in episodes)
+
+    @abstractmethod
+    def _is_whole(self, episode: EpisodeT) -> bool:
+        """True if an ended episode has its first step too."""
 
     def _sample_steps(self, num_timesteps: int, explore: bool, random_actions: bool) -> Sequence[EpisodeT]:
         goal = self._counted() + num_timesteps
@@ -362,7 +404,13 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """
         if self.env is None:
             raise RunnerError(
-                explain(type(self).__name__, expected="an environment", found="none", do="make a new runner")
+                explain(
+                    type(self).__name__,
+                    expected="a runner that has its environments",
+                    found="one that was stopped, and so has closed them: stop() was called, on it or its Algorithm",
+                    do="make a new runner, or a new Algorithm (config.build_algo(), from_checkpoint(path)); "
+                    "call stop() only at the end",
+                )
             )
 
     def stop(self) -> None:
@@ -370,3 +418,14 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         if self.env is not None:
             self._stepper.close()
             self.env = None
+
+
+def _sampled_twice(name: str) -> RunnerError:
+    return RunnerError(
+        explain(
+            f"{name}.sample",
+            expected="one call at a time",
+            found="a call while another one has not returned, from a callback or in another thread",
+            do="make a runner for each thread; in a callback use the episodes that it is given",
+        )
+    )

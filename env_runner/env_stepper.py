@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -13,8 +14,12 @@ from epibatch.core.errors import EnvironmentContractError, RunnerError, add_cont
 from epibatch.core.structs import map_struct
 
 from .autoreset import autoreset_mode, reset_done
+from .made_env import FAILURE
+from .sync_envs import SyncEnvs
 
 __all__ = ["EnvStepper", "VectorStep"]
+
+_FIVE = "(observation, reward, terminated, truncated, info)"
 
 _GONE = (EOFError, BrokenPipeError, ConnectionResetError)
 
@@ -31,7 +36,9 @@ class VectorStep(NamedTuple):
         infos: The step's infos.
         final_observations: Terminal observations, if `observations` hold reset ones instead.
         reset_infos: Infos of a separate reset of the ended environments.
-        failure: Why that reset failed; the step itself is good.
+        failure: Why the reset of ended environments failed; the step itself is good.
+        failures: What single environments raised, by their numbers; their rows are no steps, except where `terminateds`
+            or `truncateds` are set: there the reset after the end failed.
     """
 
     observations: Any
@@ -42,6 +49,7 @@ class VectorStep(NamedTuple):
     final_observations: Any = None
     reset_infos: dict[str, Any] | None = None
     failure: RunnerError | None = None
+    failures: Mapping[int, Exception] = {}
 
 
 class EnvStepper:
@@ -66,6 +74,7 @@ class EnvStepper:
         self._name = name
         makes_infos = (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)  # new ones in every step
         self._keeps_infos = not isinstance(env.unwrapped, makes_infos)
+        self._sync = env if isinstance(env, SyncEnvs) else None
 
     def reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments.
@@ -80,22 +89,35 @@ class EnvStepper:
             result = self.env.reset(seed=seed)
         except BaseException as error:  # Ctrl-C too: worker processes may be half way through
             self.interrupted()
-            if isinstance(error, Exception):
-                self._explain(error, "reset", "(observation, info)")
-            raise
+            if not isinstance(error, Exception):
+                raise
+            explained = self.explained(error, "reset", self._number_of(error))
+            if explained is error:
+                raise
+            raise explained from error
         observations, infos = self._unpacked(result, "reset", 2)
+        if infos and FAILURE in infos:
+            self.interrupted()
+            env, error = next(iter(_reported(infos).items()))
+            raise self.explained(error, "reset", env)
         return observations, infos
 
     def step(self, actions: Any) -> VectorStep:
         """Step all environments, and reset the ended ones if they do not do so themselves."""
         started = time.perf_counter()
         try:
-            result = self.env.step(actions)
+            result = self.env.step(actions) if self._sync is None else self._sync.try_step(actions)
         except Exception as error:
-            self._explain(error, "step", "(observation, reward, terminated, truncated, info)")
-            raise
+            explained = self.explained(error, "step", self._number_of(error))
+            if explained is error:
+                raise
+            raise explained from error
         plain = type(result) is tuple and len(result) == 5 and type(result[4]) is dict and not self._keeps_infos
         step = VectorStep(*(result if plain else self._unpacked(result, "step", 5)))
+        if self._sync is not None and self._sync.failures:
+            step = step._replace(failures=self._sync.failures)
+        elif step.infos and FAILURE in step.infos:
+            step = step._replace(failures=_reported(step.infos))
         if self.mode == "same_step":
             step = step._replace(final_observations=(step.infos or {}).get("final_obs"))
         elif self.mode == "disabled":
@@ -110,6 +132,8 @@ class EnvStepper:
         if not done.any():
             return step
         final = map_struct(np.array, step.observations)  # the reset may reuse the environment's arrays
+        if step.failures:  # all will be reset
+            return step._replace(final_observations=final, reset_infos={})
         try:
             observations, infos = reset_done(self.env, done, final)
         except RunnerError as error:
@@ -165,11 +189,28 @@ class EnvStepper:
             )
         )
 
-    def _explain(self, error: Exception, call: str, returns: str) -> None:
-        """Say which environment failed; for errors that wrong return values cause, what it must return."""
-        where = f"environment {self._name!r} failed in {call}():"
+    def _number_of(self, error: Exception) -> int | None:
+        """Which environment raised an error, if that is known."""
+        if self._sync is not None:
+            return next((env for env, own in self._sync.failures.items() if own is error), None)
+        pipes = getattr(self.env.unwrapped, "parent_pipes", ())  # Gymnasium closes that of a worker that failed
+        return next((env for env, pipe in enumerate(pipes) if pipe is None), None)
+
+    def explained(self, error: Exception, call: str, env: int | None = None, steps: int | None = None) -> Exception:
+        """Return an error that says which environment failed; one that a wrong return value causes, what it must return.
+
+        Args:
+            error: What was raised.
+            call: "reset" or "step".
+            env: The environment's number; None: not known.
+            steps: The steps that its episode has taken; None: not known.
+        """
+        where = f"environment {self._name!r}"
+        where += f", number {env} of {self.env.num_envs}," if env is not None and self.env.num_envs > 1 else ""
+        where += "" if steps is None else f"{',' * (where[-1] != ',')} {steps} steps into its episode,"
+        where += f" failed in {call}():"
         if isinstance(error, _GONE) and isinstance(self.env.unwrapped, gym.vector.AsyncVectorEnv):
-            raise RunnerError(
+            return RunnerError(
                 explain(
                     where,
                     expected="an answer from every worker process",
@@ -177,11 +218,19 @@ class EnvStepper:
                     do="see what it printed, and find the cause with gym_env_vectorize_mode='sync'; the next sample() "
                     "starts new processes",
                 )
-            ) from error
+            )
         if type(error) in (ValueError, TypeError):
+            values = "(observation, info)" if call == "reset" else _FIVE
             space = self.env.single_observation_space
-            where += f"\n  expected: {returns} with observations of {space}\n  found, by the vector environment:"
+            where += f"\n  expected: {values} with observations of {space}\n  found, by the vector environment:"
         add_context(error, where)
+        return error
+
+
+def _reported(infos: dict[str, Any]) -> dict[int, Exception]:
+    """Take the failures that worker processes reported out of infos."""
+    errors, there = infos.pop(FAILURE), infos.pop(f"_{FAILURE}")
+    return {env: errors[env] for env in np.flatnonzero(there).tolist()}
 
 
 def _copied(leaf: Any) -> Any:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import pickle
-import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, Protocol
 
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from epibatch.core.errors import RunnerError, add_note, explain
+from epibatch.core.errors import RunnerError, explain
 
+from .made_env import portable
 from .multi_agent_calls import MultiAgentCalls
 from .multi_agent_checks import check_multi_agent_env, spaces_of
 from .worker_signals import workers_ignore_ctrl_c
@@ -196,7 +195,7 @@ def _serve(env_fn: Callable[[], Any], pipe: Connection, parents: Connection) -> 
         calls = MultiAgentCalls(env, copy=False)
         answer: tuple[bool, Any] = True, _facts(env)
     except Exception as error:
-        answer = False, _portable(error)
+        answer = False, portable(error)
     try:
         _send(pipe, answer)
         while env is not None:
@@ -206,7 +205,7 @@ def _serve(env_fn: Callable[[], Any], pipe: Connection, parents: Connection) -> 
             try:
                 answer = True, _answer(calls, call, args)
             except Exception as error:
-                answer = False, _portable(error)
+                answer = False, portable(error)
             _send(pipe, answer)
     except _GONE:
         pass  # nobody is there any more
@@ -230,14 +229,3 @@ def _send(pipe: Connection, answer: tuple[bool, Any]) -> None:
             do="leave them out of what the environment returns, or use gym_env_vectorize_mode='sync'",
         )
         pipe.send((False, RunnerError(message)))
-
-
-def _portable(error: Exception) -> Exception:
-    """The error as it can be sent, with its traceback as a note; one that cannot is told in a RunnerError."""
-    trace = "".join(traceback.format_exception(error))
-    add_note(error, f"In the worker process:\n{trace}")
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RunnerError(f"{type(error).__name__}: {error}\n{trace}")
-    return error

@@ -3,49 +3,50 @@
 from __future__ import annotations
 
 import math
+import pickle
+import traceback
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import EnvironmentContractError, explain
+from epibatch.core.errors import EnvironmentContractError, RunnerError, add_note, explain
 from epibatch.core.space_checks import check_row
 from epibatch.core.structs import map_struct
 
-__all__ = ["FirstCallChecks", "TerminalCopies", "check_reward", "described"]
+__all__ = [
+    "FAILURE",
+    "FirstCallChecks",
+    "TerminalCopies",
+    "WorkerChecks",
+    "as_flag",
+    "as_reward",
+    "check_reward",
+    "described",
+    "portable",
+]
+
+FAILURE = "epibatch_failure"
+"""The key of an info under which `WorkerChecks` reports what an environment raised."""
 
 
-class FirstCallChecks(gym.Wrapper[Any, Any, Any, Any]):
-    """Checks what an environment's first reset and first step return, then steps out of the way.
-
-    Gymnasium's vector environments convert what they are given: a reward None becomes NaN, an additional
-    key of a Dict observation is left out. Later values are checked as arrays.
-
-    Args:
-        env: The environment.
-
-    Raises:
-        EnvironmentContractError: a call returns something else than Gymnasium's `Env` says.
-        SpaceError: an observation of another nesting, shape or kind than the observation space.
-    """
+class _CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
+    """Checks what an environment's `reset` and `step` return."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         self.metadata = dict(env.metadata)  # vector environments write their autoreset mode into it
         self._name = type(env.unwrapped).__name__
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset the environment; the first result is checked."""
+    def _checked_reset(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         result: Any = self.env.reset(seed=seed, options=options)
         where = f"{self._name}.reset()"
         if not isinstance(result, tuple) or len(result) != 2:
             raise _unfit(where, "two values: observation, info", described(result), "return both; info may be {}")
         self._check(where, result[0], result[1])
-        self.reset = self.env.reset  # type: ignore[method-assign]
-        return result[0], result[1]
+        return result
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment; the first result is checked."""
+    def _checked_step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         result: Any = self.env.step(action)
         where = f"{self._name}.step()"
         if not isinstance(result, tuple) or len(result) != 5:
@@ -56,17 +57,78 @@ class FirstCallChecks(gym.Wrapper[Any, Any, Any, Any]):
                 "return both flags: terminated (the task is over) and truncated (somebody stopped it)",
             )
         self._check(where, result[0], result[4])
-        check_reward(where, result[1])
+        as_reward(where, result[1])
         for name, flag in zip(("terminated", "truncated"), result[2:4]):
-            if not isinstance(flag, (bool, np.bool_)):
-                raise _unfit(where, f"True or False as {name}", described(flag), f"return bool(...) as {name}")
-        self.step = self.env.step  # type: ignore[method-assign]
+            as_flag(where, name, flag)
         return result
 
     def _check(self, where: str, observation: Any, info: Any) -> None:
         check_row(self.observation_space, observation, f"observation of {where}")
         if not isinstance(info, dict):
             raise _unfit(where, "a dict as info", described(info), "return {} if there is nothing to tell")
+
+
+class FirstCallChecks(_CheckedCalls):
+    """Checks what an environment's first reset and first step return, then steps out of the way.
+
+    Later values are checked by `SyncEnvs`, or as arrays.
+
+    Args:
+        env: The environment.
+
+    Raises:
+        EnvironmentContractError: a call returns something else than Gymnasium's `Env` says.
+        SpaceError: an observation of another nesting, shape or kind than the observation space.
+    """
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment; the first result is checked."""
+        result = self._checked_reset(seed, options)
+        self.reset = self.env.reset  # type: ignore[method-assign]
+        return result
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment; the first result is checked."""
+        result = self._checked_step(action)
+        self.step = self.env.step  # type: ignore[method-assign]
+        return result
+
+
+class WorkerChecks(_CheckedCalls):
+    """Checks every call of an environment in a process of its own, and reports its failures in the info.
+
+    Gymnasium's worker process would write an observation of another shape into shared memory, and a failure that it
+    raises would lose what the other environments returned in the same step. After a failure the observation is the
+    one before, the reward 0, and neither flag is set.
+
+    Args:
+        env: The environment.
+
+    Raises:
+        Exception: what the environment raises before its first observation.
+    """
+
+    _last: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment."""
+        try:
+            self._last, info = self._checked_reset(seed, options)
+        except Exception as error:
+            if self._last is None:
+                raise
+            info = {FAILURE: portable(error)}
+        return self._last, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step the environment."""
+        try:
+            self._last, reward, terminated, truncated, info = self._checked_step(action)
+        except Exception as error:
+            return self._last, 0.0, False, False, {FAILURE: portable(error)}
+        where = f"{self._name}.step()"
+        flags = as_flag(where, "terminated", terminated), as_flag(where, "truncated", truncated)
+        return (self._last, as_reward(where, reward), *flags, info)
 
 
 class TerminalCopies(gym.Wrapper[Any, Any, Any, Any]):
@@ -86,6 +148,45 @@ class TerminalCopies(gym.Wrapper[Any, Any, Any, Any]):
 
 def _copied(leaf: Any) -> Any:
     return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+
+
+def as_reward(where: str, reward: Any) -> float:
+    """Return a reward as a float; an array of a single number is one.
+
+    Raises:
+        EnvironmentContractError: it is no finite number.
+    """
+    if not isinstance(reward, (float, int, str, bytes)):
+        array = np.asarray(reward)
+        if array.size == 1 and array.dtype.kind in "fiub":
+            reward = array.item()
+    check_reward(where, reward)
+    return float(reward)
+
+
+def as_flag(where: str, name: str, flag: Any) -> bool:
+    """Return a flag as True or False; 1 and 0 count as these, and so does an array of a single one.
+
+    Raises:
+        EnvironmentContractError: it is something else, such as the text "False", which would count as True.
+    """
+    if type(flag) is bool or type(flag) is np.bool_:
+        return bool(flag)
+    array = np.asarray(flag)
+    if array.size != 1 or array.dtype.kind not in "fiub" or array.item() not in (0, 1):
+        raise _unfit(where, f"True or False as {name}", described(flag), f"return bool(...) as {name}")
+    return bool(array.item())
+
+
+def portable(error: Exception) -> Exception:
+    """The error as it can be sent to another process, with its traceback as a note, or a RunnerError that quotes it."""
+    trace = "".join(traceback.format_exception(error))
+    add_note(error, f"In the worker process:\n{trace}")
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RunnerError(f"{type(error).__name__}: {error}\n{trace}")
+    return error
 
 
 def check_reward(where: str, reward: Any) -> None:

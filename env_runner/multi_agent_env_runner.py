@@ -123,6 +123,14 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     def _harvest_ended(self, count: int) -> list[MultiAgentEpisode]:
         return self._recorder.give_up()[:count]
 
+    def _steps_of(self, episodes: Sequence[MultiAgentEpisode]) -> int:
+        if self.config.count_steps_by == "agent_steps":
+            return sum(episode.agent_steps() for episode in episodes)
+        return super()._steps_of(episodes)
+
+    def _is_whole(self, episode: MultiAgentEpisode) -> bool:
+        return episode.env_t_started == 0
+
     def env_of(self, episode: MultiAgentEpisode) -> int:
         """The number of the environment that an episode of the last `sample()` comes from.
 

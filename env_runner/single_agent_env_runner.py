@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -110,6 +110,9 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     def _harvest_ended(self, count: int) -> VectorEpisodes:
         return self._recorder.harvest(0).first(count)
 
+    def _is_whole(self, episode: SingleAgentEpisode) -> bool:
+        return episode.t_started == 0
+
     def _run_env_to_module(self, explore: bool) -> None:
         self._shared = {}
         self._to_module = self._show(self._recorder.episodes, explore, self._shared)
@@ -122,6 +125,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         extras[WEIGHTS_SEQ_NO] = self._sequence
         step = self._try_env_step(for_env)
         skipped = self._recorder.waiting
+        failure = self._explained(step) if step.failures else step.failure
         ended = self._recorder.step(
             actions,
             step.rewards,
@@ -133,18 +137,37 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
             step.final_observations,
             step.reset_infos,
         )
+        if step.failures:
+            skipped = sorted({*skipped, *step.failures}.difference(chunk.env for chunk in ended))
         self._metrics.add(step.rewards, skipped)
         for chunk in ended:
             self._metrics.episodes.end(chunk.env)
+        if failure is not None:
+            self._fail(failure, ended, explore)
         at_once = self._stepper.mode != "next_step"
         if ended and at_once:  # no action follows these, as none does when resets come a step later
             self._show([self._recorder.view(chunk) for chunk in ended], explore, {})
-        if step.failure is None:
-            self._run_env_to_module(explore)
-        self._callbacks.stepped(ended, skipped, begun=at_once and step.failure is None)
-        if step.failure is not None:
-            raise step.failure
+        self._run_env_to_module(explore)
+        self._callbacks.stepped(ended, skipped, begun=at_once)
         return len(ended)
+
+    def _explained(self, step: VectorStep) -> Exception:
+        """The first failure of an environment, with its number, its call, and how far its episode was."""
+        env, error = next(iter(step.failures.items()))
+        if env in self._recorder.waiting or step.terminateds[env] or step.truncateds[env]:
+            return self._stepper.explained(error, "reset", env)
+        return self._stepper.explained(error, "step", env, self._recorder.episodes[env].t)
+
+    def _fail(self, failure: Exception, ended: list[Any], explore: bool) -> NoReturn:
+        """Show what ended in a step to pieces and callbacks, then raise what an environment raised in it."""
+        others = {*range(self.num_envs)}.difference(chunk.env for chunk in ended)  # the next call resets them
+        try:
+            if ended:
+                self._show([self._recorder.view(chunk) for chunk in ended], explore, {})
+                self._recorder.commit()
+            self._callbacks.stepped(ended, (), begun=False, failed=others)
+        finally:
+            raise failure
 
     def _try_env_step(self, actions: Any) -> VectorStep:
         return self._stepper.step(actions)

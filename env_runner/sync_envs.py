@@ -6,22 +6,32 @@ from typing import Any, final
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from epibatch.core.errors import RunnerError, explain
+from epibatch.core.errors import RunnerError, SpaceError, explain
+from epibatch.core.space_checks import check_row
+
+from .made_env import as_flag, as_reward
 
 __all__ = ["SyncEnvs"]
+
+_NUMBERS = frozenset({float, int, np.float64, np.float32})  # rewards of these types, and
+_FLAGS = frozenset({bool, np.bool_})  # flags of these types need no further look
 
 
 @final
 class SyncEnvs(gym.vector.SyncVectorEnv):
     """Gymnasium's `SyncVectorEnv`, with the same results and less work around that of the environments.
 
-    The observations that it returns are overwritten by the next call.
+    The observations that it returns are overwritten by the next call. What Gymnasium's class would convert although
+    it means nothing, such as the text "False" as a flag or an additional key in a Dict observation, is an error.
 
     Args:
         env_fns: Functions that make the environments.
         **settings: `observation_mode` and `autoreset_mode`, as of `SyncVectorEnv`.
+
+    Attributes:
+        failures: What environments raised in the last call, by their numbers.
 
     Example:
         >>> envs = SyncEnvs([lambda: gym.make("CartPole-v1")] * 2)
@@ -38,6 +48,8 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         self._ended: set[int] = set()
         self._joined: Any = create_empty_array(space, n=count, fn=np.zeros)
         self._shape = space.shape
+        self._nested = isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple))
+        self.failures: dict[int, Exception] = {}
         joined = self._joined
         self._flat: Any = joined.reshape(-1) if isinstance(joined, np.ndarray) and joined.ndim == 2 else None
 
@@ -64,11 +76,18 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
             raise _misfit("options['reset_mask']", f"an array, bool of shape ({count},), True somewhere", repr(mask))
         infos: dict[str, Any] = {}
         wanted = np.flatnonzero(mask).tolist()
+        self.failures = {}
         for i in wanted:
-            self._rows[i], info = self.envs[i].reset(seed=seed[i], options=own)
+            try:
+                self._rows[i], info = self.envs[i].reset(seed=seed[i], options=own)
+            except Exception as error:
+                self.failures[i] = error
+                raise
             infos = self._add_info(infos, info, i)
         self._ended = self._ended.difference(wanted)
-        return self._together(), infos
+        joined = self._together()
+        self._raise_first()
+        return joined, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments.
@@ -78,38 +97,125 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
 
         Raises:
             RunnerError: in mode DISABLED, an environment has ended and was not reset.
+            SpaceError: an observation of another nesting or shape than the observation space.
+            EnvironmentContractError: a reward that is no number, or a flag that is neither True nor False.
+        """
+        result = self.try_step(actions)
+        self._raise_first()
+        return result
+
+    def try_step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step as `step` does, but where environments fail, keep what the others returned.
+
+        `failures` has the errors. An environment that failed has reward 0, no flags, and an observation that means
+        nothing, unless it failed in the reset after its episode's end: then only the reset observation is missing.
         """
         at_once = self.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP
         ended = self._ended
         if ended and self.autoreset_mode is gym.vector.AutoresetMode.DISABLED:
             raise _not_reset(sorted(ended))
         infos: dict[str, Any] = {}
-        rows, rewards = self._rows, np.zeros(self._count)
-        terminateds, truncateds = np.zeros(self._count, np.bool_), np.zeros(self._count, np.bool_)
+        rows, self.failures, self._ended = self._rows, {}, set()
+        rewards, flags = np.zeros(self._count), np.zeros((2, self._count), np.bool_)
         each = actions if type(actions) is np.ndarray else iterate(self.action_space, actions)
         for i, (env, action) in enumerate(zip(self.envs, each, strict=True)):
-            if i in ended:
-                rows[i], info = env.reset()
-            else:
-                rows[i], rewards[i], terminateds[i], truncateds[i], info = env.step(action)
-                if at_once and (terminateds[i] or truncateds[i]):
-                    infos = self._add_info(infos, {"final_obs": rows[i], "final_info": info}, i)
+            try:
+                if i in ended:
                     rows[i], info = env.reset()
+                else:
+                    rows[i], reward, terminated, truncated, info = env.step(action)
+                    rewards[i] = reward if type(reward) in _NUMBERS else as_reward(_call(env), reward)
+                    if terminated is not False or truncated is not False:
+                        ends = _flags(env, terminated, truncated)
+                        if ends != (False, False):
+                            flags[:, i] = ends
+                            self._ended.add(i)
+                    if at_once and i in self._ended:
+                        check_row(env.observation_space, rows[i], _place(env))
+                        infos = self._add_info(infos, {"final_obs": rows[i], "final_info": info}, i)
+                        rows[i], info = env.reset()
+            except Exception as error:
+                self.failures[i] = error
+                if not infos.get("_final_obs", {i: False})[i]:  # else the end is noted, and its reset failed
+                    rewards[i], flags[:, i] = 0.0, False
+                continue
             if info:
                 infos = self._add_info(infos, info, i)
-        done = np.logical_or(terminateds, truncateds)
-        some = b"\1" in done.tobytes() and not at_once  # the cheapest way to ask for any
-        self._ended = set(np.flatnonzero(done).tolist()) if some else set()
-        return self._together(), rewards, terminateds, truncateds, infos
+        if at_once:
+            self._ended = set()
+        return self._together(None if at_once else flags), rewards, flags[0], flags[1], infos
 
-    def _together(self) -> Any:
+    def _together(self, flags: Any = None) -> Any:
         """The newest observations of all environments; one copy of vectors that are of the space's shape."""
-        rows = self._rows
-        if self._flat is not None and [getattr(row, "shape", None) for row in rows].count(self._shape) == len(rows):
-            np.concatenate(rows, out=self._flat)
+        try:
+            rows = self._rows
+            if self._flat is not None and [getattr(row, "shape", None) for row in rows].count(self._shape) == len(rows):
+                np.concatenate(rows, out=self._flat)
+                return self._joined
+            if not self._nested or all(_as_long(self.single_observation_space, row) for row in rows):
+                self._joined = concatenate(self.single_observation_space, rows, self._joined)
+                return self._joined
+        except Exception:
+            if not self._replace_misfits(flags):
+                raise
         else:
-            self._joined = concatenate(self.single_observation_space, rows, self._joined)
+            self._replace_misfits(flags)
+        self._joined = concatenate(self.single_observation_space, rows, self._joined)
         return self._joined
+
+    def _replace_misfits(self, flags: Any) -> bool:
+        """Note observations that do not fit the space as failures; replace each, and clear its environment's flags."""
+        space, found = self.single_observation_space, []
+        for i, (env, row) in enumerate(zip(self.envs, self._rows)):
+            try:
+                check_row(space, row, _place(env))
+                concatenate(space, [row], create_empty_array(space, n=1))
+            except Exception as error:
+                problem = error if isinstance(error, SpaceError) else _unjoined(space, _place(env), error)
+                self.failures.setdefault(i, problem)
+                found.append(i)
+        spare = next(iter(iterate(batch_space(space, 1), create_empty_array(space, n=1))))
+        for i in found:
+            self._rows[i] = spare
+            if flags is not None:
+                flags[:, i] = False
+        return bool(found)
+
+    def _raise_first(self) -> None:
+        if self.failures:
+            raise next(iter(self.failures.values()))
+
+
+def _flags(env: Any, terminated: Any, truncated: Any) -> tuple[bool, bool]:
+    if type(terminated) in _FLAGS and type(truncated) in _FLAGS:
+        return terminated, truncated
+    where = _call(env)
+    return as_flag(where, "terminated", terminated), as_flag(where, "truncated", truncated)
+
+
+def _as_long(space: Any, row: Any) -> bool:
+    """True if a row has as many entries as its space, in all Dicts and Tuples; what else is wrong shows in joining."""
+    if not isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)):
+        return True
+    if not isinstance(row, (dict, tuple, list)) or len(row) != len(space.spaces):
+        return False
+    if isinstance(space, gym.spaces.Dict):
+        return all(key in row and _as_long(own, row[key]) for key, own in space.spaces.items())
+    return all(map(_as_long, space.spaces, row))
+
+
+def _call(env: Any) -> str:
+    return f"{type(env.unwrapped).__name__}.step()"
+
+
+def _place(env: Any) -> str:
+    return f"observation of {type(env.unwrapped).__name__}"
+
+
+def _unjoined(space: Any, where: str, error: Exception) -> SpaceError:
+    found = f"{type(error).__name__}: {error}"
+    do = "make the environment return values of its space"
+    return SpaceError(explain(where, expected=f"values of {space}", found=found, do=do))
 
 
 def _misfit(argument: str, expected: str, found: str) -> RunnerError:

@@ -16,7 +16,7 @@ from .autoreset import gymnasium_mode
 from .env_creators import CONFIG_NAMES, call_creator, check_keywords, creator_of, missing_packages_named
 from .env_wrappers import WrapperSpec, wrapper_functions
 from .gymnasium_ids import make_from_id
-from .made_env import FirstCallChecks, TerminalCopies
+from .made_env import FirstCallChecks, TerminalCopies, WorkerChecks
 from .sync_envs import SyncEnvs
 from .vector_env_checks import check_env, check_vector_env
 from .worker_signals import workers_ignore_ctrl_c
@@ -93,7 +93,8 @@ def _made(env: Any, num_envs: int, mode: str, config: dict[str, Any], ways: tupl
             made = _vector(creator, config, {"num_envs": num_envs, "autoreset_mode": wanted})
     else:
         copies = [TerminalCopies] if wanted is SAME_STEP else []
-        around: list[Any] = [*wrapper_functions(wrappers), *copies, FirstCallChecks]
+        checks = WorkerChecks if mode == "async" else FirstCallChecks
+        around: list[Any] = [*wrapper_functions(wrappers), *copies, checks]
         settings: dict[str, Any] = {} if wanted is None else {"autoreset_mode": wanted}
         if creator is None:
             made = make_from_id(env, num_envs, mode, config, vector_kwargs=settings, wrappers=around)

@@ -58,13 +58,15 @@ def test_a_wrong_reset(reset, found):
             "terminated, truncated, info\n  found:    4 values: float32 array of shape (2,), 0.0, Fal",
         ),
         (step_with(reward=None), "expected: a number as reward\n  found:    None"),
-        (step_with(reward=np.zeros(1)), "found:    float64 array of shape (1,)"),
+        (step_with(reward=np.zeros(2)), "found:    float64 array of shape (2,)"),
         (step_with(reward="1"), "found:    '1'"),
         (step_with(reward=float("nan")), "expected: a finite reward\n  found:    nan"),
         (step_with(reward=np.float32(np.inf)), "expected: a finite reward"),
         (step_with(terminated=None), "expected: True or False as terminated\n  found:    None"),
-        (step_with(truncated=0), "expected: True or False as truncated\n  found:    0"),
-        (step_with(terminated=np.zeros(1, bool)), "found:    bool array of shape (1,)"),
+        (step_with(truncated=2), "expected: True or False as truncated\n  found:    2"),
+        (step_with(truncated="False"), "expected: True or False as truncated\n  found:    'False'"),
+        (step_with(truncated=float("nan")), "expected: True or False as truncated\n  found:    nan"),
+        (step_with(terminated=np.zeros(2, bool)), "found:    bool array of shape (2,)"),
         (step_with(info=[]), "expected: a dict as info\n  found:    list"),
     ],
 )
@@ -74,9 +76,9 @@ def test_a_wrong_step(step, found):
     assert str(caught.value).startswith("Returns.step()\n") and found in str(caught.value)
 
 
-@pytest.mark.parametrize("reward", [1, True, 0.5, np.float32(2), np.int8(3), np.array(1.5), np.bool_(True)])
+@pytest.mark.parametrize("reward", [1, True, 0.5, np.float32(2), np.int8(3), np.array([1.5]), np.bool_(True)])
 def test_right_rewards(reward):
-    step = step_with(reward=reward, terminated=np.bool_(True))
+    step = step_with(reward=reward, terminated=np.bool_(True), truncated=1)
     assert FirstCallChecks(Returns(step=step)).step(0) is step
 
 

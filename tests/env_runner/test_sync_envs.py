@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.core.errors import RunnerError
+from epibatch.core.errors import RunnerError, SpaceError
 from epibatch.env_runner.sync_envs import SyncEnvs
 
 BOX = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
@@ -51,7 +51,7 @@ class Scripted(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         self.log.append(("step", repr(action)))
-        rewards = [1, 0.5, np.float32(0.25), np.array(2.0), None]
+        rewards = [1, 0.5, np.float32(0.25), np.array(2.0), True]
         flags = [False, False, np.False_, 0, True, np.True_]
         ends = [flags[i] for i in self.random.integers(6, size=2)]
         return self._seen(), rewards[self.random.integers(5)], *ends, self._told()
@@ -123,18 +123,108 @@ class Fixed(gym.Env[Any, Any]):
 
 
 @pytest.mark.parametrize(
-    "row", [np.zeros(2, np.float32), np.zeros((1, 3), np.float32), np.float32(0), [[1.0], [2.0, 3.0]]]
+    ("row", "found"),
+    [
+        (np.zeros(2, np.float32), r"float32 array of shape \(2,\)"),
+        (np.zeros((1, 3), np.float32), r"float32 array of shape \(1, 3\)"),
+        (np.float32(0), r"float32 array of shape \(\)"),
+        (np.zeros(3, complex), r"complex128 array of shape \(3,\)"),
+        ([[1.0], [2.0, 3.0]], "list"),
+        (["1", "2", "3"], "list"),
+        (None, "NoneType"),
+    ],
 )
-def test_observations_of_another_shape_fail_as_they_do_there(row: Any) -> None:
+def test_observations_that_do_not_fit_are_named_and_those_of_the_others_are_kept(row: Any, found: str) -> None:
     good = np.ones(3, np.float32)
-    found = []
-    for kind in (SyncVectorEnv, SyncEnvs):
-        envs = kind([lambda: Fixed(good), lambda: Fixed(good, row)])
-        envs.reset()
-        with pytest.raises(ValueError, match=r"array|shape") as error:
-            envs.step(np.array([0, 1]))
-        found.append(str(error.value))
-    assert found[0] == found[1]
+    envs = SyncEnvs([lambda: Fixed(good), lambda: Fixed(good, row)])
+    envs.reset()
+    with pytest.raises(SpaceError, match=rf"observation of Fixed[\s\S]*numbers of shape \(3,\)[\s\S]*{found}"):
+        envs.step(np.array([0, 1]))
+    assert list(envs.failures) == [1]
+    envs.reset()  # with the good one again
+    assert not envs.failures
+    observations, *_ = envs.try_step(np.array([0, 1]))
+    assert observations[0].tolist() == [1.0] * 3 and list(envs.failures) == [1]
+
+
+def test_a_type_that_the_space_cannot_hold_is_named() -> None:
+    class Bytes(Fixed):
+        observation_space = gym.spaces.Box(0, 255, (3,), np.uint8)
+
+    envs = SyncEnvs([lambda: Bytes(np.zeros(3, np.uint8), np.full(3, 0.5))] * 2)
+    envs.reset()
+    with pytest.raises(SpaceError, match=r"observation of Bytes[\s\S]*uint8[\s\S]*Cannot cast"):
+        envs.step(np.array([0, 1]))
+
+
+NESTED = gym.spaces.Dict(a=gym.spaces.Discrete(3), b=gym.spaces.Tuple((BOX, gym.spaces.Dict(c=BOX))))
+ROW = {"a": 1, "b": (np.zeros(3, np.float32), {"c": np.zeros(3, np.float32)})}
+
+
+@pytest.mark.parametrize(
+    ("row", "part", "found"),
+    [
+        ({"a": 1}, "Nested\n", "['a']"),
+        ({**ROW, "more": 1}, "Nested\n", "['a', 'b', 'more']"),
+        ({**ROW, "b": (*ROW["b"], 1)}, "Nested['b']\n", "tuple of 3"),
+        ({**ROW, "b": (ROW["b"][0], {"c": ROW["b"][0], "d": 1})}, "Nested['b'][1]\n", "['c', 'd']"),
+        ({**ROW, "b": (ROW["b"][0], {"c": np.zeros(2)})}, "Nested['b'][1]['c']\n", "shape (2,)"),
+        ({**ROW, "a": 0.5}, "Nested['a']\n", "float"),
+    ],
+)
+def test_which_part_of_a_nested_observation_does_not_fit(row: Any, part: str, found: str) -> None:
+    class Nested(Fixed):
+        observation_space = NESTED
+
+    envs = SyncEnvs([lambda: Nested(ROW), lambda: Nested(ROW, row)])
+    envs.reset()
+    with pytest.raises(SpaceError) as error:
+        envs.step(np.array([0, 1]))
+    assert f"observation of {part}" in str(error.value) and found in str(error.value)
+
+
+class Ends(Fixed):
+    """Ends at every step with a reward of 1; raises in a call that it is told."""
+
+    def __init__(self, call: str = "", at: int = -1) -> None:
+        super().__init__(np.ones(3, np.float32))
+        self.call, self.left = call, at
+
+    def _count(self, call: str) -> None:
+        self.left -= call == self.call
+        if self.left == 0:
+            raise ConnectionError("no answer")
+
+    def reset(self, **kwargs: Any) -> Any:
+        self._count("reset")
+        return super().reset()
+
+    def step(self, action: Any) -> Any:
+        self._count("step")
+        return next(self.rows), 1.0, True, False, {}
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize(
+    ("mode", "call", "at", "ends"),
+    [
+        (AutoresetMode.NEXT_STEP, "step", 1, [False, True]),
+        (AutoresetMode.SAME_STEP, "step", 1, [False, True]),
+        (AutoresetMode.SAME_STEP, "reset", 2, [True, True]),  # the step itself is good
+    ],
+)
+def test_an_environment_that_fails_does_not_lose_the_others_step(
+    mode: Any, call: str, at: int, ends: list[bool], failing: int
+) -> None:
+    makers = [lambda: Ends(call, at), Ends]
+    envs = SyncEnvs(makers if failing == 0 else makers[::-1], autoreset_mode=mode)
+    envs.reset()
+    _, rewards, terminateds, _, infos = envs.try_step(np.array([0, 0]))
+    expected = ends if failing == 0 else ends[::-1]
+    assert terminateds.tolist() == expected and rewards.tolist() == [float(end) for end in expected]
+    assert {env: str(error) for env, error in envs.failures.items()} == {failing: "no answer"}
+    if mode is AutoresetMode.SAME_STEP:
+        assert infos["_final_obs"].tolist() == expected
 
 
 @pytest.mark.parametrize(

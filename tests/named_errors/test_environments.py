@@ -180,14 +180,20 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         changed_step(0, lambda rows: rows.astype(complex)), "vector_entry_point"), ["'obs'", "float32", "complex128"]),
     "reward that is None": (EnvironmentContractError, lambda: steps(env_of(reward=None)), [
         "Own.step()", "a number as reward", "None"]),
-    "reward that is None later": (ColumnError, lambda: steps(env_of(reward=None, later=2)), [
-        "'rewards'", "nan", "None", "environments [0, 1]"]),
-    "reward that is an array": (EnvironmentContractError, lambda: steps(env_of(reward=np.zeros(1))), [
-        "Own.step()", "a number as reward", "shape (1,)"]),
+    "reward that is None later": (EnvironmentContractError, lambda: steps(env_of(reward=None, later=2)), [
+        "number 0 of 2", "2 steps into its episode", "Own.step()", "a number as reward", "None"]),
+    "reward that is text later": (EnvironmentContractError, lambda: steps(env_of(reward="2.5", later=2)), [
+        "number 0 of 2", "a number as reward", "'2.5'"]),
+    "reward that is NaN later": (ColumnError, lambda: steps(env_of(reward=float("nan"), later=2)), [
+        "'rewards'", "nan", "environments [0, 1]"]),
+    "reward that is an array": (EnvironmentContractError, lambda: steps(env_of(reward=np.zeros(2))), [
+        "Own.step()", "a number as reward", "shape (2,)"]),
     "rewards with an axis too many": (ColumnError, lambda: steps(
         changed_step(1, lambda rewards: rewards[:, None]), "vector_entry_point"), ["'rewards'", "(2,)", "(2, 1)"]),
-    "flag that is a number": (EnvironmentContractError, lambda: steps(env_of(ends=(1, False))), [
-        "Own.step()", "True or False as terminated", "1"]),
+    "flag that is text": (EnvironmentContractError, lambda: steps(env_of(ends=("False", False))), [
+        "Own.step()", "True or False as terminated", "'False'"]),
+    "flag that is None later": (EnvironmentContractError, lambda: steps(env_of(ends=(False, None), later=2)), [
+        "number 0 of 2", "True or False as truncated", "None"]),
     "flags that are numbers": (ColumnError, lambda: steps(
         changed_step(3, lambda flags: flags.astype(float)), "vector_entry_point"), [
         "'truncateds'", "bools", "float64"]),

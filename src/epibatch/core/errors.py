@@ -190,7 +190,7 @@ def add_context(error: BaseException, context: str) -> None:
         first = str(error)
         error.args = (f"{context}\n{first}" if first else context, *error.args[1:])
     else:
-        add_note(error, context)
+        add_note(error, context.removesuffix(":"))  # nothing follows a note
 
 
 def add_note(error: BaseException, note: str) -> None:
