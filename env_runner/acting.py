@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, add_context, explain
-from epibatch.core.structs import flatten, map_struct, paths_of
+from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.structs import flatten, flatten_like, map_struct, paths_of, unflatten
 
 from ..connectors.missing_columns import blame_missing_column
 
-__all__ = ["act", "blame_observations", "check_actions", "forward"]
+__all__ = ["act", "blame_observations", "check_actions", "forward", "with_members"]
 
 
 def act(
@@ -38,10 +40,12 @@ def act(
         **call: `shared_data` and `metrics` for the pipeline.
 
     Raises:
-        ColumnError: no actions, or not one per environment; or NaN among the module's outputs, which observations
-            that are NaN are blamed for if there are any.
+        ColumnError: no actions, or not one per environment; actions of the module's own that are not in its space; or
+            NaN among the module's outputs, which observations that are NaN are blamed for if there are any.
     """
     outputs = forward(module, batch, explore=explore, t=t)
+    if Columns.ACTIONS in outputs:
+        outputs = with_members(module, outputs)
     columns: dict[str, Any]
     try:
         columns = module_to_env(rl_module=module, batch=outputs, episodes=episodes, explore=explore, **call)
@@ -140,6 +144,56 @@ def check_actions(columns: dict[str, Any], num_envs: int) -> None:
             do="keep the column in every module-to-env piece",
         )
     )
+
+
+def with_members(module: Any, outputs: Any) -> Any:
+    """Outputs whose actions, which the module chose itself, are members of its Discrete and similar spaces.
+
+    Whole numbers of another type get the space's kind of type.
+
+    Raises:
+        ColumnError: an action that is none.
+    """
+    space = getattr(module, "action_space", None)
+    if space is None:
+        return outputs
+    spaces, form = flatten(get_base_struct_from_space(space))
+    try:
+        given = flatten_like(form, outputs[Columns.ACTIONS])
+    except ColumnError:
+        return outputs  # the pipeline says how they must be nested
+    leaves = [_members(leaf, own, type(module).__name__) for leaf, own in zip(given, spaces)]
+    return {**outputs, Columns.ACTIONS: unflatten(form, leaves)}
+
+
+def _members(actions: Any, space: Any, name: str) -> Any:
+    low: Any
+    high: Any
+    if isinstance(space, gym.spaces.Discrete):
+        low = int(space.start)
+        high = low + int(space.n) - 1
+    elif isinstance(space, gym.spaces.MultiDiscrete):
+        starts: Any = space.start
+        sizes: Any = space.nvec
+        low, high = starts, starts + sizes - 1
+    elif isinstance(space, gym.spaces.MultiBinary):
+        low, high = 0, 1
+    else:
+        return actions
+    array = np.asarray(actions.detach().cpu() if hasattr(actions, "detach") else actions)
+    wrong = array if array.dtype.kind not in "fiub" else array[~((array >= low) & (array <= high) & (array % 1 == 0))]
+    if wrong.size:
+        raise ColumnError(
+            explain(
+                f"column {Columns.ACTIONS!r} of {name}'s outputs",
+                expected=f"members of {space}",
+                found=", ".join(map(repr, dict.fromkeys(wrong.reshape(-1)[:5].tolist()))),
+                do=f"return whole numbers of the space, or {Columns.ACTION_DIST_INPUTS!r} alone, to have them drawn",
+            )
+        )
+    if array.dtype.kind != "f":
+        return actions
+    return actions.long() if hasattr(actions, "long") else array.astype(np.int64)
 
 
 def _shapes(batch: dict[str, Any]) -> str:

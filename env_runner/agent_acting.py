@@ -12,7 +12,7 @@ from epibatch.core.errors import ColumnError, explain
 
 from ..episodes import MultiAgentEpisode
 from ..episodes.leaves import owned
-from .acting import blame_observations, forward
+from .acting import blame_observations, forward, with_members
 
 __all__ = ["AgentActions", "ToAct", "act_for_agents", "own_actions", "spread"]
 
@@ -64,6 +64,9 @@ def act_for_agents(
             are blamed for if there are any.
     """
     outputs = forward(module, batch, explore=explore, t=t)
+    for module_id, own in outputs.items():
+        if isinstance(own, Mapping) and Columns.ACTIONS in own:
+            outputs = {**outputs, module_id: with_members(module[module_id], own)}
     columns: dict[str, Any]
     try:
         columns = module_to_env(rl_module=module, batch=outputs, episodes=to_act.episodes, explore=explore, **call)

@@ -19,6 +19,7 @@ from .sync_envs import SyncEnvs
 
 __all__ = ["EnvStepper", "VectorStep"]
 
+_OF_INNER_RESETS = frozenset({"final_observation", "terminal_observation"})
 _FIVE = "(observation, reward, terminated, truncated, info)"
 
 _GONE = (EOFError, BrokenPipeError, ConnectionResetError)
@@ -74,6 +75,7 @@ class EnvStepper:
         self._name = name
         makes_infos = (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)  # new ones in every step
         self._keeps_infos = not isinstance(env.unwrapped, makes_infos)
+        self._warned = False
         self._sync = env if isinstance(env, SyncEnvs) else None
 
     def reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
@@ -98,8 +100,8 @@ class EnvStepper:
         observations, infos = self._unpacked(result, "reset", 2)
         if infos and FAILURE in infos:
             self.interrupted()
-            env, error = next(iter(_reported(infos).items()))
-            raise self.explained(error, "reset", env)
+            env, failure = next(iter(_reported(infos).items()))
+            raise self.explained(failure, "reset", env)
         return observations, infos
 
     def step(self, actions: Any) -> VectorStep:
@@ -124,6 +126,8 @@ class EnvStepper:
             step = self._with_reset(step)
         elif step.infos and "final_obs" in step.infos:
             raise self._resets_at_once()
+        if step.infos and not _OF_INNER_RESETS.isdisjoint(step.infos) and not self._warned:
+            self._warn_of_inner_resets(sorted(_OF_INNER_RESETS.intersection(step.infos)))
         self.seconds += time.perf_counter() - started
         return step
 
@@ -139,6 +143,15 @@ class EnvStepper:
         except RunnerError as error:
             return step._replace(final_observations=final, reset_infos={}, failure=error)
         return step._replace(observations=observations, final_observations=final, reset_infos=self._owned(infos))
+
+    def _warn_of_inner_resets(self, keys: list[str]) -> None:
+        self._warned = True
+        warnings.warn(
+            f"environment {self._name!r} has {keys[0]!r} in its infos, as environments do that reset inside step(). If "
+            "this one does, what it returns at an episode's end is the next episode's observation, but counts as the "
+            "terminal one: let step() return the terminal observation and wait for reset().",
+            stacklevel=2,
+        )
 
     def _owned(self, infos: Any) -> Any:
         """Infos whose arrays stay as they are, whatever the environment does with its own."""
@@ -197,7 +210,7 @@ class EnvStepper:
         return next((env for env, pipe in enumerate(pipes) if pipe is None), None)
 
     def explained(self, error: Exception, call: str, env: int | None = None, steps: int | None = None) -> Exception:
-        """Return an error that says which environment failed; one that a wrong return value causes, what it must return.
+        """Return an error that says which environment failed, and what it must return if that may be the cause.
 
         Args:
             error: What was raised.

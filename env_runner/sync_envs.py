@@ -197,11 +197,11 @@ def _as_long(space: Any, row: Any) -> bool:
     """True if a row has as many entries as its space, in all Dicts and Tuples; what else is wrong shows in joining."""
     if not isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)):
         return True
-    if not isinstance(row, (dict, tuple, list)) or len(row) != len(space.spaces):
+    if not hasattr(row, "__len__") or len(row) != len(space.spaces):
         return False
-    if isinstance(space, gym.spaces.Dict):
-        return all(key in row and _as_long(own, row[key]) for key, own in space.spaces.items())
-    return all(map(_as_long, space.spaces, row))
+    if isinstance(space, gym.spaces.Tuple):
+        return all(map(_as_long, space.spaces, row))
+    return all(key in row and _as_long(own, row[key]) for key, own in space.spaces.items())
 
 
 def _call(env: Any) -> str:

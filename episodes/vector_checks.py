@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError, explain
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
@@ -86,7 +87,7 @@ class VectorChecks:
         Raises:
             ColumnError: there is not.
         """
-        array = rewards if type(rewards) is np.ndarray else as_value(rewards)
+        array = rewards if type(rewards) is np.ndarray else as_value(_no_tensors(Columns.REWARDS, rewards))
         if array.shape != self._flat or array.dtype.kind not in "fiub":
             raise ColumnError(
                 explain(
@@ -113,7 +114,7 @@ class VectorChecks:
         Raises:
             ColumnError: there is not.
         """
-        array = flags if type(flags) is np.ndarray else as_value(flags)
+        array = flags if type(flags) is np.ndarray else as_value(_no_tensors(name, flags))
         if array.dtype is not _BOOL or array.shape != self._flat:
             raise ColumnError(
                 explain(
@@ -133,7 +134,7 @@ class VectorChecks:
         if type(value) is np.ndarray and value.ndim and len(value) == self._num_envs:
             return
         for leaf in flatten(value)[0]:
-            shape = as_value(leaf).shape
+            shape = as_value(_no_tensors(name, leaf)).shape
             if shape[:1] != (self._num_envs,):
                 raise ColumnError(
                     explain(
@@ -143,6 +144,20 @@ class VectorChecks:
                         do="give arrays whose first axis is the environment",
                     )
                 )
+
+
+def _no_tensors(name: str, value: Any) -> Any:
+    """Refuse tensors, which lie on a device that is not known here."""
+    if not hasattr(value, "detach"):
+        return value
+    raise ColumnError(
+        explain(
+            f"vector step, column {name!r}",
+            expected="NumPy arrays, or numbers",
+            found=f"{type(value).__module__}.{type(value).__qualname__} of shape {tuple(value.shape)}",
+            do="convert them in the vector environment: tensor.cpu().numpy()",
+        )
+    )
 
 
 def _fitting(leaf: Any, space: Any, axes: int) -> Any:

@@ -67,6 +67,7 @@ def problem_of(model, **values):
         (PPOTrainingSettings, {"gama": 1}, "did you mean 'gamma'"),
         (PPOTrainingSettings, {"env": 1}, "unknown setting here; it belongs to environment"),
         (PPOTrainingSettings, {"num_sgd_iter": 1}, "today it is num_epochs"),
+        (EnvRunnerSettings, {"horizon": 9}, "today it is max_episode_steps: env_config={'max_episode_steps': ...}"),
         (EnvRunnerSettings, {"num_envs_per_env_runner": 0}, "greater than or equal to 1"),
         (EnvRunnerSettings, {"rollout_fragment_length": 0}, "a positive integer or 'auto', found int 0"),
         (EnvRunnerSettings, {"rollout_fragment_length": "all"}, "a positive integer or 'auto', found str 'all'"),

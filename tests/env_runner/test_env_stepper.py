@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from epibatch.core.errors import EnvironmentContractError, RunnerError
 from epibatch.env_runner.env_stepper import EnvStepper
+from epibatch.env_runner.sync_envs import SyncEnvs
 
 
 class TwoSteps(gym.Env):
@@ -175,3 +176,22 @@ def test_infos_of_an_environment_that_writes_them_into_the_same_arrays():
     envs.reset(seed=0)
     first = envs.step(np.zeros(2, int)).infos["clock"]
     assert envs.step(np.zeros(2, int)).infos["clock"].tolist() == [2.0, 2.0] and first.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("key", ["terminal_observation", "final_observation"])
+def test_an_environment_that_seems_to_reset_inside_its_step_is_warned_of_once(key):
+    class Resets(TwoSteps):
+        def step(self, action):
+            *rest, _ = super().step(action)
+            info = {}
+            if rest[2]:
+                info[key], (rest[0], _) = rest[0].copy(), self.reset()
+            return (*rest, info)
+
+    envs = EnvStepper(SyncEnvs([Resets]), "resets")
+    envs.reset(seed=3)
+    envs.step(np.zeros(1, int))
+    with pytest.warns(UserWarning, match=rf"'resets' has '{key}'[\s\S]*wait for reset\(\)"):
+        envs.step(np.zeros(1, int))
+    for _ in range(4):  # warnings are errors here
+        envs.step(np.zeros(1, int))

@@ -314,3 +314,10 @@ def test_every_cart_pole_observation_is_seen_exactly_once(toys, vectorize):
     assert not in_chunks - in_pipeline and max(in_pipeline.values()) == 1
     # What is left are reset observations of episodes without a step yet: one per environment at most.
     assert sum((in_pipeline - in_chunks).values()) <= 4
+
+
+@pytest.mark.parametrize("limit", [7, 900])
+def test_the_config_of_an_id_shortens_and_lengthens_its_time_limit(limit):
+    env = make_vector_env("CartPole-v1", 1, env_config={"max_episode_steps": limit})  # registered with 500
+    assert env.envs[0].spec.max_episode_steps == limit
+    env.close()

@@ -52,6 +52,26 @@ def test_wrong_observations(space: Any, observations: Any, error: type[EpibatchE
         VectorChecks(2, space).observations(observations)
 
 
+@pytest.mark.parametrize("column", ["observations", "rewards", "terminateds", "truncateds"])
+def test_tensors_of_a_vector_environment_are_named(column: str) -> None:
+    torch = pytest.importorskip("torch")
+    right = {
+        "actions": np.zeros(2, int),
+        "rewards": np.zeros(2),
+        "terminateds": np.zeros(2, bool),
+        "truncateds": np.zeros(2, bool),
+        "observations": np.zeros((2, 3), np.float32),
+    }
+    recorder = VectorRecorder(2, BOX)
+    recorder.reset(np.zeros((2, 3), np.float32))
+    name = {"observations": "obs"}.get(column, column)
+    with pytest.raises(ColumnError, match=rf"column '{name}'[\s\S]*NumPy arrays[\s\S]*torch.Tensor of shape \(2"):
+        recorder.step(**{**right, column: torch.as_tensor(right[column])})
+    with pytest.raises(ColumnError, match=r"torch.Tensor of shape \(2, 3\)"):
+        recorder.reset(torch.zeros(2, 3))
+    recorder.step(**right)
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [("actions", np.zeros(3)), ("rewards", np.zeros(1)), ("observations", np.zeros((2, 1))), ("v", np.zeros((1, 2)))],

@@ -240,7 +240,8 @@ RENAMED: dict[str, str] = {
     "num_workers": "num_env_runners",
     "num_rollout_workers": "num_env_runners",
     "num_envs_per_worker": "num_envs_per_env_runner",
-    "horizon": "a TimeLimit wrapper around the environment",
+    "horizon": "max_episode_steps: env_config={'max_episode_steps': ...} sets the time limit of a Gymnasium id, also a "
+    "longer one; a TimeLimit wrapper can only shorten it",
 }
 """Spellings of earlier RLlib versions -> what they are called today."""
 
