@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from epibatch.core.errors import UnknownNameError, explain, nearest
+from epibatch.core.restoring import restoring
 
 from ..episodes.leaves import same_value
 from .connector_v2 import ConnectorV2
@@ -61,7 +62,8 @@ class PipelineState(ConnectorV2):
         before = {name: by_name[name].get_state() for name in known}
         try:
             for name, own in known.items():
-                _give(by_name[name], own)
+                with restoring(f"{type(self).__name__}.set_state", name):
+                    _give(by_name[name], own)
         except Exception:
             for name, own in before.items():
                 _give(by_name[name], own)

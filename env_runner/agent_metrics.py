@@ -6,6 +6,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from epibatch.core.restoring import check_count
+
 from ..episodes import MultiAgentEpisode
 
 __all__ = ["AgentMetrics"]
@@ -112,13 +114,15 @@ class AgentMetrics:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take over what `get_state` gave."""
-        self.steps = int(state["steps"])
-        for kind, counts in state["lifetime"].items():
+        where = "state of agent metrics"
+        self.steps = check_count(f"{where}, 'steps'", state["steps"])
+        for kind in self._lifetime:
+            counts = {own: check_count(f"{where}, {own!r}", count) for own, count in state["lifetime"][kind].items()}
             self._lifetime[kind], self._reported[kind] = Counter(counts), Counter(counts)
-        for name, by_name in state["ended"].items():
+        for name in self._ended:
             self._ended[name].clear()
-            for own, values in by_name.items():
-                self._ended[name][own].extend(values)
+            for own, values in state["ended"][name].items():
+                self._ended[name][own].extend(value if type(value) is int else float(value) for value in values)
         self.forget()
 
 

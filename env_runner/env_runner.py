@@ -13,6 +13,7 @@ import numpy as np
 
 from epibatch.core.errors import RunnerError, explain
 from epibatch.core.metrics import MetricsLogger
+from epibatch.core.restoring import check_count, restoring
 from epibatch.core.rl_module.rl_module import evaluation_mode
 from epibatch.core.state_codec import state_parts
 
@@ -370,7 +371,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         whole = "reset_seeds" in state_parts(f"{type(self).__name__}.set_state", state)
         before, wanted = self.get_state(not_components="rl_module"), self._reset_wanted
         try:
-            self._take_over(state, whole)
+            with restoring(f"{type(self).__name__}.set_state", "runner"):
+                self._take_over(state, whole)
         except Exception:
             self._take_over(before, True)
             self._reset_wanted = wanted
@@ -380,17 +382,19 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         for name, pipeline in self.pipelines.items():
             if f"{name}_connector" in state:
                 pipeline.set_state(state[f"{name}_connector"])
-        sequence = int(state.get(WEIGHTS_SEQ_NO, 0))
+        sequence = check_count(f"state of a runner, {WEIGHTS_SEQ_NO!r}", state.get(WEIGHTS_SEQ_NO, 0))
         if "rl_module" in state and (whole or sequence == 0 or sequence >= self._weights_seq_no):
             self.module.set_state(state["rl_module"])
             self._weights_seq_no = sequence or self._weights_seq_no
         if whole:
-            self._weights_seq_no = int(state.get(WEIGHTS_SEQ_NO, self._weights_seq_no))
+            self._weights_seq_no = sequence if WEIGHTS_SEQ_NO in state else self._weights_seq_no
             self._reset_seeds.set_state(state)
             self._reset_wanted = True
         self._metrics.set_state(state)
         if "required_lookback" in state:
-            self._required_lookback = state["required_lookback"]
+            steps = state["required_lookback"]
+            name = "state of a runner, 'required_lookback'"
+            self._required_lookback = None if steps is None else check_count(name, steps)
 
     def weights_updated(self) -> None:
         """Count that the module's weights changed."""

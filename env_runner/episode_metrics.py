@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from epibatch.core.restoring import check_count
+
 __all__ = ["EpisodeMetrics"]
 
 
@@ -83,8 +85,10 @@ class EpisodeMetrics:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over what `get_state` gave."""
+        lifetime = check_count("state of episode metrics, 'lifetime'", state["lifetime"])
+        ended = [(float(value), int(length)) for value, length in state["ended"]]
         self._ended.clear()
-        self._ended.extend((float(value), int(length)) for value, length in state["ended"])
-        self.lifetime = int(state["lifetime"])
+        self._ended.extend(ended)
+        self.lifetime = lifetime
         self._new = []
         self.forget()

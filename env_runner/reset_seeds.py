@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from epibatch.core.restoring import check_count, restore_generator
+
 __all__ = ["ResetSeeds"]
 
 
@@ -51,5 +53,8 @@ class ResetSeeds:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over what `get_state` gave."""
-        self._stream.bit_generator.state = state["reset_seeds"]
-        self.next = state.get("next_reset_seed")
+        following = state.get("next_reset_seed")
+        if following is not None:
+            following = check_count("state of a runner, 'next_reset_seed'", following)
+        restore_generator("state of a runner, 'reset_seeds'", self._stream, state["reset_seeds"])
+        self.next = following

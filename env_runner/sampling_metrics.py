@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from epibatch.core.metrics import MetricsLogger, with_logged
+from epibatch.core.restoring import check_count
 
 from .agent_metrics import AgentMetrics
 from .episode_metrics import EpisodeMetrics
@@ -90,7 +91,9 @@ class SamplingMetrics:
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over what `get_state` gave, or a part of it."""
         if "num_env_steps_sampled_lifetime" in state:
-            self.steps = self._reported = int(state["num_env_steps_sampled_lifetime"])
+            self.steps = self._reported = check_count(
+                "state of a runner, 'num_env_steps_sampled_lifetime'", state["num_env_steps_sampled_lifetime"]
+            )
         if "episode_metrics" in state:
             self.episodes.set_state(state["episode_metrics"])
         if "agent_metrics" in state and self.agents is not None:

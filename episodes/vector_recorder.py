@@ -296,13 +296,14 @@ class VectorRecorder:
         """Hand over what was recorded and go on with new chunks.
 
         Args:
-            lookback: Steps that the chunks going on keep from before.
+            lookback: Steps that the chunks going on keep from before, if they have so many.
 
         Returns:
             The episodes that ended since the last call, then the running ones' chunks; chunks
             without steps are left out.
         """
         self._retire()
+        lookback = min(lookback, max((chunk.end - chunk.low for chunk in self.episodes.chunks), default=0))
         old, block = self._block, self._block.successor(lookback, self._capacity)
         block.returns_before = running_returns(old, self.episodes.chunks)
         running, going_on, waiting = [], [], set(self._waiting)

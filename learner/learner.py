@@ -19,6 +19,7 @@ from epibatch.core.errors import (
     explain,
     nearest,
 )
+from epibatch.core.restoring import check_count, restoring
 from epibatch.core.rl_module import MultiRLModuleSpec, RLModuleSpec
 from epibatch.core.rl_module.rl_module import evaluation_mode
 
@@ -320,13 +321,16 @@ class Learner:
             raise
 
     def _take_over(self, state: Mapping[str, Any]) -> None:
-        self._module.set_state(state["module"])
+        with restoring("learner state", "module"):
+            self._module.set_state(state["module"])
         for module_id, trainer in self._trainers().items():
-            take_over(module_id, trainer, state)
-        self._num_updates = int(state["num_updates"])
-        self._num_gradient_steps = int(state["num_gradient_steps"])
+            with restoring("learner state", module_id):
+                take_over(module_id, trainer, state)
+        self._num_updates = check_count("learner state, 'num_updates'", state["num_updates"])
+        self._num_gradient_steps = check_count("learner state, 'num_gradient_steps'", state["num_gradient_steps"])
         if "connector" in state and hasattr(self._connector, "set_state"):
-            self._connector.set_state(state["connector"])
+            with restoring("learner state", "connector"):
+                self._connector.set_state(state["connector"])
 
     def _trainers(self) -> dict[str, ModuleTrainer]:
         """One trainer for each module that is there now, with an optimiser if it is known to be trained."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from epibatch.core.errors import CheckpointError, add_context, explain
+from epibatch.core.restoring import check_like
 from epibatch.core.state_codec import state_parts
 from epibatch.core.structs import map_struct
 
@@ -54,15 +56,12 @@ def take_over(module_id: str, trainer: ModuleTrainer, state: Mapping[str, Any]) 
     Raises:
         CheckpointError: the part does not fit.
     """
-    values = state_parts(f"coefficients of {module_id!r}", state["coefficients"][module_id])
-    if trainer.coefficients.keys() != values.keys():
-        raise _error(f"coefficients {sorted(trainer.coefficients)} of {module_id!r}", f"{sorted(values)}")
-    trainer.coefficients = dict(values)
-    try:
-        trainer.set_order(state["generators"][module_id])
-    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-        found = f"something else ({type(error).__name__}: {error})"
-        raise _error(f"the state of the generator of {module_id!r}", found) from error
+    coefficients = state["coefficients"][module_id]
+    check_like(f"learner state, coefficients of {module_id!r}", coefficients, trainer.coefficients)
+    if not all(map(math.isfinite, coefficients.values())):
+        raise _error(f"finite coefficients of {module_id!r}", str(coefficients))
+    trainer.coefficients = dict(coefficients)
+    trainer.set_order(state["generators"][module_id])
     trainer.optimizer = None
     if module_id in state["optimizers"]:
         optimizer = trainer.prepare()

@@ -14,6 +14,7 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.column_use import LeanColumns, ReadColumns
 from epibatch.core.columns import Columns
 from epibatch.core.errors import NonFiniteLossError, explain
+from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.structs import map_struct
 
 from ..connectors.missing_columns import blame_missing_column
@@ -115,7 +116,7 @@ class ModuleTrainer:
 
     def set_order(self, state: Any) -> None:
         """Go on with the order of rows where `get_order` was called."""
-        self._generator.set_state(torch.from_numpy(np.array(state, np.uint8)))
+        restore_torch_generator(f"the order of rows of {self._module_id!r}", self._generator, state)
 
     def _step(self, optimizer: ModuleOptimizer, minibatch: dict[str, Any], means: UpdateMetrics) -> None:
         module = self.module

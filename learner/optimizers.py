@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,10 +10,13 @@ import numpy as np
 import torch
 
 from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.restoring import check_like, restoring
 
 from .settings import LearnerSettings
 
 __all__ = ["ModuleOptimizer"]
+
+_AVERAGES = ("exp_avg", "exp_avg_sq")
 
 
 class ModuleOptimizer:
@@ -74,22 +78,32 @@ class ModuleOptimizer:
     def set_state(self, state: Mapping[str, Mapping[str, Any]]) -> None:
         """Take over what `get_state` returned.
 
+        Every entry is compared with its parameter first: torch's fused kernels trust the sizes that they are given.
+
         Raises:
-            CheckpointError: the state belongs to other parameters.
+            CheckpointError: the state belongs to other parameters, or an entry has another shape or type, or numbers
+                that Adam never has; nothing was changed.
         """
+        with restoring("optimiser state", "optimizers"):
+            values = self._values(state)
+            groups = self._optimizer.state_dict()["param_groups"]
+            self._optimizer.load_state_dict({"state": values, "param_groups": groups})
+
+    def _values(self, state: Mapping[str, Mapping[str, Any]]) -> dict[int, dict[str, torch.Tensor]]:
         if set(state) != set(self._names):
             raise _state_error(f"values for {sorted(self._names)}", f"values for {sorted(state)}")
-        values: dict[int, dict[str, Any]] = {}
+        values: dict[int, dict[str, torch.Tensor]] = {}
         for index, (name, parameter) in enumerate(zip(self._names, self._parameters)):
-            if not state[name]:
+            given = state[name]
+            if isinstance(given, Mapping) and not given:  # no step was taken yet
                 continue
-            values[index] = {}
-            for key, value in state[name].items():
-                shape = np.shape(value)
-                if shape not in ((), tuple(parameter.shape)):
-                    raise _state_error(f"{key!r} of {name!r} of shape {tuple(parameter.shape)}", f"shape {shape}")
-                values[index][key] = torch.from_numpy(np.array(value)) if isinstance(value, np.ndarray) else value
-        self._optimizer.load_state_dict({"state": values, "param_groups": self._optimizer.state_dict()["param_groups"]})
+            check_like(f"optimiser state of {name!r}", given, {"step": 0.0, **dict.fromkeys(_AVERAGES, parameter)})
+            own = values[index] = {key: torch.from_numpy(np.array(value)) for key, value in given.items()}
+            sound = torch.isfinite(own["exp_avg"]).all() and (own["exp_avg_sq"] >= 0).all()
+            if not sound or not 0 <= float(own["step"]) < math.inf:
+                expected = "a finite step from 0 and exp_avg, and exp_avg_sq from 0"
+                raise _state_error(expected, f"NaN, infinite or negative numbers in those of {name!r}")
+        return values
 
 
 def _adam(parameters: list[torch.nn.Parameter], lr: float) -> torch.optim.Adam:

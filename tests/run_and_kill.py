@@ -87,7 +87,7 @@ def kill_at(number: int, folder: Path):
     def hook(event: str, arguments: tuple) -> None:
         if event not in WRITES or not str(arguments[0]).startswith(str(folder)):
             return
-        if event == "open" and not any(letter in str(arguments[1]) for letter in "wax+"):
+        if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
             return
         if is_due():
             die()

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError, explain
+from epibatch.core.restoring import restore_generator
 
 from ..authoring.column_transform import ColumnTransform
 from .box_entries import check_continuous, is_continuous, numbers_for, one_for_all
@@ -183,7 +184,7 @@ class DiscretizeActions(ColumnTransform):
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over a random stream."""
         if "generator" in state:
-            self._rng.bit_generator.state = state["generator"]
+            restore_generator("DiscretizeActions.set_state", self._rng, state["generator"])
 
 
 def _is_count(value: Any) -> bool:

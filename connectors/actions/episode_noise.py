@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ConfigError, explain
+from epibatch.core.restoring import check_count, check_like, restore_generator, restoring
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
@@ -113,13 +114,22 @@ class EpisodeNoise(ColumnarPiece):
         return {"generator": self._rng.bit_generator.state, "known": known, "most": self._most}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over stream and numbers."""
-        self.reset_state()
+        """Take over stream and numbers.
+
+        Raises:
+            CheckpointError: a state of another kind, or numbers of another shape.
+        """
+        where = "EpisodeNoise.set_state"
+        with restoring(where, "known"):
+            known = {tuple(key): np.array(numbers) for key, numbers in state.get("known", [])}
+        for key, numbers in known.items():
+            check_like(f"{where}, numbers of {key}", numbers, np.zeros(self._shape, np.float32))
+        rng, most = np.random.default_rng(0), check_count(f"{where}, 'most'", state.get("most", 0))
         if "generator" in state:
-            self._rng = np.random.default_rng(0)
-            self._rng.bit_generator.state = state["generator"]
-        self._known = {tuple(key): np.array(numbers) for key, numbers in state.get("known", [])}
-        self._most = int(state.get("most", 0))
+            restore_generator(where, rng, state["generator"])
+        self.reset_state()
+        self._rng = rng if "generator" in state else self._rng
+        self._known, self._most = known, most
 
     def reset_state(self) -> None:
         """Forget the episodes."""

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ConfigError, SpaceError, explain
+from epibatch.core.restoring import restore_generator
 
 from ..authoring.column_transform import ColumnTransform
 
@@ -120,4 +121,4 @@ class ProjectDiscreteActions(ColumnTransform):
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over a random stream."""
         if "generator" in state:
-            self._rng.bit_generator.state = state["generator"]
+            restore_generator("ProjectDiscreteActions.set_state", self._rng, state["generator"])

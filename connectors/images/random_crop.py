@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from epibatch.core.errors import ColumnError, ConfigError, StateError, explain
+from epibatch.core.errors import ColumnError, ConfigError, explain
+from epibatch.core.restoring import restore_generator, restoring
 
 from ..authoring.column_transform import ColumnTransform
 from ..call import Call
@@ -79,15 +80,10 @@ class RandomCrop(ColumnTransform):
         """Go on drawing where a state was taken.
 
         Raises:
-            StateError: a state of another kind.
+            CheckpointError: a state of another kind.
         """
-        try:
-            self._random.bit_generator.state = state["random"]
-        except (KeyError, TypeError, ValueError):
-            do = "restore the state of a RandomCrop piece"
-            raise StateError(
-                explain("RandomCrop.set_state", expected="{'random': where a stream is}", found=repr(state), do=do)
-            ) from None
+        with restoring("RandomCrop.set_state", "random"):
+            restore_generator("RandomCrop.set_state", self._random, state["random"])
 
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
         """None: copies go on drawing by themselves."""

@@ -12,6 +12,7 @@ import torch
 from epibatch.core.columns import Columns
 from epibatch.core.distributions import Distribution, distribution_for
 from epibatch.core.errors import ColumnError, PipelineError, explain
+from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.structs import map_struct
 
 from ..acting_module import acting_module, check_given, has_method
@@ -167,8 +168,9 @@ class GetActions(ColumnarPiece):
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over a random stream."""
         if "generator" in state:
-            self._generator = torch.Generator()
-            self._generator.set_state(torch.from_numpy(np.array(state["generator"], np.uint8)))
+            generator = torch.Generator()
+            restore_torch_generator("GetActions.set_state", generator, state["generator"])
+            self._generator = generator
 
 
 def _inputs_of(distribution: Any, space: gym.Space[Any]) -> int | None:

@@ -169,7 +169,12 @@ class Affine(ColumnTransform):
         return {"loc": np.asarray(self.loc, np.float64), "scale": np.asarray(self.scale, np.float64)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over what `get_state` gave."""
+        """Take over what `get_state` gave.
+
+        Raises:
+            StateError: a state of another kind.
+            ConfigError: numbers that are not finite; the piece is as it was.
+        """
         if not state:
             return
         if not isinstance(state, Mapping) or set(state) != {"loc", "scale"}:
@@ -181,7 +186,13 @@ class Affine(ColumnTransform):
                     do="restore the state of an Affine piece",
                 )
             )
-        self._take(*(np.asarray(state[name]).tolist() for name in ("loc", "scale")))
+        before = self.loc, self.scale, self._fitted
+        try:
+            self._take(*(np.asarray(state[name]).tolist() for name in ("loc", "scale")))
+        except ConfigError:
+            self.loc, self.scale, self._fitted = before
+            self._amounts = {}
+            raise
 
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
         """The first state: copies of a fitted piece have the same."""

@@ -11,6 +11,7 @@ import torch
 
 from epibatch.core.errors import ConfigError, PieceOutputError, StateError, explain
 from epibatch.core.import_paths import load_object
+from epibatch.core.restoring import check_like
 
 __all__ = ["Encoder"]
 
@@ -105,9 +106,12 @@ class Encoder:
         Raises:
             StateError: weights of another network.
         """
-        known = {name: tuple(tensor.shape) for name, tensor in self._module.state_dict().items()}
+        own = self._module.state_dict()
+        known = {name: tuple(tensor.shape) for name, tensor in own.items()}
         given = {name: np.shape(one) for name, one in weights.items()} if isinstance(weights, Mapping) else weights
-        if known != given:
+        if known == given:
+            check_like(f"{self.piece}.set_state", dict(zip(weights, map(np.asarray, weights.values()))), own)
+        else:
             raise StateError(
                 explain(
                     f"{self.piece}.set_state",

@@ -9,6 +9,7 @@ import numpy as np
 
 from epibatch.core.errors import ConfigError, PipelineError, explain, nearest
 from epibatch.core.padding import check_seq_len
+from epibatch.core.restoring import restore_generator
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
@@ -95,5 +96,6 @@ class RandomSubsequences(ColumnarPiece):
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over a random stream."""
         if "generator" in state:
-            self._generator = np.random.default_rng(0)
-            self._generator.bit_generator.state = state["generator"]
+            generator = np.random.default_rng(0)
+            restore_generator("RandomSubsequences.set_state", generator, state["generator"])
+            self._generator = generator

@@ -3,11 +3,13 @@ from __future__ import annotations
 import os
 import signal
 
+import numpy as np
 import pytest
 
 from epibatch.algorithms import Algorithm, PPOConfig
 from epibatch.algorithms.run_folder import RunFolder
 from epibatch.algorithms.training_run import FAILED, TrainingRun
+from epibatch.core.checkpoints import save_state
 from epibatch.core.errors import EpibatchError
 
 
@@ -235,8 +237,8 @@ def test_a_run_that_has_ended_trains_nothing(tmp_path, capsys, rules, code, word
 def test_a_run_that_cannot_begin_closes_its_environments(tmp_path, monkeypatch, begin):
     file = tmp_path / "config.yaml"
     file.write_text("algorithm: ppo\nenvironment: {env: CartPole-v1}\n")
-    if begin == "resume":  # what stands there is no checkpoint
-        (tmp_path / "checkpoints" / "000001").mkdir(parents=True)
+    if begin == "resume":  # what stands there is the state of something else
+        save_state(tmp_path / "checkpoints" / "000001", {"weights": np.zeros(2**18)})
     closed = []
     monkeypatch.setattr(Algorithm, "stop", lambda algorithm: closed.append(algorithm.env_runner.env))
     with pytest.raises(EpibatchError):  # a run's new folder must be empty

@@ -7,6 +7,7 @@ import pytest
 from epibatch.connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.core.errors import (
+    CheckpointError,
     UnknownNameError,
 )
 
@@ -118,7 +119,7 @@ def test_a_state_of_a_piece_that_is_not_there_is_an_error():
 
 def test_states_of_which_one_does_not_fit_change_no_piece():
     pipe = pipeline(Counter(count=1), Counter(count=2))
-    with pytest.raises(KeyError, match="count"):
+    with pytest.raises(CheckpointError, match=r"'counter_1'[\s\S]*KeyError: 'count'"):
         pipe.set_state({"counter": {"count": 7}, "counter_1": {"cuont": 8}})
     assert pipe.get_state() == {"counter": {"count": 1}, "counter_1": {"count": 2}}
 

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from epibatch.core import checkpoints
-from epibatch.core.checkpoints import Checkpointable, check_state, load_state, save_state, storing
+from epibatch.core.checkpoints import Checkpointable, check_state, load_state, save_state
 from epibatch.core.errors import CheckpointError, StorageError
+from epibatch.core.files import storing
 
 STATE = {"step": 3, "w": np.arange(6.0).reshape(2, 3)}
 
@@ -140,7 +141,11 @@ MALFORMED = [
         "Object arrays cannot be loaded",
     ),
     ("signed: a pickle", lambda f: replace_file(f, "arrays.npz", pickle.dumps(STATE)), "cannot be read"),
-    ("signed: unknown tag", lambda f: replace_file(f, "state.json", b'{"$": "code"}'), "unknown tag 'code'"),
+    (
+        "signed: unknown tag",
+        lambda f: replace_file(f, "state.json", b'[{"$": "code"}' + b', "array"' * 9 + b"]"),
+        "unknown tag",
+    ),
 ]
 
 
@@ -245,7 +250,7 @@ def test_storage_errors_are_os_errors():
 
 def test_a_file_that_cannot_be_read_is_damage(tmp_path, monkeypatch):
     save_state(tmp_path / "c", STATE)
-    monkeypatch.setattr(checkpoints.Path, "read_bytes", out_of_space)
+    monkeypatch.setattr(checkpoints, "open_file", out_of_space)
     with pytest.raises(CheckpointError, match=r"state.json cannot be read \(.*No space"):
         load_state(tmp_path / "c")
 

@@ -87,10 +87,10 @@ def damage(state, part, module_id, value):
     [
         ("module", {"at": np.zeros(3)}, r"in module 'blue':[\s\S]*at has shape \(3,\), not \(2,\)"),
         ("module", {"to": np.zeros(2)}, "at is missing"),
-        ("optimizers", {"at": {"exp_avg": np.zeros(5)}}, r"in module 'blue':[\s\S]*'exp_avg' of 'at' of shape"),
-        ("coefficients", {"kl": 0.5}, r"coefficients \[\] of 'blue'"),
+        ("optimizers", {"at": {"exp_avg": np.zeros(5)}}, r"in module 'blue':[\s\S]*optimiser state of 'at'"),
+        ("coefficients", {"kl": 0.5}, r"coefficients of 'blue'\n.*keys: none"),
         ("coefficients", 5, "coefficients"),
-        ("generators", np.zeros(3, np.uint8), "generator"),
+        ("generators", np.zeros(3, np.uint8), "the order of rows of 'blue'"),
     ],
 )
 def test_what_does_not_fit_is_named_and_nothing_is_taken_over(points, part, value, message):

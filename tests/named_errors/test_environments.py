@@ -224,7 +224,7 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "PPO.set_state", "'counters'", "KeyError"]),
     "state with iterations below 0": (CheckpointError, lambda: set_state(counters={
         "training_iteration": -1, "num_env_steps_sampled_lifetime": 0, "time_total_s": 0.0}), [
-        "'counters'", "-1 iterations"]),
+        "'training_iteration'", "-1"]),
     "state without a part": (CheckpointError, lambda: set_state(random=None), ["PPO.set_state", "random"]),
 }
 # fmt: on

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ __all__ = [
     "config_data",
     "config_from_checkpoint",
     "read_checkpoint",
-    "taking_over",
     "write_checkpoint",
 ]
 
@@ -95,28 +93,6 @@ def config_from_checkpoint(path: Path, description: Mapping[str, Any], *, allow_
                 expected="a config that can be rebuilt here",
                 found=str(error).replace("\n", "\n            "),
                 do="register what is missing, allow imports, or pass the original config",
-            )
-        ) from error
-
-
-@contextmanager
-def taking_over(where: str, part: str) -> Iterator[None]:
-    """Say which part of a state does not fit when taking it over fails.
-
-    Raises:
-        CheckpointError: in place of errors that only tell what went wrong inside.
-    """
-    try:
-        yield
-    except EpibatchError:
-        raise
-    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            explain(
-                where,
-                expected=f"the part {part!r} of a state that get_state gave",
-                found=f"something else ({type(error).__name__}: {error})",
-                do="load an earlier checkpoint, or restore the files from a copy",
             )
         ) from error
 

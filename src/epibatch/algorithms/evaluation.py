@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from epibatch.core.errors import ConfigError, explain
-from epibatch.core.metrics import with_logged
+from epibatch.core.metrics import MetricsLogger, with_logged
+from epibatch.core.restoring import check_count
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
@@ -160,8 +161,12 @@ class Evaluation:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over what `get_state` gave."""
-        self._rounds, self._steps, self._episodes = (int(state[name]) for name in ("rounds", "steps", "episodes"))
-        self._logged = state.get("logged_metrics")  # earlier versions have none
+        names = ("rounds", "steps", "episodes")
+        rounds, steps, episodes = (check_count(f"state of the evaluation, {name!r}", state[name]) for name in names)
+        logged = state.get("logged_metrics")  # earlier versions have none
+        if logged is not None:
+            MetricsLogger().set_state(logged)  # it is used in the next round
+        self._rounds, self._steps, self._episodes, self._logged = rounds, steps, episodes, logged
         if self._logged is None and self._runner is not None:
             self._logged = {"metrics": {}}
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from epibatch.core.checkpoints import storing
 from epibatch.core.errors import ConfigError, EpibatchError, LoggerError, StorageError, add_context, explain, nearest
 from epibatch.core.extras import import_extra
+from epibatch.core.files import open_to_append, read_file, replace_file, storing
 
 from .metric_rows import flat_metrics, in_reading_order
 
@@ -24,9 +23,7 @@ __all__ = [
     "Logger",
     "Loggers",
     "TensorBoardLogger",
-    "being_written",
     "make_logger",
-    "replace_file",
 ]
 
 _FREE = "free some space, or mend what the system complains about, then go on with the run"
@@ -51,21 +48,6 @@ class Logger(Protocol):
         """Take the results of one iteration, nested as `Algorithm.train` returns them."""
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file beside its place and rename it: whenever the process is killed, the old or the new one is there."""
-    temporary = being_written(path)
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
-def being_written(path: Path) -> Path:
-    """Where `replace_file` writes a file before it is renamed."""
-    return path.with_name(f".{path.name}.writing")
-
-
 class JSONLLogger:
     """Appends each iteration to a file as one line of JSON, `{"training_iteration": 1, ...}`.
 
@@ -82,8 +64,8 @@ class JSONLLogger:
         Raises:
             StorageError: the disk is full, say.
         """
-        with storing(f"writing {self.path}", _FREE), self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(flat_metrics(results)) + "\n")
+        with storing(f"writing {self.path}", _FREE), open_to_append(self.path) as file:
+            file.write((json.dumps(flat_metrics(results)) + "\n").encode())
 
     def resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep these rows and no others; without any the file goes."""
@@ -118,8 +100,10 @@ class CSVLogger:
                 self._columns = in_reading_order([*self._columns, *new])
                 self._write([*rows, row])
                 return
-            with self.path.open("a", encoding="utf-8", newline="") as file:
-                csv.DictWriter(file, self._columns).writerow(row)
+            line = io.StringIO(newline="")
+            csv.DictWriter(line, self._columns).writerow(row)
+            with open_to_append(self.path) as file:
+                file.write(line.getvalue().encode())
 
     def resume(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Keep these rows and no others; without any the file goes."""
@@ -132,8 +116,8 @@ class CSVLogger:
     def _rows(self) -> list[dict[str, Any]]:
         if not self._columns:
             return []
-        with self.path.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
+        text = io.StringIO(read_file(self.path).decode(), newline="")
+        return list(csv.DictReader(text))
 
     def _write(self, rows: Iterable[Mapping[str, Any]]) -> None:
         text = io.StringIO(newline="")

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.checkpoints import arrays_size
 from epibatch.core.errors import CheckpointError, EpibatchError, add_context, explain
 from epibatch.core.registry import build_piece, piece_to_dict
+from epibatch.core.restoring import check_count, restoring
 from epibatch.core.spaces import space_from_dict, space_to_dict
 
 from ..connectors.authoring.undo import undo_actions
 from .checkpoint import config_from_checkpoint, read_checkpoint
 from .module_views import config_with_views
+from .saved_checkpoints import newest_checkpoint
 
 if TYPE_CHECKING:
     from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
@@ -70,6 +73,16 @@ def _pieces_data(pipeline: ConnectorPipelineV2) -> list[dict[str, Any]]:
 
 def load_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bool) -> Any:
     """See `Policy.from_checkpoint`."""
+    from epibatch.core.rl_module.rl_module_spec import weights_at_most
+
+    if config is not None:
+        return _load_policy(path, config, allow_imports=allow_imports)
+    path = newest_checkpoint(path)
+    with weights_at_most(arrays_size(path)), restoring(f"checkpoint {path}", "description"):
+        return _load_policy(path, None, allow_imports=allow_imports)
+
+
+def _load_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bool) -> Any:
     from .policy import Policy
 
     description, state = read_checkpoint(path)
@@ -92,8 +105,8 @@ def load_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bo
     env_to_module, module_to_env = build.pipelines()
     module = build.module(env_to_module)
     options: dict[str, Any] = {
-        "lookback": int(acting["lookback"]),
-        "steps": int(runner["num_env_steps_sampled_lifetime"]),
+        "lookback": check_count(f"checkpoint {path}, lookback", acting["lookback"]),
+        "steps": check_count(f"checkpoint {path}, steps", runner["num_env_steps_sampled_lifetime"]),
     }
     policy: PolicyPipelines
     if config is not None and config.is_multi_agent:

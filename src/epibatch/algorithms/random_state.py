@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
+
+from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.restoring import check_like, check_torch_state, restoring
 
 __all__ = ["get_random_state", "random_state_apart", "seed_everything", "set_random_state"]
 
@@ -41,15 +45,46 @@ def get_random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: Mapping[str, Any]) -> None:
-    """Put the generators back to where `get_random_state` found them."""
-    torch.set_rng_state(torch.from_numpy(np.array(state["torch"], dtype=np.uint8)))
-    legacy = state["numpy"]
-    np.random.set_state((str(legacy["name"]), legacy["keys"], legacy["position"], legacy["has_gauss"], legacy["gauss"]))
-    python = state["python"]
-    random.setstate((int(python["version"]), tuple(int(word) for word in python["words"]), python["next_gauss"]))
-    for index, device_state in enumerate(state.get("cuda", ())):
-        if index < torch.cuda.device_count():
-            torch.cuda.set_rng_state(torch.from_numpy(np.array(device_state, dtype=np.uint8)), index)
+    """Put the generators back to where `get_random_state` found them.
+
+    Raises:
+        CheckpointError: a part is none that its generator can have; all generators are where they were.
+    """
+    where, own = "state of the random generators", get_random_state()
+    with restoring(where, "random"):
+        legacy, python = state["numpy"], state["python"]
+        check_like(f"{where}, 'numpy'", legacy, own["numpy"])
+        check_like(f"{where}, 'python'", {**python, "next_gauss": None}, {**own["python"], "next_gauss": None})
+        check_torch_state(f"{where}, 'torch'", state["torch"], own["torch"])
+        words = [int(word) for word in python["words"]]
+        gauss = [value for value in (legacy["gauss"], python["next_gauss"]) if value is not None]
+        positions = (legacy["position"], words[-1])
+        kinds = (legacy["name"], legacy["keys"].dtype, python["version"])
+        if kinds != ("MT19937", np.uint32, 3) or not all(0 <= word < 2**32 for word in words):
+            raise _strange(where, "the words of Mersenne Twisters", f"others, of {kinds[0]!r}")
+        if not all(0 <= position <= 624 for position in positions) or legacy["has_gauss"] not in (0, 1):
+            raise _strange(where, "positions from 0 to 624", str(positions))
+        if not all(type(value) is float and math.isfinite(value) for value in gauss):
+            raise _strange(where, "finite numbers that were drawn in advance", "others")
+        cuda = _cuda_states(where, state.get("cuda", ()))
+        torch.set_rng_state(torch.from_numpy(np.array(state["torch"], np.uint8)))
+        np.random.set_state(("MT19937", legacy["keys"], positions[0], legacy["has_gauss"], legacy["gauss"]))
+        random.setstate((3, tuple(words), python["next_gauss"]))
+        for index, own_state in enumerate(cuda):
+            torch.cuda.set_rng_state(own_state, index)
+
+
+def _cuda_states(where: str, states: Any) -> list[torch.Tensor]:
+    """The states of as many GPUs as are here and in the state."""
+    known = torch.cuda.get_rng_state_all() if len(states) and torch.cuda.is_available() else []
+    for index, (given, own) in enumerate(zip(states, known)):
+        check_torch_state(f"{where}, 'cuda'[{index}]", given, own.numpy())
+    return [torch.from_numpy(np.array(given, np.uint8)) for given, _ in zip(states, known)]
+
+
+def _strange(where: str, expected: str, found: str) -> CheckpointError:
+    do = "restore a state that get_random_state gave"
+    return CheckpointError(explain(where, expected=expected, found=found, do=do))
 
 
 @contextmanager

@@ -8,12 +8,11 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from epibatch.core.checkpoints import storing
 from epibatch.core.errors import CheckpointError, ConfigError, explain
+from epibatch.core.files import LOCK, FolderLock, is_unfinished, read_file, refuse_links, replace_file, storing
 
-from .loggers import being_written, replace_file
 from .metric_rows import RETURN_MEAN, nested_metrics
-from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints
+from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints, unused
 
 __all__ = ["RunFolder"]
 
@@ -37,6 +36,7 @@ class RunFolder:
         self.jsonl_path = path / "metrics.jsonl"
         self.csv_path = path / "metrics.csv"
         self.curve_path = path / "learning_curve.png"
+        self._lock: FolderLock | None = None
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
@@ -47,30 +47,33 @@ class RunFolder:
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
-            taken = any(entry != being_written(path / "config.yaml") for entry in path.iterdir())
+            cls(path)._refuse_used()
         except OSError as error:
             raise ConfigError(
                 explain(f"run folder {path}", expected="a folder", found=str(error), do="choose another one")
             ) from error
-        if taken:
+        return cls(path)
+
+    def _refuse_used(self) -> None:
+        if any(entry.name != LOCK and not is_unfinished(entry) for entry in self.path.iterdir()):
             raise ConfigError(
                 explain(
-                    f"run folder {path}",
+                    f"run folder {self.path}",
                     expected="a new or an empty folder",
                     found="files in it, which are never overwritten",
-                    do=f"choose another folder, or go on with that run: --resume {path}",
+                    do=f"choose another folder, or go on with that run: --resume {self.path}",
                 )
             )
-        return cls(path)
 
     @classmethod
     def open_existing(cls, path: Path) -> RunFolder:
         """Open the folder of a run; it has a config, and a checkpoint unless the run was killed before its first save.
 
         Raises:
-            CheckpointError: the folder has no config.
+            CheckpointError: the folder has no config, or holds links or other things that are no files and folders.
         """
         run = cls(path)
+        refuse_links(path)
         if not run.config_path.is_file():
             checkpoint, lacking = (path / "COMPLETE").exists(), "a file" if path.exists() else "no such folder"
             raise CheckpointError(
@@ -82,6 +85,32 @@ class RunFolder:
                 )
             )
         return run
+
+    def lock(self, *, new: bool = False) -> None:
+        """Hold the folder for this process, until `unlock` or the process's end.
+
+        Args:
+            new: whether the folder has to be empty still.
+
+        Raises:
+            StorageError: another process holds it; the message says which.
+            ConfigError: another process has used it meanwhile.
+        """
+        self._lock = FolderLock(self.path)
+        try:
+            if new:
+                self._refuse_used()
+            for rest in filter(is_unfinished, self.path.iterdir()):
+                rest.unlink()
+        except BaseException:
+            self.unlock()
+            raise
+
+    def unlock(self) -> None:
+        """Let other processes have the folder."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of `metrics.jsonl`; what is no row, such as the half line that a killed run leaves, is left out."""
@@ -95,12 +124,17 @@ class RunFolder:
         rows, damaged = self._read_rows()
         if damaged:
             _log.warning("%s: %d damaged lines are left out, the first is line %d", self.jsonl_path, *damaged)
+        if training_iteration and not rows and self.csv_path.is_file():
+            kept = unused(self.csv_path.with_name(f"{self.csv_path.name}.kept"))
+            self.csv_path.rename(kept)
+            text = "%s: no rows of the %d iterations so far; the table that was there is now %s"
+            _log.warning(text, self.jsonl_path, training_iteration, kept)
         return [row for row in rows if row["training_iteration"] <= training_iteration]
 
     def _read_rows(self) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
         """The rows, and the number of damaged lines with that of the first one; half a last line is no damage."""
         rows, damaged = [], []
-        content = self.jsonl_path.read_bytes() if self.jsonl_path.exists() else b""
+        content = read_file(self.jsonl_path) if self.jsonl_path.exists() else b""
         lines = content.split(b"\n")
         for number, line in enumerate(lines[:-1], 1):
             try:

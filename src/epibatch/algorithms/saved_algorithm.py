@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import partial
@@ -9,13 +10,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from epibatch.core.checkpoints import arrays_size
 from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.restoring import check_count, restoring
 from epibatch.core.state_codec import state_parts
 
-from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, taking_over, write_checkpoint
+from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, write_checkpoint
 from .module_views import set_added_views
 from .policy_checkpoint import acting_data
 from .random_state import get_random_state, set_random_state
+from .saved_checkpoints import newest_checkpoint
 
 if TYPE_CHECKING:
     from ..connectors.views.view import View
@@ -110,14 +114,15 @@ class SavedAlgorithm(ABC):
             "env_runner": self.env_runner.set_state,  # last: one that is refused leaves the running episodes alone
         }
         for part in (name for name in takers if name in state):
-            with taking_over(f"{type(self).__name__}.set_state", part):
+            with restoring(f"{type(self).__name__}.set_state", part):
                 takers[part](state[part])
 
     def _set_counters(self, counters: Mapping[str, Any]) -> None:
-        iteration, steps = int(counters["training_iteration"]), int(counters["num_env_steps_sampled_lifetime"])
+        names = ("training_iteration", "num_env_steps_sampled_lifetime")
+        iteration, steps = (check_count(f"state of an algorithm, {name!r}", counters[name]) for name in names)
         seconds = float(counters["time_total_s"])
-        if min(iteration, steps) < 0 or not seconds >= 0:
-            raise ValueError(f"{iteration} iterations, {steps} steps, {seconds} seconds")
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"{seconds} seconds")
         self.training_iteration, self._env_steps, self._time_total_s = iteration, steps, seconds
         self._reports.logged.set_state(counters["logged_metrics"])
         self.metrics.set_state(counters.get("callback_metrics", {"metrics": {}}))  # earlier versions have none
@@ -195,9 +200,9 @@ class SavedAlgorithm(ABC):
         Raises:
             CheckpointError: the config cannot be rebuilt from data; the message names what is code.
         """
-        description, state = read_checkpoint(Path(path))
-        original = config or config_from_checkpoint(Path(path), description, allow_imports=allow_imports)
-        algorithm = original.build_algo()
+        path = newest_checkpoint(path)
+        description, state = read_checkpoint(path)
+        algorithm = config.build_algo() if config else _rebuilt(path, description, allow_imports)
         if not isinstance(algorithm, cls):
             raise CheckpointError(
                 explain(
@@ -214,3 +219,12 @@ class SavedAlgorithm(ABC):
             algorithm.stop()
             raise
         return algorithm
+
+
+def _rebuilt(path: Path, description: Mapping[str, Any], allow_imports: bool) -> Any:
+    """The algorithm of a config that came with a checkpoint; its networks are no larger than the checkpoint."""
+    from epibatch.core.rl_module.rl_module_spec import weights_at_most
+
+    config = config_from_checkpoint(path, description, allow_imports=allow_imports)
+    with weights_at_most(arrays_size(path)):
+        return config.build_algo()

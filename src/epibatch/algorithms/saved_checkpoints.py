@@ -7,10 +7,11 @@ import re
 import shutil
 from pathlib import Path
 
-from epibatch.core.checkpoints import check_state, storing
+from epibatch.core.checkpoints import check_state
 from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.files import refuse_links, storing
 
-__all__ = ["CHECKPOINTS", "SavedCheckpoints", "newest_checkpoint"]
+__all__ = ["CHECKPOINTS", "SavedCheckpoints", "newest_checkpoint", "unused"]
 
 CHECKPOINTS = "checkpoints"
 """The folder of a run that holds its checkpoints."""
@@ -79,9 +80,11 @@ class SavedCheckpoints:
 
         Raises:
             StorageError: the system does not let them be removed.
+            CheckpointError: a link is among them.
         """
         if num_to_keep is None:
             return
+        refuse_links(self.folder)
         with storing(f"removing old checkpoints in {self.folder}", "see to its permissions"):
             for iteration in self.iterations()[num_to_keep:]:
                 path = self.path_of(iteration)
@@ -108,13 +111,13 @@ class SavedCheckpoints:
                 path = self.path_of(later)
                 for folder in (path, path.with_name(f".{path.name}.previous")):
                     if folder.exists():
-                        moved.append(_unused(path.with_name(f"{path.name}.damaged")))
+                        moved.append(unused(path.with_name(f"{path.name}.damaged")))
                         folder.rename(moved[-1])
         return moved
 
 
-def _unused(path: Path) -> Path:
-    """The path, with a number behind it if it is taken."""
+def unused(path: Path) -> Path:
+    """The path, or with a number after it one that does not exist yet."""
     number, free = 1, path
     while free.exists():
         number, free = number + 1, path.with_name(f"{path.name}-{number}")
@@ -146,6 +149,7 @@ def newest_checkpoint(path: str | Path) -> Path:
     """
     path = Path(path)
     if (path / CHECKPOINTS).is_dir() or (path / "config.yaml").is_file():
+        refuse_links(path)
         return SavedCheckpoints(path / CHECKPOINTS).newest()
     if SavedCheckpoints(path).iterations():
         return SavedCheckpoints(path).newest()

@@ -91,7 +91,7 @@ class EnvRunnerSettings(Section):
     """How many environments step together, and how episodes are cut."""
 
     num_env_runners: Count = 0
-    num_envs_per_env_runner: Positive = 1
+    num_envs_per_env_runner: Annotated[Positive, Field(le=2**17)] = 1
     gym_env_vectorize_mode: VectorizeMode = "sync"
     gym_env_autoreset_mode: AutoresetMode = None
     add_default_connectors_to_env_to_module_pipeline: Switch = True

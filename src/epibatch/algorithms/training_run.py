@@ -7,14 +7,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
+from epibatch.core.checkpoints import arrays_size
 from epibatch.core.errors import EpibatchError, LoggerError, StorageError, add_context
 
 from .checkpoint import CONFIGS, config_class
@@ -88,10 +89,12 @@ class TrainingRun:
         config = _read_config(Path(config_path), changes, allow_imports)
         text = to_yaml_text(config.to_dict())
         algorithm = _build(config, Path(config_path))
-        with _closing_if_it_fails(algorithm):
+        with _closing_if_it_fails(algorithm.stop):
             folder = RunFolder.create(run or _default_folder(config_path))
-            folder.write_config(text)
-            return cls(algorithm, folder, config_path.stem)
+            folder.lock(new=True)
+            with _closing_if_it_fails(folder.unlock):
+                folder.write_config(text)
+                return cls(algorithm, folder, config_path.stem)
 
     @classmethod
     def resume(cls, run: Path, *, changes: Sequence[str] = (), allow_imports: bool = False) -> TrainingRun:
@@ -103,25 +106,37 @@ class TrainingRun:
             allow_imports: whether the config may name pieces and environments by import path.
 
         Raises:
-            CheckpointError: the folder holds no run, or all its checkpoints are damaged.
+            CheckpointError: the folder holds no run or a link, or all its checkpoints are damaged.
+            StorageError: another process is using the folder.
         """
+        from epibatch.core.rl_module.rl_module_spec import weights_at_most
+
         folder = RunFolder.open_existing(Path(run))
-        config = _read_config(folder.config_path, changes, allow_imports)
-        algorithm = _build(config, folder.config_path)
-        with _closing_if_it_fails(algorithm):
-            if folder.checkpoints.iterations():
-                path = folder.checkpoints.newest()
-                algorithm.restore_from_path(path)
-                print(f"going on after iteration {algorithm.training_iteration}, from {path}")
-            else:
-                print(f"{folder.path} has no checkpoint: the run starts again from the beginning, with its config.yaml")
-            for damaged in folder.checkpoints.go_on_from(algorithm.training_iteration):
-                print(f"what is left of a later checkpoint is now {damaged}")
-            session = cls(algorithm, folder, Path(run).name)
-            if changes:
-                folder.write_config(to_yaml_text(config.to_dict()))
-            session.loggers.resume(folder.rows_until(algorithm.training_iteration))
-            return session
+        folder.lock()
+        with _closing_if_it_fails(folder.unlock):
+            config = _read_config(folder.config_path, changes, allow_imports)
+            saved = folder.checkpoints.newest() if folder.checkpoints.iterations() else None
+            with nullcontext() if saved is None or changes else weights_at_most(arrays_size(saved)):
+                algorithm = _build(config, folder.config_path)
+            with _closing_if_it_fails(algorithm.stop):
+                session = cls(algorithm, folder, Path(run).name)
+                session._go_on(saved)
+                if changes:
+                    folder.write_config(to_yaml_text(config.to_dict()))
+                session.loggers.resume(folder.rows_until(algorithm.training_iteration))
+                return session
+
+    def _go_on(self, saved: Path | None) -> None:
+        """Restore a checkpoint, if there is one."""
+        if saved is not None:
+            self.algorithm.restore_from_path(saved)
+            print(f"going on after iteration {self.algorithm.training_iteration}, from {saved}")
+        else:
+            print(
+                f"{self.folder.path} has no checkpoint: the run starts again from the beginning, with its config.yaml"
+            )
+        for damaged in self.folder.checkpoints.go_on_from(self.algorithm.training_iteration):
+            print(f"what is left of a later checkpoint is now {damaged}")
 
     def run(self, iterations: int | None = None) -> int:
         """Train until something ends the run, save, draw, and say how it went.
@@ -225,9 +240,11 @@ class TrainingRun:
     # ------------------------------------------------------------------------------------- endings
 
     def _nothing_to_do(self, verdict: Verdict) -> int:
-        self._stop()
-        if not self.folder.curve_path.exists():  # killed before it was drawn
-            self._draw()
+        try:
+            if not self.folder.curve_path.exists():  # killed before it was drawn
+                self._draw()
+        finally:
+            self._stop()
         print(f"nothing to train: {verdict.reason}")
         print(f"to go on, raise it: {self._command()} --set stop.{verdict.setting}=...")
         return _exit_code(verdict)
@@ -256,8 +273,9 @@ class TrainingRun:
         return FAILED
 
     def _stop(self, too: str = "") -> None:
-        """Close environments and loggers; what fails is said, and changes nothing about how the run ended."""
-        for what, close in (("the environments", self.algorithm.stop), ("the loggers", self.loggers.close)):
+        """Close environments, loggers and folder; what fails is said, and changes nothing about how the run ended."""
+        closings = {"the environments": self.algorithm.stop, "the loggers": self.loggers.close}
+        for what, close in {**closings, "the run's folder": self.folder.unlock}.items():
             try:
                 close()
             except Exception as error:
@@ -319,10 +337,10 @@ def _default_folder(config_path: Path) -> Path:
 
 
 @contextmanager
-def _closing_if_it_fails(algorithm: Algorithm) -> Iterator[None]:
-    """Close the environments of a run that does not come to its beginning; some are processes."""
+def _closing_if_it_fails(close: Callable[[], None]) -> Iterator[None]:
+    """Close what a run has opened that does not come to its beginning: environments, of which some are processes."""
     try:
         yield
     except BaseException:
-        algorithm.stop()
+        close()
         raise

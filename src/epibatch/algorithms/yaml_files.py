@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Hashable, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import yaml
 
 from epibatch.core.errors import ConfigError, explain
+from epibatch.core.files import read_file
 
 __all__ = ["parse_yaml", "read_yaml", "to_yaml_text", "yaml_name"]
 
@@ -56,6 +58,14 @@ class _Loader(yaml.SafeLoader):
             value = super().construct_yaml_int(node) if form is _INTEGER else super().construct_yaml_float(node)
             raise _refused(node, f"{text} would be read as {value}; write that, or put it in quotes")
 
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """One value, of a limited number."""
+        self.count = getattr(self, "count", 0) + 1
+        node = super().compose_node(parent, index)
+        if self.count > _MOST_NODES:
+            raise _refused(node, f"more than {_MOST_NODES:,} values")
+        return node
+
 
 class _Dumper(yaml.SafeDumper):
     """Puts text into quotes that the loader would take for a number."""
@@ -65,6 +75,8 @@ def _refused(node: Any, problem: str) -> yaml.constructor.ConstructorError:
     return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
+_MOST_NODES = 100_000
+_MOST_BYTES = 4 * 2**20
 _DIGITS = r"\d+(_\d+)*"
 _INTEGER = re.compile(r"[-+]?(0|[1-9]\d*(_\d+)*|0x[\da-fA-F]+|0b[01]+)")
 _FLOAT = re.compile(
@@ -90,7 +102,7 @@ def read_yaml(source: str | Path) -> Any:
     text = source
     if _is_path(source):
         try:
-            text = Path(source).read_text(encoding="utf-8")
+            text = read_file(Path(os.path.realpath(source)), _MOST_BYTES).decode("utf-8")
         except (OSError, ValueError) as error:  # a null byte in a path is a ValueError
             raise ConfigError(
                 explain(where, expected="a readable YAML file", found=str(error), do="check the path")
@@ -125,6 +137,7 @@ def parse_yaml(text: str, where: str) -> Any:
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
+            _refuse_aliases(node)
             return None if node is None else loader.construct_object(node, deep=True)  # deep: no list holds itself
         finally:
             loader.dispose()
@@ -142,6 +155,25 @@ def parse_yaml(text: str, where: str) -> Any:
     except (ValueError, TypeError, AttributeError, RecursionError) as error:  # a tag on what does not fit it
         found = f"something that cannot be read ({type(error).__name__}: {error})"
         raise ConfigError(explain(where, expected="YAML", found=found, do="correct it")) from error
+
+
+def _refuse_aliases(node: Any) -> None:
+    """Refuse aliases that make a short text stand for very many values: what is read is copied and written again."""
+    sizes: dict[int, int] = {}
+    waiting = [] if node is None else [node]
+    while waiting:
+        each = waiting[-1]
+        parts = [] if isinstance(each, yaml.ScalarNode) else each.value
+        below = [part for pair in parts for part in (pair if isinstance(pair, tuple) else (pair,))]
+        unknown = [part for part in below if id(part) not in sizes]
+        if unknown and id(each) not in sizes:
+            sizes[id(each)] = 0  # a node that holds itself: the loader refuses it
+            waiting += unknown
+            continue
+        waiting.pop()
+        sizes[id(each)] = 1 + sum(sizes[id(part)] for part in below)
+        if sizes[id(each)] > _MOST_NODES:
+            raise _refused(each, f"aliases (*name) that stand for more than {_MOST_NODES:,} values in all")
 
 
 def _context(error: yaml.MarkedYAMLError) -> str:

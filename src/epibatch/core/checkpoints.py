@@ -13,21 +13,30 @@ import hashlib
 import io
 import json
 import logging
+import math
 import os
 import shutil
+import struct
 import tempfile
-import zipfile
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from epibatch.core.errors import CheckpointError, StorageError, add_context, explain
+from epibatch.core.errors import CheckpointError, add_context, explain
+from epibatch.core.files import create_file, open_file, read_file, refuse_links, storing
 from epibatch.core.state_codec import decode_state, encode_state
 
-__all__ = ["FORMAT_VERSION", "Checkpointable", "check_state", "is_checkpoint", "load_state", "save_state", "storing"]
+__all__ = [
+    "FORMAT_VERSION",
+    "Checkpointable",
+    "arrays_size",
+    "check_state",
+    "is_checkpoint",
+    "load_state",
+    "save_state",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +45,10 @@ _FORMAT = "epibatch-state"
 _STATE, _ARRAYS, _MARKER = "state.json", "arrays.npz", "COMPLETE"
 _FILES = {_STATE, _ARRAYS, _MARKER}
 _MAX_MARKER_BYTES = 65536
+_MAX_STATE_BYTES = 16 * 2**20
+_MAX_STATE_MEMORY = 64 * 2**20
+_COST = {b",": 48, b"[": 130, b"{": 400, b'"': 32}
+"""Bytes of memory that a value in JSON takes at most when it is decoded, by the characters that come with it."""
 
 
 def save_state(path: str | os.PathLike[str], state: Any) -> Path:
@@ -74,28 +87,9 @@ def save_state(path: str | os.PathLike[str], state: Any) -> Path:
     return path
 
 
-@contextmanager
-def storing(where: str, do: str) -> Iterator[None]:
-    """Turn what the system says against writing a file into a named error.
-
-    Args:
-        where: what is being written.
-        do: what to do about it.
-
-    Raises:
-        StorageError: an OSError was raised inside.
-    """
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        found = f"{type(error).__name__}: {error}"
-        raise StorageError(explain(where, expected="a place that can be written to", found=found, do=do)) from None
-
-
 def _write_files(folder: Path, data: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
     text = json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
+    _refuse_large(text)
     packed = io.BytesIO()
     np.savez(packed, **arrays)  # type: ignore[arg-type]
     contents = {_STATE: text, _ARRAYS: packed.getvalue()}
@@ -115,11 +109,18 @@ def _fingerprint(content: bytes) -> dict[str, Any]:
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+def _refuse_large(text: bytes) -> None:
+    """Refuse a `state.json` that would take much more memory than it is long; saving refuses it too."""
+    memory = sum(cost * text.count(character) for character, cost in _COST.items())
+    memory += 4 * len(text) * (b"\\u" in text)  # one such character makes a string take four bytes for each
+    if len(text) > _MAX_STATE_BYTES or memory > _MAX_STATE_MEMORY:
+        found = f"{len(text):,} bytes, which take up to {memory:,} bytes of memory"
+        limits = f"at most {_MAX_STATE_BYTES:,} bytes of numbers and strings, and {_MAX_STATE_MEMORY:,} in memory"
+        do = "keep long lists and large tables as NumPy arrays"
+        raise CheckpointError(explain(_STATE, expected=limits, found=found, do=do))
+
+
+_write = create_file
 
 
 def _umask() -> int:
@@ -159,7 +160,7 @@ def _publish(folder: Path, path: Path) -> None:
 
 def _is_whole(path: Path) -> bool:
     try:
-        _read_files(path)
+        _read_files(path)[1].close()
     except CheckpointError:
         return False
     return True
@@ -192,21 +193,29 @@ def load_state(path: str | os.PathLike[str]) -> Any:
     Raises:
         CheckpointError: the folder is missing, incomplete, damaged or of another version.
     """
-    folder, contents = _whole(Path(os.path.realpath(path)))
-    try:
-        data = json.loads(contents[_STATE])
-        packed = np.load(io.BytesIO(contents[_ARRAYS]), allow_pickle=False)
-        if not isinstance(packed, np.lib.npyio.NpzFile):
-            raise ValueError(f"{_ARRAYS} is no archive of arrays")
-        with packed:
-            arrays = {name: packed[name] for name in packed.files}
-    except (ValueError, OSError, EOFError, KeyError, MemoryError, RecursionError, zipfile.BadZipFile) as error:
-        raise _damaged(folder, f"contents that cannot be read ({type(error).__name__}: {error})") from error
+    folder, text, file = _whole(Path(os.path.realpath(path)))
+    with file:
+        try:
+            data = json.loads(text.decode("ascii"), parse_constant=_no_constant)
+            arrays = dict(_read_arrays(file, text.count(b'"array"')))
+        except Exception as error:
+            raise _damaged(folder, f"contents that cannot be read ({type(error).__name__}: {error})") from error
     try:
         return decode_state(data, arrays)
     except CheckpointError as error:
         add_context(error, f"in {folder}:")
         raise
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name}, which no checkpoint holds")
+
+
+def arrays_size(path: str | os.PathLike[str]) -> int:
+    """The bytes that the arrays of a checkpoint take, which bound what is built from its description; 0 without any."""
+    folder = Path(os.path.realpath(path))
+    sizes = (where / _ARRAYS for where in (folder, _previous(folder)))
+    return max((os.stat(file).st_size for file in sizes if file.is_file()), default=0)
 
 
 def is_checkpoint(path: str | os.PathLike[str]) -> bool:
@@ -223,13 +232,13 @@ def check_state(path: str | os.PathLike[str]) -> None:
     Raises:
         CheckpointError: the folder is missing, incomplete, damaged or of another version.
     """
-    _whole(Path(os.path.realpath(path)))
+    _whole(Path(os.path.realpath(path)))[2].close()
 
 
-def _whole(path: Path) -> tuple[Path, dict[str, bytes]]:
-    """The folder to read, this one or the one it replaced, and the contents of its files."""
+def _whole(path: Path) -> tuple[Path, bytes, BinaryIO]:
+    """The folder to read, this one or the one it replaced, the content of its JSON and the open file of its arrays."""
     try:
-        return path, _read_files(path)
+        return path, *_read_files(path)
     except CheckpointError as error:
         if not _previous(path).is_dir():
             raise
@@ -239,17 +248,25 @@ def _whole(path: Path) -> tuple[Path, dict[str, bytes]]:
             raise error from None
         if path.exists():
             _log.warning("%s\n  instead:  the checkpoint that it replaced is read", error)
-        return _previous(path), contents
+        return _previous(path), *contents
 
 
-def _read_files(folder: Path) -> dict[str, bytes]:
+def _read_files(folder: Path) -> tuple[bytes, BinaryIO]:
     files = _read_marker(folder)["files"]
-    return {name: _read_checked(folder / name, files.get(name)) for name in (_STATE, _ARRAYS)}
+    refuse_links(folder)
+    with _open_checked(folder / _STATE, files.get(_STATE), _MAX_STATE_BYTES) as state:
+        text = state.read()
+    try:
+        _refuse_large(text)
+    except CheckpointError as error:
+        add_context(error, f"loading {folder}:")
+        raise
+    return text, _open_checked(folder / _ARRAYS, files.get(_ARRAYS))
 
 
 def _read_marker(folder: Path) -> dict[str, Any]:
     file = folder / _MARKER
-    if not file.is_file():
+    if folder.is_symlink() or not file.is_file():
         found = f"no file named {_MARKER}" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
         raise CheckpointError(
             explain(
@@ -260,8 +277,7 @@ def _read_marker(folder: Path) -> dict[str, Any]:
             )
         )
     try:
-        with file.open("rb") as opened:
-            marker = json.loads(opened.read(_MAX_MARKER_BYTES))
+        marker = json.loads(read_file(file, _MAX_MARKER_BYTES))
         known = marker["format"] == _FORMAT and isinstance(marker["files"], dict)
         version = marker["version"]
     except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
@@ -278,18 +294,104 @@ def _read_marker(folder: Path) -> dict[str, Any]:
     return dict(marker)
 
 
-def _read_checked(file: Path, fingerprint: Any) -> bytes:
-    if not isinstance(fingerprint, dict) or not file.is_file():
-        raise _damaged(file.parent, f"no {file.name}")
+def _open_checked(path: Path, fingerprint: Any, limit: int | None = None) -> BinaryIO:
+    """Open a file that is as long as the marker says, and has its sum."""
+    if not isinstance(fingerprint, dict) or not path.is_file():
+        raise _damaged(path.parent, f"no {path.name}")
     try:
-        size = file.stat().st_size
-        if size != fingerprint.get("bytes"):
-            raise _damaged(file.parent, f"{file.name} has {size} bytes, {fingerprint.get('bytes')} were written")
-        content = file.read_bytes()
+        file = open_file(path)
     except OSError as error:
-        raise _damaged(file.parent, f"{file.name} cannot be read ({error})") from error
-    if hashlib.sha256(content).hexdigest() != fingerprint.get("sha256"):
-        raise _damaged(file.parent, f"{file.name} was changed after it was written")
+        raise _damaged(path.parent, f"{path.name} cannot be read ({error})") from error
+    try:
+        size = os.fstat(file.fileno()).st_size
+        if size != fingerprint.get("bytes"):
+            raise _damaged(path.parent, f"{path.name} has {size} bytes, {fingerprint.get('bytes')} were written")
+        if limit is not None and size > limit:
+            raise _damaged(path.parent, f"{path.name} has {size:,} bytes, more than {limit:,}")
+        if _sum_of(file) != fingerprint.get("sha256"):
+            raise _damaged(path.parent, f"{path.name} was changed after it was written")
+        return file
+    except OSError as error:
+        file.close()
+        raise _damaged(path.parent, f"{path.name} cannot be read ({error})") from error
+    except BaseException:
+        file.close()
+        raise
+
+
+def _sum_of(file: BinaryIO) -> str:
+    """SHA-256 of an open file, which is left at its beginning."""
+    total = hashlib.sha256()
+    while chunk := file.read(2**20):
+        total.update(chunk)
+    file.seek(0)
+    return total.hexdigest()
+
+
+def _read_arrays(file: BinaryIO, most: int) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """The arrays of an archive as `np.savez` writes it: stored one after the other, `a0`, `a1` and so on.
+
+    What the archive says about sizes is compared with what it holds before memory is taken.
+
+    Args:
+        file: the archive, at its beginning.
+        most: how many arrays there may be.
+
+    Raises:
+        ValueError: something else.
+    """
+    length, number = os.fstat(file.fileno()).st_size, 0
+    while (signature := file.read(4)) == b"PK\x03\x04":
+        name, size = f"a{number}", _entry_size(file, f"a{number}.npy")
+        end = file.tell() + size
+        if number >= most or end > length:
+            raise ValueError(f"{_ARRAYS} holds more than the arrays of the state")
+        yield name, _read_array(file, name, size)
+        if file.tell() != end:
+            raise ValueError(f"{name} in {_ARRAYS} is longer than it says")
+        number += 1
+    if signature not in (b"PK\x01\x02", b"PK\x05\x06"):
+        raise ValueError(f"{_ARRAYS} is no archive of arrays")
+
+
+def _entry_size(file: BinaryIO, expected: str) -> int:
+    """The size of a stored entry, from the header of a zip archive's entry."""
+    _, flags, method, _, _, stored, size, name, extra = struct.unpack("<HHHIIIIHH", _exactly(file, 26))
+    found, more = _exactly(file, name), _exactly(file, extra)
+    if method != 0 or flags & ~0x800:  # only the flag for names in UTF-8
+        raise ValueError(f"{expected} in {_ARRAYS} is compressed")
+    if found != expected.encode():
+        raise ValueError(f"{expected} in {_ARRAYS} is missing")
+    if size == stored == 0xFFFFFFFF and more[:4] == b"\x01\x00\x10\x00" and len(more) >= 20:
+        size, stored = struct.unpack("<QQ", more[4:20])
+    if size != stored:
+        raise ValueError(f"{expected} in {_ARRAYS} is compressed")
+    return int(size)
+
+
+def _read_array(file: BinaryIO, name: str, size: int) -> np.ndarray[Any, Any]:
+    start = file.tell()
+    version = np.lib.format.read_magic(file)
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in readers:
+        raise ValueError(f"{name} in {_ARRAYS} has version {version}")
+    shape, fortran, dtype = readers[version](file)
+    if dtype.hasobject:
+        raise ValueError("Object arrays cannot be loaded")
+    nbytes = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or nbytes != size - (file.tell() - start) or (not nbytes and math.prod(shape) > 2**20):
+        raise ValueError(f"{name} in {_ARRAYS} has shape {shape} of {dtype} in {size} bytes")
+    array = np.empty(shape, dtype, "F" if fortran else "C")
+    flat: Any = array.reshape(-1, order="A").view(np.uint8) if nbytes else b""
+    if nbytes and file.readinto(memoryview(flat)) != nbytes:  # type: ignore[attr-defined]
+        raise ValueError(f"{name} in {_ARRAYS} is shorter than it says")
+    return array
+
+
+def _exactly(file: BinaryIO, size: int) -> bytes:
+    content = file.read(size)
+    if len(content) != size:
+        raise ValueError(f"{_ARRAYS} ends too early")
     return content
 
 

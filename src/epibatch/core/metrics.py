@@ -11,6 +11,7 @@ from typing import Any
 
 from epibatch.core import ALL_MODULES, DEFAULT_AGENT_ID, DEFAULT_MODULE_ID, DEFAULT_POLICY_ID
 from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
+from epibatch.core.restoring import check_count, restoring
 
 __all__ = [
     "ALL_MODULES",
@@ -147,10 +148,18 @@ class _Metric:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> _Metric:
-        metric = cls(tuple(state["settings"]))
-        metric._count, metric._value = state["count"], state["value"]
+        settings: Any = tuple(state["settings"])
+        metric = cls(settings)
+        values = [] if metric._values is None else list(state["values"])
+        if settings[0] not in (None, "item"):
+            values = [_number(value) for value in values]
+            metric._value = _number(state["value"])
+        else:
+            metric._value = state["value"]
+        metric._count = check_count("state of a metric, 'count'", state["count"])
         if metric._values is not None:
-            metric._values.extend(state["values"])
+            metric._values.extend(values)
+            metric._count = metric._count if values else 0
         return metric
 
 
@@ -300,7 +309,15 @@ class MetricsLogger:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take over what `get_state` gave, in place of everything logged so far."""
-        self._metrics = {key: _Metric.from_state(value) for key, value in state["metrics"].items()}
+        metrics = {}
+        with restoring("state of a metrics logger", "metrics"):
+            for key, value in state["metrics"].items():
+                _check_settings(_key(key), tuple(value["settings"]))
+                metrics[_key(key)] = _Metric.from_state(value)
+        for key in metrics:
+            if any(key[:length] in metrics for length in range(1, len(key))):
+                raise _refuse(key, "a key that is no parent or child of another", "its parent too")
+        self._metrics = metrics
 
     def _results(self, prefix: Key) -> dict[str, Any]:
         results: dict[str, Any] = {}

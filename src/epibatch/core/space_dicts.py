@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import gymnasium as gym
@@ -64,7 +66,8 @@ def space_from_dict(d: dict[str, Any]) -> gym.Space[Any]:
             )
         )
     try:
-        return reader(d)
+        with _bounded():
+            return reader(d)
     except SpaceError:
         raise
     except (KeyError, TypeError, ValueError, AssertionError, OverflowError) as error:
@@ -77,6 +80,36 @@ def space_from_dict(d: dict[str, Any]) -> gym.Space[Any]:
                 do="write the description with space_to_dict()",
             )
         ) from error
+
+
+_MOST_BYTES = 64 * 2**20
+_left: ContextVar[int | None] = ContextVar("bytes_of_bounds", default=None)
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Bound the memory that the bounds of a space, and of all spaces inside it, take."""
+    outermost = _left.get() is None
+    token = _left.set(_MOST_BYTES) if outermost else None
+    try:
+        yield
+    finally:
+        if token is not None:
+            _left.reset(token)
+
+
+def _spend(nbytes: int) -> None:
+    left = (_left.get() or 0) - nbytes
+    if left < 0:
+        raise SpaceError(
+            explain(
+                "space_from_dict()",
+                expected=f"a space whose bounds take at most {_MOST_BYTES:,} bytes",
+                found="a larger one",
+                do="give so large a space in code",
+            )
+        )
+    _left.set(left)
 
 
 def _write_box(space: Any) -> dict[str, Any]:
@@ -110,6 +143,7 @@ def _nest(flat: list[Any], shape: tuple[int, ...]) -> Any:
 
 def _read_box(d: dict[str, Any]) -> gym.Space[Any]:
     dtype, shape = np.dtype(d["dtype"]), tuple(d["shape"])
+    _spend(math.prod(shape) * (2 * dtype.itemsize + 2))  # two bounds, and which of them are finite
     low, high = _read_bound(d["low"], shape, dtype), _read_bound(d["high"], shape, dtype)
     return spaces.Box(low, high, shape, dtype.type)
 
@@ -139,6 +173,7 @@ def _write_multi_discrete(space: Any) -> dict[str, Any]:
 
 def _read_multi_discrete(d: dict[str, Any]) -> gym.Space[Any]:
     dtype = np.dtype(d.get("dtype", "int64"))
+    _spend(8 * 2 * np.size(d["nvec"]))
     nvec = np.array(d["nvec"], dtype)
     return spaces.MultiDiscrete(nvec, dtype.type, start=np.array(d.get("start", np.zeros_like(nvec)), dtype))
 
@@ -154,6 +189,7 @@ def _write_multi_binary(space: Any) -> dict[str, Any]:
 
 
 def _read_multi_binary(d: dict[str, Any]) -> gym.Space[Any]:
+    _spend(math.prod(d["n"]) if isinstance(d["n"], (list, tuple)) else 0)
     return spaces.MultiBinary(d["n"])
 
 

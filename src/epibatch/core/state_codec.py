@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +18,7 @@ _TAG = "$"
 _MAX_DEPTH = 200
 _PLAIN_BITS = 8192  # Python refuses to print or parse much longer decimals
 _ARRAY_KINDS = "biufcSUmMV"
+_SCALAR = re.compile(r"[<>|=]?[biufcmM]\d{1,3}(\[\w{1,20}\])?")
 
 
 def encode_state(state: Any) -> tuple[Any, dict[str, np.ndarray[Any, Any]]]:
@@ -130,22 +132,26 @@ def decode_state(data: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
         arrays: the arrays by name.
 
     Raises:
-        CheckpointError: `data` is not what `encode_state` writes, or an array is missing.
+        CheckpointError: `data` is not what `encode_state` writes, or does not hold each array once.
     """
+    left = dict(arrays)
     try:
-        return _decode(data, arrays)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
-        raise CheckpointError(
-            explain(
-                "reading a checkpoint",
-                expected="a state written by save_state",
-                found=f"an entry that cannot be read ({type(error).__name__}: {error})",
-                do="restore the files from a copy, or load an earlier checkpoint",
-            )
-        ) from error
+        state = _decode(data, left)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        raise _unreadable(f"an entry that cannot be read ({type(error).__name__}: {error})") from error
+    if left:
+        raise _unreadable(f"arrays that the state does not hold: {', '.join(list(left)[:5])}")
+    return state
 
 
-def _decode(data: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
+def _unreadable(found: str) -> CheckpointError:
+    do = "restore the files from a copy, or load an earlier checkpoint"
+    return CheckpointError(
+        explain("reading a checkpoint", expected="a state that save_state wrote", found=found, do=do)
+    )
+
+
+def _decode(data: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     if isinstance(data, list):
         return [_decode(item, arrays) for item in data]
     if not isinstance(data, dict):
@@ -154,11 +160,14 @@ def _decode(data: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
         return {key: _decode(item, arrays) for key, item in data.items()}
     tag = data[_TAG]
     if tag == "array":
-        return arrays[data["name"]]
+        return arrays.pop(data["name"])
     if tag == "tuple":
         return tuple(_decode(data["items"], arrays))
     if tag == "dict":
-        return {_decode(key, arrays): _decode(item, arrays) for key, item in data["items"]}
+        items = {_decode(key, arrays): _decode(item, arrays) for key, item in data["items"]}
+        if not all(map(_is_key, items)):
+            raise ValueError("a key that is no key")
+        return items
     if tag == "int":
         return int(data["hex"], 16)
     if tag == "float":
@@ -168,5 +177,7 @@ def _decode(data: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
     if tag == "np_str":
         return np.str_(data["value"])
     if tag == "scalar":
-        return np.frombuffer(bytes.fromhex(data["hex"]), np.uint8).view(np.dtype(data["dtype"]))[0]
+        if not _SCALAR.fullmatch(data["dtype"]):
+            raise ValueError(f"a scalar of dtype {data['dtype']!r}")
+        return np.frombuffer(bytes.fromhex(data["hex"]), np.dtype(data["dtype"]), 1)[0]
     raise ValueError(f"unknown tag {tag!r}")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
-import tempfile
 import tokenize
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from epibatch.core.checkpoints import storing
 from epibatch.core.errors import PortingError, StorageError, explain
+from epibatch.core.files import replace_file, storing
 
 __all__ = ["SourceFile", "read_source", "write_source"]
 
@@ -67,18 +64,7 @@ def write_source(file: SourceFile, text: str) -> None:
         do = f"make it writable: chmod u+w {file.path}"
         raise StorageError(explain(str(file.path), expected="a file that can be written", found="read-only", do=do))
     with storing(str(file.path), "make its folder writable, or leave out --write and apply the diff yourself"):
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as new:
-                new.write(text.encode(file.encoding))
-                new.flush()
-                os.fsync(new.fileno())
-            shutil.copymode(target, name)
-            os.replace(name, target)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
+        replace_file(target, text.encode(file.encoding))
 
 
 def _refused(path: Path, found: str, do: str) -> PortingError:

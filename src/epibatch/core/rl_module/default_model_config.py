@@ -17,6 +17,8 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "sequence_end": tuple(SEQUENCE_ENDS),
     "conv_channels": ("first", "last", None),
 }
+_WIDEST, _DEEPEST = 2**20, 1000
+"""Units of a layer, and layers, at most: what a config may ask for without running out of memory at once."""
 _ELSEWHERE = {
     "fusionnet_": "leave it out; a network of that kind needs an RLModule of your own",
     "lstm_use_prev_": "leave it out; the connector piece PrevActionsPrevRewards puts previous actions and rewards "
@@ -181,6 +183,10 @@ def _is_int(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
+def _is_list(value: Any, fits: Callable[[Any], bool]) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) <= _DEEPEST and all(map(fits, value))
+
+
 def _is_convolution(layer: Any) -> bool:
     if not isinstance(layer, (list, tuple)) or len(layer) != 3 or not _is_int(layer[0], 1):
         return False
@@ -208,11 +214,11 @@ def _problems(config: DefaultModelConfig) -> list[str]:
 
     for name, value in values.items():
         if name.endswith("_hiddens"):
-            sizes = isinstance(value, (list, tuple)) and all(_is_int(size, 1) for size in value)
-            check(name, sizes, "a list of positive integers")
+            fits = _is_list(value, lambda size: _is_int(size, 1) and size <= _WIDEST)
+            check(name, fits, f"a list of positive integers up to {_WIDEST}, at most {_DEEPEST}")
         elif name == "conv_filters":
-            layers = value is None or (isinstance(value, (list, tuple)) and all(map(_is_convolution, value)))
-            check(name, layers, "None or a list of [channels, kernel, stride]")
+            fits = value is None or _is_list(value, _is_convolution)
+            check(name, fits, f"None or a list of [channels, kernel, stride], at most {_DEEPEST}")
         elif name.endswith("_activation"):
             check(name, value in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}")
         elif name.endswith("_initializer"):
@@ -229,7 +235,7 @@ def _problems(config: DefaultModelConfig) -> list[str]:
             alone = not value or config.sequence_end not in ("truncate", "continue")
             check(name, alone, f"0 with sequence_end {config.sequence_end!r}")
         elif name in ("max_seq_len", "lstm_cell_size"):
-            check(name, _is_int(value, 1), "a positive integer")
+            check(name, _is_int(value, 1) and value <= _WIDEST, f"a positive integer up to {_WIDEST}")
         elif name == "log_std_clip_param":
             check(name, _is_number(value) and value > 0, "a positive number")
         else:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epibatch.core.checkpoints import is_checkpoint, load_state, save_state
+from epibatch.core.checkpoints import arrays_size, is_checkpoint, load_state, save_state
 from epibatch.core.errors import CheckpointError, EpibatchError, explain, nearest
+from epibatch.core.restoring import restoring
 
 if TYPE_CHECKING:
     from epibatch.core.rl_module.multi_rl_module import MultiRLModule
@@ -74,7 +75,7 @@ def build_module(path: str | os.PathLike[str], component: str | None, *, allow_i
         CheckpointError: there is no such checkpoint or part, or the module cannot be built from data.
     """
     from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
-    from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
+    from epibatch.core.rl_module.rl_module_spec import RLModuleSpec, weights_at_most
 
     folder, name = _split(path, component)
     content = load_state(folder)
@@ -83,12 +84,14 @@ def build_module(path: str | os.PathLike[str], component: str | None, *, allow_i
         found = str(content[_SPEC]["not_data"]) if _is_description(content) else "a state without a description"
         raise _unfit(folder, found, "build the module, and call its restore_from_path")
     state = _part(content[_STATE], name, folder)
-    several = "rl_module_specs" in spec
-    if name and several:
-        spec, several = spec["rl_module_specs"].get(name), False
+    with restoring(f"checkpoint {folder}", _SPEC):
+        several = "rl_module_specs" in spec
+        if name and several:
+            spec, several = spec["rl_module_specs"].get(name), False
     cls: Any = MultiRLModuleSpec if several else RLModuleSpec
     try:
-        module: RLModule = cls.from_dict(spec, allow_imports=allow_imports).build()
+        with weights_at_most(arrays_size(folder)), restoring(f"checkpoint {folder}", _SPEC):
+            module: RLModule = cls.from_dict(spec, allow_imports=allow_imports).build()
     except EpibatchError as error:
         do = "pass allow_imports=True for a checkpoint that you trust, or build the module and call restore_from_path"
         raise _unfit(folder, str(error), do) from error

@@ -231,7 +231,7 @@ class _OneHot:
 
     def __init__(self, shape: tuple[int, ...], counts: Any, start: Any, path: tuple[Any, ...]) -> None:
         self._shape = tuple(shape)
-        self._counts, self._start = torch.tensor(counts), torch.tensor(start)
+        self._counts, self._start = torch.tensor(counts, device="cpu"), torch.tensor(start, device="cpu")
         self._offsets = self._counts.cumsum(0) - self._counts
         self._path = "".join(f"[{key!r}]" for key in path)
         self._size = int(self._counts.sum())

@@ -3,21 +3,73 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import CheckpointError, ConfigError, explain
 from epibatch.core.rl_module.rl_module import RLModule
 from epibatch.core.rl_module.spec_data import class_from_name, class_name, fields_from_data, fields_to_data
 
 if TYPE_CHECKING:
     from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
 
-__all__ = ["RLModuleSpec"]
+__all__ = ["RLModuleSpec", "weights_at_most"]
+
+
+class _Budget:
+    """Bytes that weights of built-in modules may still take."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.whole = self.left = nbytes
+
+    def spend(self, make: Callable[[], Any]) -> None:
+        """Build a module without memory for its weights, to see how much they take.
+
+        Raises:
+            CheckpointError: more than is left.
+        """
+        import torch
+
+        with torch.device("meta"):
+            weights = make().state_dict().values()
+        size = sum(weight.numel() * weight.element_size() for weight in weights)
+        if size > self.left:
+            raise CheckpointError(
+                explain(
+                    "building the module of a checkpoint",
+                    expected=f"weights of at most {self.whole:,} bytes, which are as many as the checkpoint has",
+                    found=f"settings of a network with {size:,}",
+                    do="restore the files from a copy; a module that is built in Python may have any size",
+                )
+            )
+        self.left -= size
+
+
+_budget: ContextVar[_Budget | None] = ContextVar("weights_at_most", default=None)
+
+
+@contextmanager
+def weights_at_most(nbytes: int) -> Iterator[None]:
+    """Bound the weights of built-in modules that are built inside, all together.
+
+    The settings of a network in a file may ask for any amount of memory; its weights in the file say how much is right.
+
+    Args:
+        nbytes: how many bytes they may take.
+    """
+    token = _budget.set(_Budget(nbytes))
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
 
 _FIELDS = ("observation_space", "action_space", "inference_only", "learner_only", "model_config")
 
@@ -74,13 +126,18 @@ class RLModuleSpec:
                     do="pass the class itself, not an instance or a name",
                 )
             )
-        module = module_class(
+        make = partial(
+            module_class,
             observation_space=self.observation_space,
             action_space=self.action_space,
             inference_only=self.inference_only,
             learner_only=self.learner_only,
             model_config=self.model_config,
         )
+        budget = _budget.get()
+        if budget is not None and module_class.__module__.startswith(RLModule.__module__.rpartition(".")[0]):
+            budget.spend(make)
+        module = make()
         if self.load_state_path is not None:
             module.restore_from_path(self.load_state_path)
         return module

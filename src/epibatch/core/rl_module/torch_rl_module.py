@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.restoring import check_like, restoring
 from epibatch.core.rl_module.rl_module import RLModule
 from epibatch.core.state_codec import state_parts
 from epibatch.core.tensors import convert_to_numpy
@@ -110,31 +111,38 @@ class TorchRLModule(nn.Module, RLModule):
         Raises:
             CheckpointError: names are missing or unknown, or shapes differ.
         """
-        state_parts(f"{type(self).__name__}.set_state", state)
+        where = f"{type(self).__name__}.set_state"
+        state_parts(where, state)
         own = self.state_dict()
         if self.inference_only:
             state = {name: value for name, value in state.items() if name in own or not self._is_for_training(name)}
             own = {name: tensor for name, tensor in own.items() if name in state or not self._is_for_training(name)}
         problems = [f"{name} is missing" for name in own if name not in state]
         problems += [f"{name} is unknown" for name in state if name not in own]
-        problems += [
-            f"{name} has shape {tuple(np.shape(state[name]))}, not {tuple(own[name].shape)}"
-            for name in own
-            if name in state and tuple(np.shape(state[name])) != tuple(own[name].shape)
-        ]
+        with restoring(where, "weights"):
+            problems += [
+                f"{name} has shape {tuple(np.shape(state[name]))}, not {tuple(own[name].shape)}"
+                for name in own
+                if name in state and tuple(np.shape(state[name])) != tuple(own[name].shape)
+            ]
         if problems:
             raise CheckpointError(
                 explain(
-                    f"{type(self).__name__}.set_state",
+                    where,
                     expected="the state of a module of the same class, spaces and model_config",
                     found="; ".join(problems),
                     do="build the module as it was built when the state was taken",
                 )
             )
-        with torch.no_grad():
+        with restoring(where, "weights"), torch.no_grad():
+            values = {
+                name: value if isinstance(value, torch.Tensor) else np.array(value) for name, value in state.items()
+            }
             for name, tensor in own.items():
-                value = state[name]
-                tensor.copy_(value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value)))
+                check_like(f"{where}, {name!r}", values[name], tensor)
+            for name, tensor in own.items():
+                value = values[name]
+                tensor.copy_(value if isinstance(value, torch.Tensor) else torch.from_numpy(value))
 
     def _is_for_training(self, name: str) -> bool:
         return any(name == part or name.startswith(f"{part}.") for part in self.get_non_inference_attributes())

@@ -1,0 +1,209 @@
+"""Restored states, compared with what they restore before they are used.
+
+A state may come from a stranger's file: it is data of any nesting, shape and type. Whoever takes one over compares it
+with a template, which is what `get_state` of the same object gives: same keys, shapes and kinds of numbers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.errors import CheckpointError, EpibatchError, explain
+
+__all__ = [
+    "check_count",
+    "check_like",
+    "check_torch_state",
+    "restore_generator",
+    "restore_torch_generator",
+    "restoring",
+]
+
+_MOST = 2**63
+_LISTED = 120
+_WORDS = 624
+_POSITIONS = {"pos": _WORDS, "buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
+"""Entries of NumPy's bit generators -> the largest value; NumPy reads out of bounds beyond some of them."""
+_TORCH_STATE = struct.Struct("<QiiQ")
+"""Seed, words left, whether it is seeded, and the next word: the beginning of the state of torch's CPU generator."""
+
+
+@contextmanager
+def restoring(where: str, part: object) -> Iterator[None]:
+    """Say which part of a state does not fit when restoring it fails.
+
+    Args:
+        where: what is being restored.
+        part: the name of the part.
+
+    Raises:
+        CheckpointError: in place of errors that only tell what went wrong inside.
+    """
+    try:
+        yield
+    except EpibatchError:
+        raise
+    except Exception as error:
+        found = f"something else ({type(error).__name__}: {error})"
+        raise _unfit(where, f"the part {part!r} of a state that get_state gave", found) from error
+
+
+def check_like(where: str, state: Any, template: Any) -> None:
+    """Compare a state with one of the same nesting: keys, lengths, shapes and kinds of numbers.
+
+    Args:
+        where: whose state it is, for messages.
+        state: what is to be restored.
+        template: what `get_state` gives now. Dicts must have the same keys, lists and tuples as many items, arrays
+            and tensors the same shape and kind (floats, integers, booleans), numbers the same type; integers are below
+            2**63.
+
+    Raises:
+        CheckpointError: they differ; the message says where.
+
+    Example:
+        >>> check_like("a filter", {"mean": np.zeros(3), "count": 7}, {"mean": np.ones(3), "count": 0})
+        >>> check_like("a filter", {"mean": np.zeros(4), "count": 7}, {"mean": np.ones(3), "count": 0})
+        Traceback (most recent call last):
+            ...
+        epibatch.core.errors.CheckpointError: a filter['mean']
+          expected: floats of shape (3,)
+          found:    floats of shape (4,)
+          do:       restore a state that get_state of the same object gave
+    """
+    if isinstance(template, Mapping):
+        if not isinstance(state, Mapping) or state.keys() != template.keys():
+            found = f"keys: {_listed(state)}" if isinstance(state, Mapping) else _text(state)
+            raise _unfit(where, f"keys: {_listed(template)}", found)
+        for key, own in template.items():
+            check_like(f"{where}[{key!r}]", state[key], own)
+    elif isinstance(template, (list, tuple)):
+        if not isinstance(state, (list, tuple)) or len(state) != len(template):
+            raise _unfit(where, f"{len(template)} items", _text(state))
+        for index, own in enumerate(template):
+            check_like(f"{where}[{index}]", state[index], own)
+    elif _form(state) != _form(template):
+        raise _unfit(where, _described(template), _described(state))
+    elif type(template) is int and not -_MOST <= state < _MOST:
+        raise _unfit(where, "an integer below 2**63", _text(state))
+
+
+def check_count(where: str, value: Any) -> int:
+    """A number of things: an integer from 0 to 2**63 - 1.
+
+    Raises:
+        CheckpointError: it is something else.
+    """
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and 0 <= value < _MOST:
+        return int(value)
+    raise _unfit(where, "a whole number from 0 to 2**63 - 1", _text(value))
+
+
+def restore_generator(where: str, generator: np.random.Generator, state: Any) -> None:
+    """Put a NumPy generator to where the state of its bit generator was taken.
+
+    Raises:
+        CheckpointError: the state is of another kind of generator, or none that one can have; nothing was changed.
+    """
+    own = generator.bit_generator.state
+    if not isinstance(state, Mapping) or state.get("bit_generator") != own["bit_generator"]:
+        raise _unfit(where, f"the state of a {own['bit_generator']} generator", _text(state))
+    _check_words(where, state, own)
+    with restoring(where, "generator"):
+        generator.bit_generator.state = state
+
+
+def _check_words(where: str, state: Any, own: Any) -> None:
+    """Compare a bit generator's state with its own one; its words are integers of up to 128 bits."""
+    if not isinstance(own, Mapping):
+        number = isinstance(state, (int, np.integer)) and not isinstance(state, bool)
+        if isinstance(own, int) and not (number and 0 <= state < 2**128):
+            raise _unfit(where, "an integer from 0 to 2**128 - 1", _text(state))
+        if not isinstance(own, int):
+            check_like(where, state, own)
+        return
+    if not isinstance(state, Mapping) or state.keys() != own.keys():
+        raise _unfit(where, f"keys: {_listed(own)}", _text(state))
+    for key, value in own.items():
+        _check_words(f"{where}[{key!r}]", state[key], value)
+        if key in _POSITIONS and state[key] > _POSITIONS[key]:
+            raise _unfit(f"{where}[{key!r}]", f"at most {_POSITIONS[key]}", _text(state[key]))
+
+
+def restore_torch_generator(where: str, generator: Any, state: Any) -> None:
+    """Put a torch generator to where its state was taken.
+
+    Args:
+        where: whose it is, for messages.
+        generator: a `torch.Generator`, or an object with its `get_state` and `set_state`.
+        state: its bytes, as an array.
+
+    Raises:
+        CheckpointError: the state is none that such a generator can have; nothing was changed.
+    """
+    import torch
+
+    own = generator.get_state().numpy()
+    check_torch_state(where, state, own)
+    with restoring(where, "generator"):
+        generator.set_state(torch.from_numpy(np.array(state, np.uint8)))
+
+
+def check_torch_state(where: str, state: Any, own: np.ndarray[Any, Any]) -> None:
+    """Compare the bytes of a torch generator's state with its own ones.
+
+    Raises:
+        CheckpointError: there are more or fewer, or they lead beyond the end of the generator's words.
+    """
+    if not isinstance(state, np.ndarray) or state.dtype != np.uint8 or state.shape != own.shape:
+        raise _unfit(where, f"{own.size} bytes", _described(state))
+    if own.size > _TORCH_STATE.size + 8 * _WORDS:  # that of a CPU
+        _, left, seeded, following = _TORCH_STATE.unpack_from(state.tobytes())
+        if not 0 < left <= _WORDS or seeded not in (0, 1) or following > _WORDS:
+            raise _unfit(where, f"a position from 0 to {_WORDS}", f"{following}, with {left} words left")
+
+
+def _form(value: Any) -> tuple[Any, ...]:
+    """What has to be equal in a value and its template: kind of numbers, and shape."""
+    kind: Any = getattr(value, "dtype", None)
+    if kind is not None:
+        name = str(kind) if not isinstance(kind, np.dtype) else kind.kind
+        name = {"i": "integers", "u": "integers", "f": "floats", "b": "booleans"}.get(name, name)
+        if name.startswith("torch."):
+            kinds = {"bool": "booleans", "int": "integers", "float": "floats"}
+            name = next((text for part, text in kinds.items() if part in name), name)
+        return name, tuple(value.shape)
+    if type(value) is bool:
+        return ("booleans", ())
+    if isinstance(value, int):
+        return ("integers", ())
+    return ("floats", ()) if isinstance(value, float) else (type(value).__name__,)
+
+
+def _described(value: Any) -> str:
+    form = _form(value)
+    return f"{form[0]} of shape {form[1]}" if len(form) == 2 else _text(value)
+
+
+def _listed(parts: Mapping[Any, Any]) -> str:
+    text = ", ".join(map(repr, parts)) or "none"
+    return text if len(text) <= _LISTED else f"{text[:_LISTED]}..."
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (int, float, str, bool, type(None))):
+        text = repr(value) if not isinstance(value, int) or value.bit_length() < _LISTED else "a very large integer"
+        return f"{type(value).__name__} {text if len(text) <= _LISTED else text[:_LISTED] + '...'}"
+    return (
+        f"{type(value).__name__} of {len(value)}" if isinstance(value, (Mapping, list, tuple)) else type(value).__name__
+    )
+
+
+def _unfit(where: str, expected: str, found: str) -> CheckpointError:
+    do = "restore a state that get_state of the same object gave"
+    return CheckpointError(explain(where, expected=expected, found=found, do=do))

@@ -1,0 +1,240 @@
+"""A stranger's run folder: links and named pipes are refused, and two processes do not write into one folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from epibatch.algorithms import RunFolder, TrainingRun
+from epibatch.algorithms.loggers import CSVLogger, JSONLLogger
+from epibatch.algorithms.policy import Policy
+from epibatch.algorithms.ppo import PPO
+from epibatch.algorithms.saved_checkpoints import newest_checkpoint
+from epibatch.core.checkpoints import check_state, load_state, save_state
+from epibatch.core.errors import CheckpointError, EpibatchError, StorageError
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links and named pipes of POSIX")
+CONFIG = """
+algorithm: ppo
+environment: {env: CartPole-v1}
+training: {train_batch_size: 32, minibatch_size: 32, num_epochs: 1}
+rl_module: {model_config: {fcnet_hiddens: [4]}}
+debugging: {seed: 1}
+checkpointing: {checkpoint_frequency: 1, num_to_keep: 2}
+stop: {training_iteration: 3}
+"""
+ROW = '{"training_iteration": 1, "num_env_steps_sampled_lifetime": 32, "time_total_s": 0.5}\n'
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of one iteration."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "config.yaml").write_text(CONFIG)
+    session = TrainingRun.start(folder / "config.yaml", folder / "run")
+    assert session.run(1) == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of it."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.fixture
+def victim(tmp_path):
+    path = tmp_path / "victim"
+    path.write_text("precious\n")
+    return path
+
+
+def link(name):
+    return lambda run, victim: ((run / name).unlink(missing_ok=True), (run / name).symlink_to(victim))
+
+
+def pipe(name):
+    return lambda run, victim: ((run / name).unlink(missing_ok=True), os.mkfifo(run / name))
+
+
+def another_run(run, victim):
+    shutil.move(run / "checkpoints", run.parent / "theirs")
+    (run / "checkpoints").symlink_to(run.parent / "theirs")
+
+
+def checkpoint_elsewhere(run, victim):
+    shutil.move(run / "checkpoints" / "000001", run.parent / "000001")
+    (run / "checkpoints" / "000001").symlink_to(run.parent / "000001")
+
+
+TRAPS = {
+    **{
+        f"link {name}": link(name)
+        for name in (
+            "config.yaml",
+            "metrics.jsonl",
+            "metrics.csv",
+            "learning_curve.png",
+            ".metrics.jsonl.writing",
+            ".config.yaml.writing",
+            ".lock",
+            "notes",
+            "checkpoints/.000001.previous",
+            "checkpoints/000001/arrays.npz",
+            "checkpoints/000001/extra",
+        )
+    },
+    "a link to nowhere": lambda run, victim: (run / "metrics.csv.old").symlink_to(run / "nowhere"),
+    "pipe metrics.jsonl": pipe("metrics.jsonl"),
+    "pipe .lock": pipe(".lock"),
+    "pipe config.yaml": pipe("config.yaml"),
+    "pipe state.json": pipe("checkpoints/000001/state.json"),
+    "pipe COMPLETE": pipe("checkpoints/000001/COMPLETE"),
+    "checkpoints of another run": another_run,
+    "a checkpoint elsewhere": checkpoint_elsewhere,
+}
+OPENERS = {
+    "resume": TrainingRun.resume,
+    "open": RunFolder.open_existing,
+    "newest": newest_checkpoint,
+    "policy": Policy.from_checkpoint,
+    "algorithm": PPO.from_checkpoint,
+}
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+@pytest.mark.parametrize("trap", TRAPS)
+def test_links_and_pipes_are_refused(run, victim, trap, opener):
+    TRAPS[trap](run, victim)
+    before = sorted(path.name for path in run.parent.rglob("*"))
+    with pytest.raises(CheckpointError):
+        OPENERS[opener](run)
+    assert victim.read_text() == "precious\n"
+    assert sorted(path.name for path in run.parent.rglob("*")) == before
+
+
+def test_a_link_in_a_checkpoint_is_refused(tmp_path, victim):
+    folder = save_state(tmp_path / "c", {"step": 1})
+    (folder / "state.json").rename(tmp_path / "state.json")
+    (folder / "state.json").symlink_to(tmp_path / "state.json")
+    for load in (load_state, check_state):
+        with pytest.raises(CheckpointError, match="a link"):
+            load(folder)
+
+
+def test_a_path_of_yours_may_be_a_link(run):
+    (run.parent / "latest").symlink_to(run)
+    assert newest_checkpoint(run.parent / "latest").name == "000001"
+    session = TrainingRun.resume(run.parent / "latest")
+    assert session.run(1) == 0
+    assert newest_checkpoint(run).name == "000002"
+
+
+def test_checkpoints_are_not_removed_through_a_link(run):
+    for number in (2, 3):
+        shutil.copytree(run / "checkpoints" / "000001", run / "checkpoints" / f"00000{number}")
+    checkpoint_elsewhere(run, None)
+    with pytest.raises(CheckpointError, match="a link"):
+        RunFolder(run).checkpoints.prune(2)
+    assert (run.parent / "000001" / "COMPLETE").is_file()
+
+
+@pytest.mark.parametrize("logger", [JSONLLogger, CSVLogger])
+def test_loggers_do_not_write_through_a_link(tmp_path, victim, logger):
+    (tmp_path / "metrics").symlink_to(victim)
+    row = {"training_iteration": 1}
+    own = logger(tmp_path / "metrics")
+    if logger is JSONLLogger:
+        with pytest.raises(StorageError, match="a link"):
+            own.log(row)
+    own.resume([row])
+    own.log({**row, "training_iteration": 2})
+    assert victim.read_text() == "precious\n"
+    assert not (tmp_path / "metrics").is_symlink()
+
+
+# -- a table without its rows ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", ["", None, "no json\n"])
+def test_a_whole_table_beside_lost_rows_is_kept(run, content, caplog):
+    (run / "metrics.jsonl").unlink() if content is None else (run / "metrics.jsonl").write_text(content)
+    table = (run / "metrics.csv").read_text()
+    assert TrainingRun.resume(run).run(1) == 0
+    assert (run / "metrics.csv.kept").read_text() == table
+    assert "metrics.csv.kept" in caplog.text and "no rows" in caplog.text
+
+
+# -- locks -------------------------------------------------------------------------------------------
+
+HOLD = """
+import sys, os
+from pathlib import Path
+from epibatch.algorithms import RunFolder
+folder = RunFolder(Path(sys.argv[1]))
+folder.lock()
+if len(sys.argv) > 2 and os.fork() == 0:
+    os.close(1)
+    import time
+    time.sleep(30)
+print(os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+def holder(run, *arguments):
+    """Another process that holds the folder."""
+    command = [sys.executable, "-c", HOLD, str(run), *arguments]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    return process, process.stdout.readline().strip()
+
+
+def test_a_folder_in_use_is_refused_and_a_killed_process_leaves_no_lock(run):
+    process, pid = holder(run, "with a fork that outlives it")
+    try:
+        with pytest.raises(StorageError, match=rf"process {pid} on "):
+            TrainingRun.resume(run)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert (run / ".lock").exists()
+        assert TrainingRun.resume(run).run(1) == 0
+        assert not (run / ".lock").exists()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.stdin.close()
+        process.stdout.close()
+
+
+def test_two_runs_of_one_process_do_not_share_a_folder(run):
+    session = TrainingRun.resume(run)
+    with pytest.raises(StorageError, match=f"process {os.getpid()} on "):
+        TrainingRun.resume(run)
+    assert session.run(1) == 0
+    TrainingRun.resume(run).run(1)
+
+
+def test_a_new_run_in_a_folder_in_use_is_refused(tmp_path):
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "run").mkdir()
+    process, pid = holder(tmp_path / "run")
+    with pytest.raises(StorageError, match=f"process {pid} on "):
+        TrainingRun.start(tmp_path / "config.yaml", tmp_path / "run")
+    process.communicate("")
+    assert TrainingRun.start(tmp_path / "config.yaml", tmp_path / "run").run(1) == 0
+
+
+def test_a_run_that_cannot_begin_lets_go_of_its_folder(run):
+    config = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text("algorithm: unknown\n")
+    with pytest.raises(EpibatchError):
+        TrainingRun.resume(run)
+    (run / "config.yaml").write_text(config)
+    assert TrainingRun.resume(run).run(1) == 0
