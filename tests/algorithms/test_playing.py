@@ -146,7 +146,9 @@ def test_other_checkpoints(tmp_path):
     assert any(not np.array_equal(found[1][name], found[2][name]) for name in found[1])
     result = command(run, "--checkpoint", "000009")
     assert result.exit_code == 2
-    assert "000009" in result.output
+    assert all(name in result.output for name in ("000009", "choose one of 000002, 000001"))
+    (run / "checkpoints" / "000002" / "COMPLETE").unlink()
+    assert "a folder without the file COMPLETE" in " ".join(command(run, "--checkpoint", 2).output.split())
 
 
 def test_an_error_in_the_environment(tmp_path):

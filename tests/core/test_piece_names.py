@@ -255,6 +255,7 @@ def test_a_package_that_is_installed_later_is_found(monkeypatch):
         ("CatFrames", "do: +TorchRL's CatFrames is frame_stacking here"),
         ("json", "that is a module: name the class in it too, json:MyPiece"),
         ("MyVeryOwn", "with its module, my_module:MyVeryOwn, and imports allowed; Known"),
+        ("my_cost", "known once that file was imported: write 'my_module:MyCost'"),
         (None, "expected: a string"),
     ],
 )

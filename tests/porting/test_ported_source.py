@@ -232,3 +232,31 @@ def test_warnings_about_somebody_elses_strings_are_kept_quiet():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert port_source("x = '\\d'\nimport ray.rllib.core as c\n").imports == 1
+
+
+CONFIGURED = """\
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.examples.envs.classes.multi_agent import make_multi_agent
+
+config = PPOConfig().api_stack(enable_rl_module_and_learner=True).framework("torch")
+config.training(lr=0.1, model={"fcnet_hiddens": [8]}).training(
+    lr_schedule=[[0, 0.1]],
+    use_critic=True,
+)
+config.resources(num_gpus=1).learners(num_gpus_per_learner=1).framework("tf2")
+scheduler.training(lr_schedule=None)
+"""
+
+
+def test_calls_of_a_config_that_fail_here_are_left():
+    ported = port_source(CONFIGURED)
+    assert [(left.line, left.name) for left in ported.leftovers] == [
+        (6, "training(lr_schedule=...)"),
+        (7, "training(use_critic=...)"),
+        (9, "framework(...)"),
+        (9, "learners(num_gpus_per_learner=...)"),
+        (9, "resources(...)"),
+    ]
+    assert "from epibatch.env_runner.multi_agent_env import make_multi_agent" in ported.text
+    assert port_source(ported.text).leftovers == ported.leftovers
+    assert port_source(CONFIGURED.partition("config = ")[2]).leftovers == (), "no import says what config is"

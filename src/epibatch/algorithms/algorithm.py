@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, add_context, explain
+from epibatch.core.lazy import Elsewhere
 
 from ..connectors.two_sides import check_two_sides
 from ..episodes.episode_facts import count_steps
@@ -20,6 +21,7 @@ from .learner_group import LearnerGroup
 from .live_policy import LivePolicy, check_options, check_policy_id
 from .module_changes import added, removed
 from .module_specs import check_module, check_sequence_settings
+from .other_libraries import ACT
 from .piece_reports import PieceReports
 from .random_state import seed_everything
 from .runners import make_runner, modules_of
@@ -57,6 +59,15 @@ class Algorithm(AlgorithmViews, SavedAlgorithm):
         ConfigError: the config has no environment, or its settings contradict each other.
         PipelineError: modules would learn from other observations or actions than they act on; see `check_two_sides`.
     """
+
+    if not TYPE_CHECKING:  # names of other libraries
+        learn = Elsewhere("use train() for one iteration, or iterations() until the config's stopping(...) ends it")
+        predict = Elsewhere(ACT)
+        compute_single_action = Elsewhere(ACT)
+        compute_actions = Elsewhere(ACT)
+        save = Elsewhere("use save_to_path(path)")
+        load = Elsewhere("use from_checkpoint(path)")
+        restore = Elsewhere("use restore_from_path(path), or Algorithm.from_checkpoint(path)")
 
     def __init__(self, config: AlgorithmConfig) -> None:
         config.validate()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from epibatch.core.errors import ConfigError, nearest
 
+from .other_libraries import other_setting
 from .pipelines import PIPELINES
 from .settings import ALIASES, Problems, setting_names
 from .yaml_files import parse_yaml
@@ -120,7 +121,8 @@ def _resolved(cls: type[Any], parts: list[str]) -> list[str]:
         raise _Unfit(f"the pipeline {section} is a list: number its entries, {section}.0.num_frames, say{hint}")
     if section not in cls.sections or name not in _names(cls, section):
         known = [f"{place}.{setting}" for place in cls.sections for setting in _names(cls, place)]
-        hint = f"it is {places[name]}.{name}" if name in places else nearest(".".join(parts), [*known, *PIPELINES])
+        hint = f"it is {places[name]}.{name}" if name in places else other_setting(name or section, places)
+        hint = hint or nearest(".".join(parts), [*known, *PIPELINES])
         raise _Unfit(f"no such setting; {hint}")
     return [section, ALIASES.get(section, {}).get(name, name), *parts[2:]]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from epibatch.core.errors import nearest
-
+from .other_libraries import setting_advice
 from .settings import Problems, check_section, setting_names
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def note_overrides(
         elif name in places:
             problems.add(where, f"belongs to {places[name]}; here are settings of {' and '.join(sections)}")
         else:
-            problems.add(where, f"unknown setting; {nearest(str(name), known)}")
+            problems.add(where, f"unknown setting; {setting_advice(str(name), known)}")
 
 
 def evaluation_config(config: AlgorithmConfig) -> AlgorithmConfig:

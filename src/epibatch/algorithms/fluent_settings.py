@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.errors import ConfigError, explain
 
 from .multi_agent_config import mapping_of, overrides_by_module, policies_of_sections
 from .policy_spec import PolicySpec
@@ -186,6 +188,46 @@ class FluentSettings(SectionValues):
                 `train_batch_size` counts), `algorithm_config_overrides_per_module` (id -> settings of the training).
         """
         return self.change("multi_agent", {"multi_agent": settings})
+
+    def api_stack(self: SelfT, **switches: bool) -> SelfT:
+        """Warn that there is one API stack; RLlib's switches `enable_...` change nothing.
+
+        Raises:
+            ConfigError: a switch turns the stack of RLModules and connectors off.
+        """
+        off = [name for name, value in switches.items() if not value]
+        if off:
+            raise ConfigError(
+                explain(
+                    f"{type(self).__name__}.api_stack",
+                    expected="RLModules and connectors; there is no other stack here",
+                    found=f"{off[0]}=False",
+                    do="leave the call out",
+                )
+            )
+        return self._changes_nothing("api_stack", "there is one stack, with RLModules and connectors")
+
+    def framework(self: SelfT, framework: str | None = "torch", **options: Any) -> SelfT:
+        """Warn that networks are always PyTorch's; RLlib's options change nothing.
+
+        Raises:
+            ConfigError: the framework is another one.
+        """
+        if framework not in (None, "torch"):
+            raise ConfigError(
+                explain(
+                    f"{type(self).__name__}.framework",
+                    expected="'torch'",
+                    found=repr(framework),
+                    do="write the module in PyTorch, and leave the call out",
+                )
+            )
+        return self._changes_nothing("framework", "networks are always PyTorch's")
+
+    def _changes_nothing(self: SelfT, method: str, reason: str) -> SelfT:
+        text = f"{type(self).__name__}.{method}(...) changes nothing: {reason}. Leave the call out."
+        warnings.warn(text, stacklevel=3)
+        return self
 
     @property
     def in_evaluation(self) -> bool:

@@ -256,8 +256,24 @@ def checkpoint_of(run: Path, name: str | None) -> Path:
     Args:
         run: The run's folder.
         name: What the user called it.
+
+    Raises:
+        CheckpointError: there is none of that name; the message lists those that exist.
     """
     if name is None:
         return run
-    numbered = SavedCheckpoints(run / CHECKPOINTS).path_of(int(name)) if name.isdecimal() else run / CHECKPOINTS / name
-    return Path(name) if Path(name).exists() and not numbered.exists() else numbered
+    saved = SavedCheckpoints(run / CHECKPOINTS)
+    path = saved.path_of(int(name)) if name.isdecimal() else run / CHECKPOINTS / name
+    known = [saved.path_of(iteration).name for iteration in saved.iterations()]
+    if path.exists() or path.name in known:
+        return path
+    if not Path(name).exists():
+        raise CheckpointError(
+            explain(
+                f"--checkpoint {name}",
+                expected=f"a checkpoint in {run / CHECKPOINTS}, or the path of one",
+                found=f"no folder {path}",
+                do=f"choose one of {', '.join(known)}" if known else "let the run come to its first save",
+            )
+        )
+    return Path(name)

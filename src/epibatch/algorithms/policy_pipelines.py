@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from epibatch.core.errors import ConfigError, explain
+from epibatch.core.lazy import Elsewhere
 from epibatch.core.rl_module.rl_module import evaluation_mode
 
 from ..connectors.pipeline_state import FrozenStates
+from .other_libraries import ACT
 
 if TYPE_CHECKING:
     from ..connectors.env_to_module import EnvToModulePipeline
@@ -37,6 +39,17 @@ class PolicyPipelines(ABC):
     Raises:
         ConfigError: the env-to-module pipeline has no input spaces.
     """
+
+    if not TYPE_CHECKING:  # names of other libraries
+        predict = Elsewhere(ACT)
+        compute_single_action = Elsewhere(ACT)
+        compute_actions = Elsewhere(ACT)
+        load = Elsewhere("use from_checkpoint(path)")
+        save = Elsewhere("use the algorithm's save_to_path(path)")
+
+        def __call__(self, *args, **kwargs):
+            """Raise: calling a policy could mean an action alone, or with the state."""
+            raise TypeError(f"a {type(self).__name__} is not called: {ACT}")
 
     def __init__(
         self,

@@ -145,7 +145,7 @@ def newest_checkpoint(path: str | Path) -> Path:
         epibatch.core.errors.CheckpointError: loading ...nowhere
           expected: a complete checkpoint
           found:    no such folder
-          do:       check the path; a folder without the file was not written to its end
+          do:       check the path; a folder without the file COMPLETE was not written to its end
     """
     path = Path(path)
     if (path / CHECKPOINTS).is_dir() or (path / "config.yaml").is_file():

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 from epibatch.core.devices import missing_device
-from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.errors import ConfigError, explain
 
 from .evaluation_config import note_overrides
 from .multi_agent_config import note_module_settings, note_policies
+from .other_libraries import setting_advice, unknown_attribute
 from .pipelines import PIPELINES, check_hook
-from .rllib_methods import unknown_attribute
 from .setting_checks import note_contradictions, note_distribution, note_import_paths
 from .settings import (
     ALIASES,
@@ -152,7 +152,7 @@ class SectionValues:
                     f"{type(self).__name__}.{name}",
                     expected="a known setting",
                     found=repr(name),
-                    do=nearest(name, self.places()),
+                    do=setting_advice(name, self.places()),
                 )
             )
         self.change(name, {section: {setting: value}})

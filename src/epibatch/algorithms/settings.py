@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from epibatch.core.errors import ConfigError, NotAvailableError, explain, nearest
+from epibatch.core.errors import ConfigError, NotAvailableError, explain
 
+from .other_libraries import setting_advice
 from .setting_types import (
     LOGGER_NAMES,
     AgentsToModules,
@@ -234,17 +235,6 @@ ALIASES: dict[str, dict[str, str]] = {
 }
 """Per section: a second spelling that is taken too -> the setting it means."""
 
-RENAMED: dict[str, str] = {
-    "num_sgd_iter": "num_epochs",
-    "sgd_minibatch_size": "minibatch_size",
-    "num_workers": "num_env_runners",
-    "num_rollout_workers": "num_env_runners",
-    "num_envs_per_worker": "num_envs_per_env_runner",
-    "horizon": "max_episode_steps: env_config={'max_episode_steps': ...} sets the time limit of a Gymnasium id, also a "
-    "longer one; a TimeLimit wrapper can only shorten it",
-}
-"""Spellings of earlier RLlib versions -> what they are called today."""
-
 
 # ------------------------------------------------------------------------------------------ checking
 
@@ -363,12 +353,10 @@ def fitting_part(model: type[Section], values: Mapping[str, Any]) -> Section:
 
 def unknown_setting(name: str, section: str, model: type[Section], places: Mapping[str, str]) -> str:
     """What to say about a setting that the section does not have."""
-    if name in RENAMED:
-        return f"unknown setting; today it is {RENAMED[name]}"
     if places.get(name, section) != section:
         return f"unknown setting here; it belongs to {places[name]}"
     known = [*setting_names(model), *ALIASES.get(section, {}), *(n for n, place in places.items() if place == section)]
-    return f"unknown setting; {nearest(name, dict.fromkeys(known))}"
+    return f"unknown setting; {setting_advice(name, known)}"
 
 
 def _brief(value: Any) -> str:

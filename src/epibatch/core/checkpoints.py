@@ -273,7 +273,7 @@ def _read_marker(folder: Path) -> dict[str, Any]:
                 f"loading {folder}",
                 expected="a complete checkpoint",
                 found=found,
-                do="check the path; a folder without the file was not written to its end",
+                do=f"check the path; a folder without the file {_MARKER} was not written to its end",
             )
         )
     try:

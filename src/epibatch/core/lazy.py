@@ -1,13 +1,20 @@
-"""Packages whose public names load when they are first used (PEP 562)."""
+"""Packages whose public names load when they are first used (PEP 562), and what to import in place of a wrong name."""
 
 from __future__ import annotations
 
+import pkgutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from importlib.machinery import PathFinder
+from types import ModuleType
+from typing import Any, NoReturn
 
-__all__ = ["lazy_exports"]
+from .errors import nearest
+
+__all__ = ["Elsewhere", "lazy_exports"]
+
+_ROOT = __name__.partition(".")[0]
 
 
 def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -25,10 +32,79 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str]
 
     def get(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            # Python asks for a submodule here before it imports it.
+            plain = name.startswith("_") or _is_submodule(package, name)
+            raise AttributeError(_no_such_name(package, name, hint=not plain))
         return getattr(import_module(homes[name], package), name)
 
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})
 
     return get, names
+
+
+class Elsewhere:
+    """Class attribute that is not there: reading it is an AttributeError that says what to use.
+
+    Args:
+        advice: What to use.
+
+    Example:
+        >>> class Model:
+        ...     predict = Elsewhere("use act()")
+        >>> Model.predict
+        Traceback (most recent call last):
+            ...
+        AttributeError: Model has no attribute 'predict': use act()
+        >>> hasattr(Model(), "predict")
+        False
+    """
+
+    def __init__(self, advice: str) -> None:
+        self.advice = advice
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type) -> NoReturn:
+        raise AttributeError(f"{owner.__name__} has no attribute {self.name!r}: {self.advice}")
+
+
+class _WrongNames:
+    """The last finder of `sys.meta_path`: what is asked of it is not in epibatch, and the error says what is.
+
+    The import system drops an error that names the module which was asked for, so this one does not.
+    """
+
+    @staticmethod
+    def find_spec(fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
+        package, _, name = fullname.rpartition(".")
+        if package.partition(".")[0] != _ROOT or name.startswith("_"):
+            return
+        imported = sys._getframe(2).f_code.co_name == "_find_and_load_unlocked"  # importlib.util.find_spec gets None
+        if imported and not getattr(sys.modules[package].__spec__, "_initializing", False):
+            raise ModuleNotFoundError(_no_such_name(package, name))
+
+
+def _no_such_name(package: str, name: str, *, hint: bool = True) -> str:
+    text = f"module {package!r} has no attribute {name!r}"
+    if not hint:
+        return text
+    offering = list(_packages_with(name))
+    known = getattr(sys.modules[package], "__all__", ())
+    return f"{text}; {'import it from ' + ' or '.join(offering) if offering else nearest(name, known)}"
+
+
+def _is_submodule(package: str, name: str) -> bool:
+    return PathFinder.find_spec(f"{package}.{name}", getattr(sys.modules[package], "__path__", None)) is not None
+
+
+def _packages_with(name: str) -> Iterator[str]:
+    """The packages of epibatch that export a name; importing them loads no torch."""
+    for info in pkgutil.walk_packages(sys.modules[_ROOT].__path__, f"{_ROOT}."):
+        if info.ispkg and name in getattr(import_module(info.name), "__all__", ()):
+            yield info.name
+
+
+sys.meta_path.append(_WrongNames())

@@ -227,6 +227,9 @@ def _what_was_meant(name: str, known: Sequence[str]) -> str:
     hint = nearest(name, known)
     if name[:1].isupper() and "did you mean" not in hint:
         return f"a class of your own is named with its module, my_module:{name}, and imports allowed; {hint}"
+    if "did you mean" not in hint:
+        own = "my_module:" + "".join(part.title() for part in name.split("_"))
+        return f"a name that a file of yours registers is known once that file was imported: write '{own}'; {hint}"
     return hint
 
 

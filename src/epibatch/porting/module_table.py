@@ -58,6 +58,10 @@ MOVED_NAMES: dict[tuple[str, str], tuple[str, str]] = {
     ("ray.tune", "register_env"): ("epibatch.core.registry", "register_env"),
     ("ray.rllib.algorithms.callbacks", "DefaultCallbacks"): ("epibatch.env_runner.callbacks", "RLlibCallback"),
     ("ray.rllib.callbacks", "RLlibCallback"): ("epibatch.env_runner.callbacks", "RLlibCallback"),
+    ("ray.rllib.examples.envs.classes.multi_agent", "make_multi_agent"): (
+        "epibatch.env_runner.multi_agent_env",
+        "make_multi_agent",
+    ),
     ("ray.rllib.policy.policy", "PolicySpec"): ("epibatch.algorithms.policy_spec", "PolicySpec"),
     ("ray.rllib.policy.sample_batch", "DEFAULT_POLICY_ID"): ("epibatch.core", "DEFAULT_POLICY_ID"),
     ("ray.rllib.utils", "override"): ("epibatch.core.typing", "override"),

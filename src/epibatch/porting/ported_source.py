@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from epibatch.core.errors import PortingError, explain
 
+from .config_calls import failing_config_calls
 from .import_statements import Ported, port_from_import, port_plain_import
 from .module_table import module_here
 from .names_in_use import names_from_star, uses_of_ray
@@ -34,7 +35,7 @@ class Leftover(NamedTuple):
 
     Attributes:
         line: its line in the source that was given, from 1.
-        name: the name of RLlib or ray, in full.
+        name: the name of RLlib or ray, in full; of a config's method, the call.
         reason: why it was left, or what to write in its place.
         line_after: its line in the ported text.
     """
@@ -120,6 +121,7 @@ def port_source(text: str, name: str = "module.py") -> PortedSource:
     uses = list(uses_of_ray(tree))
     left += [(use.line, use.name, use.reason, None) for use in uses]
     left += [(line, name, reason, None) for line, name, reason in _not_in_stars(tree, stars)]
+    left += [(line, name, reason, None) for line, name, reason in failing_config_calls(tree)]
     left = _without_used_imports(left, {use.name for use in uses if use.in_code}, tree)
     result = text
     for edit in sorted(edits, reverse=True):

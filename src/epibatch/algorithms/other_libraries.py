@@ -1,0 +1,147 @@
+"""Names of other libraries, of RLlib's configs first, and what to use here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from epibatch.core.errors import nearest
+
+__all__ = ["ACT", "OTHER_SETTINGS", "RLLIB_METHODS", "other_setting", "setting_advice", "unknown_attribute"]
+
+ACT = "use act(obs, state), which returns (action, state)"
+"""In place of a policy's methods of other libraries."""
+
+RLLIB_METHODS: dict[str, str] = {
+    "build": "use build_algo()",
+    "experimental": "leave it out: nothing is experimental here",
+    "exploration": "use env_runners(explore=...)",
+    "fault_tolerance": "leave it out: there are no other processes that could fail",
+    "get_default_rl_module_spec": "use get_rl_module_spec()",
+    "offline_data": "not there yet; episodes come from environments",
+    "resources": "leave it out: one process samples and learns; learners(device='cuda') chooses a GPU",
+    "rollouts": "use env_runners(...)",
+}
+"""Methods of RLlib's configs that are not here -> what to do instead."""
+
+_ALWAYS = "leave it out: PPO always has a critic and generalised advantages"
+_CONSTANT = "not there yet: a setting is a constant; config.training(...) and a new build_algo() change it between runs"
+_DEVICE = "use learners(device='cuda')"
+_ONE_PROCESS = "leave it out: one process samples and learns"
+
+OTHER_SETTINGS: dict[str, str] = {
+    "batch_size": "use minibatch_size (steps of a minibatch), or train_batch_size (steps of an iteration)",
+    "clip_coef": "use clip_param",
+    "clip_range": "use clip_param",
+    "clip_range_vf": "leave it out; vf_clip_param is something else: it bounds the squared error of each value",
+    "clip_rewards": "use the piece RewardClipping or RewardSign in the learner pipeline",
+    "clip_vloss": "leave it out; vf_clip_param is something else: it bounds the squared error of each value",
+    "ent_coef": "use entropy_coeff",
+    "entropy_coeff_schedule": _CONSTANT,
+    "horizon": "use max_episode_steps: env_config={'max_episode_steps': ...} sets the time limit of a Gymnasium id, "
+    "also a longer one; a TimeLimit wrapper can only shorten it",
+    "learning_rate": "use lr",
+    "lr_schedule": _CONSTANT,
+    "max_grad_norm": "use grad_clip",
+    "n_envs": "use num_envs_per_env_runner",
+    "n_epochs": "use num_epochs",
+    "n_steps": "use rollout_fragment_length (steps of each environment)",
+    "norm_adv": "leave it out: advantages are normalised over the whole batch",
+    "normalize_advantage": "leave it out: advantages are normalised over the whole batch",
+    "num_cpus_per_env_runner": _ONE_PROCESS,
+    "num_cpus_per_learner": _ONE_PROCESS,
+    "num_envs": "use num_envs_per_env_runner",
+    "num_envs_per_worker": "use num_envs_per_env_runner",
+    "num_gpus": _DEVICE,
+    "num_gpus_per_env_runner": _DEVICE,
+    "num_gpus_per_learner": _DEVICE,
+    "num_minibatches": "use minibatch_size: train_batch_size / num_minibatches",
+    "num_rollout_workers": "use num_env_runners",
+    "num_sgd_iter": "use num_epochs",
+    "num_steps": "use rollout_fragment_length (steps of each environment)",
+    "num_workers": "use num_env_runners",
+    "gae_lambda": "use lambda_",
+    "observation_filter": "use the piece MeanStdFilter in the env-to-module pipeline",
+    "sgd_minibatch_size": "use minibatch_size",
+    "target_kl": "use kl_target and kl_coeff: a term of the loss, not an early stop",
+    "update_epochs": "use num_epochs",
+    "use_critic": _ALWAYS,
+    "use_gae": _ALWAYS,
+    "vf_coef": "use vf_loss_coeff",
+}
+"""Settings of other libraries, and of earlier versions of RLlib -> what to do here."""
+
+_INNER = {
+    "all_settings",
+    "api_stack",
+    "change",
+    "check",
+    "check_together",
+    "extend_learner_connector",
+    "framework",
+    "given",
+    "overrides_for",
+    "places",
+}
+"""Public methods that configs themselves, algorithms and checkpoints call, and those that change nothing."""
+
+
+def other_setting(name: str, known: Iterable[str] = ()) -> str:
+    """Advice on a name that is another library's setting, spelt nearly so, or an option of the default networks.
+
+    Args:
+        name: What was given.
+        known: Names that are settings here; if one of them is nearer, there is no advice.
+
+    Returns:
+        What to use, or "".
+
+    Example:
+        >>> other_setting("learning_rat")
+        'use lr'
+    """
+    from epibatch.core.rl_module.default_model_config import DefaultModelConfig
+
+    if name in DefaultModelConfig.__dataclass_fields__:
+        return f"it is an option of model_config: rl_module(model_config={{{name!r}: ...}})"
+    names = [*known, *OTHER_SETTINGS]
+    close = [name] if name in OTHER_SETTINGS else difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    return OTHER_SETTINGS.get(close[0], "") if close else ""
+
+
+def setting_advice(name: str, known: Iterable[str]) -> str:
+    """Say what to use in place of a setting that is not here: that of another library, or the nearest.
+
+    Example:
+        >>> setting_advice("n_epochs", ["lr", "gamma"])
+        'use num_epochs'
+        >>> setting_advice("gama", ["lr", "gamma"])
+        "did you mean 'gamma'? Known: gamma, lr"
+    """
+    names = list(dict.fromkeys(known))
+    return other_setting(name, names) or nearest(name, names)
+
+
+def unknown_attribute(cls: type, name: str, settings: Iterable[str]) -> str:
+    """The message for a method or setting that a config class does not have.
+
+    Args:
+        cls: the config class.
+        name: what was asked for.
+        settings: the names of its settings.
+
+    Example:
+        >>> class Config:
+        ...     def training(self): ...
+        >>> print(unknown_attribute(Config, "rollouts", ["lr"]))
+        Config has no method 'rollouts': use env_runners(...). Methods: training
+    """
+    public = [method for method in dir(cls) if not method.startswith("_") and callable(getattr(cls, method))]
+    methods = [method for method in public if method not in _INNER]
+    listed = ", ".join(methods)
+    if name in RLLIB_METHODS:
+        return f"{cls.__name__} has no method {name!r}: {RLLIB_METHODS[name]}. Methods: {listed}"
+    known = sorted(settings)
+    other = other_setting(name, [*methods, *known])
+    hint = f"{other}. " if other else nearest(name, [*methods, *known]).partition("Known: ")[0]
+    return f"{cls.__name__} has no setting or method {name!r}; {hint}Settings: {', '.join(known)}. Methods: {listed}"

@@ -1,0 +1,146 @@
+"""Names of other libraries are answered with the names here."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from epibatch import Policy
+from epibatch.algorithms import PPO, PPOConfig
+from epibatch.algorithms.other_libraries import OTHER_SETTINGS, RLLIB_METHODS
+from epibatch.core.errors import ConfigError
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "porting.md"
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("rollouts", r"use env_runners\(\.\.\.\)"),
+        ("resources", "leave it out"),
+        ("offline_data", "not there yet"),
+    ],
+)
+def test_rllibs_methods_say_what_to_do(name, advice):
+    with pytest.raises(AttributeError, match=rf"PPOConfig has no method '{name}': .*{advice}.*Methods: .*env_runners"):
+        getattr(PPOConfig(), name)()
+
+
+def test_none_of_them_is_there():
+    assert [name for name in RLLIB_METHODS if hasattr(PPOConfig(), name)] == []
+
+
+def test_misspelt_method():
+    with pytest.raises(AttributeError, match=r"did you mean 'training'.*Settings: .*lr.*Methods: .*training") as caught:
+        _ = PPOConfig().trainng
+    assert "check" not in str(caught.value).replace("checkpoint", "")
+
+
+# ------------------------------------------------------------------------------- calls that change nothing
+
+
+def test_calls_that_change_nothing_warn():
+    config = PPOConfig()
+    before = config.to_dict()
+    with pytest.warns(
+        UserWarning, match=r"PPOConfig\.api_stack\(\.\.\.\) changes nothing: there is one stack"
+    ) as caught:
+        assert config.api_stack(enable_rl_module_and_learner=True, enable_env_runner_and_connector_v2=True) is config
+    assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(UserWarning, match=r"framework\(\.\.\.\) changes nothing: networks are always PyTorch's"):
+        assert config.framework("torch", eager_tracing=True) is config
+    assert config.to_dict() == before
+
+
+def test_what_cannot_be_had_is_an_error():
+    with pytest.raises(ConfigError, match="'tf2'"):
+        PPOConfig().framework("tf2")
+    with pytest.raises(ConfigError, match="enable_env_runner_and_connector_v2=False"):
+        PPOConfig().api_stack(enable_env_runner_and_connector_v2=False)
+
+
+# ------------------------------------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "advice"),
+    [
+        ("env_runners", "num_envs", "use num_envs_per_env_runner"),
+        ("env_runners", "n_envs", "use num_envs_per_env_runner"),
+        ("learners", "num_gpus_per_learner", "use learners(device='cuda')"),
+        ("training", "learning_rate", "use lr"),
+        ("training", "learning_rat", "use lr"),
+        ("training", "n_steps", "use rollout_fragment_length"),
+        ("training", "max_grad_norm", "use grad_clip"),
+        ("training", "num_sgd_iter", "use num_epochs"),
+        ("rl_module", "use_lstm", "rl_module(model_config={'use_lstm': ...})"),
+        ("training", "gama", "did you mean 'gamma'?"),
+        ("training", "num_epoch", "did you mean 'num_epochs'?"),
+    ],
+)
+def test_a_setting_of_another_library_names_the_setting_here(section, setting, advice):
+    said = f"{section}.{setting}: unknown setting; .*{re.escape(advice)}"
+    with pytest.raises(ConfigError, match=said):
+        getattr(PPOConfig(), section)(**{setting: 1})
+    with pytest.raises(ConfigError, match=said):
+        PPOConfig.from_dict({section: {setting: 1}})
+
+
+def test_attributes_of_a_config_name_it_too():
+    with pytest.raises(ConfigError, match="use lr"):
+        PPOConfig().learning_rat = 1
+    with pytest.raises(AttributeError, match=r"no setting or method 'learning_rate'; use lr\."):
+        _ = PPOConfig().learning_rate
+
+
+def test_the_page_and_the_errors_know_the_same_settings():
+    table = PAGE.read_text(encoding="utf-8").partition("## If you come from Stable-Baselines3")[2]
+    first_cells = [row.split(" | ")[0] for row in table.splitlines() if row.startswith("| `")]
+    names = {name for cell in first_cells for name in re.findall(r"`([a-z_]+)`", cell)}
+    assert len(names) > 15
+    assert names - set(OTHER_SETTINGS) - set(PPOConfig.places()) == set()
+
+
+@pytest.mark.parametrize("name", OTHER_SETTINGS)
+def test_no_advice_hides_a_setting_or_names_one_that_is_not_there(name):
+    places = PPOConfig.places()
+    assert name not in places
+    if OTHER_SETTINGS[name].startswith("use ") and "piece" not in OTHER_SETTINGS[name] and name != "horizon":
+        used = re.match(r"use (?:learners\()?(\w+)", OTHER_SETTINGS[name])[1]
+        assert used in {*places, "device"}
+
+
+# ------------------------------------------------------------------------------------- methods of algorithms
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "advice"),
+    [
+        (PPO, "learn", "use train()"),
+        (PPO, "predict", "use act(obs, state)"),
+        (PPO, "compute_single_action", "use act(obs, state)"),
+        (PPO, "save", "use save_to_path(path)"),
+        (PPO, "load", "use from_checkpoint(path)"),
+        (PPO, "restore", "use restore_from_path(path)"),
+        (Policy, "load", "use from_checkpoint(path)"),
+        (Policy, "predict", "use act(obs, state)"),
+    ],
+)
+def test_a_method_of_another_library_names_the_method_here(cls, name, advice):
+    assert not hasattr(cls, name)
+    with pytest.raises(AttributeError, match=f"{cls.__name__} has no attribute '{name}': {re.escape(advice)}"):
+        getattr(cls, name)
+    method = advice.removeprefix("use ").partition("(")[0]
+    assert callable(getattr(cls, method))
+
+
+def test_objects_name_it_too():
+    algorithm = PPOConfig().environment("CartPole-v1").rl_module(model_config={"fcnet_hiddens": [4]}).build_algo()
+    with pytest.raises(AttributeError, match=r"PPO has no attribute 'learn': use train\(\)"):
+        algorithm.learn(1000)
+    with pytest.raises(TypeError, match=r"a Policy is not called: use act\(obs, state\)"):
+        algorithm.get_policy()(np.zeros(4))
+    algorithm.stop()
