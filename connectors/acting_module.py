@@ -23,6 +23,7 @@ __all__ = [
     "max_seq_len",
     "model_option",
     "state_layout",
+    "to_array",
 ]
 
 
@@ -32,10 +33,12 @@ class StateLayout(NamedTuple):
     Args:
         form: The nesting.
         shapes: One per leaf, without batch axis.
+        random: Whether `get_initial_state` gives another state each time.
     """
 
     form: Form
     shapes: tuple[tuple[int, ...], ...]
+    random: bool
 
 
 _METHODS: dict[tuple[type, str], bool] = {}
@@ -147,7 +150,14 @@ def _layout_of(module: Any) -> StateLayout:
             )
         )
     leaves, form = flatten(module.get_initial_state())
-    return StateLayout(form, tuple(tuple(np.shape(leaf)) for leaf in leaves))
+    again, _ = flatten(module.get_initial_state())
+    random = any(not np.array_equal(to_array(one), to_array(other)) for one, other in zip(leaves, again))
+    return StateLayout(form, tuple(tuple(np.shape(leaf)) for leaf in leaves), random)
+
+
+def to_array(leaf: Any) -> Any:
+    """A leaf of a state, a tensor or an array, as an array."""
+    return leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else np.asarray(leaf)
 
 
 def model_option(module: Any, name: str) -> Any:

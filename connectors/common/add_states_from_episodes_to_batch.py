@@ -13,7 +13,7 @@ from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, unflatten
 
 from ...episodes.newest_rows import newest_rows
-from ..acting_module import acting_module, state_layout
+from ..acting_module import acting_module, state_layout, to_array
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
@@ -31,7 +31,9 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
     For acting it is the newest `state_out` of each episode, or the initial state at its start. In
     training there is one state per sequence: the one before its first step, which for the first
     sequence of a chunk comes from the chunk's lookback. No time axis is added. Where sequences
-    hold several chunks, `reset_states` has the states to go on from at their `resets`, in order.
+    hold several chunks, `reset_states` has the states to go on from at their `resets`, in order. If the module draws
+    its initial states, each episode that begins while acting gets a draw of its own. It is kept in the episode's
+    `custom_data["state_in"]`, where the learner finds it.
 
     Args:
         input_observation_space: Space of one observation.
@@ -86,7 +88,26 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         return batch
 
     def _initial(self, call: Call) -> Any:
-        return map_struct(_to_array, acting_module(call.rl_module).get_initial_state())
+        return map_struct(to_array, acting_module(call.rl_module).get_initial_state())
+
+    def _starts(self, call: Call, chunks: Any, initial: Any, *, acting: bool) -> list[Any]:
+        """Leaves of the states that the episodes of these chunks start from: `initial`, or one row per chunk.
+
+        A module may draw its initial states. Then each episode gets one of its own, which is noted in its
+        `custom_data` while acting, for the learner.
+        """
+        first, form = flatten(initial)
+        if not state_layout(call.rl_module).random or not len(chunks):
+            return first
+        numbers, each = np.unique(chunks, return_inverse=True)
+        rows = []
+        for chunk in numbers.tolist():
+            notes = call.episodes[chunk].custom_data
+            if acting:
+                notes[Columns.STATE_IN] = map_struct(np.array, self._initial(call))
+            noted = notes[Columns.STATE_IN] if Columns.STATE_IN in notes else self._initial(call)
+            rows.append(flatten_like(form, noted))
+        return [np.stack(leaf)[each] for leaf in zip(*rows)]
 
     def _newest(self, call: Call) -> Any:
         """The newest state of each chunk, or the initial one where there is none."""
@@ -96,19 +117,24 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         if recording is None and (found is None or found[1] is not None):
             _refuse_lost_states(call)
         if found is None:
-            return map_struct(lambda leaf: np.repeat(leaf[None], len(call.episodes), axis=0), self._initial(call))
+            initial, every = self._initial(call), np.arange(len(call.episodes))
+            first, form = flatten(initial)
+            pairs = zip(first, self._starts(call, every, initial, acting=True))
+            return unflatten(form, [np.array(np.broadcast_to(own, (len(every), *leaf.shape))) for leaf, own in pairs])
         rows, has = found
         leaves = flatten_like(form, rows)
         if recording is not None:  # rows of the block
             leaves = [np.array(leaf) for leaf in leaves]
         if has is not None and not np.logical_and.reduce(has):
-            starts = flatten_like(form, self._initial(call))
+            initial = unflatten(form, flatten_like(form, self._initial(call)))
+            starts = self._starts(call, np.flatnonzero(~np.asarray(has)), initial, acting=True)
             leaves = [_with_starts(leaf, start, has) for leaf, start in zip(leaves, starts)]
         return unflatten(form, leaves)
 
     def _before_each_sequence(self, call: Call, layout: PaddedLayout, counts: Any, initial: Any, shift: int = 0) -> Any:
         """The state before each sequence's first step, or `shift` steps later."""
-        if not shift and not layout.scattered and layout.resets is None and call.vector is None:
+        drawn = state_layout(call.rl_module).random
+        if not shift and not layout.scattered and layout.resets is None and call.vector is None and not drawn:
             known = self._have_states(call)
             begins = known & (counts > 0) & self._begins(call, known & (counts > 0))
             if known.all() and (counts > begins).any():
@@ -135,7 +161,7 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
             out = [np.empty((len(fresh), *leaf.shape), row.dtype) for leaf, row in zip(first, rows)]
             for leaf, row in zip(out, rows):
                 leaf[old] = row
-        for leaf, start in zip(out, first):
+        for leaf, start in zip(out, self._starts(call, chunks[fresh], initial, acting=False)):
             leaf[fresh] = start
         return unflatten(form, out)
 
@@ -234,14 +260,10 @@ def _woven(call: Call, begins: Any, counts: Any, steps: int, first: list[Any], f
     return [np.concatenate(leaf) for leaf in zip(*parts)]
 
 
-def _to_array(leaf: Any) -> Any:
-    return leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else np.asarray(leaf)
-
-
 def _with_starts(leaf: Any, start: Any, has: Any) -> Any:
-    """One row for each chunk: `start` for those without a state; of the others, if rows are missing, the next."""
+    """One row for each chunk: `start`, or its rows, where it has no state; else, if rows are missing, the next."""
     if len(leaf) < len(has):
-        held, leaf = leaf, np.empty((len(has), *start.shape), np.result_type(leaf, start))
+        held, leaf = leaf, np.empty((len(has), *leaf.shape[1:]), np.result_type(leaf, start))
         leaf[has] = held
     leaf[~has] = start
     return leaf

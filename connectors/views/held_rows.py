@@ -15,7 +15,7 @@ from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
 from ...episodes.column_parts import spans_of
-from ..acting_module import acting_module
+from ..acting_module import acting_module, to_array
 from ..call import Call
 from ..window_rows import HeldRows
 from .view import IDS, View
@@ -279,7 +279,7 @@ def blank_rows(call: Call, view: View, where: str, space: Any) -> tuple[Form, li
     elif space is not None:
         row = fill_row(space, 0)
     elif view.base == Columns.STATE_OUT and call.rl_module is not None:
-        row = map_struct(_to_array, acting_module(call.rl_module).get_initial_state())
+        row = map_struct(to_array, acting_module(call.rl_module).get_initial_state())
     else:
         meant = column_meant(view.base)
         close = meant if meant in _NAMES else next(iter(get_close_matches(view.base, _NAMES, n=1)), None)
@@ -297,10 +297,6 @@ def blank_rows(call: Call, view: View, where: str, space: Any) -> tuple[Form, li
         form, picked = leaf_of(form, view, where)
         leaves = [leaves[i] for i in picked]
     return form, [np.asarray(leaf)[None][:0] for leaf in leaves]
-
-
-def _to_array(leaf: Any) -> Any:
-    return leaf.detach().cpu().numpy() if hasattr(leaf, "detach") else np.asarray(leaf)
 
 
 def steps_held(call: Call, view: View, where: str) -> tuple[Form, list[Any], Any, int] | None:

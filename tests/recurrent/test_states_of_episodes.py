@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
+from epibatch.algorithms import PPOConfig
+from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
 from epibatch.core.structs import flatten, flatten_like
+from epibatch.env_runner.multi_agent_env import make_multi_agent
 
 FRAGMENTS = (1, 6, 15, 1, 24, 30)  # in vector steps
 
@@ -62,3 +66,69 @@ def test_states_and_outputs_are_those_of_a_loop_by_hand(cart_pole, by_hand, mode
         loop.env.close()
     assert played == sum(map(len, chunks)) >= sum(FRAGMENTS) * num_envs
     runner.stop()
+
+
+class Drawn(TorchRLModule, ValueFunctionAPI):
+    """Counts steps from a random number on."""
+
+    def setup(self):
+        self.noted = []
+        self.policy = torch.nn.Linear(5, int(self.action_space.n))
+
+    def get_initial_state(self):
+        return {"x": torch.randn(1)}
+
+    def features(self, batch):
+        obs, start = batch["obs"], batch["state_in"]["x"]
+        if obs.shape[1] == 1:
+            self.noted.append(start[:, 0].tolist())
+        count = start + torch.arange(obs.shape[1])
+        return torch.cat([obs, count[..., None]], -1), {"x": start + obs.shape[1]}
+
+    def _forward(self, batch, **kwargs):
+        features, state = self.features(batch)
+        return {"action_dist_inputs": self.policy(features), "state_out": state}
+
+    def compute_values(self, batch, embeddings=None):
+        return self.features(batch)[0].sum(-1)
+
+
+def drawn_config(env, max_seq_len, num_envs):
+    spec = RLModuleSpec(module_class=Drawn, model_config={"max_seq_len": max_seq_len})
+    config = PPOConfig().environment(env).rl_module(rl_module_spec=spec).debugging(seed=0)
+    return config.env_runners(num_envs_per_env_runner=num_envs)
+
+
+@pytest.mark.parametrize(
+    ("max_seq_len", "num_envs", "agents"), [(4, 1, 0), (4, 3, 0), (50, 3, 0), (4, 1, 2), (4, 2, 2)]
+)
+def test_each_episode_starts_from_its_own_draw_and_training_starts_there_too(cart_pole, max_seq_len, num_envs, agents):
+    config = drawn_config(cart_pole.make, max_seq_len, num_envs)
+    if agents:
+        game = make_multi_agent(cart_pole.make)
+        config.environment(game, env_config={"num_agents": agents})
+        config.multi_agent(policies=["p"], policy_mapping_fn=lambda agent_id, episode, **kwargs: "p")
+    algo, name = config.build_algo(), "p" if agents else "default_policy"
+    for _ in range(3):  # the later samples begin in the middle of episodes
+        episodes = algo.env_runner.sample(num_timesteps=40)
+        batch = algo.learner.connector(rl_module=algo.learner.module, batch={}, episodes=episodes)[name]
+        module = algo.learner.module[name]
+        with torch.no_grad():
+            outputs = module.forward_train(batch)["action_dist_inputs"]
+        mask = batch["loss_mask"]
+        torch.testing.assert_close(outputs[mask], batch["action_dist_inputs"][mask])
+    acting = algo.get_module(name)
+    first = acting.noted[0]
+    assert len(set(first)) == len(first) == num_envs * max(agents, 1)  # no two of them share a draw
+    algo.stop()
+
+
+def test_episodes_without_a_note_get_a_draw_each(cart_pole):
+    algo = drawn_config(cart_pole.make, 50, 2).build_algo()
+    episodes = [chunk for chunk in algo.env_runner.sample(num_timesteps=60) if not chunk.t_started]
+    for episode in episodes:
+        episode.custom_data.clear()
+    batch = algo.learner.connector(rl_module=algo.learner.module, batch={}, episodes=episodes)["default_policy"]
+    starts = batch["state_in"]["x"].ravel().tolist()
+    assert len(set(starts)) == len(starts) >= 2
+    algo.stop()
