@@ -13,6 +13,8 @@ from epibatch.core.errors import ColumnError, EpisodeError, explain, nearest
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ..episodes.column_parts import ColumnParts
+from ..episodes.episode_facts import no_column
+from ..episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
 from ..episodes.newest_rows import newest_rows
 from .call import Call
 from .episode_column import EpisodeColumn
@@ -128,9 +130,12 @@ def _from_list(call: Call, name: str, plus_one: bool) -> Any:
     repeat = plus_one and name != Columns.OBS and call.lengthened is None
     more = int(plus_one and not repeat)
     form, parts, shape, regular = None, [], None, True
-    for buffer, length in zip(_buffers(call.lengthened or call.episodes, name), call.lengths.tolist()):
+    episodes = call.lengthened or call.episodes
+    for episode, buffer, length in zip(episodes, _buffers(episodes, name), call.lengths.tolist()):
         if not length + more:
             continue  # a column without rows need not know its form
+        if not isinstance(buffer, InfiniteLookbackBuffer):
+            raise no_column(episode, name, buffer)
         rows = buffer.rows(0, length + more)
         own = [leaf.shape[1:] for leaf in rows]
         if shape is None:

@@ -10,11 +10,31 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError
+from epibatch.core.errors import ColumnError, EpisodeError, explain
 
 from .episode_getters import EpisodeGetters
 
-__all__ = ["EpisodeFacts", "count_steps"]
+__all__ = ["EpisodeFacts", "count_steps", "no_column"]
+
+
+def no_column(episode: Any, name: str, found: Any) -> EpisodeError:
+    """The error about something that was put in the place of an episode's column.
+
+    Args:
+        episode: The episode.
+        name: `obs`, `actions`, `rewards` or the key of a model output.
+        found: What is there.
+    """
+    setters = {"obs": "set_observations(", "actions": "set_actions(", "rewards": "set_rewards("}
+    setter = setters.get(name, f"set_extra_model_outputs(key={name!r}, ")
+    return EpisodeError(
+        explain(
+            f"episode {episode.id_!r}, column {name!r}",
+            expected="the InfiniteLookbackBuffer that holds its rows",
+            found=f"{type(found).__name__} in its place",
+            do=f"overwrite the rows: episode.{setter}new_data=...)",
+        )
+    )
 
 
 def count_steps(episodes: Sequence[Any]) -> int:

@@ -21,6 +21,10 @@ class EpisodeGetters:
     after the lookback). Non-negative indices count from the chunk's start, negative ones from the
     end, or from the chunk's start backwards with `neg_index_as_lookback`. With `fill`, rows that do
     not exist are filled with that value; without it ints raise and slices are shortened.
+
+    Rows of numbers that are not filled are views. Writing to them writes to the episode, as code for RLlib's episodes
+    does it: after `rewards = episode.get_rewards()`, `rewards -= rewards.mean()` changes the episode, and
+    `rewards = rewards - rewards.mean()` does not.
     """
 
     observations: InfiniteLookbackBuffer
@@ -38,7 +42,10 @@ class EpisodeGetters:
         fill: Any = None,
         one_hot_discrete: bool = False,
     ) -> Any:
-        """Observations; row 0 is the chunk's first, and there is one more than steps."""
+        """Observations; row 0 is the chunk's first, and there is one more than steps.
+
+        The rows are views: writing to them writes to the episode. Call `.copy()` first to compute in place.
+        """
         return self.observations.get(
             indices,
             neg_index_as_lookback=neg_index_as_lookback,
@@ -58,7 +65,10 @@ class EpisodeGetters:
         fill: Any = None,
         one_hot_discrete: bool = False,
     ) -> Any:
-        """Actions, as the module gave them."""
+        """Actions, as the module gave them.
+
+        The rows are views: writing to them writes to the episode. Call `.copy()` first to compute in place.
+        """
         return self.actions.get(
             indices,
             neg_index_as_lookback=neg_index_as_lookback,
@@ -67,7 +77,11 @@ class EpisodeGetters:
         )
 
     def get_rewards(self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None) -> Any:
-        """Rewards; read-only for pieces of acting pipelines, as `set_rewards` says."""
+        """Rewards.
+
+        The rows are views: writing to them writes to the episode. Call `.copy()` first to compute in place. For pieces
+        of acting pipelines they are read-only, as `set_rewards` says.
+        """
         rows = self.rewards.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
         watch = WATCH.get()
         return shielded(rows) if watch is not None and watch.acting else rows
@@ -75,7 +89,10 @@ class EpisodeGetters:
     def get_extra_model_outputs(
         self, key: str, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None
     ) -> Any:
-        """Rows of one of the module's other outputs."""
+        """Rows of one of the module's other outputs.
+
+        The rows are views: writing to them writes to the episode. Call `.copy()` first to compute in place.
+        """
         return self._extra(key).get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
 
     def set_observations(

@@ -14,7 +14,7 @@ from epibatch.core.structs import flatten, form_of
 
 from .buffer_source import NOTHING
 from .episode_arguments import as_flag, as_info, check_space, check_steps
-from .episode_facts import EpisodeFacts
+from .episode_facts import EpisodeFacts, no_column
 from .episode_ids import fresh_id
 from .episode_parts import cut_episode, join_episode, slice_episode
 from .episode_state import episode_from_state, episode_state
@@ -203,8 +203,18 @@ class SingleAgentEpisode(EpisodeFacts):
         """Check that the columns' lengths fit one another.
 
         Raises:
-            EpisodeError: they do not.
+            EpisodeError: they do not, or something else was put in the place of a column.
         """
+        try:
+            self._check_lengths()
+        except AttributeError:
+            columns = {"obs": self.observations, "actions": self.actions, "rewards": self.rewards}
+            for name, column in (columns | self.extra_model_outputs).items():
+                if not isinstance(column, InfiniteLookbackBuffer):
+                    raise no_column(self, name, column) from None
+            raise
+
+    def _check_lengths(self) -> None:
         steps = self.rewards.len_incl_lookback()
         expected = {"obs": steps + 1, "infos": steps + 1, "actions": steps}
         found = {

@@ -75,7 +75,9 @@ class EpisodeTransform(ParameterPiece):
             try:
                 out: Any = self.transform_episode(episode)
             except Exception as error:
-                add_context(error, f"episode {episode.id_!r}:")
+                where = f"episode {episode.id_!r}"
+                if not str(error).startswith(where):  # as the episode's setters begin
+                    add_context(error, f"{where}:")
                 raise
             if out is not None:
                 raise PieceOutputError(

@@ -250,3 +250,23 @@ def test_any_difference_makes_episodes_unequal(change: Any) -> None:
     assert episode.equals(twin)
     change(twin)
     assert not episode.equals(twin) and not twin.equals(episode)
+
+
+@pytest.mark.parametrize(("name", "setter"), [("rewards", "set_rewards"), ("observations", "set_observations")])
+def test_something_in_the_place_of_a_column_is_named(name, setter):
+    episode = SingleAgentEpisode("e", observations=[0, 1], actions=[0], rewards=[1.0], len_lookback_buffer=0)
+    setattr(episode, name, [5.0])
+    with pytest.raises(EpisodeError, match=rf"episode 'e', column[\s\S]*list in its place[\s\S]*episode\.{setter}\("):
+        episode.validate()
+
+
+def test_getters_give_views_as_they_say():
+    episode = SingleAgentEpisode(observations=[0.0, 1.0], actions=[1], rewards=[3.0], len_lookback_buffer=0)
+    for getter in (episode.get_observations, episode.get_actions, episode.get_rewards):
+        assert "writes to the episode" in (getter.__doc__ or "")
+        rows = getter()
+        rows += 1
+        np.testing.assert_array_equal(getter(), rows)
+        copied = getter().copy()
+        copied += 1
+        np.testing.assert_array_equal(getter(), rows)

@@ -7,7 +7,7 @@ import pytest
 
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.authoring import ColumnTransform, EpisodeTransform
-from epibatch.core.errors import PieceOutputError, PipelineError
+from epibatch.core.errors import EpisodeError, PieceOutputError, PipelineError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 
@@ -86,6 +86,25 @@ def test_errors_name_the_episode():
 
     with pytest.raises(ValueError, match=r"piece 0 \(Fails\)[\s\S]*episode 'walk'[\s\S]*no"):
         batch_of(Fails(), [episode("walk")])
+
+
+def test_an_error_of_a_setter_names_the_episode_once():
+    class TooMany(EpisodeTransform):
+        def transform_episode(self, episode):
+            episode.set_rewards(new_data=[1.0])
+
+    with pytest.raises(IndexError) as raised:
+        batch_of(TooMany(), [episode("walk")])
+    assert str(raised.value).count("episode 'walk'") == 1
+
+
+def test_a_list_in_the_place_of_a_column_is_named():
+    class Replaces(EpisodeTransform):
+        def transform_episode(self, episode):
+            episode.rewards = [1.0] * len(episode)
+
+    with pytest.raises(EpisodeError, match=r"episode 'walk', column 'rewards'[\s\S]*episode\.set_rewards\(new_data="):
+        batch_of(Replaces(), [episode("walk")])
 
 
 def test_writing_behind_a_piece_that_took_the_rewards_is_refused():
