@@ -20,7 +20,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-latest test-oldest lint format types unit examples learning bench bench-readme bench-memory piece-table conformance conformance-page dist-check clean
+.PHONY: help setup demo test test-slow test-latest test-oldest lint format types unit examples learning bench bench-readme bench-memory piece-table conformance conformance-page dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,17 +44,22 @@ $(BENCH_READY): $(READY)
 demo: $(READY) ## train CartPole with PPO into a new folder under runs/
 	OMP_NUM_THREADS=1 $(BIN)/epibatch train $(CONFIG) --run $(RUN)
 
-test: lint types unit ## lint, types and tests
+test: $(CONFORMANCE_READY) ## lint, types and tests without the slow ones, 4 minutes on 2 cores
+	@MAKE="$(MAKE)" .ci/test
+
+test-slow: $(CONFORMANCE_READY) ## the slow tests, 2 minutes on 2 cores
+	@echo "The slow tests: about 2 minutes on 2 cores."
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 
 test-latest: ## the tests on the newest releases that pyproject.toml allows, in .venv-latest (torch is the pinned one)
 	$(PYTHON) -m venv .venv-latest
 	.venv-latest/bin/python -m pip install --quiet $(PIP_FLAGS) -U --upgrade-strategy eager -e '.[dev]' $(TORCH)
-	OMP_NUM_THREADS=1 .venv-latest/bin/python -m pytest -n 2
+	OMP_NUM_THREADS=1 .venv-latest/bin/python -m pytest -n 2 -m ""
 
 test-oldest: ## the tests on the oldest supported releases, constraints-oldest.txt, in .venv-oldest
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet $(PIP_FLAGS) -c constraints-oldest.txt -e '.[dev]' $(TORCH)
-	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n 2
+	OMP_NUM_THREADS=1 .venv-oldest/bin/python -m pytest -n 2 -m ""
 
 lint: $(READY) ## ruff, rules and format
 	$(BIN)/ruff check .
@@ -67,7 +72,7 @@ format: $(READY) ## let ruff mend what it can
 types: $(READY) ## mypy --strict on the package
 	$(BIN)/mypy
 
-unit: $(CONFORMANCE_READY) ## the tests alone, those beside RLlib included
+unit: $(CONFORMANCE_READY) ## the tests alone, those beside RLlib included, without the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 examples: $(READY) ## run every example in full
@@ -90,7 +95,7 @@ piece-table: $(READY) ## time every piece beside its bare expression into docs/p
 
 conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n: random cases of each property; ARGS=folder: some of it)
 	mkdir -p runs
-	OMP_NUM_THREADS=1 EPIBATCH_REPORT=$(CURDIR)/runs/conformance.json $(if $(CASES),EPIBATCH_CASES=$(CASES)) $(BIN)/python -m pytest -n 2 $(if $(ARGS),$(ARGS),tests/conformance)
+	OMP_NUM_THREADS=1 EPIBATCH_REPORT=$(CURDIR)/runs/conformance.json $(if $(CASES),EPIBATCH_CASES=$(CASES)) $(BIN)/python -m pytest -n 2 -m "" $(if $(ARGS),$(ARGS),tests/conformance)
 
 conformance-page: $(CONFORMANCE_READY) ## put the figures of make conformance into docs/conformance.md (RESULTS="a.json b.json": those)
 	PYTHONPATH=tests/conformance $(BIN)/python -m oracle.figures $(if $(RESULTS),$(RESULTS),runs/conformance.json)

@@ -49,6 +49,7 @@ def assert_ended(folder, iterations):
     assert {path.name for path in folder.iterdir()} == names
 
 
+@pytest.mark.slow
 def test_killed_at_every_change_of_a_file(tmp_path):
     told = tell("at_every_write", tmp_path)
     assert [run["code"] for run in told] == [-9] * (len(told) - 1) + [0]
@@ -63,6 +64,7 @@ def test_killed_at_every_change_of_a_file(tmp_path):
         assert resumed == (run["newest"] is not None) or run["code"] == 0
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path):
     told = tell("at_random", tmp_path)
     assert [run["code"] for run in told] == [-9] * 8 + [0]
@@ -76,6 +78,7 @@ def test_killed_at_random_moments(tmp_path):
     assert_ended(tmp_path / "run", newest[-1])
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full(tmp_path):
     """A limit on the size of files stands for it: the same writes fail, at the same places."""
     told = {run["run"]: run for run in tell("limited", tmp_path)}
@@ -90,7 +93,7 @@ def test_a_disk_that_is_full(tmp_path):
     assert "in logger JSONLLogger" in (tmp_path / "run-40000.txt").read_text()
 
 
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 def test_ctrl_c_in_a_terminal(tmp_path, mode):
     """A terminal sends it to the command and to the processes of its environments alike."""
     config = CONFIG.replace("{training_iteration: 3}", "{training_iteration: 100000}")

@@ -56,11 +56,13 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_steps_leave_nothing_behind(config, case):
     assert growth(CASES[case](config)) < 0.1 * STEPS * A_STEP
 
 
+@pytest.mark.slow
 def test_a_leak_would_be_seen(config):
     kept = []
     leaking = config.callbacks(on_sample_end=lambda samples, **kwargs: kept.append(samples))

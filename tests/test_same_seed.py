@@ -12,6 +12,8 @@ import pytest
 
 from epibatch.core.checkpoints import load_state
 
+pytestmark = pytest.mark.slow
+
 CONFIG = """
 algorithm: ppo
 environment: {env: CartPole-v1}

@@ -68,9 +68,10 @@ algorithm.stop()
     ("model_config", "columns"),
     [
         ({"fcnet_hiddens": [16]}, {"obs", "actions", "action_logp", "advantages", "value_targets", "loss_mask"}),
-        (
+        pytest.param(
             {"fcnet_hiddens": [16], "use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 10},
             {"obs", "actions", "action_logp", "advantages", "value_targets", "loss_mask", "seq_lens", "state_in"},
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["feed_forward", "lstm"],

@@ -332,6 +332,7 @@ def everything(loop: Loop, episodes: list[Any]) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_whole_pipelines_go_on_bit_by_bit_from_every_step(tmp_path: Path) -> None:
     loop = Loop()
     torch.manual_seed(0)

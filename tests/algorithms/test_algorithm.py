@@ -301,6 +301,7 @@ algorithm.stop()
 """
 
 
+@pytest.mark.slow
 def test_going_on_in_a_new_process_is_bit_identical(tmp_path):
     algorithm = small().build_algo()
     algorithm.train()

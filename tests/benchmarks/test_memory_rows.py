@@ -24,6 +24,7 @@ def peak_of_needs(size, kept):
     return peak / MIB, output.nbytes / MIB
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize(("size", "kept"), [(40, 40), (80, 0)])
 def test_the_peak_is_what_was_needed_at_once(size, kept):
@@ -32,12 +33,14 @@ def test_the_peak_is_what_was_needed_at_once(size, kept):
     assert size + kept - 1 < peak < size + kept + 4
 
 
+@pytest.mark.slow
 @linux
 def test_an_earlier_peak_does_not_count():
     needs(200, 0)
     assert peak_of(lambda: needs(10, 0))[0] < 50 * MIB
 
 
+@pytest.mark.slow
 @linux
 def test_a_batch_of_stacked_frames():
     peak, size = in_a_process(stacked, OURS, 256)
@@ -51,6 +54,7 @@ def test_growth_is_the_slope_behind_the_warm_up():
     assert growth.per_million(0) > 100
 
 
+@pytest.mark.slow
 @linux
 def test_a_training_is_looked_at_every_so_often():
     growth = train(2500, 1000, num_envs=4, say=False)

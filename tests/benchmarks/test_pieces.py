@@ -23,6 +23,7 @@ def test_facts_are_whole(name):
     assert own.bare.names if isinstance(own.bare, Bare) else own.bare and not own.bare.endswith(".")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_an_expression_gives_what_its_piece_gives(name):
     for side in sides(name, EXPRESSIONS[name], 250).values():
@@ -61,6 +62,7 @@ def test_samples_are_of_their_spaces(observations):
     assert rows["terminateds"].sum() == sum(episode.is_terminated for episode in recorded)
 
 
+@pytest.mark.slow
 def test_only_the_calls_are_timed():
     made, ran = [], []
     side = Repeated(lambda: made.append(0), ran.append, most=3)
@@ -75,6 +77,7 @@ def test_figures_of_a_run_join_those_of_earlier_ones_on_the_same_machine():
     assert pieces.joined({**first, "versions": {}}, {"c": {}}, ["a", "b", "c"])["pieces"] == {"c": {}}
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, monkeypatch, capsys):
     name = "compute_returns_to_go"
     monkeypatch.setattr("benchmarks.piece_page.FIGURES", tmp_path / "pieces.json")

@@ -90,6 +90,7 @@ def test_no_slower_than_twice_the_bound(name):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["L1", "E1/128"])
 def test_a_tenfold_slip_is_seen(name):
     sides = sides_of(name)

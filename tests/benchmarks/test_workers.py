@@ -15,6 +15,7 @@ def no_processes_stay():
     stop_all()
 
 
+@pytest.mark.slow
 def test_a_row_in_two_processes():
     options = Options(quick=True, rllib=False)
     with team(stateless, options, ["epibatch", "floor"]) as sides:

@@ -9,6 +9,7 @@ import torch
 pytest.importorskip("pettingzoo")
 
 
+@pytest.mark.slow
 def test_a_short_run_learns(load_example, capsys):
     example = load_example("centralised_critic")
     share, steps = example.main(example.parse(["--steps", "12000", "--games", "50"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from epibatch.core.rl_module import DefaultActorCritic, DefaultLSTMActorCritic
 
@@ -35,6 +36,7 @@ def test_the_configs_differ_in_memory_only(load_example):
         algorithm.stop()
 
 
+@pytest.mark.slow
 def test_memory_learns(load_example):
     example = load_example("lstm_memory")
     mean, steps = example.train(example.config_for(example.Options(steps=60_000, goal=60.0)))

@@ -22,6 +22,7 @@ class AtRandom:
         return {agent: self.rng.choice(np.flatnonzero(observation["action_mask"]))}, state
 
 
+@pytest.mark.slow
 def test_a_short_run_learns(load_example, capsys):
     example = load_example("tictactoe_self_play")
     share, steps = example.main(example.parse(["--steps", "8000", "--refresh", "-0.5"]))

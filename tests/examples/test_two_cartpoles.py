@@ -13,6 +13,7 @@ from epibatch.cli import app
 YAML = Path(__file__).resolve().parents[2] / "examples" / "two_cartpoles.yaml"
 
 
+@pytest.mark.slow
 def test_a_short_run_learns(load_example, capsys):
     example = load_example("two_cartpoles")
     smaller, steps = example.main(example.parse(["--steps", "10000"]))

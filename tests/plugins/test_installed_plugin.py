@@ -44,6 +44,7 @@ def command(*words):
     return CliRunner().invoke(app, list(words))
 
 
+@pytest.mark.slow
 def test_the_installed_piece_trains_by_name(installed):
     path = os.pathsep.join([str(installed.site), SOURCES, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(

@@ -18,6 +18,7 @@ def test_programs(case: Case, program: list[tuple[Any, ...]]) -> None:
     Machine(case).run(program)
 
 
+@pytest.mark.slow
 def test_a_planted_fault_is_found_and_shrunk_to_a_short_program(monkeypatch):
     """A cut that keeps one step of lookback too few fails in the end with nothing but a cut."""
     cut = episode_parts.cut_episode

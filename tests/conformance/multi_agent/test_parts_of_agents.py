@@ -114,6 +114,7 @@ def test_programs(schedule: Schedule, program: list[tuple[Any, ...]]) -> None:
     Machine(schedule).run(program)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", ["cut", "state"])
 def test_a_planted_fault_is_found_and_shrunk_to_a_short_program(
     operation: str, monkeypatch: pytest.MonkeyPatch

@@ -82,6 +82,7 @@ def test_a_listed_difference_is_met_and_nothing_is_excused_without_its_row(ident
         hold(call)
 
 
+@pytest.mark.slow
 def test_a_planted_fault_is_found_and_shrunk(monkeypatch) -> None:
     """One flag is wrong in one corner: truncated chunks of at least five steps."""
     right = AddColumnsFromEpisodesToTrainBatch.run
