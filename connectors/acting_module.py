@@ -11,12 +11,13 @@ import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, PipelineError, UnknownNameError, explain, nearest
-from epibatch.core.structs import Form, flatten
+from epibatch.core.structs import Form, flatten, map_struct
 
 __all__ = [
     "StateLayout",
     "acting_module",
     "check_given",
+    "describe_batch",
     "has_method",
     "is_multi",
     "is_stateful",
@@ -96,6 +97,12 @@ def check_given(rl_module: Any, piece: str, wanted: str) -> None:
                 "pipeline.trace(episodes, module)",
             )
         )
+
+
+def describe_batch(batch: Mapping[str, Any]) -> str:
+    """The columns of a batch and their shapes, for a message."""
+    shapes = {name: map_struct(lambda leaf: list(getattr(leaf, "shape", ())), own) for name, own in batch.items()}
+    return ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "an empty batch"
 
 
 def has_method(module: Any, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -11,8 +11,9 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, add_context, explain
 from epibatch.core.space_checks import get_base_struct_from_space
-from epibatch.core.structs import flatten, flatten_like, map_struct, paths_of, unflatten
+from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
+from ..connectors.acting_module import describe_batch
 from ..connectors.missing_columns import blame_missing_column
 
 __all__ = ["act", "blame_observations", "check_actions", "forward", "with_members"]
@@ -109,6 +110,7 @@ def forward(module: Any, batch: dict[str, Any], *, explore: bool, t: int) -> dic
     """The module's outputs; an error in it names the module and the shapes it was given.
 
     Raises:
+        ColumnError: the module returned something other than a dict.
         UnknownNameError: the module reads a column that the batch to act on does not have.
     """
     try:
@@ -117,8 +119,17 @@ def forward(module: Any, batch: dict[str, Any], *, explore: bool, t: int) -> dic
     except Exception as error:
         if isinstance(error, KeyError):
             blame_missing_column(error, module, batch, training=False)
-        add_context(error, f"in {type(module).__name__}'s forward pass, with {_shapes(batch)}:")
+        add_context(error, f"in {type(module).__name__}'s forward pass, with {describe_batch(batch)}:")
         raise
+    if not isinstance(outputs, Mapping):
+        raise ColumnError(
+            explain(
+                f"outputs of {type(module).__name__}'s forward pass",
+                expected="a dict of columns, such as {'action_dist_inputs': tensor}",
+                found=type(outputs).__name__,
+                do="return a dict from _forward",
+            )
+        )
     return outputs
 
 
@@ -194,9 +205,3 @@ def _members(actions: Any, space: Any, name: str) -> Any:
     if array.dtype.kind != "f":
         return actions
     return actions.long() if hasattr(actions, "long") else array.astype(np.int64)
-
-
-def _shapes(batch: dict[str, Any]) -> str:
-    """The columns of a batch and their shapes, for a message."""
-    shapes = {name: map_struct(lambda leaf: list(getattr(leaf, "shape", ())), own) for name, own in batch.items()}
-    return ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "an empty batch"

@@ -47,7 +47,8 @@ class Minibatches:
 
     Raises:
         BatchLayoutError: the batch has no rows, or none that `loss_mask` leaves.
-        ColumnError: a column's rows differ in number from the others'.
+        ColumnError: a column's rows differ in number from the others'; `seq_lens` holds something other than lengths of
+            sequences, or `loss_mask` something other than booleans, ones and zeros.
         ConfigError: size, epochs, shuffle or remainder is none of the above.
 
     Example:
@@ -73,6 +74,8 @@ class Minibatches:
         self._generator = generator
         self._remainder = remainder
         self._leaves, self._form, rows = _aligned_columns(batch)
+        _check_mask(batch)
+        _check_seq_lens(batch)
         self._kept = _rows_with_loss(batch, rows)
         self._num_rows = rows if self._kept is None else len(self._kept)
         self._steps = _steps_per_row(batch)
@@ -250,6 +253,50 @@ def _steps_per_row(batch: Mapping[str, Any]) -> np.ndarray[Any, np.dtype[np.int6
     if mask is None:
         return np.asarray(torch.as_tensor(batch[Columns.SEQ_LENS]).cpu(), np.int64)
     return np.asarray(torch.as_tensor(mask).cpu().reshape(len(mask), -1).sum(1), np.int64)
+
+
+def _check_mask(batch: Mapping[str, Any]) -> None:
+    """Refuse masks that are neither True nor False somewhere; NaN would count as True."""
+    mask = batch.get(Columns.LOSS_MASK)
+    if isinstance(mask, (torch.Tensor, np.ndarray)):
+        array = np.asarray(mask.cpu()) if isinstance(mask, torch.Tensor) else mask
+        if array.dtype == np.bool_:
+            return
+        odd = array[(array != 0) & (array != 1)]
+        if not odd.size:
+            return
+        found = f"{odd.flat[0]!r} of {array.dtype}"
+    elif mask is None or isinstance(mask, list):
+        if mask is None or all(isinstance(value, (bool, np.bool_)) for value in mask):
+            return
+        found = f"a list with {next(value for value in mask if not isinstance(value, (bool, np.bool_)))!r}"
+    else:
+        found = type(mask).__name__
+    do = "make it boolean; a weight per row is a column of its own, which your loss multiplies with"
+    raise _rows_error(Columns.LOSS_MASK, "True or False per row", found, do)
+
+
+def _check_seq_lens(batch: Mapping[str, Any]) -> None:
+    """Refuse lengths that no sequences of this batch have."""
+    if Columns.SEQ_LENS not in batch:
+        return
+    given = batch[Columns.SEQ_LENS]
+    lengths = np.asarray(given.cpu()) if isinstance(given, torch.Tensor) else np.asarray(given)
+    mask = batch.get(Columns.LOSS_MASK)
+    places = int(np.shape(mask)[1]) if mask is not None and np.ndim(mask) > 1 else None
+    found = ""
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iuf":
+        found = f"shape {list(lengths.shape)} of {lengths.dtype}"
+    else:
+        whole = (lengths == np.round(lengths)) & (lengths >= 0)
+        if places is not None:
+            whole &= lengths <= places
+        if not whole.all():
+            found = str(lengths[~whole][0])
+    if found:
+        most = "" if places is None else f" to {places}, the steps that columns have room for"
+        do = "let the piece that cuts sequences count their steps; 0 is a sequence of a bootstrap row alone"
+        raise _rows_error(Columns.SEQ_LENS, f"whole numbers from 0{most}", found, do)
 
 
 def _select(leaf: Any, rows: torch.Tensor) -> Any:

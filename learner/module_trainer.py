@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,10 +13,11 @@ import torch
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.column_use import LeanColumns, ReadColumns
 from epibatch.core.columns import Columns
-from epibatch.core.errors import NonFiniteLossError, explain
+from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, NonFiniteLossError, add_context, explain
 from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.structs import map_struct
 
+from ..connectors.acting_module import describe_batch
 from ..connectors.missing_columns import blame_missing_column
 from .loss import Loss
 from .minibatches import Minibatches
@@ -128,18 +129,17 @@ class ModuleTrainer:
         elif self.left_out:
             minibatch = LeanColumns(minibatch, self.left_out)
         try:
-            outputs = module.forward_train(minibatch)
-            if hasattr(module, "compute_values"):
-                values = module.compute_values(minibatch, embeddings=outputs.get(Columns.EMBEDDINGS))
-                outputs = {**outputs, Columns.VF_PREDS: values}
-            loss, metrics = self.loss(minibatch, outputs, module.get_train_action_dist_cls(), self.coefficients)
+            outputs = _outputs(module, minibatch)
+            loss, metrics = _loss_and_metrics(
+                self.loss(minibatch, outputs, module.get_train_action_dist_cls(), self.coefficients)
+            )
         except KeyError as error:
             blame_missing_column(error, module, given, training=True)
             raise
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         tensors = {"total_loss": loss.detach(), **metrics, "grad_norm": optimizer.clip()}
-        values_now = dict(zip(tensors, torch.stack([value.float() for value in tensors.values()]).tolist()))
+        values_now = _numbers(tensors)
         if not all(map(math.isfinite, values_now.values())):
             raise _not_finite(self._module_id, values_now)
         optimizer.step()
@@ -173,6 +173,80 @@ def row_order(seed: int | None, module_id: str) -> torch.Generator:
     else:
         generator.manual_seed(int.from_bytes(hashlib.sha256(f"{seed}:{module_id}".encode()).digest()[:8], "big"))
     return generator
+
+
+def _outputs(module: Any, minibatch: Mapping[str, Any]) -> dict[str, Any]:
+    """What a module gives for a minibatch; an error in it names the module and the shapes it was given."""
+    method = "forward_train"
+    try:
+        outputs = module.forward_train(minibatch)
+        if not isinstance(outputs, Mapping):
+            raise ColumnError(
+                explain(
+                    f"{type(module).__name__}.forward_train",
+                    expected="a dict of columns, such as {'action_dist_inputs': tensor}",
+                    found=type(outputs).__name__,
+                    do="return a dict from _forward_train, or from _forward",
+                )
+            )
+        if hasattr(module, "compute_values"):
+            method = "compute_values"
+            values = module.compute_values(minibatch, embeddings=outputs.get(Columns.EMBEDDINGS))
+            outputs = {**outputs, Columns.VF_PREDS: values}
+    except Exception as error:
+        if not isinstance(error, (KeyError, EpibatchError)):
+            add_context(error, f"in {type(module).__name__}.{method}, with {describe_batch(minibatch)}:")
+        raise
+    return cast("dict[str, Any]", outputs)
+
+
+def _loss_and_metrics(result: Any) -> tuple[torch.Tensor, Mapping[str, Any]]:
+    """The scalar loss and the metrics that a loss returned; a tensor alone is a loss without metrics.
+
+    Raises:
+        ConfigError: it returned something else, or a loss that no gradient comes from.
+    """
+    pair = (result, {}) if isinstance(result, torch.Tensor) else result
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[1], (Mapping, type(None))):
+        kinds = ", ".join(type(each).__name__ for each in pair) if isinstance(pair, (tuple, list)) else ""
+        raise _no_loss(f"{type(pair).__name__}{kinds and f' of {kinds}'}")
+    loss, metrics = pair
+    if not isinstance(loss, torch.Tensor):
+        raise _no_loss(f"{type(loss).__name__} as the loss")
+    if loss.numel() != 1 or not loss.is_floating_point():
+        raise _no_loss(f"a loss of shape {list(loss.shape)} and {loss.dtype}", "return the mean over the rows")
+    if not loss.requires_grad:
+        raise _no_loss(
+            "a loss that no gradient comes from",
+            "compute it from the module's outputs, without detach(), item(), torch.no_grad() or NumPy",
+        )
+    return loss.reshape(()), metrics or {}
+
+
+def _no_loss(found: str, do: str = "return the loss as a tensor, and a dict of metrics") -> ConfigError:
+    return ConfigError(explain("what the loss returned", expected="(scalar loss, metrics)", found=found, do=do))
+
+
+def _numbers(scalars: Mapping[str, Any]) -> dict[str, float]:
+    """The values of scalar tensors, fetched at once; Python's and NumPy's numbers are taken too.
+
+    Raises:
+        ConfigError: one of them is no scalar.
+    """
+    try:
+        return dict(zip(scalars, torch.stack([value.float() for value in scalars.values()]).tolist()))
+    except (AttributeError, RuntimeError, TypeError):
+        return {name: _number(name, value) for name, value in scalars.items()}
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value.detach() if isinstance(value, torch.Tensor) else value)
+    except (RuntimeError, TypeError, ValueError) as error:
+        shape = f" of shape {list(value.shape)}" if hasattr(value, "shape") else ""
+        raise _no_loss(
+            f"{type(value).__name__}{shape} as the metric {name!r}", "return a scalar tensor or a number per metric"
+        ) from error
 
 
 def _not_finite(module_id: str, values: Mapping[str, float]) -> NonFiniteLossError:

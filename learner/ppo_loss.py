@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from epibatch.core.columns import Columns
@@ -133,18 +134,22 @@ def ppo_loss(
         `entropy` and `mean_kl` (0 if the KL term is off).
 
     Raises:
-        ColumnError: a column is missing.
+        ColumnError: a column is missing, or has another shape than one number per row.
     """
     columns = _read(batch, _BATCH_COLUMNS, "the train batch")
     columns["logits"], columns["vf_preds"] = _read(outputs, _OUTPUT_COLUMNS, "the module's outputs").values()
-    mask = batch.get(Columns.LOSS_MASK)
+    mask = _as_mask(batch.get(Columns.LOSS_MASK))
+    rows = _check_rows(columns, mask)
     if mask is not None and bool(mask.all()):
         mask = None
     if mask is not None:
         columns = {name: _fill_masked(column, mask) for name, column in columns.items()}
     policy = distribution_class.from_logits(columns["logits"])
     advantages = columns[Columns.ADVANTAGES]
-    ratio = torch.exp(policy.logp(columns[Columns.ACTIONS]) - columns[Columns.ACTION_LOGP])
+    logp = policy.logp(columns[Columns.ACTIONS])
+    if logp.shape != rows:
+        raise _unfit(Columns.ACTIONS, columns[Columns.ACTIONS], rows, "one action of the action space per row")
+    ratio = torch.exp(logp - columns[Columns.ACTION_LOGP])
     clipped = ratio.clamp(1.0 - settings.clip_param, 1.0 + settings.clip_param)
     squared_error = (columns["vf_preds"] - columns[Columns.VALUE_TARGETS]).square()
     policy_loss = -_mean(torch.minimum(advantages * ratio, advantages * clipped), mask)
@@ -169,6 +174,65 @@ def ppo_loss(
     return total, metrics
 
 
+def _check_rows(columns: Mapping[str, Any], mask: Any) -> torch.Size:
+    """The shape of the rows, [B] or [B, T]; columns of another one would be broadcast in silence.
+
+    Raises:
+        ColumnError: a column has another shape than most have, or is no tensor.
+    """
+    shapes = {name: _shape(columns[name]) for name in _NUMBERS}
+    for name in ("logits", Columns.ACTION_DIST_INPUTS):
+        inputs = columns[name]
+        if not isinstance(inputs, (dict, tuple)):  # a distribution of yours may take them nested
+            floats = isinstance(inputs, torch.Tensor) and inputs.ndim and inputs.is_floating_point()
+            shapes[name] = inputs.shape[:-1] if floats else None
+    if mask is not None:
+        shapes[Columns.LOSS_MASK] = mask.shape
+    found = list(shapes.values())
+    rows = max(found, key=found.count) or torch.Size()
+    for name, shape in shapes.items():
+        if shape != rows:
+            inputs = name in ("logits", Columns.ACTION_DIST_INPUTS)
+            expected = "a tensor of floats, [rows..., inputs of the distribution]" if inputs else ""
+            raise _unfit(name, mask if name == Columns.LOSS_MASK else columns[name], rows, expected)
+    actions = columns[Columns.ACTIONS]
+    if isinstance(actions, (np.ndarray, str)) or (isinstance(actions, list) and not _shape(actions[0])):
+        raise _unfit(Columns.ACTIONS, actions, rows, "a tensor, or a struct of tensors")
+    return rows
+
+
+def _shape(value: Any) -> torch.Size | None:
+    return value.shape if isinstance(value, torch.Tensor) else None
+
+
+def _as_mask(mask: Any) -> torch.Tensor | None:
+    """The mask as a bool tensor."""
+    if mask is None or (isinstance(mask, torch.Tensor) and mask.dtype is torch.bool):
+        return mask
+    if isinstance(mask, (np.ndarray, torch.Tensor)):
+        return torch.as_tensor(mask).bool()
+    raise _unfit(Columns.LOSS_MASK, mask, None, "a tensor of booleans, one per row")
+
+
+def _unfit(name: str, value: Any, rows: Any, expected: str = "") -> ColumnError:
+    owner = "the module's outputs" if name in ("logits", Columns.VF_PREDS) else "the train batch"
+    expected = expected or "a tensor with one number per row"
+    if rows is not None:
+        expected += f"; the rows have shape {list(rows)}"
+    found = type(value).__name__
+    if hasattr(value, "shape"):
+        found += f" of shape {list(value.shape)} and {value.dtype}"
+    return ColumnError(
+        explain(
+            f"PPO loss: column {Columns.ACTION_DIST_INPUTS if name == 'logits' else name!r} of {owner}",
+            expected=expected,
+            found=found,
+            do="let the piece or module that makes the column give it this shape; squeeze(-1) removes a last axis of 1",
+        )
+    )
+
+
+_NUMBERS = (Columns.ACTION_LOGP, Columns.ADVANTAGES, Columns.VALUE_TARGETS, "vf_preds")
 _BATCH_COLUMNS = (
     Columns.ACTIONS,
     Columns.ACTION_LOGP,

@@ -13,9 +13,9 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.advantages import generalized_advantages, td_errors
 from epibatch.core.column_use import COLUMNS_READ, ReadColumns
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, PipelineError, explain, nearest
+from epibatch.core.errors import ColumnError, ConfigError, PipelineError, add_context, explain, nearest
 
-from ..acting_module import check_given, is_multi
+from ..acting_module import check_given, describe_batch, is_multi
 from ..call import Call
 from ..column_spaces import unbounded
 from ..columnar_piece import ColumnarPiece
@@ -98,19 +98,9 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         rewards = self.need(batch, Columns.REWARDS, do)
         mask = self.need(batch, Columns.LOSS_MASK, do)
         terminateds = self.need(batch, Columns.TERMINATEDS, do)
-        with torch.no_grad():
-            values = module.compute_values(_noting(batch, call, module_id))
-        if values.shape != rewards.shape:
-            raise ColumnError(
-                explain(
-                    f"{type(module).__name__}.compute_values",
-                    expected=f"one value per row, shape {list(rewards.shape)}",
-                    found=f"shape {list(values.shape)}",
-                    do="squeeze the last axis: `return values.squeeze(-1)`"
-                    if values.shape[:-1] == rewards.shape
-                    else "return the values of all rows of batch['obs'], in order",
-                )
-            )
+        values = _values(batch, module, call, module_id)
+        if not isinstance(values, torch.Tensor) or values.shape != rewards.shape:
+            raise _unfit_values(module, values, rewards.shape)
         own = self.per_module.get(DEFAULT_MODULE_ID if module_id is None else module_id, {})
         gamma, lambda_ = own.get("gamma", self.gamma), own.get("lambda_", self.lambda_)
         shape, device = values.shape, values.device
@@ -124,6 +114,33 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         standard = np.where(real, _standardised(advantages, real), 0).astype(np.float32)
         batch[Columns.VALUE_TARGETS] = _placed(targets, rows, shape, device)
         batch[Columns.ADVANTAGES] = _placed(standard, rows, shape, device)
+
+
+def _values(batch: dict[str, Any], module: Any, call: Call, module_id: Any) -> Any:
+    """What the module estimates of the batch's rows; an error in it names the module and the shapes it was given."""
+    try:
+        with torch.no_grad():
+            return module.compute_values(_noting(batch, call, module_id))
+    except Exception as error:
+        add_context(error, f"in {type(module).__name__}.compute_values, with {describe_batch(batch)}:")
+        raise
+
+
+def _unfit_values(module: Any, values: Any, rows: Any) -> ColumnError:
+    is_tensor = isinstance(values, torch.Tensor)
+    do = "return the values of all rows of batch['obs'], in order"
+    if not is_tensor:
+        do = "return a tensor, as the network's last layer gives it"
+    elif values.shape[:-1] == rows:
+        do = "squeeze the last axis: `return values.squeeze(-1)`"
+    return ColumnError(
+        explain(
+            f"{type(module).__name__}.compute_values",
+            expected=f"one value per row, a tensor of shape {list(rows)}",
+            found=f"shape {list(values.shape)}" if is_tensor else type(values).__name__,
+            do=do,
+        )
+    )
 
 
 def _noting(batch: dict[str, Any], call: Call, module_id: Any) -> dict[str, Any]:

@@ -76,6 +76,8 @@ class GetActions(ColumnarPiece):
             return batch
         if isinstance(inputs, np.ndarray):
             inputs = batch[Columns.ACTION_DIST_INPUTS] = torch.from_numpy(inputs)
+        elif not isinstance(inputs, torch.Tensor):
+            raise self._no_tensor(inputs)
         elif not inputs.is_cpu:  # drawn where the random stream is; the environment needs them there anyway
             batch.update({name: map_struct(torch.Tensor.cpu, batch[name]) for name in _DRAWN & batch.keys()})
             inputs = batch[Columns.ACTION_DIST_INPUTS]
@@ -100,6 +102,20 @@ class GetActions(ColumnarPiece):
                 raise self._not_a_number(module, checked)
         return batch
 
+    def _no_tensor(self, inputs: Any) -> ColumnError:
+        if isinstance(inputs, torch.Tensor):
+            found = f"a tensor of {inputs.dtype}"
+        else:
+            found = type(inputs).__name__
+        return ColumnError(
+            explain(
+                f"column {Columns.ACTION_DIST_INPUTS!r} of the module's outputs",
+                expected="a tensor of floats, one row per observation",
+                found=found,
+                do="return what the network's last layer gives",
+            )
+        )
+
     def _check_width(self, module: Any, inputs: Any, key: tuple[Any, type]) -> None:
         """Refuse distribution inputs of another number than the action space takes.
 
@@ -108,6 +124,8 @@ class GetActions(ColumnarPiece):
         width = inputs.shape[-1] if inputs.ndim else 0
         if width == self._widths.get(key):
             return
+        if not inputs.is_floating_point():
+            raise self._no_tensor(inputs)
         space = getattr(module, "action_space", None)  # which need not be the environment's
         named = has_method(module, "get_exploration_action_dist_cls")
         if space is None and (key[0] is None or not named):

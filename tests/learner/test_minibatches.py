@@ -106,7 +106,7 @@ def recurrent(sequences: int = 5, steps: int = 4) -> dict[str, object]:
     base = torch.arange(sequences)
     return {
         "obs": base[:, None, None].expand(sequences, steps, 3).clone(),
-        "seq_lens": base + 1,
+        "seq_lens": base,  # 0: a bootstrap row alone
         "state_in": {"h": base[:, None] * 10.0, "c": (base[:, None] * 20.0,)},
         "loss_mask": torch.ones(sequences, steps, dtype=torch.bool),
         "infos": [{}] * 17,  # one per timestep: cannot be aligned with sequences
@@ -117,9 +117,9 @@ def recurrent(sequences: int = 5, steps: int = 4) -> dict[str, object]:
 def test_recurrent_batches_go_by_whole_sequences(size, per_batch):
     parts = list(Minibatches(recurrent(), size=size, shuffle="epoch", generator=generator()))
     assert [len(part["seq_lens"]) for part in parts][:-1] == [per_batch] * (len(parts) - 1)
-    assert sorted(flat(part["seq_lens"].tolist() for part in parts)) == [1, 2, 3, 4, 5]
+    assert sorted(flat(part["seq_lens"].tolist() for part in parts)) == [0, 1, 2, 3, 4]
     for part in parts:
-        index = part["seq_lens"] - 1
+        index = part["seq_lens"]
         assert part["obs"].shape[1:] == (4, 3)
         np.testing.assert_array_equal(part["obs"][:, 0, 0], index)
         np.testing.assert_array_equal(part["state_in"]["h"][:, 0], index * 10.0)
@@ -132,7 +132,7 @@ def test_sequences_without_any_loss_are_left_out():
     batch["loss_mask"][2] = False
     batch["loss_mask"][1, 1:] = False
     parts = list(Minibatches(batch, size=4, shuffle=None))
-    assert [part["seq_lens"].tolist() for part in parts] == [[1], [2, 4], [5]]  # 4, 1 + 4 and 4 steps with loss
+    assert [part["seq_lens"].tolist() for part in parts] == [[0], [1, 3], [4]]  # 4, 1 + 4 and 4 steps with loss
 
 
 @given(

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from epibatch.core.distributions.deterministic import Deterministic
 from epibatch.core.distributions.distribution import Distribution, as_shape, same_kind, unfit
+from epibatch.core.errors import ColumnError, explain
 
 __all__ = ["Categorical", "TorchCategorical"]
 
@@ -94,11 +95,27 @@ class Categorical(Distribution):
 
     def _logp_of_choices(self, value: torch.Tensor) -> torch.Tensor:
         log_probs = self.log_probs
-        if log_probs.dim() == 2 and value.dim() == 1:
-            return F.nll_loss(log_probs, value, reduction="none").neg_()
-        if value.dim() >= log_probs.dim():
-            log_probs = log_probs.expand(*value.shape, log_probs.shape[-1])
-        return log_probs.gather(-1, value.unsqueeze(-1)).squeeze(-1)
+        try:
+            if log_probs.dim() == 2 and value.dim() == 1:
+                return F.nll_loss(log_probs, value, reduction="none").neg_()
+            if value.dim() >= log_probs.dim():
+                log_probs = log_probs.expand(*value.shape, log_probs.shape[-1])
+            return log_probs.gather(-1, value.unsqueeze(-1)).squeeze(-1)
+        except (IndexError, RuntimeError, ValueError) as error:
+            raise self._unfit(value) from error
+
+    def _unfit(self, value: torch.Tensor) -> ColumnError:
+        """The error for actions that torch refused."""
+        *rows, choices = self.logits.shape
+        span = f", from {int(value.min()) + self.start} to {int(value.max()) + self.start}" if value.numel() else ""
+        return ColumnError(
+            explain(
+                "actions of a categorical distribution",
+                expected=f"integers from {self.start} to {self.start + choices - 1}, of shape {rows}",
+                found=f"shape {list(value.shape)}{span}",
+                do="give one action of the action space per row of the inputs",
+            )
+        )
 
     def entropy(self) -> torch.Tensor:
         finite = self.log_probs.clamp_min(torch.finfo(self.log_probs.dtype).min)
