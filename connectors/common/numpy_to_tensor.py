@@ -21,7 +21,8 @@ __all__ = ["NumpyToTensor"]
 class NumpyToTensor(ColumnarPiece):
     """Makes tensors of all arrays, sharing memory where types allow.
 
-    float64 becomes float32; other types stay. Infos, text and other objects stay as they are.
+    float64 becomes float32; other types stay. A number that is too large for float32 becomes infinite, and NumPy warns
+    ("overflow encountered in cast"). Infos, text and other objects stay as they are.
     Without a module nothing is changed.
 
     Args:

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError, StateError, explain
-from epibatch.core.running_moments import Floats, RunningMoments
+from epibatch.core.running_moments import HUGE, LARGEST, Floats, RunningMoments, warn_of_huge
 from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
 from epibatch.core.structs import flatten_like
 
@@ -61,7 +61,8 @@ class MeanStdFilter(ObservationRewriter):
     Raises:
         ConfigError: an argument of another kind.
         SpaceError: no observation space, or observations that do not match it.
-        ColumnError: observations that are NaN or infinite; the statistics stay as they were.
+        ColumnError: observations that are NaN, infinite or above 1e100; the statistics stay as they were. (Above 1e15
+            the filter warns once: such a value makes the deviation so large that ordinary ones come out as 0.)
 
     Example:
         >>> from epibatch.episodes import SingleAgentEpisode
@@ -94,6 +95,7 @@ class MeanStdFilter(ObservationRewriter):
         self._boxes: BoxLeaves | None = None
         self._seen: SharedMoments | None = None
         self._scaling: tuple[Any, Any] | None = None
+        self._warned = False
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space with Boxes of [-clip, clip] in the place of its Boxes, integer ones as float32."""
@@ -125,10 +127,15 @@ class MeanStdFilter(ObservationRewriter):
         rows = boxes.rows(leaves)
         seen = self._moments(boxes)
         if self._update_stats:
-            if not np.isfinite(rows).all():
-                raise _not_finite(rows, boxes, call)
-            seen.add(rows)
+            try:
+                seen.add(rows)
+            except ColumnError:
+                raise _not_finite(rows, boxes, call) from None
             self._scaling = None
+            if seen.since.largest > HUGE and not self._warned:
+                self._warned = True
+                where, value = _first(np.abs(rows) > HUGE, rows, boxes, call)
+                warn_of_huge(where, value, "observations")
         if seen.total.count:
             rows = self._filtered(rows, seen.total)
         return boxes.put_back(leaves, rows)
@@ -283,12 +290,18 @@ def _check_settings(clip_by_value: Any, **switches: Any) -> None:
 
 
 def _not_finite(rows: Any, boxes: BoxLeaves, call: Call) -> ColumnError:
-    row, column = (int(at[0]) for at in np.nonzero(~np.isfinite(rows)))
+    where, value = _first(~(np.abs(rows) <= LARGEST), rows, boxes, call)
     return ColumnError(
         explain(
-            f"MeanStdFilter, {boxes.name_of(column)} of {call.describe(row)}",
-            expected="finite numbers; one that is not would spoil the statistics for good",
-            found=str(rows[row, column]),
-            do="mend the environment, or replace such values with a piece in front",
+            where,
+            expected=f"finite numbers of at most {LARGEST:g}; others would spoil the statistics for good",
+            found=str(value),
+            do="correct the environment, or replace such values with a piece before the filter",
         )
     )
+
+
+def _first(odd: Any, rows: Any, boxes: BoxLeaves, call: Call) -> tuple[str, Any]:
+    """Where the first odd value is, and the value."""
+    row, column = (int(at[0]) for at in np.nonzero(odd))
+    return f"MeanStdFilter, {boxes.name_of(column)} of {call.describe(row)}", rows[row, column]

@@ -64,20 +64,13 @@ class GetActions(ColumnarPiece):
         if inputs is None:
             if Columns.ACTIONS in batch or not len(call.episodes):
                 return batch
-            raise ColumnError(
-                explain(
-                    "GetActions",
-                    expected=f"{Columns.ACTION_DIST_INPUTS!r} or {Columns.ACTIONS!r} among the module's outputs",
-                    found=str(sorted(map(str, batch))),
-                    do="return one of them from the module's _forward",
-                )
-            )
+            raise _no_inputs(batch)
         if Columns.ACTIONS in batch and Columns.ACTION_LOGP in batch:
             return batch
         if isinstance(inputs, np.ndarray):
             inputs = batch[Columns.ACTION_DIST_INPUTS] = torch.from_numpy(inputs)
         elif not isinstance(inputs, torch.Tensor):
-            raise self._no_tensor(inputs)
+            raise _no_tensor(inputs)
         elif not inputs.is_cpu:  # drawn where the random stream is; the environment needs them there anyway
             batch.update({name: map_struct(torch.Tensor.cpu, batch[name]) for name in _DRAWN & batch.keys()})
             inputs = batch[Columns.ACTION_DIST_INPUTS]
@@ -102,20 +95,6 @@ class GetActions(ColumnarPiece):
                 raise self._not_a_number(module, checked)
         return batch
 
-    def _no_tensor(self, inputs: Any) -> ColumnError:
-        if isinstance(inputs, torch.Tensor):
-            found = f"a tensor of {inputs.dtype}"
-        else:
-            found = type(inputs).__name__
-        return ColumnError(
-            explain(
-                f"column {Columns.ACTION_DIST_INPUTS!r} of the module's outputs",
-                expected="a tensor of floats, one row per observation",
-                found=found,
-                do="return what the network's last layer gives",
-            )
-        )
-
     def _check_width(self, module: Any, inputs: Any, key: tuple[Any, type]) -> None:
         """Refuse distribution inputs of another number than the action space takes.
 
@@ -125,7 +104,7 @@ class GetActions(ColumnarPiece):
         if width == self._widths.get(key):
             return
         if not inputs.is_floating_point():
-            raise self._no_tensor(inputs)
+            raise _no_tensor(inputs)
         space = getattr(module, "action_space", None)  # which need not be the environment's
         named = has_method(module, "get_exploration_action_dist_cls")
         if space is None and (key[0] is None or not named):
@@ -203,3 +182,25 @@ def _inputs_of(distribution: Any, space: gym.Space[Any]) -> int | None:
 def _has_nan(tensor: torch.Tensor) -> bool:
     """Whether there is NaN on the CPU; asked of NumPy, whose call costs less where rows are few."""
     return b"\1" in np.isnan(tensor.numpy(force=True)).tobytes()
+
+
+def _no_inputs(batch: Mapping[str, Any]) -> ColumnError:
+    return ColumnError(
+        explain(
+            "GetActions",
+            expected=f"{Columns.ACTION_DIST_INPUTS!r} or {Columns.ACTIONS!r} among the module's outputs",
+            found=str(sorted(map(str, batch))),
+            do="return one of them from the module's _forward",
+        )
+    )
+
+
+def _no_tensor(inputs: Any) -> ColumnError:
+    return ColumnError(
+        explain(
+            f"column {Columns.ACTION_DIST_INPUTS!r} of the module's outputs",
+            expected="a tensor of floats, one row per observation",
+            found=f"a tensor of {inputs.dtype}" if isinstance(inputs, torch.Tensor) else type(inputs).__name__,
+            do="return what the network's last layer gives",
+        )
+    )

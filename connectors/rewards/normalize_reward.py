@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, StateError, explain
+from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, StateError, explain
+from epibatch.core.running_moments import HUGE, LARGEST, warn_of_huge
 from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
 
 from ..call import Call
@@ -62,7 +63,9 @@ class NormalizeReward(ModuleStatistics):
 
     Raises:
         ConfigError: arguments that cannot be meant.
-        ColumnError: rewards that are not finite numbers; the statistics stay as they were.
+        ColumnError: rewards that are NaN, infinite or above 1e100; the statistics stay as they were. (Above 1e15 the
+            piece warns once.)
+        EpisodeError: two running episodes have one id, so that their returns would be mixed.
 
     Example:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
@@ -84,6 +87,7 @@ class NormalizeReward(ModuleStatistics):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
+        self._warned = False
         problems = []
         if self.gamma is not None and not 0 <= self.gamma < 1:
             problems.append(("gamma", "a discount in [0, 1), or None", self.gamma))
@@ -110,11 +114,19 @@ class NormalizeReward(ModuleStatistics):
         if self.learns:
             real = np.delete(rewards, bootstraps) if len(bootstraps) else rewards
             seen.moments.add(self._counted(real.astype(np.float64, copy=False), call, seen)[:, None])
+            self._warn_of_huge(rewards, column.counts, call)
         scaled = self._scaled(rewards.astype(np.float64), seen.moments.total)
         scaled[bootstraps] = 0.0
         kind = rewards.dtype if rewards.dtype.kind == "f" else np.float64
         batch[Columns.REWARDS] = EpisodeColumn(scaled.astype(kind, copy=False), column.counts, single=column.single)
         return batch
+
+    def _warn_of_huge(self, rewards: Any, counts: Any, call: Call) -> None:
+        huge = np.abs(rewards) > HUGE
+        if not self._warned and huge.any():
+            self._warned = True
+            where, value = _first(huge, rewards, counts, call)
+            warn_of_huge(where, value, "rewards")
 
     def _scaled(self, rewards: Floats, moments: Any) -> Floats:
         """The rewards, shifted, divided and limited in place."""
@@ -137,6 +149,7 @@ class NormalizeReward(ModuleStatistics):
         before = np.zeros(len(filled))
         running = dict(seen.running)
         done: Any = call.ends().any(0)
+        reached: dict[str, int] = {}
         for i in order:  # chunks of one episode in their order
             chunk, gamma = int(filled[i]), self.gamma
             id_, started = self._name(chunk, call)
@@ -144,8 +157,11 @@ class NormalizeReward(ModuleStatistics):
             own = rewards[starts[i] : ends[i] + 1]
             last = float(discounted_sums(own[::-1], [len(own)], gamma)[0] + gamma ** len(own) * before[i])
             running.pop(id_, None)
+            if started < reached.get(id_, 0):
+                raise _one_id(id_)
             if not done[chunk]:
                 running[id_] = (started + len(own), last)
+                reached[id_] = started + len(own)
         seen.running = dict(list(running.items())[-_MOST:])
         rows[starts] += self.gamma * before
         return discounted_sums(rows[::-1], lengths[::-1], self.gamma)[::-1]
@@ -197,18 +213,36 @@ class NormalizeReward(ModuleStatistics):
         return {**merge_shared_moments(states, where), "running": running}
 
 
+def _one_id(id_: str) -> EpisodeError:
+    return EpisodeError(
+        explain(
+            "NormalizeReward",
+            expected="an id of its own for each running episode; the discounted returns are kept by it",
+            found=f"{id_!r} for several episodes that overlap",
+            do="leave id_ out, or give each episode another one",
+        )
+    )
+
+
 def _check(rewards: Any, counts: Any, call: Call) -> None:
     if rewards.ndim != 1 or rewards.dtype.kind not in "fiub":
         found, do = f"{rewards.dtype} of shape {rewards.shape[1:]}", "put LineariseRewards in front"
         raise ColumnError(explain("NormalizeReward", expected="one number per step as rewards", found=found, do=do))
-    if not np.isfinite(rewards).all():
-        row = int((~np.isfinite(rewards)).argmax())
-        chunk = int(np.searchsorted(np.cumsum(counts), row, side="right"))
+    odd = ~(np.abs(rewards) <= LARGEST)
+    if odd.any():
+        where, value = _first(odd, rewards, counts, call)
         raise ColumnError(
             explain(
-                f"NormalizeReward, {call.describe(chunk)}",
-                expected="finite rewards; one that is not would spoil the statistics for good",
-                found=str(rewards[row]),
-                do="mend the environment, or put a piece in front that replaces such values",
+                where,
+                expected=f"finite rewards of at most {LARGEST:g}; others would spoil the statistics for good",
+                found=str(value),
+                do="correct the environment, or replace such values with a piece before this one",
             )
         )
+
+
+def _first(odd: Any, rewards: Any, counts: Any, call: Call) -> tuple[str, Any]:
+    """Where the first odd reward is, and the reward."""
+    row = int(odd.argmax())
+    chunk = int(np.searchsorted(np.cumsum(counts), row, side="right"))
+    return f"NormalizeReward, {call.describe(chunk)}", rewards[row]

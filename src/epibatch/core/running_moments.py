@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import StateError, explain
+from epibatch.core.errors import ColumnError, StateError, explain
 
-__all__ = ["RunningMoments"]
+__all__ = ["HUGE", "LARGEST", "RunningMoments", "warn_of_huge"]
 
 Floats = npt.NDArray[np.float64]
+
+LARGEST = 1e100
+"""The largest absolute value that is counted; squares of larger ones leave no room in a float64."""
+
+
+HUGE = 1e15
+"""From here on one value decides the deviation alone, so that ordinary ones come out as 0."""
+
+
+def warn_of_huge(where: str, value: float, kind: str) -> None:
+    """Warn that a huge value was counted.
+
+    Args:
+        where: Where it was met.
+        value: The value.
+        kind: What it is: "observations", say.
+    """
+    text = explain(
+        where,
+        expected=f"{kind} of at most {HUGE:g}",
+        found=f"{value:g}; its deviation is now so large that ordinary {kind} come out as 0",
+        do="correct the environment, or clip or replace such values with a piece before this one",
+    )
+    warnings.warn(text, stacklevel=2)
 
 
 class RunningMoments:
@@ -26,6 +51,9 @@ class RunningMoments:
     Args:
         size: Number of columns.
 
+    Attributes:
+        largest: The largest absolute value that this object has counted; it is no part of the state.
+
     Example:
         >>> moments = RunningMoments(1)
         >>> moments.add(np.array([[1.0], [2.0]]))
@@ -34,15 +62,33 @@ class RunningMoments:
         (3, array([3.]), array([7.]))
     """
 
-    __slots__ = ("count", "mean", "squares")
+    __slots__ = ("count", "largest", "mean", "squares")
 
     def __init__(self, size: int) -> None:
         self.count = 0
+        self.largest = 0.0
         self.mean: Floats = np.zeros(size)
         self.squares: Floats = np.zeros(size)
 
     def add(self, rows: Floats) -> None:
-        """Count rows in: float64, shape [number of rows, size]."""
+        """Count rows in.
+
+        Args:
+            rows: float64, shape [number of rows, size].
+
+        Raises:
+            ColumnError: a value is NaN, or its absolute value is above 1e100; nothing was counted.
+        """
+        largest = float(np.abs(rows).max(initial=0.0))
+        if not largest <= LARGEST:
+            raise ColumnError(
+                explain(
+                    "running moments",
+                    expected=f"finite numbers of at most {LARGEST:g}",
+                    found=f"one of {largest:g}",
+                    do="correct what makes such values, or clip them first",
+                )
+            )
         count = len(rows)
         if count == 1:
             self._add(1, rows[0], 0.0)
@@ -51,6 +97,8 @@ class RunningMoments:
             deviations = rows - mean
             deviations *= deviations
             self._add(count, mean, np.add.reduce(deviations, 0))
+        if largest > self.largest:
+            self.largest = largest
 
     def _add(self, count: int, mean: Floats, squares: Floats | float) -> None:
         total = self.count + count

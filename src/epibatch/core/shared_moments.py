@@ -55,7 +55,11 @@ class SharedMoments:
         self.total = self.synchronised.merged([self.since]) if self.synchronised.count else self.since
 
     def add(self, rows: Floats) -> None:
-        """Count rows in: float64, shape [number of rows, entries of all leaves]."""
+        """Count rows in; see `RunningMoments.add`.
+
+        Args:
+            rows: float64, shape [number of rows, entries of all leaves].
+        """
         self.since.add(rows)
         self._add_up()
 
