@@ -11,7 +11,7 @@ from epibatch.core.errors import ColumnError, ConfigError, explain
 from ..authoring.column_transform import ColumnTransform
 from .image_rows import size_of
 
-__all__ = ["CenterCrop", "Crop", "cut_out"]
+__all__ = ["CenterCrop", "Crop", "cut_out", "margin"]
 
 
 class Crop(ColumnTransform):
@@ -56,7 +56,8 @@ class Crop(ColumnTransform):
 class CenterCrop(ColumnTransform):
     """Keeps the middle of images, `height` times `width` pixels large.
 
-    Of an odd number of pixels too many, one more is left out below, or to the right.
+    Of an odd number of pixels too many, the half is rounded to the nearest even number, as torchvision and TorchRL do:
+    of 3, 2 are left out above and 1 below; of 5, 2 and 3.
 
     Images have the channels last, (height, width, channels).
 
@@ -89,8 +90,13 @@ class CenterCrop(ColumnTransform):
         """The middle of each image."""
         rows, columns = size_of(x, "CenterCrop")
         fits = rows >= self.height and columns >= self.width
-        top, left = ((rows - self.height) // 2, (columns - self.width) // 2) if fits else (0, 0)
+        top, left = (margin(rows, self.height), margin(columns, self.width)) if fits else (0, 0)
         return cut_out(x, "CenterCrop", self.height, self.width, top, left)
+
+
+def margin(old: int, new: int) -> int:
+    """Number of pixels to leave out before the middle; a half goes to the nearest even number."""
+    return round((old - new) / 2)
 
 
 def cut_out(x: Any, piece: str, height: int, width: int, top: int, left: int) -> Any:

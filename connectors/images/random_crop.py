@@ -16,7 +16,7 @@ from epibatch.core.restoring import restore_generator, restoring
 
 from ..authoring.column_transform import ColumnTransform
 from ..call import Call
-from .crops import check_pixels, cut_out
+from .crops import check_pixels, cut_out, margin
 from .image_rows import size_of
 
 __all__ = ["RandomCrop"]
@@ -102,7 +102,7 @@ class RandomCrop(ColumnTransform):
         rows, columns = size_of(x, "RandomCrop")
         height, width = self._size(x)
         if not self._draws:
-            return cut_out(x, "RandomCrop", height, width, (rows - height) // 2, (columns - width) // 2)
+            return cut_out(x, "RandomCrop", height, width, margin(rows, height), margin(columns, width))
         count, pad = len(x), self.pad
         top = self._random.integers(0, rows + 2 * pad - height + 1, count) - pad
         left = self._random.integers(0, columns + 2 * pad - width + 1, count)

@@ -24,7 +24,7 @@ class Resize(ColumnTransform):
     - `area`: each new pixel is the mean of the old ones below it, those at its edge in part; best for making images
       smaller, and what `INTER_AREA` is in OpenCV.
     - `bilinear`: between the four old pixels whose centres are nearest, as in PyTorch without `align_corners` and
-      without `antialias`.
+      without `antialias`; torchvision and TorchRL antialias when they make images smaller.
     - `nearest`: one old pixel, the next up and left; no new colours.
 
     Images have the channels last, (height, width, channels), and keep their type; whole numbers are rounded, and so

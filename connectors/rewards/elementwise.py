@@ -143,6 +143,8 @@ class RewardSign(ColumnTransform):
 class BinarizeReward(ColumnTransform):
     """Makes 1 of each reward that is not 0.
 
+    Negative rewards give 1 too; TorchRL's transform of the name gives 0 for them.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

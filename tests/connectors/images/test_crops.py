@@ -21,10 +21,16 @@ def test_each_pixel_of_a_part_is_where_it_was():
     assert found.flags.c_contiguous
 
 
-@pytest.mark.parametrize(("size", "corner"), [((5, 6), (0, 0)), ((3, 2), (1, 2)), ((2, 3), (1, 1)), ((4, 5), (0, 0))])
+@pytest.mark.parametrize(("size", "corner"), [((5, 6), (0, 0)), ((3, 2), (1, 2)), ((2, 3), (2, 2)), ((4, 5), (0, 0))])
 def test_the_middle(size, corner):
     found = CenterCrop(height=size[0], width=size[1]).transform(X)
     assert found.tolist() == X[:, corner[0] : corner[0] + size[0], corner[1] : corner[1] + size[1]].tolist()
+
+
+@pytest.mark.parametrize(("size", "top"), list(enumerate([4, 4, 4, 3, 2, 2, 2, 1, 0, 0], 1)))
+def test_odd_margins_are_torchvisions(size, top):
+    rows = np.arange(10).reshape(1, 10, 1, 1)
+    assert CenterCrop(height=size, width=1).transform(rows).ravel().tolist() == list(range(top, top + size))
 
 
 def test_tensors_and_stacks_of_frames():
