@@ -310,6 +310,13 @@ def test_pieces_as_json(run):
     assert json.loads(run("pieces", "get_actions", "--json").output) in listed
 
 
+def test_the_list_of_pieces_loads_no_torch():
+    code = "import sys; from epibatch.cli import app; app(['pieces'], standalone_mode=False)"
+    code += "; print('torch' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "frame_stacking" in output and output.splitlines()[-1] == "False"
+
+
 def test_help_is_fast_and_loads_no_torch():
     code = "import sys, epibatch.cli; print('torch' in sys.modules)"
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

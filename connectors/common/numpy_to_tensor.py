@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -9,7 +11,6 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, explain
-from epibatch.core.tensors import convert_to_torch_tensor
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
@@ -75,4 +76,11 @@ class NumpyToTensor(ColumnarPiece):
                 return value
             if isinstance(value, dict):
                 return {key: self._converted(key, own) for key, own in value.items()}
-        return convert_to_torch_tensor(value, device=self._device, pin_memory=self._pin_memory)
+        return _converter()(value, device=self._device, pin_memory=self._pin_memory)
+
+
+@cache
+def _converter() -> Callable[..., Any]:
+    from epibatch.core.tensors import convert_to_torch_tensor  # loads torch, which the list of pieces does not need
+
+    return convert_to_torch_tensor

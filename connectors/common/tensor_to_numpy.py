@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import is_leaf, map_struct
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
@@ -33,11 +32,11 @@ class TensorToNumpy(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Convert all columns."""
-        return {name: _array(v) if type(v) is torch.Tensor else map_struct(_array, v) for name, v in batch.items()}
+        return {name: _array(value) if is_leaf(value) else map_struct(_array, value) for name, value in batch.items()}
 
 
 def _array(leaf: Any) -> Any:
-    if isinstance(leaf, torch.Tensor):
+    if hasattr(leaf, "detach"):  # a tensor; torch itself is not needed here
         try:
             leaf = leaf.numpy(force=True)  # off its device, and without a graph
         except TypeError:  # bfloat16, which NumPy does not have

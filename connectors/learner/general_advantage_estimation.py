@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-import torch
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.advantages import generalized_advantages, td_errors
@@ -94,6 +93,8 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         return batch
 
     def _add(self, batch: dict[str, Any], module: Any, call: Call, module_id: Any) -> None:
+        import torch
+
         do = "put AddOneTsToEpisodesAndTruncate and AddColumnsFromEpisodesToTrainBatch in front"
         rewards = self.need(batch, Columns.REWARDS, do)
         mask = self.need(batch, Columns.LOSS_MASK, do)
@@ -224,6 +225,8 @@ def _standardised(advantages: Any, real: Any) -> Any:
 
 
 def _placed(flat: Any, rows: Any, shape: Any, device: Any) -> Any:
+    import torch
+
     if rows is not None:
         padded = np.zeros(int(np.prod(shape)), flat.dtype)
         padded[rows] = flat

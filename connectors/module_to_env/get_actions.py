@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-import torch
 
 from epibatch.core.columns import Columns
-from epibatch.core.distributions import Distribution, distribution_for
 from epibatch.core.errors import ColumnError, PipelineError, explain
 from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.structs import map_struct
@@ -18,6 +16,11 @@ from epibatch.core.structs import map_struct
 from ..acting_module import acting_module, check_given, has_method
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
+
+if TYPE_CHECKING:
+    import torch
+
+    from epibatch.core.distributions import Distribution
 
 __all__ = ["GetActions"]
 
@@ -55,6 +58,8 @@ class GetActions(ColumnarPiece):
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:
         """Draw from a random stream of this piece's own from now on."""
+        import torch
+
         sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
         self._generator = torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0]) >> 1)
 
@@ -67,13 +72,8 @@ class GetActions(ColumnarPiece):
             raise _no_inputs(batch)
         if Columns.ACTIONS in batch and Columns.ACTION_LOGP in batch:
             return batch
-        if isinstance(inputs, np.ndarray):
-            inputs = batch[Columns.ACTION_DIST_INPUTS] = torch.from_numpy(inputs)
-        elif not isinstance(inputs, torch.Tensor):
-            raise _no_tensor(inputs)
-        elif not inputs.is_cpu:  # drawn where the random stream is; the environment needs them there anyway
-            batch.update({name: map_struct(torch.Tensor.cpu, batch[name]) for name in _DRAWN & batch.keys()})
-            inputs = batch[Columns.ACTION_DIST_INPUTS]
+        if not getattr(inputs, "is_cpu", False):
+            inputs = _inputs_on_cpu(batch)
         check_given(call.rl_module, "GetActions", "which says what distribution its outputs are of")
         module = acting_module(call.rl_module)
         key = call.module_id, type(module)
@@ -114,6 +114,8 @@ class GetActions(ColumnarPiece):
         elif space is None:
             raise self._no_distribution(module)
         else:
+            from epibatch.core.distributions import distribution_for
+
             distribution = self._distributions[key] = distribution_for(space)
         expected = None if space is None else _inputs_of(distribution, space)
         if expected is not None and width != expected:
@@ -145,6 +147,8 @@ class GetActions(ColumnarPiece):
         )
 
     def _not_a_number(self, module: Any, found: torch.Tensor) -> ColumnError:
+        import torch
+
         rows = torch.isnan(found).flatten(1).any(1) if found.ndim > 1 else torch.isnan(found)
         return ColumnError(
             explain(
@@ -164,6 +168,8 @@ class GetActions(ColumnarPiece):
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over a random stream."""
+        import torch
+
         if "generator" in state:
             generator = torch.Generator()
             restore_torch_generator("GetActions.set_state", generator, state["generator"])
@@ -177,6 +183,21 @@ def _inputs_of(distribution: Any, space: gym.Space[Any]) -> int | None:
         return None if required is None else int(required(space))
     except KeyError:  # a class of RLlib's that was made for one module and not told its space
         return None
+
+
+def _inputs_on_cpu(batch: dict[str, Any]) -> torch.Tensor:
+    """Distribution inputs as a tensor where the random stream is, which is where the environment needs the actions."""
+    import torch
+
+    inputs = batch[Columns.ACTION_DIST_INPUTS]
+    if isinstance(inputs, np.ndarray):
+        batch[Columns.ACTION_DIST_INPUTS] = torch.from_numpy(inputs)
+    elif isinstance(inputs, torch.Tensor):
+        batch.update({name: map_struct(torch.Tensor.cpu, batch[name]) for name in _DRAWN & batch.keys()})
+    else:
+        raise _no_tensor(inputs)
+    found: torch.Tensor = batch[Columns.ACTION_DIST_INPUTS]
+    return found
 
 
 def _has_nan(tensor: torch.Tensor) -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from epibatch.core.errors import ConfigError, PieceOutputError, StateError, explain
 from epibatch.core.import_paths import load_object
 from epibatch.core.restoring import check_like
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Encoder"]
 
@@ -33,6 +35,8 @@ class Encoder:
     """
 
     def __init__(self, piece: str, module: Any, keywords: Mapping[str, Any], batch_size: int, device: str) -> None:
+        import torch
+
         self.piece, self.batch_size, self.device = piece, batch_size, torch.device(device)
         if batch_size < 1:
             do = "pass the number of rows to encode at a time, such as 256"
@@ -61,6 +65,8 @@ class Encoder:
         Raises:
             PieceOutputError: the network gives something else than a tensor with as many rows.
         """
+        import torch
+
         is_array = isinstance(x, np.ndarray)
         device = self.device if is_array else x.device
         network = self._module.to(device).eval()
@@ -77,6 +83,8 @@ class Encoder:
         return out.cpu().numpy() if is_array else out
 
     def _checked(self, out: Any, rows: int) -> torch.Tensor:
+        import torch
+
         if isinstance(out, torch.Tensor) and out.shape[:1] == (rows,):
             return out.detach()
         raise PieceOutputError(
@@ -94,6 +102,8 @@ class Encoder:
 
     def get_state(self) -> dict[str, Any]:
         """Copies of all weights and buffers by name, as arrays."""
+        import torch
+
         tensors = {name: tensor.detach().cpu() for name, tensor in self._module.state_dict().items()}
         halves = {
             name: tensor.float() if tensor.dtype == torch.bfloat16 else tensor for name, tensor in tensors.items()
@@ -106,6 +116,8 @@ class Encoder:
         Raises:
             StateError: weights of another network.
         """
+        import torch
+
         own = self._module.state_dict()
         known = {name: tuple(tensor.shape) for name, tensor in own.items()}
         given = {name: np.shape(one) for name, one in weights.items()} if isinstance(weights, Mapping) else weights

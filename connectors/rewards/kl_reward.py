@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
@@ -17,6 +15,9 @@ from ..acting_module import is_multi
 from ..authoring.parameters import ParameterPiece
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["KLReward"]
 
@@ -88,6 +89,8 @@ class KLReward(ParameterPiece, ColumnarPiece):
         return batch
 
     def _change(self, batch: dict[str, Any], module: Any, module_id: Any) -> None:
+        import torch
+
         rewards = batch[Columns.REWARDS]
         kind = module.get_inference_action_dist_cls()
         with torch.no_grad():

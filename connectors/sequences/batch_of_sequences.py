@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain
 from epibatch.core.structs import map_struct
 
 from ..call import Call
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["map_rows", "map_sequences", "num_sequences_and_steps"]
 
@@ -46,6 +47,8 @@ def map_rows(
         function: Gets one leaf.
         only: Which columns; None: all.
     """
+    import torch
+
     shape = batch[Columns.LOSS_MASK].shape
 
     def changed(leaf: Any) -> Any:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain
@@ -15,6 +13,9 @@ from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..sequence_cut import layout_of, sequence_settings
 from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["BurnIn"]
 
@@ -57,6 +58,8 @@ class BurnIn(ColumnarPiece):
 
 
 def _burned(batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    import torch
+
     module = call.rl_module
     rows, steps = num_sequences_and_steps(batch)
     layout = layout_of(call, steps)
@@ -88,6 +91,8 @@ def _burned(batch: dict[str, Any], call: Call) -> dict[str, Any]:
 
 def _taken_anew(name: str, column: Any, rows: Any, call: Call) -> Any:
     """A column that there is once per sequence, as it is at other rows: those that are not burned in."""
+    import torch
+
     take = call.per_sequence[name]
     if take is None:
         raise ColumnError(
@@ -114,6 +119,8 @@ def _states(batch: dict[str, Any], module: Any, burned: torch.Tensor, call: Call
 
 def _state_behind(batch: dict[str, Any], module: Any, burned: torch.Tensor, call: Call, names: tuple[str, str]) -> Any:
     """The states of a column `state_in` behind rows that are burned in, of which another one holds observations."""
+    import torch
+
     name, obs = names
     leaves, form = flatten(batch[name])
     leaves = [leaf.clone() for leaf in leaves]

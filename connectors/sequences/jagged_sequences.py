@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
-
 from epibatch.core.columns import Columns
 
 from ..call import Call
@@ -34,6 +32,7 @@ class JaggedSequences(ColumnarPiece):
 
     Example:
         >>> from types import SimpleNamespace
+        >>> import torch
         >>> batch = {"obs": torch.tensor([[1.0, 2.0], [3.0, 0.0]]), "seq_lens": torch.tensor([2, 1])}
         >>> batch["loss_mask"] = batch["obs"] > 0
         >>> batch = JaggedSequences()(rl_module=SimpleNamespace(), batch=batch, episodes=[])
@@ -56,6 +55,8 @@ class JaggedSequences(ColumnarPiece):
 
 
 def _jagged(batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    import torch
+
     lengths = batch[Columns.SEQ_LENS]
     _, steps = num_sequences_and_steps(batch)
     there = torch.arange(steps, device=lengths.device) < lengths[:, None]

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
-import torch
-from torch.nn.utils.rnn import PackedSequence
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ConfigError, UnknownNameError, explain, nearest
@@ -17,6 +15,9 @@ from ..columnar_piece import ColumnarPiece
 from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
 
 if TYPE_CHECKING:
+    import torch
+    from torch.nn.utils.rnn import PackedSequence
+
     from ..column_spaces import Spaces
 
 __all__ = ["PackSequences"]
@@ -43,6 +44,7 @@ class PackSequences(ColumnarPiece):
 
     Example:
         >>> from types import SimpleNamespace
+        >>> import torch
         >>> batch = {"obs": torch.tensor([[1.0, 2.0], [3.0, 0.0]]), "seq_lens": torch.tensor([2, 1])}
         >>> batch["loss_mask"] = batch["obs"] > 0
         >>> PackSequences()(rl_module=SimpleNamespace(), batch=batch, episodes=[])["obs"].data
@@ -82,6 +84,9 @@ class PackSequences(ColumnarPiece):
         return self._packed(batch, call) if Columns.SEQ_LENS in batch else batch
 
     def _packed(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        import torch
+        from torch.nn.utils.rnn import PackedSequence
+
         if Columns.RESETS in batch:
             raise BatchLayoutError(
                 explain(
