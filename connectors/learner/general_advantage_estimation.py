@@ -119,6 +119,8 @@ class GeneralAdvantageEstimation(ColumnarPiece):
 
 def _values(batch: dict[str, Any], module: Any, call: Call, module_id: Any) -> Any:
     """What the module estimates of the batch's rows; an error in it names the module and the shapes it was given."""
+    import torch
+
     try:
         with torch.no_grad():
             return module.compute_values(_noting(batch, call, module_id))
@@ -128,6 +130,8 @@ def _values(batch: dict[str, Any], module: Any, call: Call, module_id: Any) -> A
 
 
 def _unfit_values(module: Any, values: Any, rows: Any) -> ColumnError:
+    import torch
+
     is_tensor = isinstance(values, torch.Tensor)
     do = "return the values of all rows of batch['obs'], in order"
     if not is_tensor:

@@ -217,6 +217,8 @@ def _no_inputs(batch: Mapping[str, Any]) -> ColumnError:
 
 
 def _no_tensor(inputs: Any) -> ColumnError:
+    import torch
+
     return ColumnError(
         explain(
             f"column {Columns.ACTION_DIST_INPUTS!r} of the module's outputs",
