@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import traceback
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +13,8 @@ import numpy as np
 
 from epibatch.core.errors import EnvironmentContractError, RunnerError, add_note, explain
 from epibatch.core.space_checks import check_row
-from epibatch.core.structs import map_struct
+from epibatch.core.spaces import get_base_struct_from_space
+from epibatch.core.structs import flatten, flatten_like, map_struct, paths_of
 
 __all__ = [
     "FAILURE",
@@ -84,6 +86,7 @@ class FirstCallChecks(_CheckedCalls):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment; the first result is checked."""
         result = self._checked_reset(seed, options)
+        _warn_of_bounds(self.observation_space, result[0], f"first observation of {self._name}")
         self.reset = self.env.reset  # type: ignore[method-assign]
         return result
 
@@ -109,6 +112,7 @@ class WorkerChecks(_CheckedCalls):
     """
 
     _last: Any = None
+    _first = True
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment."""
@@ -118,6 +122,9 @@ class WorkerChecks(_CheckedCalls):
             if self._last is None:
                 raise
             info = {FAILURE: portable(error)}
+        if self._first:
+            self._first = False
+            _warn_of_bounds(self.observation_space, self._last, f"first observation of {self._name}")
         return self._last, info
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -144,6 +151,26 @@ class TerminalCopies(gym.Wrapper[Any, Any, Any, Any]):
         if result[2] or result[3]:
             return (map_struct(_copied, result[0]), *result[1:])
         return result
+
+
+def _warn_of_bounds(space: Any, observation: Any, where: str) -> None:
+    """Warn of numbers that are out of a bounded Box by more than its width, as pixels that were not divided are."""
+    spaces, form = flatten(get_base_struct_from_space(space))
+    for path, leaf, row in zip(paths_of(form), spaces, flatten_like(form, observation)):
+        if not isinstance(leaf, gym.spaces.Box) or not leaf.is_bounded():
+            continue
+        low, high = leaf.low.astype(np.float64), leaf.high.astype(np.float64)
+        values = np.asarray(row, np.float64)
+        out = (values < low - (high - low)) | (values > high + (high - low))
+        if out.any():
+            text = explain(
+                where + (path and f", part {path}"),
+                expected=f"numbers from {low.min():g} to {high.max():g}, as its space says",
+                found=f"{values[out].flat[0]:g}",
+                do="correct the observation or the bounds of the space, which scaling and networks may go by",
+            )
+            warnings.warn(text, stacklevel=2)
+            return
 
 
 def _copied(leaf: Any) -> Any:

@@ -39,7 +39,7 @@ def test_a_function_that_raises_is_named():
 
     with pytest.raises(KeyError) as caught:
         MultiAgentSettings(policies_to_train=missing).should_be_updated("red", BATCH)
-    assert "in policies_to_train('red', batch):" in caught.value.__notes__
+    assert "in policies_to_train('red', batch)" in caught.value.__notes__
 
 
 @pytest.mark.parametrize(

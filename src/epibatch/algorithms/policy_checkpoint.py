@@ -104,6 +104,8 @@ def _load_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: b
     runner, weights = state["env_runner"], state["learner"]["module"]
     env_to_module, module_to_env = build.pipelines()
     module = build.module(env_to_module)
+    if hasattr(module, "eval"):
+        module.eval()  # the policy's own, and only ever acting
     options: dict[str, Any] = {
         "lookback": check_count(f"checkpoint {path}, lookback", acting["lookback"]),
         "steps": check_count(f"checkpoint {path}, steps", runner["num_env_steps_sampled_lifetime"]),
