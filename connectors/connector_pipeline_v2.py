@@ -101,6 +101,10 @@ class ConnectorPipelineV2(PipelineState):
     def _check_pieces(self, pieces: tuple[ConnectorV2, ...]) -> None:
         """Refuse pieces that cannot be meant in a pipeline of this kind."""
 
+    def finished(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Complete what the last piece left."""
+        return batch
+
     def pieces(self) -> tuple[ConnectorV2, ...]:
         """All pieces in the order they run, those of nested pipelines among them."""
         out: list[ConnectorV2] = []
@@ -322,7 +326,7 @@ class ConnectorPipelineV2(PipelineState):
             batch = run_plan(plan, batch, call, self.history, watches, check)
         self._spaces_checked = check is None or check.done
         self.history.calls += 1
-        return to_plain(batch, call)
+        return self.finished(to_plain(batch, call))
 
     def _watches(self, call: Call | AgentCall, timed: bool) -> Sequence[StepWatch]:
         """Who is told about this run's steps."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
@@ -10,7 +10,30 @@ from epibatch.core.action_scaling import EnvActions
 
 from ..agent_parts import entry_of
 
-__all__ = ["ActionEncoders"]
+if TYPE_CHECKING:
+    from ..call import Call
+
+__all__ = ["ActionEncoders", "encoders_of", "note_counted"]
+
+
+def note_counted(call: Call) -> None:
+    """Note that the actions of a call were drawn from choices that count from the lower bound of an integer Box."""
+    call.shared_data.setdefault(_COUNTED, set()).add(call.module_id)
+
+
+def encoders_of(piece: Any, call: Call) -> ActionEncoders:
+    """Return a piece's encoders for the actions of a call.
+
+    Args:
+        piece: A piece with `normalize_actions` and two `encoders`: for actions that a module gave, and for drawn ones.
+        call: The call.
+    """
+    counted = not piece.normalize_actions and call.module_id in call.shared_data.get(_COUNTED, ())
+    encoders: ActionEncoders = piece.encoders[counted]
+    return encoders
+
+
+_COUNTED = "modules_whose_actions_count_from_low"
 
 
 class ActionEncoders:
@@ -18,10 +41,11 @@ class ActionEncoders:
 
     Args:
         piece: Whose they are; its `normalize_actions` and `clip_actions` say what is done.
+        from_low: Whether integer Boxes' actions count from the lower bound without normalising too.
     """
 
-    def __init__(self, piece: Any) -> None:
-        self._piece = piece
+    def __init__(self, piece: Any, *, from_low: bool = False) -> None:
+        self._piece, self._from_low = piece, from_low
         self._encoders: list[EnvActions] = []
         self._by_agent: dict[Any, tuple[Any, EnvActions]] = {}
 
@@ -46,6 +70,6 @@ class ActionEncoders:
             if encoder.space == space:
                 return encoder
         piece = self._piece
-        encoder = EnvActions(space, normalize=piece.normalize_actions, clip=piece.clip_actions)
+        encoder = EnvActions(space, normalize=piece.normalize_actions, clip=piece.clip_actions, from_low=self._from_low)
         self._encoders.append(encoder)
         return encoder

@@ -17,7 +17,7 @@ from ..agent_order import check_several
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
-from .action_encoders import ActionEncoders
+from .action_encoders import ActionEncoders, encoders_of
 
 __all__ = ["CutPaddedActions"]
 
@@ -71,7 +71,7 @@ class CutPaddedActions(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         self.normalize_actions = normalize_actions
         self.clip_actions = clip_actions
-        self._encoders = ActionEncoders(self)
+        self.encoders = ActionEncoders(self), ActionEncoders(self, from_low=True)
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column."""
@@ -88,7 +88,7 @@ class CutPaddedActions(ColumnarPiece):
                     do="put it behind ModuleToAgentUnmapping, with the module's actions as they are",
                 )
             )
-        own = [self._of_agent(episode.agent_id) for episode in call.episodes]
+        own = [self._of_agent(episode.agent_id, encoders_of(self, call)) for episode in call.episodes]
         cut: list[tuple[npt.NDArray[np.int64], Any]] = []
         for encoder in dict.fromkeys(own):
             rows = np.flatnonzero([one is encoder for one in own])
@@ -97,7 +97,7 @@ class CutPaddedActions(ColumnarPiece):
         batch[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(_together(cut))
         return batch
 
-    def _of_agent(self, agent_id: Any) -> EnvActions:
+    def _of_agent(self, agent_id: Any, encoders: ActionEncoders) -> EnvActions:
         """What encodes an agent's actions; one for all spaces that are equal."""
         spaces = self.input_action_space
         if spaces is None:
@@ -110,8 +110,8 @@ class CutPaddedActions(ColumnarPiece):
                 )
             )
         if not isinstance(spaces, gym.spaces.Dict):
-            return self._encoders.of_space(spaces)
-        return self._encoders.of_agent(spaces, agent_id)
+            return encoders.of_space(spaces)
+        return encoders.of_agent(spaces, agent_id)
 
 
 def _cut(actions: Any, space: Any, rows: npt.NDArray[np.int64], call: Call) -> Any:

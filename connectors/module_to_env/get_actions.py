@@ -11,11 +11,13 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PipelineError, explain
 from epibatch.core.restoring import restore_torch_generator
-from epibatch.core.structs import map_struct
+from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.structs import flatten, map_struct
 
 from ..acting_module import acting_module, check_given, has_method
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
+from .action_encoders import note_counted
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +57,7 @@ class GetActions(ColumnarPiece):
         self._generator: torch.Generator | None = None
         self._widths: dict[tuple[Any, type], int] = {}
         self._distributions: dict[tuple[Any, type], type[Distribution]] = {}
+        self._counted: set[tuple[Any, type]] = set()
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:
         """Draw from a random stream of this piece's own from now on."""
@@ -88,6 +91,8 @@ class GetActions(ColumnarPiece):
             if not call.explore:
                 distribution = distribution.to_deterministic()
             batch[Columns.ACTIONS] = self._sample(distribution)
+            if key in self._counted:
+                note_counted(call)
         if Columns.ACTION_LOGP not in batch:
             logp = batch[Columns.ACTION_LOGP] = distribution.logp(batch[Columns.ACTIONS])
             checked = logp if call.explore else inputs  # a greedy action's probability is 1 whatever it is
@@ -129,6 +134,8 @@ class GetActions(ColumnarPiece):
             )
         if space is not None:
             self._widths[key] = width
+            if any(_counts_from_low(leaf) for leaf in flatten(get_base_struct_from_space(space))[0]):
+                self._counted.add(key)
 
     def _space_of(self, module_id: Any) -> Any:
         """The action space of the piece for a module, if there is one."""
@@ -198,6 +205,11 @@ def _inputs_on_cpu(batch: dict[str, Any]) -> torch.Tensor:
         raise _no_tensor(inputs)
     found: torch.Tensor = batch[Columns.ACTION_DIST_INPUTS]
     return found
+
+
+def _counts_from_low(leaf: Any) -> bool:
+    """True if choices of a space are counted from its lower bound."""
+    return isinstance(leaf, gym.spaces.Box) and np.dtype(leaf.dtype).kind in "iu"
 
 
 def _has_nan(tensor: torch.Tensor) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, explain
 from epibatch.core.structs import flatten, map_struct
 
@@ -19,7 +20,27 @@ if TYPE_CHECKING:
     from ..agent_call import AgentCall
     from ..agent_chunks import AgentRows
 
-__all__ = ["ListifyDataForVectorEnv"]
+__all__ = ["EnvRows", "ListifyDataForVectorEnv"]
+
+
+class EnvRows(dict[Any, Any]):
+    """A nested column: a dict of arrays with the environment axis first, or by an index the values of one environment.
+
+    Example:
+        >>> column = EnvRows(h=np.array([[0.0], [1.0]]), c=np.array([[2.0], [3.0]]))
+        >>> column["h"].shape
+        (2, 1)
+        >>> column[1]
+        {'h': array([1.]), 'c': array([3.])}
+    """
+
+    def __missing__(self, key: Any) -> Any:
+        if isinstance(key, (int, np.integer)):
+            return map_struct(lambda leaf: leaf[key], self)
+        raise KeyError(key)
+
+
+_ACTIONS = (Columns.ACTIONS, Columns.ACTIONS_FOR_ENV)
 
 
 def _rows(data: Any) -> Any:
@@ -62,7 +83,9 @@ class _Order:
 class ListifyDataForVectorEnv(ColumnarPiece):
     """Makes each column an array (or nested arrays) with the environment axis first.
 
-    Row i belongs to episode i. Columns of Python objects become lists. For episodes of several agents
+    Row i belongs to episode i: `column[i]` is the value for environment i, of a nested column such as `state_out` too
+    (see `EnvRows`; only the actions of Dict and Tuple spaces are plain dicts and tuples of arrays). Columns of Python
+    objects become lists. For episodes of several agents
     each column is a list with one `{agent: value}` per episode.
 
     Args:
@@ -84,7 +107,8 @@ class ListifyDataForVectorEnv(ColumnarPiece):
             if isinstance(column, EpisodeColumn):
                 if column.counts is not None and bool((column.counts != 1).any()):
                     self._refuse(name, column, call)
-                batch[name] = column.data
+                data = column.data
+                batch[name] = EnvRows(data) if isinstance(data, dict) and name not in _ACTIONS else data
         return batch
 
     def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:

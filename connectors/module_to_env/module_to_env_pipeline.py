@@ -14,6 +14,7 @@ from ..connector_pipeline_v2 import ConnectorPipelineV2
 from ..connector_v2 import ConnectorV2
 from ..pipeline_arguments import check_connectors
 from ..plan import built_piece, place
+from .normalize_and_clip_actions import NormalizeAndClipActions
 
 __all__ = ["ModuleToEnvPipeline", "default_pipeline", "has_the_last_word"]
 
@@ -22,6 +23,8 @@ _OR = "\n            or "
 
 class ModuleToEnvPipeline(ConnectorPipelineV2):
     """Makes actions for an environment from a module's output.
+
+    The environment gets the column `actions_for_env`. Where no piece makes one, it gets `actions`.
 
     Raises:
         PipelineError: what `ConnectorPipelineV2` refuses; a transform of `actions`, which are stored beside their
@@ -43,6 +46,22 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
                 made = made or _may_make(piece)
             elif not made:
                 raise _too_early(where, piece)
+        self._wait_for_later_pieces(pieces)
+
+    def _wait_for_later_pieces(self, pieces: tuple[ConnectorV2, ...]) -> None:
+        """Let actions that are neither scaled nor clipped be taken at the end, if a later piece may change them."""
+        self._adds_actions = False
+        for position, piece in enumerate(pieces):
+            if isinstance(piece, NormalizeAndClipActions) and not (piece.normalize_actions or piece.clip_actions):
+                later = pieces[position + 1 :]
+                piece.leaves_actions = any(map(_may_change_actions, later)) and not any(map(has_the_last_word, later))
+                self._adds_actions |= piece.leaves_actions
+
+    def finished(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Add the environment's actions where they are the module's."""
+        if self._adds_actions and Columns.ACTIONS in batch:
+            batch.setdefault(Columns.ACTIONS_FOR_ENV, batch[Columns.ACTIONS])
+        return batch
 
 
 def default_pipeline(
@@ -93,7 +112,6 @@ def default_pipeline(
     from .get_actions import GetActions
     from .listify_data_for_vector_env import ListifyDataForVectorEnv
     from .module_to_agent_unmapping import ModuleToAgentUnmapping
-    from .normalize_and_clip_actions import NormalizeAndClipActions
     from .remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
     from .unbatch_to_individual_items import UnBatchToIndividualItems
 
@@ -123,6 +141,13 @@ def _transformed(piece: Any) -> tuple[str, ...]:
     from ..authoring.column_transform import ColumnTransform
 
     return piece.writes if isinstance(piece, ColumnTransform) else ()
+
+
+def _may_change_actions(piece: Any) -> bool:
+    """True if a piece changes `actions`, or does not declare what it changes."""
+    if not isinstance(piece, ConnectorV2):
+        return True
+    return Columns.ACTIONS in piece.writes or not (piece.columnar or piece.reads is not None)
 
 
 def _may_make(piece: Any) -> bool:

@@ -13,7 +13,7 @@ from epibatch.core.structs import flatten, map_struct
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
-from .action_encoders import ActionEncoders
+from .action_encoders import ActionEncoders, encoders_of
 
 if TYPE_CHECKING:
     from ..column_spaces import Spaces
@@ -25,15 +25,21 @@ class NormalizeAndClipActions(ColumnarPiece):
     """Adds `actions_for_env`, in the types of the action space; the module's own actions stay in `actions`.
 
     Normalising takes a module's actions to lie in [-1, 1] and stretches them to the bounds of float
-    Boxes, clipping what lies outside. Clipping alone cuts actions to the Boxes. Actions of integer Boxes
-    count from the lower bound, whether there is normalising or not. Where nothing changes
-    (Discrete actions), both columns share one array.
+    Boxes, clipping what lies outside; actions of integer Boxes count from the lower bound. Clipping alone cuts
+    actions to the Boxes. Actions that GetActions drew for an integer Box count from the lower bound without
+    normalising too. Where nothing changes (Discrete actions), both columns share one array.
+
+    With neither, and a later piece that may change `actions`, the piece adds nothing: the environment gets `actions`
+    as the last piece leaves them (`ModuleToEnvPipeline`).
 
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
         normalize_actions: Whether to stretch; goes before clipping.
         clip_actions: Whether to clip.
+
+    Attributes:
+        leaves_actions: True if the pipeline adds the column at its end.
 
     Raises:
         ColumnError: actions that are nested otherwise than the action space.
@@ -55,7 +61,8 @@ class NormalizeAndClipActions(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         self.normalize_actions = normalize_actions
         self.clip_actions = clip_actions
-        self._encoders = ActionEncoders(self)
+        self.leaves_actions = False
+        self.encoders = ActionEncoders(self), ActionEncoders(self, from_low=True)
 
     def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
         """Those in front, and actions of the environment's space."""
@@ -64,7 +71,7 @@ class NormalizeAndClipActions(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column."""
-        if Columns.ACTIONS_FOR_ENV in batch or not batch:
+        if Columns.ACTIONS_FOR_ENV in batch or not batch or self.leaves_actions:
             return batch
         actions = self.need(batch, Columns.ACTIONS, "put GetActions in front")
         given = actions.data if isinstance(actions, EpisodeColumn) else []
@@ -76,11 +83,11 @@ class NormalizeAndClipActions(ColumnarPiece):
         return batch
 
     def _encoded(self, actions: Any, call: Call) -> Any:
-        space = self.input_action_space
+        space, encoders = self.input_action_space, encoders_of(self, call)
         if call.module_id is None or not isinstance(space, gym.spaces.Dict):
-            return self._encoders.of_space(space)(actions)
+            return encoders.of_space(space)(actions)
         agents = [part.agent_id for part in call.episodes]
-        of_agent = {agent_id: self._encoders.of_agent(space, agent_id) for agent_id in dict.fromkeys(agents)}
+        of_agent = {agent_id: encoders.of_agent(space, agent_id) for agent_id in dict.fromkeys(agents)}
         if len(set(map(id, of_agent.values()))) == 1:
             return of_agent[agents[0]](actions)
         own = [of_agent[agent_id] for agent_id in agents]

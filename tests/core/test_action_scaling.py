@@ -116,16 +116,29 @@ def test_scaling_is_what_unsquash_gives():
     assert np.allclose(EnvActions(HALF)(actions)[:, 3], by_hand, atol=1e-6)
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_integers_count_from_the_lower_bound(normalize):
-    to_env = EnvActions(INT_BOX, normalize=normalize)
+@pytest.mark.parametrize("switches", [{}, {"normalize": False, "from_low": True}])
+def test_integers_count_from_the_lower_bound(switches):
+    to_env = EnvActions(INT_BOX, **switches)
     made = to_env(rows([0, 7], [3, 1], dtype=np.int64))
     assert made.tolist() == [[-2, 5], [1, -1]]
     assert made.dtype == np.int32
     wide = spaces.Box(-128, 127, (1,), np.int8)
-    assert EnvActions(wide, normalize=normalize)(rows([0], [255], dtype=np.int64)).tolist() == [[-128], [127]]
+    assert EnvActions(wide, **switches)(rows([0], [255], dtype=np.int64)).tolist() == [[-128], [127]]
     open_ = spaces.Box(-np.inf, 5, (1,), np.int64)
-    assert EnvActions(open_, normalize=normalize)(rows([-9], [4], dtype=np.int64)).tolist() == [[-9], [4]]
+    assert EnvActions(open_, **switches)(rows([-9], [4], dtype=np.int64)).tolist() == [[-9], [4]]
+
+
+def test_integers_that_are_not_normalised_are_members():
+    assert EnvActions(INT_BOX, normalize=False)(rows([0, 5], [-2, 1], dtype=np.int64)).tolist() == [[0, 5], [-2, 1]]
+    clipped = EnvActions(INT_BOX, normalize=False, clip=True)(rows([9, -9], dtype=np.int64))
+    assert clipped.tolist() == [[5, -2]] and clipped.dtype == np.int32
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_unsquashed_integers_of_a_box_type_are_in_the_box(dtype):
+    box = spaces.Box(-7, 9, (2,), dtype)
+    made = unsquash_action(np.array([3, 16], dtype), box)
+    assert made.tolist() == [-4, 9] and box.contains(made)
 
 
 def test_types_are_the_spaces():

@@ -24,13 +24,15 @@ class EnvActions:
     - Float Boxes: with `normalize`, -1 and 1 stand for the bounds of an entry that has two, and what lies
       outside is clipped; entries with one bound are clipped to it. With `clip` alone actions are cut to the
       bounds. With neither they are only given the space's type.
-    - Integer Boxes with bounds: actions count from the lower bound, in all cases; `clip` cuts them to the bounds.
+    - Integer Boxes with bounds: with `normalize` or `from_low` actions count from the lower bound; `clip` cuts them to
+      the bounds.
     - Discrete, MultiDiscrete, MultiBinary: actions are members of the space already.
 
     Args:
         space: the environment's action space, nested or not.
         normalize: whether float Boxes' actions are in units of their bounds; goes before `clip`.
         clip: whether to cut actions to the bounds.
+        from_low: whether integer Boxes' actions count from the lower bound without `normalize` too.
 
     Example:
         >>> to_env = EnvActions(spaces.Dict(a=spaces.Box(-2, 4, (1,)), b=spaces.Box(3, 9, (), int)))
@@ -39,11 +41,13 @@ class EnvActions:
                [4. ]], dtype=float32), 'b': array([3, 9])}
     """
 
-    def __init__(self, space: gym.Space[Any], *, normalize: bool = True, clip: bool = False) -> None:
+    def __init__(
+        self, space: gym.Space[Any], *, normalize: bool = True, clip: bool = False, from_low: bool = False
+    ) -> None:
         self.space = space
-        self._settings = (normalize, clip)
+        self._settings = {"normalize": normalize, "clip": clip, "from_low": from_low}
         leaves, self._form = flatten(get_base_struct_from_space(space))
-        self._encoders = [_encoder(leaf, normalize, clip) for leaf in leaves]
+        self._encoders = [_encoder(leaf, normalize, clip, from_low or normalize) for leaf in leaves]
 
     def __call__(self, actions: Any) -> Any:
         """Give the environment's actions; the same object if they are those, else arrays of their own.
@@ -61,14 +65,14 @@ class EnvActions:
         return unflatten(self._form, [leaf.copy() if leaf is own else leaf for leaf, own in zip(made, given)])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _made_again, (type(self), self.space, *self._settings)  # what it works with are functions
+        return _made_again, (type(self), self.space, self._settings)  # what it works with are functions
 
 
-def _made_again(cls: type[EnvActions], space: gym.Space[Any], normalize: bool, clip: bool) -> EnvActions:
-    return cls(space, normalize=normalize, clip=clip)
+def _made_again(cls: type[EnvActions], space: gym.Space[Any], settings: dict[str, bool]) -> EnvActions:
+    return cls(space, **settings)
 
 
-def _encoder(leaf: Any, normalize: bool, clip: bool) -> Callable[[Array], Array]:
+def _encoder(leaf: Any, normalize: bool, clip: bool, from_low: bool) -> Callable[[Array], Array]:
     """From actions `[rows, ...]` of a module to those for one leaf of the environment's space."""
     dtype = None if leaf.dtype is None else np.dtype(leaf.dtype)
     if dtype is None or dtype.kind not in "biuf":
@@ -81,7 +85,7 @@ def _encoder(leaf: Any, normalize: bool, clip: bool) -> Callable[[Array], Array]
         if scale is not None:
             return lambda actions: np.clip(_cast(scale(actions), dtype), low, high)
         return lambda actions: np.clip(_cast(actions, dtype), low, high) if clip else _cast(actions, dtype)
-    shift = _offsets(leaf)
+    shift = _offsets(leaf) if from_low else None
 
     def integers(actions: Array) -> Array:
         shifted = actions if shift is None else actions + shift
@@ -162,7 +166,7 @@ def unsquash_action(action: Any, action_space_struct: Any) -> Any:
 def _unsquash_box(box: spaces.Box, value: Any) -> Any:
     if np.dtype(box.dtype).kind != "f":
         shift = _offsets(box)
-        return value if shift is None else value + shift
+        return value if shift is None else value + box.low  # in the type that both have together
     value = np.asarray(value)
     dtype = value.dtype if value.dtype.kind == "f" else np.result_type(value.dtype, box.dtype)
     return np.clip(_to_bounds(box)(value), box.low, box.high).astype(dtype, copy=False)[()]

@@ -238,12 +238,11 @@ def test_actions_are_scaled_to_the_bounds_or_clipped(library, settings, expected
 
 
 @behaviour("C53")
-def test_integer_boxes_are_counted_from_their_lower_bound(library):
+def test_normalised_actions_of_integer_boxes_count_from_the_lower_bound(library):
     actions = np.array([[0, 4], [1, 2]])
     space = gym.spaces.Box(3, 7, (2,), np.int32)
     assert for_env(library, space, actions, normalize_actions=True, clip_actions=False) == [[3, 7], [4, 5]]
-    clipped = listed("integer-box", library, rllib=[[3, 4], [3, 3]], epibatch=[[3, 7], [4, 5]])
-    assert for_env(library, space, actions, normalize_actions=False, clip_actions=True) == clipped
+    assert for_env(library, space, actions, normalize_actions=False, clip_actions=True) == [[3, 4], [3, 3]]
 
 
 @pytest.mark.parametrize("normalize", [True, False])

@@ -68,13 +68,6 @@ def test_discrete_actions_with_a_start(library: Any) -> Any:
     return plain(acted(library, gym.spaces.Discrete(3, start=5), {"action_dist_inputs": logits})["actions_for_env"])
 
 
-@probe("integer-box", ours=[[6], [6]], theirs=[[5], [5]])
-def test_actions_of_integer_boxes_that_are_clipped_only(library: Any) -> Any:
-    space = gym.spaces.Box(5, 8, (1,), np.int64)
-    actions = torch.tensor([[1], [1]])
-    return plain(acted(library, space, {"actions": actions}, normalize=False)["actions_for_env"])
-
-
 @probe("env-action-types", ours=["float16", "int8"], theirs=["float32", "int32"])
 def test_types_of_the_environments_actions(library: Any) -> Any:
     half, small = gym.spaces.Box(-2, 2, (1,), np.float16), gym.spaces.MultiDiscrete([3], dtype=np.int8)

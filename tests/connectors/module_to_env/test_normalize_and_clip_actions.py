@@ -15,8 +15,10 @@ from epibatch.connectors.module_to_env import (
     NormalizeAndClipActions,
     TensorToNumpy,
     UnBatchToIndividualItems,
+    default_pipeline,
 )
-from epibatch.episodes import MultiAgentEpisode
+from epibatch.core.rl_module import default_module_spec
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 BOX = gym.spaces.Box(np.array([-2, 0], np.float32), np.array([4, 1], np.float32))
 HALF = gym.spaces.Box(np.array([-np.inf, 0], np.float32), np.array([4, np.inf], np.float32))
@@ -46,8 +48,8 @@ def to_env(lab, space, actions, **switches):
         (HALF, True, False, [[5.0, -1.0], [-5.0, 7.0]], [[4.0, 0.0], [-5.0, 7.0]]),
         (HALF, False, True, [[5.0, -1.0], [-5.0, 7.0]], [[4.0, 0.0], [-5.0, 7.0]]),
         (INT_BOX, True, False, [[1, 3], [0, 7]], [[-1, 1], [-2, 5]]),
-        (INT_BOX, False, True, [[9, -9], [0, 5]], [[5, -2], [-2, 3]]),
-        (INT_BOX, False, False, [[1, 3], [0, 7]], [[-1, 1], [-2, 5]]),
+        (INT_BOX, False, True, [[9, -9], [0, 5]], [[5, -2], [0, 5]]),
+        (INT_BOX, False, False, [[1, 3], [0, 7]], [[1, 3], [0, 7]]),
         (gym.spaces.Discrete(5), True, False, [3, 4], [3, 4]),
         (gym.spaces.Discrete(5), False, True, [3, 4], [3, 4]),
         (gym.spaces.MultiDiscrete([3, 4]), True, False, [[2, 3], [0, 0]], [[2, 3], [0, 0]]),
@@ -124,3 +126,20 @@ def test_unknown_keywords_are_refused():
 def test_the_column_is_there_without_scaling_too(lab):
     step = to_env(lab, BOX, torch.tensor([[-9.0, 3.0]]), normalize_actions=False, clip_actions=False)
     assert step["actions_for_env"].tolist() == [[-9.0, 3.0]] and step["actions_for_env"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "switches", [{}, {"normalize_actions": False}, {"normalize_actions": False, "clip_actions": True}]
+)
+def test_drawn_actions_of_integer_boxes_are_members(switches):
+    """Choices are counted from the lower bound, whether a module's own actions are or not."""
+    space = gym.spaces.Dict(a=gym.spaces.Box(5, 8, (1,), np.int32), b=gym.spaces.Discrete(2))
+    observations = gym.spaces.Box(-1, 1, (4,), np.float32)
+    module = default_module_spec(observations, space).build()
+    episode = SingleAgentEpisode()
+    episode.add_env_reset(np.zeros(4, np.float32))
+    call = {"rl_module": module, "episodes": [episode], "explore": True}
+    inputs = torch.tensor([[0.0, 0.0, 50.0, 0.0, 0.0, 50.0]])  # the third of four, the second of two
+    columns = default_pipeline(observations, space, **switches)(batch={"action_dist_inputs": inputs}, **call)
+    assert columns["actions"]["a"].tolist() == [[2]] and columns["actions_for_env"]["a"].tolist() == [[7]]
+    assert columns["actions_for_env"]["b"].tolist() == [1]
