@@ -19,9 +19,11 @@ __all__ = [
     "check_given",
     "describe_batch",
     "has_method",
+    "initial_state",
     "is_multi",
     "is_stateful",
     "max_seq_len",
+    "method_of",
     "model_option",
     "state_layout",
     "to_array",
@@ -117,12 +119,52 @@ def has_method(module: Any, name: str) -> bool:
     return known or name in getattr(module, "__dict__", ())
 
 
+def method_of(module: Any, name: str, piece: str, use: str) -> Any:
+    """Return a method of a module that a piece needs.
+
+    Args:
+        module: The module.
+        name: The method's name.
+        piece: Name of the piece.
+        use: What the piece needs it for.
+
+    Raises:
+        PipelineError: the module does not have it.
+    """
+    method = getattr(module, name, None)
+    if method is None:
+        found = f"{type(module).__name__}, which has none"
+        raise PipelineError(explain(piece, expected=f"a module with {name}, {use}", found=found, do=_ADD[name]))
+    return method
+
+
+_ADD = {
+    "compute_values": "add compute_values(self, batch, embeddings=None), which returns one value per row of "
+    "batch['obs']; or build the pipeline without advantages, default_pipeline(advantages=False)",
+    "forward_train": "add forward_train(self, batch), which returns a dict of columns with 'state_out'",
+    "get_initial_state": "add get_initial_state(self), which returns one environment's state at a reset: "
+    'a dict of tensors such as {"h": torch.zeros(64)}',
+}
+
+
 def is_stateful(rl_module: Any) -> bool:
-    """True if the batch's module is recurrent; no module, or one without `is_stateful`, is not."""
+    """True if the batch's module is recurrent: it says so in `is_stateful`, or else its initial state has parts."""
     if rl_module is None:
         return False
     module = acting_module(rl_module)
-    return has_method(module, "is_stateful") and bool(module.is_stateful())
+    if not has_method(module, "is_stateful"):
+        return has_method(module, "get_initial_state") and bool(state_layout(module).shapes)
+    stateful = module.is_stateful
+    return bool(stateful() if callable(stateful) else stateful)
+
+
+def initial_state(module: Any) -> Any:
+    """Return the initial state of a recurrent module, as the module gives it.
+
+    Raises:
+        PipelineError: the module has none.
+    """
+    return method_of(module, "get_initial_state", type(module).__name__, "since it says that it is recurrent")()
 
 
 def state_layout(rl_module: Any, *, anew: bool = False) -> StateLayout:
@@ -145,19 +187,8 @@ def state_layout(rl_module: Any, *, anew: bool = False) -> StateLayout:
 
 
 def _layout_of(module: Any) -> StateLayout:
-    if not has_method(module, "get_initial_state"):
-        name = type(module).__name__
-        raise PipelineError(
-            explain(
-                name,
-                expected="get_initial_state, since its is_stateful() says that it is recurrent",
-                found="no such method",
-                do=f"write {name}.get_initial_state(self), which returns one environment's state at a reset: "
-                'a dict of tensors such as {"h": torch.zeros(64)}',
-            )
-        )
-    leaves, form = flatten(module.get_initial_state())
-    again, _ = flatten(module.get_initial_state())
+    leaves, form = flatten(initial_state(module))
+    again, _ = flatten(initial_state(module))
     random = any(not np.array_equal(to_array(one), to_array(other)) for one, other in zip(leaves, again))
     return StateLayout(form, tuple(tuple(np.shape(leaf)) for leaf in leaves), random)
 
@@ -189,8 +220,8 @@ def max_seq_len(rl_module: Any) -> int:
                 f"model_config of {type(module).__name__}",
                 expected="max_seq_len, an int of at least 1 (the module is recurrent)",
                 found=repr(found),
-                do='add model_config={"max_seq_len": 20}; in a file or with --set it is '
-                "rl_module.model_config.max_seq_len: 20",
+                do='add model_config={"max_seq_len": 20}, to a plain torch module as an attribute; in a file or with '
+                "--set it is rl_module.model_config.max_seq_len: 20",
             )
         )
     return found

@@ -12,7 +12,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import add_context
 from epibatch.core.structs import flatten, unflatten
 
-from .acting_module import acting_module, is_multi, is_stateful
+from .acting_module import acting_module, initial_state, is_multi, is_stateful
 
 if TYPE_CHECKING:
     from .connector_pipeline_v2 import ConnectorPipelineV2
@@ -198,7 +198,7 @@ def _started(pipeline: Any, spaces: tuple[Any, Any], module: Any) -> KnownColumn
 
 def _states(module: Any) -> dict[str, Any]:
     """The space of a recurrent module's states, as episodes hold them."""
-    space = _space_like(module.get_initial_state())
+    space = _space_like(initial_state(module))
     return {} if space is None else {Columns.STATE_OUT: space}
 
 

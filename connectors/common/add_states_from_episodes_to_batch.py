@@ -13,7 +13,7 @@ from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, unflatten
 
 from ...episodes.newest_rows import newest_rows
-from ..acting_module import acting_module, state_layout, to_array
+from ..acting_module import acting_module, initial_state, state_layout, to_array
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
@@ -88,7 +88,7 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         return batch
 
     def _initial(self, call: Call) -> Any:
-        return map_struct(to_array, acting_module(call.rl_module).get_initial_state())
+        return map_struct(to_array, initial_state(acting_module(call.rl_module)))
 
     def _starts(self, call: Call, chunks: Any, initial: Any, *, acting: bool) -> list[Any]:
         """Leaves of the states that the episodes of these chunks start from: `initial`, or one row per chunk.

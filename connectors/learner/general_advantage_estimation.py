@@ -12,9 +12,9 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.advantages import generalized_advantages, td_errors
 from epibatch.core.column_use import COLUMNS_READ, ReadColumns
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, PipelineError, add_context, explain, nearest
+from epibatch.core.errors import ColumnError, ConfigError, add_context, explain, nearest
 
-from ..acting_module import check_given, describe_batch, is_multi
+from ..acting_module import check_given, describe_batch, is_multi, method_of
 from ..call import Call
 from ..column_spaces import unbounded
 from ..columnar_piece import ColumnarPiece
@@ -158,15 +158,7 @@ def _noting(batch: dict[str, Any], call: Call, module_id: Any) -> dict[str, Any]
 
 def _check_values(module: Any) -> None:
     check_given(module, "GeneralAdvantageEstimation", "which estimates values by compute_values(batch)")
-    if not hasattr(module, "compute_values"):
-        raise PipelineError(
-            explain(
-                "GeneralAdvantageEstimation",
-                expected="a module that estimates values",
-                found=f"{type(module).__name__}, which has no compute_values",
-                do="let it inherit ValueFunctionAPI, and write compute_values(self, batch, embeddings=None)",
-            )
-        )
+    method_of(module, "compute_values", "GeneralAdvantageEstimation", "which estimates values")
 
 
 def _check_discounts(values: Mapping[str, Any], where: str) -> None:

@@ -9,6 +9,7 @@ from epibatch.core.errors import ColumnError, explain
 from epibatch.core.sequence_ends import burned_layout
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
+from ..acting_module import method_of
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..sequence_cut import layout_of, sequence_settings
@@ -138,7 +139,7 @@ def _state_behind(batch: dict[str, Any], module: Any, burned: torch.Tensor, call
         part[Columns.STATE_IN] = unflatten(form, [leaf.index_select(0, which) for leaf in leaves])
         part[Columns.SEQ_LENS] = torch.full((len(which),), steps, device=which.device)
         with torch.no_grad():
-            found = module.forward_train(part)
+            found = method_of(module, "forward_train", "BurnIn", "which gives the states")(part)
         for leaf, own in zip(leaves, _checked(found, form, part[Columns.STATE_IN], module)):
             leaf[which] = own.to(leaf.dtype)
     return unflatten(form, leaves)

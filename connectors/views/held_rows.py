@@ -15,7 +15,7 @@ from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
 from ...episodes.column_parts import spans_of
-from ..acting_module import acting_module, to_array
+from ..acting_module import acting_module, initial_state, to_array
 from ..call import Call
 from ..window_rows import HeldRows
 from .view import IDS, View
@@ -279,7 +279,7 @@ def blank_rows(call: Call, view: View, where: str, space: Any) -> tuple[Form, li
     elif space is not None:
         row = fill_row(space, 0)
     elif view.base == Columns.STATE_OUT and call.rl_module is not None:
-        row = map_struct(to_array, acting_module(call.rl_module).get_initial_state())
+        row = map_struct(to_array, initial_state(acting_module(call.rl_module)))
     else:
         meant = column_meant(view.base)
         close = meant if meant in _NAMES else next(iter(get_close_matches(view.base, _NAMES, n=1)), None)

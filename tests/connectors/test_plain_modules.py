@@ -78,7 +78,113 @@ def test_without_spaces_the_error_names_what_to_add() -> None:
 
 def test_a_recurrent_network_needs_a_first_state_and_a_length_of_sequences() -> None:
     call: dict[str, Any] = {"rl_module": Recurrent(4, 3), "shared_data": {}}
-    with pytest.raises(PipelineError, match=r"write Recurrent\.get_initial_state"):
+    with pytest.raises(PipelineError, match=r"add get_initial_state\(self\)"):
         env_to_module.default_pipeline(BOX, CHOICES)(episodes=[episode()], **call)
     with pytest.raises(ConfigError, match="max_seq_len"):
         learner.default_pipeline(BOX, CHOICES)(episodes=[episode(2)], **call)
+
+
+CHOICE = gym.spaces.Discrete(2)
+
+
+class Memory(torch.nn.Module):
+    """A GRU without `is_stateful`."""
+
+    def __init__(self):
+        super().__init__()
+        self.model_config = {"max_seq_len": 2}
+        self.memory, self.policy = torch.nn.GRU(4, 3, batch_first=True), torch.nn.Linear(3, 2)
+
+    def get_initial_state(self):
+        return {"h": torch.zeros(3)}
+
+    def forward(self, batch):
+        out, state = self.memory(batch["obs"], batch["state_in"]["h"][None])
+        return {"action_dist_inputs": self.policy(out), "state_out": {"h": state[0]}}
+
+    def forward_train(self, batch):
+        return self.forward(batch)
+
+    def compute_values(self, batch, embeddings=None):
+        return self.forward(batch)["action_dist_inputs"].sum(-1)
+
+
+class Critic(torch.nn.Linear):
+    """Two logits, and their sum as the value."""
+
+    def compute_values(self, batch, embeddings=None):
+        return self(batch["obs"]).sum(-1)
+
+
+def played(module, steps=5, spaces=(BOX, CHOICE)):
+    """An episode of a module, by the two acting pipelines."""
+    torch.manual_seed(0)
+    rng = np.random.default_rng(0)
+    to_module, to_env = env_to_module.default_pipeline(*spaces), module_to_env.default_pipeline(*spaces)
+    episode = SingleAgentEpisode()
+    episode.add_env_reset(rng.normal(size=4).astype(np.float32))
+    for step in range(steps):
+        call = {"rl_module": module, "episodes": [episode], "explore": True, "shared_data": {}}
+        batch = to_module(batch={}, **call)
+        with torch.no_grad():
+            outputs = module(batch) if "state_in" in batch else {"action_dist_inputs": module(batch["obs"])}
+        row = {name: column[0] for name, column in to_env(batch=outputs, **call).items()}
+        assert spaces[1].contains(row.pop("actions_for_env"))
+        seen, action = rng.normal(size=4).astype(np.float32), row.pop("actions")
+        episode.add_env_step(seen, action, 1.0, truncated=step == steps - 1, extra_model_outputs=row)
+    return episode
+
+
+def learned(module, **settings):
+    return learner.default_pipeline(BOX, CHOICE, **settings)(rl_module=module, batch={}, episodes=[played(module)])
+
+
+@pytest.mark.parametrize(("module", "advantages"), [(torch.nn.Linear(4, 2), False), (Critic(4, 2), True)])
+def test_a_network_without_memory(module, advantages):
+    batch = learned(module, advantages=advantages)
+    assert batch["obs"].shape == (5 + advantages, 4) and ("advantages" in batch) is advantages
+    real = batch["loss_mask"] if advantages else slice(None)
+    logits = module(batch["obs"])[real]
+    torch.testing.assert_close(logits, batch["action_dist_inputs"][real])
+    logp = torch.log_softmax(logits, -1).gather(1, batch["actions"][real].long()[:, None])[:, 0]
+    torch.testing.assert_close(logp, batch["action_logp"][real])
+
+
+@pytest.mark.parametrize("said", ["nothing", "method", "attribute"])
+def test_a_network_with_memory(said):
+    module = Memory()
+    if said != "nothing":
+        module.is_stateful = True if said == "attribute" else lambda: True
+    batch = learned(module)
+    assert batch["obs"].shape == (3, 2, 4) and batch["seq_lens"].tolist() == [2, 2, 1]
+    torch.testing.assert_close(
+        module(batch)["action_dist_inputs"][batch["loss_mask"]], batch["action_dist_inputs"][batch["loss_mask"]]
+    )
+
+
+def lacking(name, **others):
+    """A recurrent network without one of its attributes."""
+    module = type("Lacking", (Memory,), {})()
+    for other, value in {name: None, **others}.items():
+        setattr(module, other, value)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "settings", "error", "message"),
+    [
+        (torch.nn.Linear(4, 2), {}, PipelineError, r"Linear, which has none\n.*add compute_values\(self, batch"),
+        (lacking("get_initial_state", is_stateful=True), {}, PipelineError, r"add get_initial_state\(self\)"),
+        (lacking("model_config"), {}, ConfigError, 'model_config={"max_seq_len": 20}, to a plain torch module'),
+        (lacking("compute_values"), {}, PipelineError, "default_pipeline\\(advantages=False\\)"),
+        (
+            lacking("forward_train", model_config={"max_seq_len": 3, "burn_in": 1}),
+            {"burn_in": True},
+            PipelineError,
+            r"BurnIn\n.*forward_train.*\n.*\n.*add forward_train\(self, batch\)",
+        ),
+    ],
+)
+def test_what_is_missing_is_named_with_what_to_add(module, settings, error, message):
+    with pytest.raises(error, match=message):
+        learned(module, **settings)

@@ -117,7 +117,7 @@ def test_without_bootstrap_rows_there_is_a_clear_error(lab):
 def test_a_module_that_estimates_values_is_needed(lab, module):
     found = {
         None: r"found: +none\n.*pipeline\.trace\(episodes, module\)",
-        "no values": "str, which has no compute_values",
+        "no values": "str, which has none",
     }
     with pytest.raises(PipelineError, match=found[module]):
         GeneralAdvantageEstimation()(rl_module=module, batch={}, episodes=[lab.episode("a", 2)])
