@@ -28,22 +28,25 @@ __all__ = ["GeneralAdvantageEstimation"]
 
 
 class GeneralAdvantageEstimation(ColumnarPiece):
-    """Adds `advantages` and `value_targets` (Schulman et al. 2016, generalized advantage estimation).
+    """Adds `advantages`, standardised by default, and `value_targets` (Schulman et al. 2016).
 
-    Values come from the module's `compute_values`, once for the whole batch, bootstrap rows
-    included. Only termination stops bootstrapping. Advantages are standardised over the rows that
-    carry loss; on the others they are 0 and the target is the value itself.
+    The method is generalized advantage estimation. Advantages are standardised: mean 0 and standard deviation 1 over
+    the module's rows that carry loss. Do not normalise them again, or pass `standardize_advantages=False`. Values come
+    from the module's `compute_values`, once for the whole batch, bootstrap rows included. Only termination stops
+    bootstrapping. On rows without loss advantages are 0, and the target is the value itself.
 
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
         gamma: Discount, in [0, 1].
         lambda_: Weight of longer returns, in [0, 1].
-        per_module: Module id -> `gamma` or `lambda_` or both, where a module has its own; the one module of one agent
+        standardize_advantages: Whether to standardise advantages.
+        per_module: Module id -> settings among these three that a module has for itself; the one module of one agent
             is "default_policy".
 
     Raises:
-        ConfigError: gamma or lambda_ outside [0, 1], or something else for a module.
+        ConfigError: gamma or lambda_ outside [0, 1], a switch that is neither true nor false, or something else for
+            a module.
         ColumnError: no rewards, flags or loss mask in the batch.
         PipelineError: no module was given, or one without `compute_values`.
     """
@@ -62,14 +65,16 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         *,
         gamma: float = 0.99,
         lambda_: float = 0.95,
-        per_module: Mapping[str, Mapping[str, float]] | None = None,
+        standardize_advantages: bool = True,
+        per_module: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
-        _check_discounts({"gamma": gamma, "lambda_": lambda_}, "GeneralAdvantageEstimation.")
-        self.gamma, self.lambda_ = float(gamma), float(lambda_)
+        settings = {"gamma": gamma, "lambda_": lambda_, "standardize_advantages": standardize_advantages}
+        _check_settings(settings, "GeneralAdvantageEstimation.")
+        self.gamma, self.lambda_, self.standardize_advantages = float(gamma), float(lambda_), standardize_advantages
         self.per_module = {module_id: dict(own) for module_id, own in (per_module or {}).items()}
         for module_id, own in self.per_module.items():
-            _check_discounts(own, f"GeneralAdvantageEstimation, module {module_id!r}: ")
+            _check_settings(own, f"GeneralAdvantageEstimation, module {module_id!r}: ")
 
     def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
         """Those in front, and one number per reward, of which rows of several agents have one for each."""
@@ -112,9 +117,10 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         real = _flat(mask, rows)
         advantages = np.where(real, advantages, 0)
         targets = (advantages + flat_values).astype(np.float32)
-        standard = np.where(real, _standardised(advantages, real), 0).astype(np.float32)
+        if own.get("standardize_advantages", self.standardize_advantages):
+            advantages = np.where(real, _standardised(advantages, real), 0)
         batch[Columns.VALUE_TARGETS] = _placed(targets, rows, shape, device)
-        batch[Columns.ADVANTAGES] = _placed(standard, rows, shape, device)
+        batch[Columns.ADVANTAGES] = _placed(advantages.astype(np.float32), rows, shape, device)
 
 
 def _values(batch: dict[str, Any], module: Any, call: Call, module_id: Any) -> Any:
@@ -161,11 +167,19 @@ def _check_values(module: Any) -> None:
     method_of(module, "compute_values", "GeneralAdvantageEstimation", "which estimates values")
 
 
-def _check_discounts(values: Mapping[str, Any], where: str) -> None:
+_SETTINGS = ("gamma", "lambda_", "standardize_advantages")
+
+
+def _check_settings(values: Mapping[str, Any], where: str) -> None:
     for name, value in values.items():
-        if name not in ("gamma", "lambda_"):
-            do = nearest(str(name), ("gamma", "lambda_"))
-            raise ConfigError(explain(f"{where}{name}", expected="gamma or lambda_", found=repr(name), do=do))
+        if name not in _SETTINGS:
+            expected, do = " or ".join(_SETTINGS), nearest(str(name), _SETTINGS)
+            raise ConfigError(explain(f"{where}{name}", expected=expected, found=repr(name), do=do))
+        if name == "standardize_advantages":
+            if not isinstance(value, (bool, np.bool_)):
+                do = f"pass {name}=False to leave advantages as they are"
+                raise ConfigError(explain(f"{where}{name}", expected="True or False", found=repr(value), do=do))
+            continue
         if not isinstance(value, (int, float)) or not 0 <= value <= 1:
             raise ConfigError(
                 explain(

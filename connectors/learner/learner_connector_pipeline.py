@@ -69,6 +69,7 @@ def default_pipeline(
     advantages: bool = True,
     gamma: float = 0.99,
     lambda_: float = 0.95,
+    standardize_advantages: bool = True,
     burn_in: bool = False,
     device: Any = None,
     agent_to_module_mapping_fn: Callable[..., Any] | None = None,
@@ -92,6 +93,7 @@ def default_pipeline(
             needs a module with `compute_values`.
         gamma: Discount of the advantages, in [0, 1].
         lambda_: Weight of longer returns in the advantages, in [0, 1].
+        standardize_advantages: Whether advantages have mean 0 and standard deviation 1 over the rows that carry loss.
         burn_in: Whether recurrent states are warmed up on the rows before each sequence; see `BurnIn`.
         device: Torch device of the tensors; default: the CPU.
         agent_to_module_mapping_fn: For several agents: the function `(agent_id, episode) -> module_id`.
@@ -151,7 +153,7 @@ def default_pipeline(
         pieces = with_declared_views(pieces, views or {}, views_per_module or {}, True)
     pipeline = LearnerConnectorPipeline(input_observation_space, input_action_space, connectors=pieces)
     if advantages:
-        add_advantages(pipeline, gamma=gamma, lambda_=lambda_)
+        add_advantages(pipeline, gamma=gamma, lambda_=lambda_, standardize_advantages=standardize_advantages)
     return pipeline
 
 

@@ -90,9 +90,7 @@ class GetActions(ColumnarPiece):
         if Columns.ACTIONS not in batch:
             if not call.explore:
                 distribution = distribution.to_deterministic()
-            batch[Columns.ACTIONS] = self._sample(distribution)
-            if key in self._counted:
-                note_counted(call)
+            batch[Columns.ACTIONS] = self._sample(distribution, call, key)
         if Columns.ACTION_LOGP not in batch:
             logp = batch[Columns.ACTION_LOGP] = distribution.logp(batch[Columns.ACTIONS])
             checked = logp if call.explore else inputs  # a greedy action's probability is 1 whatever it is
@@ -166,7 +164,9 @@ class GetActions(ColumnarPiece):
             )
         )
 
-    def _sample(self, distribution: Any) -> Any:
+    def _sample(self, distribution: Any, call: Call, key: tuple[Any, type]) -> Any:
+        if key in self._counted:
+            note_counted(call)
         return distribution.sample() if self._generator is None else distribution.sample(generator=self._generator)
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:

@@ -225,6 +225,18 @@ def test_ppo_adds_its_own_pieces_after_the_users():
     assert (pipeline[-1].gamma, pipeline[-1].lambda_) == (0.5, 0.25)
 
 
+def test_advantages_are_standardised_unless_the_config_says_no():
+    for settings, expected in (({}, True), ({"standardize_advantages": False}, False)):
+        pipeline = build(PPOConfig().training(**settings), "learner")
+        PPOConfig().training(**settings).extend_learner_connector(pipeline)
+        assert pipeline[-1].standardize_advantages is expected
+    config = PPOConfig().multi_agent(policies=["a", "b"], policy_mapping_fn=lambda agent, episode, **_: agent)
+    config.multi_agent(algorithm_config_overrides_per_module={"a": {"standardize_advantages": False}})
+    pipeline = build(config, "learner")
+    config.extend_learner_connector(pipeline)
+    assert pipeline[-1].per_module == {"a": {"standardize_advantages": False}}
+
+
 def test_ppo_adds_nothing_where_defaults_are_off():
     config = PPOConfig().learners(add_default_connectors_to_learner_pipeline=False)
     pipeline = build(config, "learner")

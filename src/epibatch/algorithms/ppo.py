@@ -45,11 +45,11 @@ class PPOConfig(AlgorithmConfig):
             return
         from ..connectors.learner.learner_connector_pipeline import add_advantages
 
-        own = self._own_discounts() or None
-        add_advantages(pipeline, gamma=self.gamma, lambda_=self.lambda_, per_module=own)
+        settings = {name: getattr(self, name) for name in _OF_PIECES}
+        add_advantages(pipeline, **settings, per_module=self._own_advantages() or None)
 
-    def _own_discounts(self) -> dict[str, dict[str, float]]:
-        """Module id -> its own discounts, of modules that have some."""
+    def _own_advantages(self) -> dict[str, dict[str, Any]]:
+        """Module id -> its own settings of advantages, of modules that have some."""
         own = {
             module_id: {name: value for name, value in self.overrides_for(module_id).items() if name in _OF_PIECES}
             for module_id in self.policies
@@ -63,10 +63,9 @@ class PPOConfig(AlgorithmConfig):
         default = self.add_default_connectors_to_learner_pipeline
         for place, piece in enumerate(pipeline.connectors):
             if default and type(piece) is GeneralAdvantageEstimation:  # others are the user's
-                own = self._own_discounts() or None
-                pipeline.connectors[place] = GeneralAdvantageEstimation(
-                    gamma=piece.gamma, lambda_=piece.lambda_, per_module=own
-                )
+                settings = {name: getattr(piece, name) for name in _OF_PIECES}
+                own = self._own_advantages() or None
+                pipeline.connectors[place] = GeneralAdvantageEstimation(**settings, per_module=own)
         super().update_modules(pipeline)
 
     def build_algo(self) -> PPO:
@@ -78,7 +77,7 @@ class PPOConfig(AlgorithmConfig):
         return PPO(self)
 
 
-_OF_PIECES = ("gamma", "lambda_")
+_OF_PIECES = ("gamma", "lambda_", "standardize_advantages")
 
 
 def _shuffle(per_epoch: bool) -> str:
@@ -100,7 +99,7 @@ def _learner_settings(config: AlgorithmConfig) -> LearnerSettings:
 
 
 def _learner_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A module's own settings as the learner knows them; discounts are the learner pipeline's."""
+    """A module's own settings as the learner knows them; those of advantages are the learner pipeline's."""
     own = {name: value for name, value in overrides.items() if name not in _OF_PIECES}
     if "shuffle_batch_per_epoch" in own:
         own["shuffle"] = _shuffle(own.pop("shuffle_batch_per_epoch"))

@@ -137,6 +137,7 @@ class PPOTrainingSettings(TrainingSettings):
     minibatch_size: Annotated[Integer | None, Field(ge=1)] = 128
     num_epochs: Positive = 30
     lambda_: Fraction = 1.0
+    standardize_advantages: bool = True
     clip_param: Annotated[Number, Field(gt=0)] = 0.3
     vf_clip_param: Annotated[Number, Field(gt=0)] = 10.0
     vf_loss_coeff: Coefficient = 1.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.connectors.learner import GeneralAdvantageEstimation
+from epibatch.connectors.learner import GeneralAdvantageEstimation, default_pipeline
 from epibatch.core.errors import EpibatchError, PipelineError
 
 
@@ -148,3 +148,31 @@ def test_targets_of_bootstrap_rows_are_their_values(lab):
     batch = run(lab, [lab.episode("a", 2), lab.episode("b", 1, offset=50, end="terminated")])
     behind = ~batch["loss_mask"]
     assert batch["value_targets"][behind].tolist() == batch["obs"][behind, 0].tolist() == [2.0, 51.0]
+
+
+@pytest.mark.parametrize("counts", [[3], [1, 4, 2]])
+def test_advantages_may_stay_as_they_are(lab, counts):
+    """Their values follow from the targets: a target is the advantage and the value."""
+    episodes = [lab.episode(f"e{i}", count) for i, count in enumerate(counts)]
+    module, both = lab.module(), {"gamma": 0.9, "lambda_": 0.8}
+
+    def batch(**settings):
+        return default_pipeline(**both, **settings)(rl_module=module, batch={}, episodes=episodes)
+
+    raw, standard = batch(standardize_advantages=False), batch()
+    real = raw["loss_mask"]
+    expected = raw["value_targets"] - module.compute_values(raw)
+    torch.testing.assert_close(raw["advantages"], expected.detach() * real, rtol=1e-4, atol=1e-5)
+    assert not raw["advantages"][~real].any()
+    own = raw["advantages"][real]
+    spread = (own - own.mean()) / own.std(correction=0).clamp(min=1e-4)
+    torch.testing.assert_close(standard["advantages"][real], spread, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(standard["value_targets"], raw["value_targets"])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"standardize_advantages": "no"}, {"per_module": {"a": {"standardize_advantages": "no"}}}]
+)
+def test_the_switch_is_true_or_false(wrong):
+    with pytest.raises(EpibatchError, match=r"standardize_advantages\n.*\n  found: .*'no'"):
+        GeneralAdvantageEstimation(**wrong)
