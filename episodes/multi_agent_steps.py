@@ -65,12 +65,15 @@ class EnvStep:
             return
         for name, found in zip(_NAMES, given):
             if not isinstance(found, Mapping):
+                do = "pass what the multi-agent environment gave, {agent: value}"
+                if name == "observations" and isinstance(found, tuple) and len(found) == 2:
+                    do = "pass observations and infos apart, as `observations, infos = env.reset()` gives them"
                 raise EpisodeError(
                     explain(
                         f"{where}, {name}",
                         expected="a dict by agent",
                         found=f"{type(found).__name__} {found!r}",
-                        do="pass what the multi-agent environment gave, {agent: value}",
+                        do=do,
                     )
                 )
 

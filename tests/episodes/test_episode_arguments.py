@@ -91,6 +91,11 @@ def test_what_env_reset_returns_is_no_observation(space, error):
     assert episode.is_reset
 
 
+def test_what_the_reset_of_several_agents_returns_is_no_dict_of_observations():
+    with pytest.raises(EpisodeError, match=r"observations[\s\S]*apart, as `observations, infos = env\.reset\(\)`"):
+        MultiAgentEpisode().add_env_reset(observations=({"a": 1}, {"a": {}}))
+
+
 def test_a_tuple_with_a_dict_is_an_observation_where_the_space_says_so():
     space = gym.spaces.Tuple((gym.spaces.Discrete(3), gym.spaces.Dict(a=gym.spaces.Discrete(2))))
     episode = SingleAgentEpisode(observation_space=space)
