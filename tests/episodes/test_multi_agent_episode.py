@@ -164,7 +164,7 @@ def test_a_mapping_function_that_fails_says_for_whom() -> None:
     episode = MultiAgentEpisode(id_="game", agent_to_module_mapping_fn=lambda agent_id, *_: {"a": "m"}[agent_id])
     with pytest.raises(KeyError) as raised:
         episode.add_env_reset(observations={"a": 0.0, "b": 0.0})
-    assert raised.value.__notes__ == ["in the mapping function, asked for agent 'b' of episode game:"]
+    assert raised.value.__notes__ == ["in the mapping function, asked for agent 'b' of episode game"]
     assert not episode.agent_ids
 
 
