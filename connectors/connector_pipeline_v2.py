@@ -192,7 +192,7 @@ class ConnectorPipelineV2(PipelineState):
         return iter(self.connectors)
 
     def __getitem__(self, key: int | str | type) -> Any:
-        """A piece by position or name, or the list of pieces of a class."""
+        """Return a piece by position or name, the list of pieces of a class, or the list of pieces of a slice."""
         if isinstance(key, type):
             return [piece for piece in self.connectors if isinstance(piece, key)]
         if isinstance(key, str):

@@ -20,7 +20,7 @@ from .call import Call
 from .episode_column import EpisodeColumn
 from .layouts import join_rows
 
-__all__ = ["gather", "gather_column", "latest_observations", "next_observations", "output_keys"]
+__all__ = ["end_flags", "gather", "gather_column", "latest_observations", "next_observations", "output_keys"]
 
 
 def output_keys(call: Call) -> list[str]:
@@ -224,3 +224,17 @@ def latest_observations(call: Call) -> Any:
     rows = [episode.observations.last() for episode in call.episodes]
     with_axis = [map_struct(lambda leaf: np.asarray(leaf)[None], row) for row in rows]
     return join_rows(Columns.OBS, with_axis, list(range(len(rows))), call)
+
+
+def end_flags(call: Call, *, truncate: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return terminateds and truncateds of a train batch: bool, [2, rows]; only a chunk's last step can be True.
+
+    Args:
+        call: The running call.
+        truncate: Whether chunks that were not terminated count as truncated.
+    """
+    flags = np.zeros((2, int(call.counts.sum())), np.bool_)
+    last, steps = np.cumsum(call.counts) - 1 - call.plus_one, call.lengths > 0
+    terminated, truncated = call.ends()
+    flags[:, last[steps]] = np.stack([terminated, truncated | ~terminated if truncate else truncated])[:, steps]
+    return flags

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,12 +92,13 @@ def numbered(name: str, seen: Counter[str]) -> str:
 
 
 def check_connector(pipeline: str, position: int, piece: Any) -> ConnectorV2:
-    """Make sure that something is a connector piece.
+    """Make sure that something is a connector piece that can be called as pipelines call pieces.
 
     Raises:
         PieceError: it is not.
     """
     if isinstance(piece, ConnectorV2):
+        _check_signature(pipeline, position, piece)
         return piece
     is_class = isinstance(piece, type) and issubclass(piece, ConnectorV2)
     raise PieceError(
@@ -104,10 +106,50 @@ def check_connector(pipeline: str, position: int, piece: Any) -> ConnectorV2:
             f"{pipeline}, position {position}",
             expected="an instance of ConnectorV2",
             found=f"the class {piece.__name__}" if is_class else f"{type(piece).__name__}: {piece!r}",
-            do=advice_for_piece(piece)
-            or (f"call it: {piece.__name__}(...)" if is_class else "subclass ConnectorV2 and pass an instance"),
+            do=advice_for_piece(piece) or (f"call it: {piece.__name__}(...)" if is_class else _function_advice(piece)),
         )
     )
+
+
+def _function_advice(piece: Any) -> str:
+    if not inspect.isroutine(piece):
+        return "subclass ConnectorV2 and pass an instance"
+    name = piece.__name__ if piece.__name__.isidentifier() else "scaled"
+    return (
+        f'decorate it with @column_function("rewards") if it changes rows of a column, or with @episode_function if it '
+        f"changes an episode, both of epibatch.connectors.authoring, and pass {name}()"
+    )
+
+
+_CALL: dict[str, Any] = {
+    "rl_module": None,
+    "batch": {},
+    "episodes": [],
+    "explore": None,
+    "shared_data": {},
+    "metrics": None,
+}
+
+
+def _check_signature(pipeline: str, position: int, piece: ConnectorV2) -> None:
+    """Refuse a piece whose `__call__` does not accept the keywords that pipelines pass."""
+    if piece.columnar:
+        return
+    try:
+        signature = inspect.signature(piece)
+    except (TypeError, ValueError):  # one that is not written in Python
+        return
+    try:
+        signature.bind(**_CALL)
+    except TypeError as error:
+        raise PieceError(
+            explain(
+                f"{place(pipeline, position, piece)}, its method __call__",
+                expected=f"a method that accepts the keywords {', '.join(_CALL)}",
+                found=f"__call__{signature}: {error}",
+                do="write def __call__(self, *, rl_module, batch, episodes, **kwargs); **kwargs accepts the rest",
+            )
+        ) from None
 
 
 def built_piece(pipeline: str, position: int, item: Any) -> ConnectorV2:

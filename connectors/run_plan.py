@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from time import perf_counter
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
 
 from epibatch.core.column_use import COLUMNS_READ, note_read
-from epibatch.core.errors import PieceOutputError, add_context, explain
+from epibatch.core.columns import Columns
+from epibatch.core.errors import PieceOutputError, add_context, add_note, explain
 
 from ..episodes.indexing import HistoryWatch
 from .acting_module import is_multi
 from .agent_call import AgentCall
 from .call import Call
 from .episode_column import EpisodeColumn
-from .layouts import hand_out, is_plain, to_columns
+from .layouts import hand_out, is_plain, to_columns, to_plain
 from .plan import Plan, Step
 from .space_check import SpaceCheck
 from .step_watch import StepWatch
@@ -69,6 +71,8 @@ def run_plan(
                 check.stepped(step, batch, call)
         except Exception as error:
             add_context(error, f"in {step.where}:")
+            if type(error) is KeyError and not step.columnar:
+                _note_columns(error, plan, step, to_plain(batch, call))
             raise
         if watches:
             seconds = perf_counter() - started
@@ -140,6 +144,40 @@ def _plain_run(step: Step, batch: Any, call: Call | AgentCall, history: HistoryW
         )
     call.look_again(rewritten=step.piece.rewrites_observations)
     return {name: _unshared(value) for name, value in out.items()}
+
+
+_GETTERS = {Columns.OBS: "get_observations", Columns.ACTIONS: "get_actions", Columns.REWARDS: "get_rewards"}
+
+
+def _note_columns(error: KeyError, plan: Plan, step: Step, shown: dict[Any, Any]) -> None:
+    """Note which columns there are, if a plain piece looked one up in the batch that is not there.
+
+    Args:
+        error: What the piece raised.
+        plan: The running plan.
+        step: The piece.
+        shown: The batch that it was given.
+    """
+    name = error.args[0] if error.args else None
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    modules = {key: own for key, own in shown.items() if isinstance(own, Mapping) and own and not is_plain(own)}
+    looked_up = [own.keys() for own in frame.f_locals.values() if isinstance(own, Mapping) and name not in own]
+    if not isinstance(name, str) or not any(
+        keys <= own.keys() for own in (shown, *modules.values()) for keys in looked_up
+    ):
+        return
+    columns = [str(key) for key in shown if key not in modules]
+    columns += [f"{key}/{column}" for key, own in modules.items() for column in own]
+    note = f"The batch has no column {name!r} at this place. Its columns: {', '.join(columns) or 'none'}."
+    later = plan.steps[plan.steps.index(step) + 1 :]
+    writer = next((other.where.split(", ", 1)[1] for other in later if name in other.piece.writes), None)
+    if writer is not None:
+        getter = f", or read episode.{_GETTERS[name]}()" if name in _GETTERS else ""
+        note += (
+            f" It is added after this piece, by {writer}. Subclass ColumnTransform with columns = {name!r}, which "
+            f"takes the rows from the episodes{getter}; or insert this piece after that one."
+        )
+    add_note(error, note)
 
 
 def _names(batch: Any) -> set[str]:

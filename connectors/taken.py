@@ -9,23 +9,25 @@ from epibatch.core.errors import ColumnError, explain
 
 from .call import Call
 from .episode_column import EpisodeColumn
-from .gather import gather_column, latest_observations, next_observations, output_keys
+from .gather import end_flags, gather_column, latest_observations, next_observations, output_keys
 
 __all__ = ["taken"]
 
 _OF_EPISODES = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
+_FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
 
 
 def taken(batch: dict[str, Any], call: Call, column: str, piece: str) -> Any:
     """What a batch has as a column; if it has none yet, the rows of the episodes.
 
     In training these are all steps of all chunks, and a bootstrap row each if the pipeline has such rows: the last
-    observation, a reward of 0, the last step again. When acting they are the newest observations.
+    observation, a reward of 0, flags that are False, the last step again. When acting they are the newest observations.
 
     Args:
         batch: Columns.
         call: The running call.
-        column: `obs`, `new_obs`, `actions`, `rewards` or the key of a model output; any that the batch has.
+        column: `obs`, `new_obs`, `actions`, `rewards`, `terminateds`, `truncateds` or the key of a model
+            output; any that the batch has.
         piece: Name of the piece, for messages.
 
     Raises:
@@ -39,6 +41,9 @@ def taken(batch: dict[str, Any], call: Call, column: str, piece: str) -> Any:
         return next_observations(call)
     if call.training is not False and column in _OF_EPISODES:
         return gather_column(call, column, last=0.0 if column == Columns.REWARDS else None)
+    if call.training is not False and column in _FLAGS:
+        flags = end_flags(call, truncate=call.plus_one)
+        return EpisodeColumn(flags[_FLAGS.index(column)], call.counts, single=True)
     if column == Columns.OBS:
         return EpisodeColumn(latest_observations(call))
     if column == Columns.ACTIONS_FOR_ENV and Columns.ACTIONS in batch:
@@ -64,7 +69,7 @@ def _too_late(batch: dict[str, Any], column: str, piece: str) -> ColumnError:
 def _missing(batch: dict[str, Any], call: Call, column: str, piece: str, outputs: list[str]) -> ColumnError:
     known = [
         *map(str, batch),
-        *([Columns.OBS] if call.training is False else (*_OF_EPISODES, Columns.NEXT_OBS)),
+        *([Columns.OBS] if call.training is False else (*_OF_EPISODES, *_FLAGS, Columns.NEXT_OBS)),
         *outputs,
     ]
     meant = column_meant(column)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
-from ..gather import gather_column, output_keys
+from ..gather import end_flags, gather_column, output_keys
 
 if TYPE_CHECKING:
     from ..column_spaces import Spaces
@@ -60,22 +58,13 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
         for name, last in ((Columns.ACTIONS, None), (Columns.REWARDS, 0.0)):
             if name not in batch and name not in left_out:
                 batch[name] = gather_column(call, name, last=last)
-        for name, flags in zip((Columns.TERMINATEDS, Columns.TRUNCATEDS), _flags(call)):
-            if name not in batch:
-                batch[name] = EpisodeColumn(flags, call.counts, single=True)
+        if Columns.TERMINATEDS not in batch or Columns.TRUNCATEDS not in batch:
+            for name, flags in zip((Columns.TERMINATEDS, Columns.TRUNCATEDS), end_flags(call)):
+                batch.setdefault(name, EpisodeColumn(flags, call.counts, single=True))
         for name in output_keys(call):
             if name not in batch and name not in left_out and name not in (Columns.STATE_IN, Columns.STATE_OUT):
                 batch[name] = gather_column(call, name)
         return batch
-
-
-def _flags(call: Call) -> Any:
-    """terminateds and truncateds: bool, shape [2, rows]; only a chunk's last step can be True."""
-    flags = np.zeros((2, int(call.counts.sum())), np.bool_)
-    last = np.cumsum(call.counts) - 1 - call.plus_one
-    steps = call.lengths > 0
-    flags[:, last[steps]] = call.ends()[:, steps]
-    return flags
 
 
 AddColumnsFromEpisodesToBatch = AddColumnsFromEpisodesToTrainBatch

@@ -15,6 +15,7 @@ from ..call import ADDED_LOSS_MASK, Call
 from ..column_spaces import FLAG, number
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
+from ..gather import end_flags
 
 if TYPE_CHECKING:
     from ..column_spaces import Spaces
@@ -69,14 +70,9 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
             if isinstance(column, EpisodeColumn):
                 batch[name] = self._lengthened(name, column, call)
         counts = call.counts
-        ends = np.cumsum(counts)
         mask = np.ones(int(counts.sum()), np.bool_)
-        mask[ends - 1] = False
-        terminateds, truncateds = np.zeros_like(mask), np.zeros_like(mask)
-        terminated, truncated = call.ends()
-        steps = call.lengths > 0
-        terminateds[(ends - 2)[steps]] = terminated[steps]
-        truncateds[(ends - 2)[steps]] = (truncated | ~terminated)[steps]
+        mask[np.cumsum(counts) - 1] = False
+        terminateds, truncateds = end_flags(call, truncate=True)
         for name, flags in (
             (Columns.LOSS_MASK, mask),
             (Columns.TERMINATEDS, terminateds),
@@ -86,13 +82,13 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
                 batch[name] = EpisodeColumn(flags, counts, single=True)
         return batch
 
-    def _without_last(self, chunk: int, call: Call) -> ColumnError:
+    def _without_last(self, chunk: int, rows: int, call: Call) -> ColumnError:
         steps = call.lengths[chunk]
         return ColumnError(
             explain(
                 f"column 'obs', {call.describe(chunk)}",
                 expected=f"{steps + 1} rows: one per step and one for the last observation, whose value bootstraps",
-                found=f"{steps} rows",
+                found=f"{rows} rows",
                 do="write the last observation's row too (get_observations() has it), or insert the piece behind "
                 "AddOneTsToEpisodesAndTruncate, where episodes have it as a step",
             )
@@ -103,19 +99,21 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
         wrong = np.flatnonzero((counts != call.lengths) & (counts != call.lengths + 1))
         if len(wrong):
             chunk = int(wrong[0])
+            if name == Columns.OBS:
+                raise self._without_last(chunk, int(counts[chunk]), call)
             raise ColumnError(
                 explain(
                     f"column {name!r}, {call.describe(chunk)}",
                     expected=f"{call.lengths[chunk]} rows, or {call.lengths[chunk] + 1} with one for the bootstrap",
                     found=f"{counts[chunk]} rows",
-                    do="let the piece that writes it add one row per step"
-                    + (" and one for the last observation" if name == Columns.OBS else ""),
+                    do="let the piece that writes it add one row per step",
                 )
             )
         if bool((counts == call.lengths + 1).all()) or isinstance(column.data, list):
             return column
         if name == Columns.OBS:
-            raise self._without_last(int(np.flatnonzero(counts == call.lengths)[0]), call)
+            chunk = int(np.flatnonzero(counts == call.lengths)[0])
+            raise self._without_last(chunk, int(counts[chunk]), call)
         # Position of each new row's source: the chunk's own rows, then its last one again if it is short.
         starts = np.cumsum(counts) - counts
         at = np.arange(int(call.counts.sum())) - np.repeat(np.cumsum(call.counts) - call.counts, call.counts)

@@ -164,7 +164,8 @@ def test_an_error_is_kept_with_its_piece_and_what_came_before(lab):
     assert repr(trace) == "PipelineTrace(LearnerConnectorPipeline, 3 pieces, error in fails)"
     text = str(trace)
     assert re.search(r"\nfails +!  KeyError\n", text) and text.count("+  obs") == 1
-    assert text.endswith("KeyError: 'nothing'\nin LearnerConnectorPipeline, piece 2 (Fails):")
+    assert "KeyError: 'nothing'\nin LearnerConnectorPipeline, piece 2 (Fails)" in text
+    assert "no column 'nothing' at this place. Its columns: obs, actions, rewards" in text.splitlines()[-1]
     assert "<pre>KeyError: &#x27;nothing&#x27;" in trace._repr_html_()
 
 

@@ -13,7 +13,7 @@ from epibatch.connectors.learner import (
     LearnerConnectorPipeline,
 )
 from epibatch.connectors.observations import Clip
-from epibatch.core.errors import PipelineError
+from epibatch.core.errors import PieceError, PipelineError
 
 WRONG_ORDERS = [
     (
@@ -109,3 +109,50 @@ def test_behind_an_undeclared_piece_columns_are_taken_on_trust(lab):
     pieces = [lab.user(supply), *lab.defaults("learner")[1:]]
     batch = lab.run("learner", pieces, [lab.episode("a", 2)], rl_module=lab.module())
     assert batch["obs"].tolist() == [[0.0], [0.0]]
+
+
+def _piece(function):
+    return type("Own", (ConnectorV2,), {"__call__": function})()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, batch, episodes: batch,
+        lambda self, *, rl_module, batch, episodes, explore, shared_data, metrics, device, **kwargs: batch,
+        lambda self, *, batch, episodes, explore=None, shared_data=None, metrics=None: batch,
+        lambda self, batch, /, **kwargs: batch,
+    ],
+)
+@pytest.mark.parametrize("edit", [False, True])
+def test_a_call_that_lacks_the_keywords_is_refused_when_the_pipeline_is_built(function, edit):
+    def build():
+        if edit:
+            LearnerConnectorPipeline().append(_piece(function))
+        else:
+            LearnerConnectorPipeline(connectors=[_piece(function)])
+
+    with pytest.raises(PieceError, match=r"piece 0 \(Own\), its method __call__") as error:
+        build()
+    assert "write def __call__(self, *, rl_module, batch, episodes, **kwargs)" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, *, batch, episodes, **kw: batch,
+        lambda self, batch, **kw: batch,
+        lambda self, **call: call["batch"],
+        lambda self, *args, **call: call["batch"],
+        lambda self, rl_module, batch, episodes, explore, shared_data, metrics, more=3: batch,
+    ],
+)
+def test_every_call_that_accepts_the_keywords_is_accepted(function, lab):
+    pipeline = LearnerConnectorPipeline(connectors=[_piece(function)])
+    assert pipeline(episodes=[lab.episode("e", 2)]) == {}
+
+
+@pytest.mark.parametrize("function", [lambda x: x, len, LearnerConnectorPipeline().prepend])
+def test_a_bare_function_is_told_how_to_become_a_piece(function):
+    with pytest.raises(PieceError, match="@column_function"):
+        LearnerConnectorPipeline(connectors=[function])

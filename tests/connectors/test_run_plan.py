@@ -157,3 +157,44 @@ def test_a_columnar_piece_that_writes_to_episodes_is_seen_behind_it_and_not_befo
         batch = LearnerConnectorPipeline(connectors=pieces)(episodes=EPISODES[kind](lab))
         assert [items[0].tolist() for items in batch["rewards"].values()] == [rewards] * 2
         assert [items[0].tolist() for items in batch["obs"].values()] == [[[9.0] * 5] * 3] * 2
+
+
+class Looks(ConnectorV2):
+    """Looks up a column in the batch, or something in a dict of its own."""
+
+    def __init__(self, name, own=None):
+        super().__init__()
+        self.name, self.own = name, own
+
+    def __call__(self, *, batch, **kwargs):
+        own = self.own
+        if own is not None:
+            del batch
+            return own[self.name]
+        return {**batch, "more": batch[self.name]}
+
+
+def test_a_column_that_comes_later_is_named_with_the_piece_that_adds_it(lab):
+    add = AddColumnsFromEpisodesToTrainBatch()
+    with pytest.raises(KeyError) as error:
+        LearnerConnectorPipeline(connectors=[Looks("rewards"), add])(episodes=[lab.episode("e", 2)])
+    assert error.value.args == ("rewards",)
+    assert "Its columns: none. It is added after this piece, by piece 1 (AddColumns" in told(error)
+    assert "ColumnTransform with columns = 'rewards'" in told(error)
+    assert "read episode.get_rewards()" in told(error)
+
+
+def test_a_column_that_is_not_there_at_all_comes_with_those_that_are(lab):
+    with pytest.raises(KeyError) as error:
+        LearnerConnectorPipeline(connectors=[AddColumnsFromEpisodesToTrainBatch(), Looks("reward")])(
+            episodes=[lab.episode("e", 2)]
+        )
+    assert "no column 'reward' at this place. Its columns: actions, rewards, terminateds, truncateds" in told(error)
+    assert "It is added" not in told(error)
+
+
+def test_other_keys_that_are_missing_say_nothing_of_columns(lab):
+    add = AddColumnsFromEpisodesToTrainBatch()
+    with pytest.raises(KeyError) as error:
+        LearnerConnectorPipeline(connectors=[Looks("rewards", {"other": 1}), add])(episodes=[lab.episode("e", 2)])
+    assert "column" not in told(error)

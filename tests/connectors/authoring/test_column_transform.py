@@ -395,3 +395,56 @@ def test_rewards_that_are_no_numbers_any_more_are_named(answer, match, behind):
     pipeline = LearnerConnectorPipeline(connectors=[*made, Answers()] if behind else [Answers(), *made])
     with pytest.raises(PieceOutputError, match=rf"Answers\.transform(?s:.*){match}"):
         pipeline(rl_module=None, batch={}, episodes=[episode()])
+
+
+class Never(ColumnTransform):
+    """Takes every flag away."""
+
+    columns: str | tuple[str, ...] = "terminateds"
+
+    def transform(self, x):
+        return np.zeros_like(x)
+
+
+@pytest.mark.parametrize("bootstrap", [False, True])
+@pytest.mark.parametrize("column", ["terminateds", "truncateds"])
+@pytest.mark.parametrize("end", ["terminated", "truncated", None])
+def test_flags_are_taken_from_the_episodes_as_later_pieces_would_make_them(column, end, bootstrap):
+    """The transform sees what the pipeline without it gives, and its result stays."""
+    seen = []
+
+    class Noting(Never):
+        def transform(self, x):
+            seen.append(np.array(x))
+            return super().transform(x)
+
+    def batch(front):
+        pieces = [
+            *front,
+            *([AddOneTsToEpisodesAndTruncate()] if bootstrap else []),
+            AddObservationsFromEpisodesToBatch(as_learner_connector=True),
+            AddColumnsFromEpisodesToTrainBatch(),
+            BatchIndividualItems(),
+        ]
+        episodes = [episode("a", **({end: True} if end else {})), episode("b", (1.0,))]
+        return LearnerConnectorPipeline(connectors=pieces)(episodes=episodes)
+
+    expected, found = batch([]), batch([Noting(columns=column)])
+    assert seen[-1].tolist() == expected[column].tolist()
+    assert not found[column].any()
+    assert found[column].shape == expected[column].shape
+    other = {"terminateds": "truncateds", "truncateds": "terminateds"}[column]
+    assert found[other].tolist() == expected[other].tolist()
+
+
+def test_a_flag_that_is_taken_away_bootstraps_the_value_of_the_last_observation():
+    box, choices = gym.spaces.Box(-9, 9, (2,), np.float32), gym.spaces.Discrete(2)
+    module = default_module_spec(box, choices, {}).build()
+
+    def targets(front, **end):
+        pipeline = default_pipeline(box, choices, connectors=front, gamma=0.9, lambda_=1.0)
+        return pipeline(rl_module=module, episodes=[episode(**end)])["value_targets"]
+
+    running = targets([])
+    assert torch.equal(targets([Never()], terminated=True), running)
+    assert not torch.equal(targets([], terminated=True), running)
