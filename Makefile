@@ -20,7 +20,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-latest test-oldest lint format types unit examples learning bench bench-readme bench-memory piece-table conformance conformance-page dist-check clean
+.PHONY: help setup demo test test-slow test-latest test-oldest lint format types unit examples learning bench bench-memory piece-table conformance conformance-page dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,11 +81,8 @@ examples: $(READY) ## run every example in full
 learning: $(READY) ## train the examples to their targets, five seeds each (RUNS="pendulum --seeds 1": some of it)
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/learning.py $(RUNS)
 
-bench: $(BENCH_READY) ## time every row beside RLlib and plain NumPy, some minutes (ARGS="--only L1,E1": some of it)
+bench: $(BENCH_READY) ## time every row beside RLlib and plain NumPy into docs/benchmarks.md, some minutes (ARGS="--only L1,E1": some of it)
 	$(BIN)/python -m benchmarks $(if $(ARGS),$(ARGS),--plot)
-
-bench-readme: $(READY) ## put the newest figures of make bench into README.md (RESULTS="a.json b.json": those)
-	$(BIN)/python -m benchmarks readme $(RESULTS)
 
 bench-memory: $(BENCH_READY) ## memory of a train batch, and of ten million steps of training, some minutes (ARGS="--steps 1000000")
 	$(BIN)/python -m benchmarks.memory $(ARGS)

@@ -15,8 +15,8 @@ from benchmarks.growth import draw, grown
 from benchmarks.libraries import rllib_is_there
 from benchmarks.machine import REPOSITORY
 from benchmarks.names import RLLIB
-from benchmarks.readme import README, RESULTS, notes, put, section
-from benchmarks.results import Result, load, report, result_of, save
+from benchmarks.page import PAGE, RESULTS, notes, publish
+from benchmarks.results import Result, ResultsError, load, report, result_of, save
 from benchmarks.row import Options, Row
 from benchmarks.rows import all_rows, chosen
 from benchmarks.table import screen
@@ -26,7 +26,6 @@ app = typer.Typer(add_completion=False, no_args_is_help=False)
 
 WIDEST = 240
 FOLDER = Path("runs/bench")
-PICTURE = REPOSITORY / "docs" / "growth.png"
 
 
 @app.callback(invoke_without_command=True)
@@ -38,7 +37,7 @@ def run(
     rounds: Annotated[int | None, typer.Option(min=1, help="Turns of each side.")] = None,
     json: Annotated[Path | None, typer.Option(help=f"Where the figures go; a new file below {FOLDER} if none.")] = None,
 ) -> None:
-    """Measure rows of the table, all of them or some."""
+    """Measure rows of the table, all of them or some, and put the figures into docs/benchmarks.md."""
     if context.invoked_subcommand is not None:
         return
     console = Console(width=None if sys.stdout.isatty() else WIDEST)
@@ -62,6 +61,8 @@ def run(
     if plot:
         draw(found["growth"], path.with_suffix(".png"))
         console.print(f"picture: {path.with_suffix('.png')}")
+    if not quick:  # small sizes are no figures to publish
+        console.print(_published([path] if not only else [RESULTS, path]), markup=False)
     failed = [name for name, result in measured.items() if result is None]
     if failed:
         console.print(f"not measured: {', '.join(failed)}; what was wrong stands above")
@@ -88,28 +89,26 @@ def _measured(row: Row, options: Options, console: Console) -> Result | None:
     return result
 
 
+def _published(files: list[Path]) -> str:
+    """What became of the page: written with these files' figures, or left, since they are of several machines."""
+    try:
+        publish(load([file for file in files if file.exists()]), all_rows(), REPOSITORY)
+    except ResultsError as error:
+        return f"docs/{PAGE.name} is left as it is: {error}; to replace its figures measure all rows, without --only"
+    return f"docs/{PAGE.name}, benchmarks/{RESULTS.name}: written; see git diff"
+
+
 @app.command()
-def readme(
+def page(
     files: Annotated[
-        list[Path] | None,
-        typer.Argument(help=f"Results; rows of later files count. The newest below {FOLDER} if none."),
+        list[Path] | None, typer.Argument(help="Results; rows of later files count. benchmarks/results.json if none.")
     ] = None,
 ) -> None:
-    """Put the figures of these files into README.md, with the picture, and keep them in benchmarks/results.json."""
-    found = load(files or [_newest()])
+    """Write docs/benchmarks.md with the figures of these files: after a target or a reason has changed, say."""
+    found = load(files or [RESULTS])
     if found.get("quick"):
         raise typer.BadParameter(
             "these are the small sizes of --quick, and no figures to publish: run `make bench` without it"
         )
-    save(found, RESULTS)
-    if "growth" in found:
-        draw(found["growth"], PICTURE)
-    README.write_text(put(README.read_text(encoding="utf-8"), section(found, all_rows())), encoding="utf-8")
-    typer.echo(f"{README.name}, {RESULTS.relative_to(REPOSITORY)}: written; see git diff")
-
-
-def _newest() -> Path:
-    paths = sorted(FOLDER.glob("*.json"))
-    if not paths:
-        raise typer.BadParameter(f"there is no file of results below {FOLDER}: run `make bench` first")
-    return paths[-1]
+    publish(found, all_rows(), REPOSITORY)
+    typer.echo(f"docs/{PAGE.name}: written; see git diff")

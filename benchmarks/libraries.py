@@ -156,3 +156,9 @@ def rebuilt(objects: Sequence[Any]) -> Callable[[], Any]:
     """What makes fresh copies of episodes: RLlib's pieces change the episodes that they are given."""
     blob = pickle.dumps(objects, protocol=5)
     return lambda: pickle.loads(blob)
+
+
+def sent(objects: Sequence[Any]) -> Callable[[], Any]:
+    """What makes fresh copies of episodes as they come from other processes: each by itself, nothing shared."""
+    blobs = [pickle.dumps(own, protocol=5) for own in objects]
+    return lambda: [pickle.loads(blob) for blob in blobs]

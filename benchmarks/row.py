@@ -131,7 +131,7 @@ class Row:
         what: The workload in a few words.
         measure: Checks that all sides give the same values, then measures.
         targets: What it has to reach.
-        missed: Why it does not, if so: stands below the table in README.md.
+        missed: Why it does not, if so: stands below the table in docs/benchmarks.md.
     """
 
     name: str

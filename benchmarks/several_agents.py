@@ -37,8 +37,11 @@ def in_modules(agents: Iterable[str]) -> Order:
     return {module: [agent for agent in own if module_of(agent) == module] for module in MODULES}
 
 
-def spaces() -> Spaces:
-    """Observations and actions of all agents."""
+def spaces(shared: bool = True) -> Spaces:
+    """Observations and actions of all agents; equal ones that are not the same object if they are not shared."""
+    if not shared:
+        boxes = {agent: box((4,)) for agent in AGENTS}
+        return gym.spaces.Dict(boxes), gym.spaces.Dict({agent: gym.spaces.Discrete(2) for agent in AGENTS})
     return gym.spaces.Dict(dict.fromkeys(AGENTS, OBSERVATIONS)), gym.spaces.Dict(dict.fromkeys(AGENTS, ACTIONS))
 
 
@@ -113,9 +116,9 @@ def grown(lib: SimpleNamespace, given: Spaces, first: dict[str, Any], steps: Seq
     return episode
 
 
-def episode_of(lib: SimpleNamespace, given: ByAgent) -> Any:
-    """An episode of a library with these columns."""
-    return grown(lib, spaces(), reset_observations(given), env_steps(given))
+def episode_of(lib: SimpleNamespace, given: ByAgent, *, shared: bool = True) -> Any:
+    """An episode of a library with these columns, whose agents share their spaces or have equal ones."""
+    return grown(lib, spaces(shared), reset_observations(given), env_steps(given))
 
 
 def config(lib: SimpleNamespace) -> Any:

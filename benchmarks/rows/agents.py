@@ -14,7 +14,7 @@ from benchmarks.columns import Array
 from benchmarks.equality import DifferentValuesError, check_all_same, check_same
 from benchmarks.floors import agents as floor
 from benchmarks.floors.vector_step import Sample, by_inversion, by_multinomial
-from benchmarks.libraries import library, library_names, rebuilt
+from benchmarks.libraries import library, library_names, rebuilt, sent
 from benchmarks.names import FLOOR, LEANEST, OURS
 from benchmarks.row import Options, Row, Workload, at_most, timed, times_faster
 from benchmarks.rows.storage import both, columns_without_times
@@ -23,18 +23,27 @@ from benchmarks.timing import Side
 
 EPISODES, STEPS = 32, 200
 RUNNING = 6
+BOUNDS = {1: 4, 16: 3, 256: 3}
+KINDS = {"": "", "/pickled": "; each episode from another process"}
 
 # ----------------------------------------------------------------------------------------- learner
 
 
-def learner_side(name: str, columns: Sequence[several.ByAgent]) -> Side:
-    """A library's default learner pipeline on these episodes, made anew for every call."""
+def learner_side(name: str, columns: Sequence[several.ByAgent], pickled: bool = False) -> Side:
+    """A library's default learner pipeline on these episodes, made again for every call.
+
+    Args:
+        name: Of the library.
+        columns: The episodes' data.
+        pickled: Whether each episode comes from another process, with spaces of its own for each agent.
+    """
     import torch
 
     lib = library(name)
     pipeline = several.config(lib).build_learner_connector(*several.spaces(), device=torch.device("cpu"))
     modules = several.modules(lib)
-    fresh = rebuilt([several.episode_of(lib, own).to_numpy() for own in columns])
+    made = [several.episode_of(lib, own, shared=not pickled).to_numpy() for own in columns]
+    fresh = sent(made) if pickled else rebuilt(made)
     order = several.in_modules(fresh()[0].agent_ids)
 
     def show(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,10 +60,10 @@ def _in_order(columns: Mapping[str, Any], module: str, order: several.Order, epi
     return {name: own.reshape(shapes[name])[:, indices].reshape(own.shape) for name, own in parts.items()}
 
 
-def train_batches(options: Options) -> Workload:
+def train_batches(options: Options, pickled: bool = False) -> Workload:
     """L4."""
     columns = several.columns_by_agent(4 if options.quick else EPISODES, 50 if options.quick else STEPS)
-    sides = {name: partial(learner_side, name, columns) for name in library_names(options)}
+    sides = {name: partial(learner_side, name, columns, pickled) for name in library_names(options)}
     rows = [(several.module_of(agent), own) for each in columns for agent, own in each.items()]
     sides[FLOOR] = partial(Side, lambda _: floor.by_module(rows, MODULES), single=True)
     return Workload(sides, check_all_same, sum(len(own) for _, own in rows))
@@ -77,15 +86,16 @@ def logits(num_envs: int) -> dict[str, Any]:
     return {module: torch.randn(num_envs * len(own), 2, generator=generator) for module, own in AGENTS_OF.items()}
 
 
-def acting_side(name: str, num_envs: int) -> Side:
-    """A library's default acting pipelines."""
+def acting_side(name: str, num_envs: int, pickled: bool = False) -> Side:
+    """A library's default acting pipelines; see `learner_side`."""
     lib = library(name)
     settings = several.config(lib)
     spaces = dict.fromkeys(("__env_single__", "__env__"), several.spaces())
     to_module = settings.build_env_to_module_connector(env=None, spaces=spaces)
     to_env = settings.build_module_to_env_connector(env=None, spaces=spaces)
     modules, given = several.modules(lib), logits(num_envs)
-    episodes = [several.episode_of(lib, own) for own in running(num_envs)]
+    episodes = [several.episode_of(lib, own, shared=not pickled) for own in running(num_envs)]
+    episodes = sent(episodes)() if pickled else episodes
     call = {"rl_module": modules, "episodes": episodes}
     order = several.in_modules(episodes[0].get_agents_that_stepped())
 
@@ -150,9 +160,9 @@ def check_acting(num_envs: int, outputs: Mapping[str, Any]) -> None:
                 raise DifferentValuesError(f"{name}, {module}: log-probabilities of other actions")
 
 
-def vector_step(options: Options, num_envs: int) -> Workload:
+def vector_step(options: Options, num_envs: int, pickled: bool = False) -> Workload:
     """E4."""
-    sides = {name: partial(acting_side, name, num_envs) for name in library_names(options)}
+    sides = {name: partial(acting_side, name, num_envs, pickled) for name in library_names(options)}
     generator = np.random.Generator(np.random.SFC64(0))
     sides[f"{FLOOR}: numpy"] = partial(floor_side, num_envs, floor.by_inversion(generator))
     sides[f"{FLOOR}: torch"] = partial(floor_side, num_envs, by_multinomial)
@@ -193,16 +203,26 @@ ROWS = [
         (times_faster(2),),
         missed="measured alone it is 2.1 x faster, in a process that has run the E4 rows before 1.8 x",
     ),
-    Row("L4", "learner, 8 agents, 3 modules: 32 episodes of 200 steps", timed(train_batches), (at_most(3),)),
     *(
         Row(
-            f"E4/{count}",
-            f"both acting pipelines, 8 agents, 3 modules, N = {count}",
-            timed(partial(vector_step, num_envs=count)),
-            (at_most(4),),
+            f"L4{kind}",
+            f"learner, 8 agents, 3 modules: 32 episodes of 200 steps{what}",
+            timed(partial(train_batches, pickled=bool(kind))),
+            (at_most(2),),
+            missed="a part of an episode is looked at once for each column: 256 of them, six columns each",
+        )
+        for kind, what in KINDS.items()
+    ),
+    *(
+        Row(
+            f"E4/{count}{kind}",
+            f"both acting pipelines, 8 agents, 3 modules, N = {count}{what}",
+            timed(partial(vector_step, num_envs=count, pickled=bool(kind))),
+            (at_most(bound),),
             missed="what is done once per module and piece, however many rows there are, takes most of the time of a "
             "single environment",
         )
-        for count in (1, 16, 256)
+        for count, bound in BOUNDS.items()
+        for kind, what in KINDS.items()
     ),
 ]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 from benchmarks import cli
 from benchmarks.equality import DifferentValuesError
-from benchmarks.readme import BEGIN, END
 from benchmarks.row import Measured, Row, at_most
 from typer.testing import CliRunner
 
@@ -18,8 +18,10 @@ ROWS = [
 
 
 @pytest.fixture(autouse=True)
-def rows(monkeypatch):
+def rows_in_a_repository_of_their_own(monkeypatch, tmp_path):
     monkeypatch.setattr(cli, "all_rows", lambda: ROWS)
+    monkeypatch.setattr(cli, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(cli, "RESULTS", tmp_path / "benchmarks" / "results.json")
 
 
 def test_table_and_file(tmp_path):
@@ -91,25 +93,34 @@ def test_a_row_that_cannot_be_measured_is_told_and_the_others_go_on(tmp_path, mo
     assert [row["name"] for row in json.loads(path.read_text())["rows"]] == ["A1", "A2"]
 
 
-def test_the_newest_file_goes_into_the_readme(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = tmp_path / "README.md"
-    page.write_text(f"before\n{BEGIN}\n{END}\n")
-    monkeypatch.setattr(cli, "README", page)
-    monkeypatch.setattr(cli, "RESULTS", tmp_path / "results.json")
-    monkeypatch.setattr(cli, "REPOSITORY", tmp_path)
-    nothing = CliRunner().invoke(cli.app, ["readme"])
-    assert nothing.exit_code == 2 and "there is no file of results" in nothing.output
-    for name in ("20260101-000000", "20260102-000000"):
-        only = "A1" if name.endswith("1-000000") else "A2"
-        CliRunner().invoke(cli.app, ["--only", only, "--json", f"runs/bench/{name}.json"])
-    CliRunner().invoke(cli.app, ["--quick", "--only", "A1", "--json", "runs/bench/20260103-000000.json"])
-    quick = CliRunner().invoke(cli.app, ["readme"])
+def page_of(folder):
+    return (folder / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+
+
+def test_what_was_measured_goes_into_the_page(tmp_path):
+    run = partial(CliRunner().invoke, cli.app)
+    run(["--json", str(tmp_path / "quick.json"), "--quick"])
+    assert not (tmp_path / "docs").exists()
+    result = run(["--json", str(tmp_path / "1.json"), "--only", "A1"])
+    assert result.exit_code == 0 and "written; see git diff" in result.output
+    assert "| A1 | a row | 2 s |" in page_of(tmp_path) and "Not measured yet: A2." in page_of(tmp_path)
+    run(["--json", str(tmp_path / "2.json"), "--only", "A2"])
+    assert "| A2 | another | 4 s |" in page_of(tmp_path) and "| A1 | a row |" in page_of(tmp_path)
+    run(["--json", str(tmp_path / "3.json"), "--only", "A1"])
+    assert "python -m benchmarks --only A1`" in page_of(tmp_path)
+    quick = run(["page", str(tmp_path / "quick.json")])
     assert quick.exit_code == 2 and "no figures to publish" in " ".join(quick.output.replace("│", " ").split())
-    assert "| A1" not in page.read_text()
-    (tmp_path / "runs/bench/20260103-000000.json").unlink()
-    result = CliRunner().invoke(cli.app, ["readme"])
-    assert result.exit_code == 0, result.output
-    assert "| A2 | another | 4 s |" in page.read_text() and "Not measured yet: A1." in page.read_text()
-    result = CliRunner().invoke(cli.app, ["readme", "results.json", "runs/bench/20260101-000000.json"])
-    assert "Not measured yet" not in page.read_text() and "| A1 | a row | 2 s |" in page.read_text()
+    assert run(["page", str(tmp_path / "2.json")]).exit_code == 0 and "Not measured yet: A1." in page_of(tmp_path)
+
+
+def test_some_rows_of_another_machine_leave_the_page_as_it_is_and_all_rows_replace_it(tmp_path):
+    run = partial(CliRunner().invoke, cli.app)
+    run(["--json", str(tmp_path / "1.json")])
+    kept = json.loads(cli.RESULTS.read_text())
+    cli.RESULTS.write_text(json.dumps(kept | {"machine": {"processor": "another", "threads": 1}}))
+    before = page_of(tmp_path)
+    result = run(["--json", str(tmp_path / "2.json"), "--only", "A1"])
+    assert result.exit_code == 0 and "benchmarks.md is left as it is" in result.output
+    assert page_of(tmp_path) == before
+    run(["--json", str(tmp_path / "3.json")])
+    assert json.loads(cli.RESULTS.read_text())["machine"] == kept["machine"]

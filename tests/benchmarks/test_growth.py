@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from benchmarks.growth import BLOCK, draw
-from benchmarks.readme import RESULTS
+from benchmarks.page import RESULTS
 from benchmarks.results import load
 
 SERIES = {"epibatch": [1e-5, 1e-4], "floor": [1e-6, 1e-5], BLOCK: [1e-5, 2e-5]}

@@ -1,28 +1,70 @@
-"""The section on speed in README.md: made of a file of results, never typed."""
+"""docs/benchmarks.md: made of a file of results, never typed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from benchmarks.growth import draw
 from benchmarks.machine import REPOSITORY
 from benchmarks.names import OURS
-from benchmarks.results import again
+from benchmarks.results import again, save
 from benchmarks.row import Row
 from benchmarks.table import compared, markdown
 
-README = REPOSITORY / "README.md"
+PAGE = REPOSITORY / "docs" / "benchmarks.md"
+PICTURE = REPOSITORY / "docs" / "growth.png"
 RESULTS = REPOSITORY / "benchmarks" / "results.json"
-BEGIN = "<!-- speed: made by `make bench-readme` of benchmarks/results.json -->"
-END = "<!-- end of speed -->"
+
+_TEXT = """# Speed
+
+<!-- Made by `make bench` of benchmarks/results.json and the targets in benchmarks/rows/. Change those. -->
+
+This page compares epibatch with RLlib 2.60 and with a *floor*. The floor is plain NumPy and torch, written for speed,
+that makes the same tensors from arrays. For sampling and training it is the loop that one writes by hand. Before a row
+is timed, the values of all sides are compared, except where they act in environments of their own. `VectorEpisodes` are
+what the runner records: the steps of N environments in one block.
+
+`make bench` measures everything again and writes this page. `make bench ARGS="--only L1,E1"` measures some rows.
+[benchmarks/README.md](../benchmarks/README.md) says what goes into each row, what comes out, and how it is timed.
+
+![Time per call against the number of environments, and against timesteps in a train batch](growth.png)
+
+Left: time per call with lists of episodes (dark) and with `VectorEpisodes` (light). Right: time per train batch.
+
+## Figures
+"""
 
 
-class MarkersError(ValueError):
-    """The page does not have both markers, once each."""
+def publish(found: Mapping[str, Any], rows: Sequence[Row], folder: Path = REPOSITORY) -> None:
+    """Keep results in benchmarks/results.json, and write the page and, if it was measured, the picture of growth.
+
+    Args:
+        found: Results of one machine.
+        rows: All rows there are.
+        folder: The repository.
+    """
+    save(found, folder / RESULTS.relative_to(REPOSITORY))
+    if "growth" in found:
+        draw(found["growth"], folder / PICTURE.relative_to(REPOSITORY))
+    path = folder / PAGE.relative_to(REPOSITORY)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(found, rows), encoding="utf-8")
+
+
+def page(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
+    """The page.
+
+    Args:
+        found: Results, as they were saved.
+        rows: All rows there are. Targets and reasons are theirs, figures those of the results.
+    """
+    return f"{_TEXT}\n{section(found, rows)}\n"
 
 
 def section(found: Mapping[str, Any], rows: Sequence[Row]) -> str:
-    """What stands between the markers.
+    """The figures: machine and day, table, notes, and the targets that are missed.
 
     Args:
         found: Results, as they were saved.
@@ -63,19 +105,3 @@ def _missed(results: Sequence[Mapping[str, Any]]) -> str:
     if not lines:
         return f"{OURS} meets every target."
     return "\n".join(["Targets that are not met:", "", *lines])
-
-
-def put(page: str, text: str) -> str:
-    """A page with this between its markers.
-
-    Raises:
-        MarkersError: they are not there.
-    """
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise MarkersError(f"expected {BEGIN} and then {END}, once each")
-    return page[: page.index(BEGIN) + len(BEGIN)] + f"\n\n{text}\n\n" + page[page.index(END) :]
-
-
-def taken(page: str) -> str:
-    """What stands between a page's markers."""
-    return page.partition(BEGIN)[2].partition(END)[0].strip()

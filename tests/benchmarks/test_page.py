@@ -1,12 +1,11 @@
-"""README's section on speed is what the saved results give, with everything that misses its target."""
+"""docs/benchmarks.md is what the saved results give, with everything that misses its target."""
 
 from __future__ import annotations
 
 import re
 
-import pytest
+from benchmarks.page import PAGE, RESULTS, page, publish, section
 from benchmarks.ppo_seeds import RECORD
-from benchmarks.readme import BEGIN, END, README, RESULTS, MarkersError, put, section, taken
 from benchmarks.results import load, report, result_of, save
 from benchmarks.row import Measured, Row, at_most
 from benchmarks.rows import all_rows
@@ -21,28 +20,22 @@ def results(*rows, **rest):
     return report([result_of(own, measured) for own in rows], "make bench", **rest)
 
 
-def test_readme_is_in_step_with_the_results():
-    found = section(load([RESULTS]), all_rows())
-    assert taken(README.read_text(encoding="utf-8")) == found, "run `make bench-readme RESULTS=benchmarks/results.json`"
+def test_the_page_is_in_step_with_the_results():
+    found = page(load([RESULTS]), all_rows())
+    assert PAGE.read_text(encoding="utf-8") == found, "run `python -m benchmarks page`"
 
 
 def test_the_picture_is_there():
-    assert "](docs/growth.png)" in README.read_text(encoding="utf-8")
-    assert (README.parent / "docs" / "growth.png").read_bytes().startswith(b"\x89PNG")
+    assert "](growth.png)" in PAGE.read_text(encoding="utf-8")
+    assert (PAGE.parent / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_putting_it_in_twice_is_putting_it_in_once():
-    page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
-    once = put(page, "new\n\n| table |")
-    assert put(once, "new\n\n| table |") == once
-    assert taken(once) == "new\n\n| table |"
-    assert once.startswith("before\n") and once.endswith("\nafter\n") and "old" not in once
-
-
-@pytest.mark.parametrize("page", ["", BEGIN, END + BEGIN, BEGIN + END + BEGIN])
-def test_a_page_without_markers(page):
-    with pytest.raises(MarkersError):
-        put(page, "text")
+def test_publishing_keeps_the_results_and_writes_the_page(tmp_path):
+    rows = [row("A", 4)]
+    publish(results(*rows), rows, tmp_path)
+    assert [own["name"] for own in load([tmp_path / "benchmarks" / "results.json"])["rows"]] == ["A"]
+    assert "| A | a row | 3 s |" in (tmp_path / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    assert not (tmp_path / "docs" / "growth.png").exists()
 
 
 def test_what_misses_its_target_is_listed_with_its_reason():
@@ -73,8 +66,7 @@ def test_no_commit_is_published_which_may_be_gone_when_somebody_looks_for_it(tmp
     assert "commit" not in published and "533fedbd50" not in section(published, rows)
     assert f"; {measured['when'][:10]}; `make bench`." in section(published, rows)
     assert "epibatch " in section(published, rows)
-    page = taken(README.read_text(encoding="utf-8"))
-    assert not re.findall(r"commit|\b[0-9a-f]{10}\b", page)
+    assert not re.findall(r"commit|\b[0-9a-f]{10}\b", PAGE.read_text(encoding="utf-8"))
     for kept in (RESULTS, RECORD):
         assert "commit" not in kept.read_text(encoding="utf-8")
 
