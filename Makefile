@@ -94,7 +94,7 @@ conformance: $(CONFORMANCE_READY) ## compare with RLlib side by side (CASES=n: r
 	mkdir -p runs
 	OMP_NUM_THREADS=1 EPIBATCH_REPORT=$(CURDIR)/runs/conformance.json $(if $(CASES),EPIBATCH_CASES=$(CASES)) $(BIN)/python -m pytest -n 2 -m "" $(if $(ARGS),$(ARGS),tests/conformance)
 
-conformance-page: $(CONFORMANCE_READY) ## put the figures of make conformance into docs/conformance.md (RESULTS="a.json b.json": those)
+conformance-page: $(CONFORMANCE_READY) ## put the figures of make conformance into docs/internals/conformance.md (RESULTS="a.json b.json": those)
 	PYTHONPATH=tests/conformance $(BIN)/python -m oracle.figures $(if $(RESULTS),$(RESULTS),runs/conformance.json)
 
 dist-check: $(READY) ## build the wheel through the sdist and check what is in it

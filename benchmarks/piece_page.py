@@ -24,7 +24,7 @@ HEAD = """# All pieces
 Every piece that comes with epibatch, by the room of `epibatch.connectors` it lives in. `epibatch pieces NAME` shows
 the keywords of one. What a piece reads has to be in the batch in front of it; what it takes from the episodes is not
 listed. Counterparts do about the same in RLlib 2.60 and in TorchRL: `epibatch pieces CatFrames` finds ours by
-theirs, and [features.md](features.md) goes through all of their features.
+theirs, and [features.md](internals/features.md) goes through all of their features.
 """
 COSTS = """## What they cost
 

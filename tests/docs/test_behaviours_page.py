@@ -9,7 +9,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ITEMS = REPOSITORY / "tests" / "conformance" / "items"
-PAGE = (REPOSITORY / "docs" / "conformance.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs/internals/conformance.md").read_text(encoding="utf-8")
 ROWS = {row[0]: row for row in re.findall(r"^\| (C\d+) \| (.+) \| (.+) \|$", PAGE, re.MULTILINE)}
 NUMBERS = [f"C{number}" for number in range(1, 66)]
 

@@ -10,7 +10,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONFORMANCE = REPOSITORY / "tests" / "conformance"
-PAGE = (REPOSITORY / "docs" / "conformance.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs/internals/conformance.md").read_text(encoding="utf-8")
 REGISTER = (REPOSITORY / "docs" / "differences-from-rllib.md").read_text(encoding="utf-8")
 FEWEST = 10_000
 SUM = re.compile(

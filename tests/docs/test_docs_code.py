@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from epibatch.cli import app
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = sorted([*REPOSITORY.glob("README.md"), *(REPOSITORY / "docs").glob("*.md")])
+PAGES = sorted([*REPOSITORY.glob("README.md"), *(REPOSITORY / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")
 NEEDS = re.compile(r"\A<!-- needs: ([\w.]+) -->$", re.MULTILINE)

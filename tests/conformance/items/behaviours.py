@@ -1,4 +1,4 @@
-"""The behaviours of docs/conformance.md: how a test says which of them it holds, and runs on both libraries."""
+"""How a test says which behaviour of docs/internals/conformance.md it holds, and runs on both libraries."""
 
 from __future__ import annotations
 

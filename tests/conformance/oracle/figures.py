@@ -1,4 +1,4 @@
-"""Put the counts of one or several runs of `make conformance` into docs/conformance.md."""
+"""Put the counts of one or several runs of `make conformance` into docs/internals/conformance.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-PAGE = REPOSITORY / "docs" / "conformance.md"
+PAGE = REPOSITORY / "docs/internals/conformance.md"
 START, END = "<!-- figures of make conformance -->\n", "<!-- end of figures -->\n"
 
 
