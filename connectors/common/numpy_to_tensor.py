@@ -10,7 +10,8 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import BatchLayoutError, explain
+from epibatch.core.devices import device_name, missing_device
+from epibatch.core.errors import BatchLayoutError, ConfigError, explain
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
@@ -31,7 +32,10 @@ class NumpyToTensor(ColumnarPiece):
         input_action_space: Space of one action.
         as_learner_connector: Whether the batch is for training (kept for ported code; no effect).
         pin_memory: Whether to move arrays into page-locked memory first.
-        device: Where the tensors go; default: the CPU.
+        device: Where the tensors go: a `torch.device`, or the name of one, such as cuda:0; default: the CPU.
+
+    Raises:
+        ConfigError: the name is none of a device.
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
@@ -53,6 +57,8 @@ class NumpyToTensor(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         self._pin_memory = pin_memory
         self._device = device
+        if device not in (None, "meta") and not hasattr(device, "type"):
+            _check_device(device)
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Convert all columns."""
@@ -84,3 +90,15 @@ def _converter() -> Callable[..., Any]:
     from epibatch.core.tensors import convert_to_torch_tensor  # loads torch, which the list of pieces does not need
 
     return convert_to_torch_tensor
+
+
+def _check_device(device: Any) -> None:
+    """Refuse what names no device; a number is that of a GPU."""
+    try:
+        wrong = missing_device(device_name(f"cuda:{device}")) if type(device) is int else device_name(device) and None
+    except ValueError as error:
+        wrong = str(error)
+    if wrong is not None:
+        expected, do = "a torch.device, or the name of one, such as cuda:0", "correct it, or leave it out"
+        found = f"{repr(device)[:80]} ({wrong})"
+        raise ConfigError(explain("NumpyToTensor.device", expected=expected, found=found, do=do))

@@ -22,6 +22,7 @@ IDS = (Columns.EPS_ID, Columns.AGENT_ID, Columns.MODULE_ID)
 
 _AT_OBSERVATIONS = (Columns.OBS, Columns.INFOS, Columns.T, *IDS)
 _RANGE = re.compile(r"\s*([+-]?\d+)\s*:\s*([+-]?\d+)\s*")
+_FARTHEST = 2**20
 _SHIFTS = 'an int, a list of ints, or a range such as "-50:-1", which has its last number in it'
 
 
@@ -216,7 +217,7 @@ def _shifts_of(shift: Any) -> tuple[int, ...]:
         ConfigError: something else than an int, ints or a range.
     """
     if isinstance(shift, (int, np.integer)) and not isinstance(shift, bool):
-        return (int(shift),)
+        return _near((int(shift),), shift)
     if isinstance(shift, str):
         ends = _RANGE.fullmatch(shift)
         if ends is None:
@@ -225,11 +226,19 @@ def _shifts_of(shift: Any) -> tuple[int, ...]:
         if first > last:
             do = f'write shift="{last}:{first}"; a list gives them in another order'
             raise _wrong(".shift", "a range from the smaller shift to the larger one", repr(shift), do)
-        return tuple(range(first, last + 1))
+        return _near(range(first, last + 1), shift)
     many = isinstance(shift, (list, tuple, range, np.ndarray)) and len(shift) > 0
     if many and all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in shift):
-        return tuple(map(int, shift))
+        return _near(range(len(shift)), shift) and _near([int(one) for one in shift], shift)
     raise _wrong(".shift", _SHIFTS, repr(shift), 'write shift=-1, shift=[-2, -1] or shift="-50:-1"')
+
+
+def _near(shifts: Sequence[int], shift: Any) -> tuple[int, ...]:
+    """The shifts, unless they are more than memory has room for."""
+    if max(abs(shifts[0]), abs(shifts[-1]), *(map(abs, shifts) if isinstance(shifts, list) else ())) > _FARTHEST:
+        expected, found = f"steps up to {_FARTHEST:,} away", "others" if isinstance(shift, list) else repr(shift)[:80]
+        raise _wrong(".shift", expected, found, "read a nearer step")
+    return tuple(shifts)
 
 
 def as_views(views: Any, where: str) -> dict[str, View]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, explain, nearest
+from epibatch.core.registry import plain_data
+from epibatch.core.restoring import restoring
 
 from .config_files import config_to_dict
 from .pipelines import PIPELINES
@@ -84,8 +86,9 @@ def config_from_checkpoint(path: Path, description: Mapping[str, Any], *, allow_
             )
         )
     try:
-        cls = config_class(str(description["algorithm"]))
-        return cls.from_dict(description["config"], allow_imports=allow_imports)
+        with restoring(f"checkpoint {path}", "config"):
+            cls = config_class(str(description["algorithm"]))
+            return cls.from_dict(plain_data(description["config"]), allow_imports=allow_imports)
     except EpibatchError as error:
         raise CheckpointError(
             explain(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import arrays_size
 from epibatch.core.errors import CheckpointError, EpibatchError, add_context, explain
-from epibatch.core.registry import build_piece, piece_to_dict
+from epibatch.core.registry import build_piece, piece_to_dict, plain_data
 from epibatch.core.restoring import check_count, restoring
 from epibatch.core.spaces import space_from_dict, space_to_dict
 
@@ -100,7 +100,7 @@ def _load_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: b
         config = config_from_checkpoint(path, description, allow_imports=allow_imports)
     if config is not None:
         config = config_with_views(config, state.get("added_views", {}), f"checkpoint {path}")
-    build = _Parts(path, acting, allow_imports) if config is None else _ConfigParts(path, acting, config)
+    build = _Parts(path, plain_data(acting), allow_imports) if config is None else _ConfigParts(path, acting, config)
     runner, weights = state["env_runner"], state["learner"]["module"]
     env_to_module, module_to_env = build.pipelines()
     module = build.module(env_to_module)

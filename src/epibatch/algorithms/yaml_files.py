@@ -75,7 +75,7 @@ def _refused(node: Any, problem: str) -> yaml.constructor.ConstructorError:
     return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
 
 
-_MOST_NODES = 100_000
+_MOST_NODES = 50_000
 _MOST_BYTES = 4 * 2**20
 _DIGITS = r"\d+(_\d+)*"
 _INTEGER = re.compile(r"[-+]?(0|[1-9]\d*(_\d+)*|0x[\da-fA-F]+|0b[01]+)")
@@ -171,7 +171,7 @@ def _refuse_aliases(node: Any) -> None:
             waiting += unknown
             continue
         waiting.pop()
-        sizes[id(each)] = 1 + sum(sizes[id(part)] for part in below)
+        sizes[id(each)] = 1 + sum(sizes.get(id(part), 1) for part in below)
         if sizes[id(each)] > _MOST_NODES:
             raise _refused(each, f"aliases (*name) that stand for more than {_MOST_NODES:,} values in all")
 

@@ -1,0 +1,156 @@
+"""A stranger's config and module checkpoint: refused by name, within bounded memory, and nothing in them runs code."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from epibatch.algorithms import PPOConfig
+from epibatch.algorithms.yaml_files import parse_yaml, read_yaml
+from epibatch.connectors.views import View
+from epibatch.core.checkpoints import load_state, save_state
+from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, SpaceError
+from epibatch.core.rl_module import MultiRLModule, RLModule, RLModuleSpec
+from epibatch.core.spaces import space_from_dict
+
+MIB = 2**20
+START = "algorithm: ppo\nenvironment: {env: CartPole-v1}\n"
+BOMB = "\n".join([f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" if n else "a0: &a0 [x]" for n in range(12)])
+YAML = {
+    "aliases of aliases": BOMB,
+    "aliases in a config": f"{START}env_config:\n  " + BOMB.replace("\n", "\n  "),
+    "a list that holds itself": "a: &a [*a]",
+    "a mapping that holds itself": "&a {b: *a}",
+    "code": "!!python/object/apply:os.mkdir [stolen]",
+    "a module": "!!python/module:os",
+    "a name": "!!python/name:os.system",
+    "deep": "[" * 2000,
+    "very many values": "[" + "1," * 60_000 + "]",
+    "keys that are lists": "? [1]\n: 2",
+    "repeated keys": "a: 1\na: 2",
+    "a merge of a merge": "a: &a {b: 1}\nc: {<<: *a, <<: *a}",
+    "binary": "!!binary x",
+    "a number of many digits": "a: " + "9" * 5000,
+}
+
+
+@pytest.mark.parametrize("text", YAML.values(), ids=YAML)
+def test_yaml_that_is_refused(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError):
+        PPOConfig.from_dict(parse_yaml(text, "a file"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_aliases_of_aliases_take_no_memory():
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match="aliases"):
+            parse_yaml(BOMB, "a file")
+        assert tracemalloc.get_traced_memory()[1] < 8 * MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_few_aliases_are_fine():
+    assert parse_yaml("a: &a {b: 1}\nc: [*a, *a]", "a file") == {"a": {"b": 1}, "c": [{"b": 1}, {"b": 1}]}
+
+
+def test_a_file_of_gigabytes_is_not_read(tmp_path):
+    path = tmp_path / "config.yaml"
+    path.write_text(START)
+    os.truncate(path, 5 * 2**30)
+    with pytest.raises(ConfigError, match="more than"):
+        read_yaml(path)
+
+
+SETTINGS = {
+    "hidden layers": {"rl_module": {"model_config": {"fcnet_hiddens": [2**40]}}},
+    "very many hidden layers": {"rl_module": {"model_config": {"fcnet_hiddens": [1] * 5000}}},
+    "an lstm": {"rl_module": {"model_config": {"use_lstm": True, "lstm_cell_size": 2**40}}},
+    "convolutions": {"rl_module": {"model_config": {"conv_filters": [[16, 4, 2]] * 5000}}},
+    "environments": {"env_runners": {"num_envs_per_env_runner": 10**9}},
+    "an environment of code": {"environment": {"env": "os:system"}},
+    "a piece of code": {"env_to_module": [{"piece": "os:system"}]},
+    "a callback of code": {"callbacks": {"on_episode_end": "os:system"}},
+    "a space of objects": {"environment": {"observation_space": "__import__('os')"}},
+    "views of a billion steps": {
+        "rl_module": {"view_requirements": {"x": {"column": "obs", "shift": "-1000000000:0"}}}
+    },
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_settings_that_are_refused(settings):
+    with pytest.raises(EpibatchError):
+        PPOConfig.from_dict({"algorithm": "ppo", "environment": {"env": "CartPole-v1"}, **settings})
+
+
+def test_a_lookback_of_a_trillion_takes_no_memory():
+    config = PPOConfig().environment("CartPole-v1").env_runners(episode_lookback_horizon=10**12)
+    algorithm = config.training(train_batch_size=32, minibatch_size=32, num_epochs=1).build_algo()
+    assert [algorithm.train()["training_iteration"] for _ in range(3)] == [1, 2, 3]
+    algorithm.stop()
+
+
+@pytest.mark.parametrize("shift", [10**30, -(10**12), [0, -(10**12)], "-10000000000:0"])
+def test_views_of_steps_beyond_memory_are_refused(shift):
+    with pytest.raises(ConfigError, match="steps up to"):
+        View("obs", shift)
+
+
+@pytest.mark.parametrize("shape", [[2**20, 2**20], [10**15], [10**30]])
+def test_spaces_beyond_memory_are_refused(shape):
+    with pytest.raises(SpaceError):
+        space_from_dict({"type": "Box", "low": 0.0, "high": 1.0, "shape": shape, "dtype": "float32"})
+
+
+def test_images_are_no_space_beyond_memory():
+    image = {"type": "Box", "low": 0, "high": 255, "shape": [1080, 1920, 3], "dtype": "uint8"}
+    assert space_from_dict({"type": "Tuple", "spaces": [image, image]})[1].shape == (1080, 1920, 3)
+
+
+# -- module checkpoints --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A module's checkpoint, and its content."""
+    spaces = {"observation_space": gym.spaces.Box(-1, 1, (4,)), "action_space": gym.spaces.Discrete(2)}
+    module = RLModuleSpec(**spaces, model_config={"fcnet_hiddens": [4]}).build()
+    path = module.save_to_path(tmp_path / "module")
+    return path, load_state(path)
+
+
+def spec(**entries):
+    return lambda content: content["rl_module"]["spec"].update(entries)
+
+
+MODULES = {
+    "a class of code": spec(module_class="os:system"),
+    "layers beyond memory": spec(model_config={"fcnet_hiddens": [10**5, 10**5]}),
+    "layers beyond the file": spec(model_config={"fcnet_hiddens": [2000, 2000]}),
+    "a space beyond memory": spec(
+        observation_space={"type": "Box", "low": 0, "high": 1, "shape": [10**12], "dtype": "f4"}
+    ),
+    "a state from elsewhere": spec(load_state_path="/dev/zero"),
+    "no spec": lambda content: content["rl_module"].update(spec=[1]),
+    "several that are none": lambda content: content["rl_module"].update(spec={"rl_module_specs": 3}),
+    "weights of words": lambda content: content["state"].update({"pi.net.0.weight": np.array("x")}),
+    "weights of no axes": lambda content: content["state"].update({"pi.net.0.weight": np.float32(1)}),
+    "a state that is a list": lambda content: content.update(state=[]),
+}
+
+
+@pytest.mark.parametrize("attack", MODULES.values(), ids=MODULES)
+def test_module_checkpoints_that_are_refused(saved, attack):
+    path, content = saved
+    attack(content)
+    save_state(path, content)
+    for cls in (RLModule, MultiRLModule):
+        with pytest.raises(CheckpointError):
+            cls.from_checkpoint(path)
