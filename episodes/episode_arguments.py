@@ -8,9 +8,40 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import EpisodeError, SpaceError, explain
+from epibatch.core.errors import ColumnError, EpisodeError, SpaceError, explain
 
-__all__ = ["as_flag", "as_info", "check_space", "check_steps"]
+__all__ = ["as_flag", "as_info", "as_reward", "as_rewards", "check_space", "check_steps"]
+
+
+def as_reward(value: Any) -> Any:
+    """Return a reward as its column takes it: of an array, tensor or list with one entry the number, else the value.
+
+    Raises:
+        ColumnError: it is text.
+    """
+    if type(value) is float:
+        return value
+    number = value
+    if isinstance(value, (np.ndarray, list)) or hasattr(value, "detach"):
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        number = array.reshape(())[()] if array.size == 1 else value
+        value = number if array.dtype.kind not in "SU" else array.flat[0]
+    if isinstance(value, (str, bytes)):
+        raise ColumnError(
+            explain("a step's reward", expected="a number", found=repr(value), do="convert it, float(reward)")
+        )
+    return number
+
+
+def as_rewards(rewards: Any) -> Any:
+    """Return a constructor's rewards, each as `as_reward` gives it."""
+    if isinstance(rewards, np.ndarray):
+        if rewards.ndim > 1 and len(rewards) and rewards[0].size == 1:
+            rewards = rewards.reshape(len(rewards))
+        return rewards if rewards.dtype.kind not in "SU" else [as_reward(reward) for reward in rewards]
+    if isinstance(rewards, list) and not set(map(type, rewards)) <= {float, int}:
+        return [as_reward(reward) for reward in rewards]
+    return rewards
 
 
 def as_flag(value: Any, name: str, id_: Any) -> bool:

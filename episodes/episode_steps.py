@@ -11,6 +11,7 @@ from epibatch.core.errors import ColumnError, EpisodeError, EpisodeStateError, S
 from epibatch.core.structs import form_of, spell_form
 
 from .buffer_source import NOTHING
+from .episode_arguments import as_reward
 from .growing_column import GrowingColumn, RowPlan
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
 
@@ -93,7 +94,7 @@ def add_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward:
     if extras.keys() != outputs.keys():
         outputs = _set_extra_keys(episode, extras)
     check_observation(episode, observation)
-    rows: list[tuple[GrowingColumn, Any]] = [(episode.actions, action), (episode.rewards, reward)]
+    rows: list[tuple[GrowingColumn, Any]] = [(episode.actions, action), (episode.rewards, as_reward(reward))]
     rows += [(outputs[key], row) for key, row in extras.items()]
     late = [(column, row) for column, row in rows if not column.put(row)]
     if late or not observations.put(observation):

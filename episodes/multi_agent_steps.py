@@ -12,7 +12,7 @@ from epibatch.core.errors import EpibatchError, EpisodeError, EpisodeStateError,
 
 from .agent_segment import AgentRecord, AgentSegment
 from .buffer_source import NOTHING
-from .episode_arguments import as_flag, as_info
+from .episode_arguments import as_flag, as_info, as_reward
 from .episode_steps import put_step, take_back_step
 from .infos_buffer import EMPTY
 from .leaves import owned
@@ -202,7 +202,7 @@ def _add_agent(episode: MultiAgentEpisode, agent: Any, record: AgentRecord, step
         return  # no more than its flags again
     try:
         if reward is not None:
-            record.add_reward(reward)
+            record.add_reward(as_reward(reward))
         if action is not None:
             record.action, record.extras = owned(action), dict(outputs or {})
         if observation is None and info:

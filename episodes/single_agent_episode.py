@@ -13,7 +13,7 @@ from epibatch.core.errors import EpisodeError, EpisodeStateError, NotAvailableEr
 from epibatch.core.structs import flatten, form_of
 
 from .buffer_source import NOTHING
-from .episode_arguments import as_flag, as_info, check_space, check_steps
+from .episode_arguments import as_flag, as_info, as_rewards, check_space, check_steps
 from .episode_facts import EpisodeFacts, no_column
 from .episode_ids import fresh_id
 from .episode_parts import cut_episode, join_episode, slice_episode
@@ -94,7 +94,7 @@ class SingleAgentEpisode(EpisodeFacts):
         self.is_terminated = as_flag(terminated, "terminated", self.id_)
         self.is_truncated = as_flag(truncated, "truncated", self.id_)
         self._given_observation_space = check_space(observation_space, "observation_space", self.id_)
-        rewards_column = _column(rewards, 0, None)
+        rewards_column = _column(as_rewards(rewards), 0, None)
         lookback = rewards_column.len_incl_lookback()
         if len_lookback_buffer != "auto":
             lookback = min(check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_), lookback)
@@ -169,7 +169,8 @@ class SingleAgentEpisode(EpisodeFacts):
         Args:
             observation: The observation after the step.
             action: The action, as the module gave it.
-            reward: The step's reward.
+            reward: The step's reward, a number; of an array with one entry the entry is taken. An array of several is a
+                vector of rewards, for `LineariseRewards`.
             infos: The info dict that came with the observation.
             terminated: Whether the environment ended the episode by itself.
             truncated: Whether the episode was cut off by a limit.
@@ -179,8 +180,9 @@ class SingleAgentEpisode(EpisodeFacts):
             EpisodeStateError: before the reset, or after the end.
             SpaceError: the observation does not fit `observation_space`.
             EpisodeError: a model output appears late or goes missing, or a flag or an info is none.
-            ColumnError: an observation is nested differently than the reset observation; or an action, reward or
-                model output differently than those before. After any of these the episode is as it was.
+            ColumnError: the reward is text; an observation is nested differently than the reset observation; or an
+                action, reward or model output differently than those before. After any of these the episode is as it
+                was.
         """
         if self.is_terminated or self.is_truncated:
             raise not_steppable(self)

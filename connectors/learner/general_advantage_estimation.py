@@ -106,17 +106,21 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         terminateds = self.need(batch, Columns.TERMINATEDS, do)
         values = _values(batch, module, call, module_id)
         if not isinstance(values, torch.Tensor) or values.shape != rewards.shape:
-            raise _unfit_values(module, values, rewards.shape)
+            fits = isinstance(values, torch.Tensor) and values.shape == mask.shape
+            raise _unfit_rewards(rewards.shape, mask.shape) if fits else _unfit_values(module, values, rewards.shape)
         own = self.per_module.get(DEFAULT_MODULE_ID if module_id is None else module_id, {})
         gamma, lambda_ = own.get("gamma", self.gamma), own.get("lambda_", self.lambda_)
         shape, device = values.shape, values.device
         rows = _real_rows(batch, call, shape)
         flat_values = _flat(values, rows)
-        errors = td_errors(_flat(rewards, rows), flat_values, _flat(terminateds, rows), call.counts, gamma)
+        flat_rewards = _flat(rewards, rows)
+        errors = td_errors(flat_rewards, flat_values, _flat(terminateds, rows), call.counts, gamma)
         advantages = generalized_advantages(errors, call.counts, gamma, lambda_)
         real = _flat(mask, rows)
         advantages = np.where(real, advantages, 0)
         targets = (advantages + flat_values).astype(np.float32)
+        if np.isnan(targets.sum()):
+            raise _not_numbers(module, call, flat_rewards, flat_values)
         if own.get("standardize_advantages", self.standardize_advantages):
             advantages = np.where(real, _standardised(advantages, real), 0)
         batch[Columns.VALUE_TARGETS] = _placed(targets, rows, shape, device)
@@ -133,6 +137,36 @@ def _values(batch: dict[str, Any], module: Any, call: Call, module_id: Any) -> A
     except Exception as error:
         add_context(error, f"in {type(module).__name__}.compute_values, with {describe_batch(batch)}:")
         raise
+
+
+def _unfit_rewards(found: Any, expected: Any) -> ColumnError:
+    return ColumnError(
+        explain(
+            f"GeneralAdvantageEstimation, column {Columns.REWARDS!r}",
+            expected=f"one number per row, shape {list(expected)}",
+            found=f"shape {list(found)}",
+            do="give each step one number as reward; of vectors of several, LineariseRewards makes one",
+        )
+    )
+
+
+def _not_numbers(module: Any, call: Call, rewards: Any, values: Any) -> ColumnError:
+    """The error for advantages that are NaN, which names the first reward or value that makes them so."""
+    wrong = np.flatnonzero(~np.isfinite(rewards))
+    name = f"column {Columns.REWARDS!r}"
+    do = "correct the environment or the piece that makes it; CheckFinite says where it comes from"
+    if not len(wrong):
+        wrong = np.flatnonzero(~np.isfinite(values))
+        name, do = (
+            f"{type(module).__name__}.compute_values",
+            "look for NaN in the observations and the module's weights",
+        )
+    ends = np.cumsum(call.counts)
+    row = int(wrong[0]) if len(wrong) else 0
+    chunk = int(np.searchsorted(ends, row, "right"))
+    where = f"{name}, {call.describe(chunk)}, step {row - int(ends[chunk] - call.counts[chunk])}"
+    found = rewards[row] if "rewards" in name else values[row]
+    return ColumnError(explain(where, expected="finite numbers", found=str(found), do=do))
 
 
 def _unfit_values(module: Any, values: Any, rows: Any) -> ColumnError:

@@ -57,6 +57,8 @@ class LineariseRewards(ColumnTransform):
     def transform(self, x: Any) -> Any:
         """The weighted sums."""
         size = len(self._weights)
+        if size == 1 and x.ndim == 1:  # episodes keep a reward of one entry as a number
+            return x * float(self._weights[0])
         if tuple(x.shape[1:]) != (size,):
             raise ColumnError(
                 explain(
