@@ -173,6 +173,8 @@ def _irregular(call: Call, name: str, more: int, repeat: bool) -> Any:
 def _refuse_ragged(call: Call, name: str, data: Any, plus_one: bool) -> None:
     for leaf in flatten(data)[0]:
         if leaf.dtype == object and len(leaf) and isinstance(leaf[0], (np.ndarray, np.generic)):
+            if leaf[0].dtype.kind in "SU" and not any(map(np.ndim, leaf)):
+                continue  # text, as NumPy has it
             shapes = [np.shape(row) for row in leaf]
             other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0)
             chunk = int(np.searchsorted(np.cumsum(call.lengths + plus_one), other, side="right"))

@@ -66,6 +66,8 @@ def _mixed(words: Any) -> Any:
 def _words(rows: Any, where: str) -> Any:
     """Rows as 64-bit words: uint64, [rows, words]."""
     kind = rows.dtype.kind
+    if kind == "O":
+        rows = _PLAIN(rows)
     if kind == "O" and all(isinstance(one, (str, bytes)) for one in rows.ravel()):
         return _digests([repr(row.tolist() if isinstance(row, np.ndarray) else row).encode() for row in rows])
     if kind in "US":
@@ -91,6 +93,14 @@ def _words(rows: Any, where: str) -> Any:
     padded = np.zeros((len(rows), -(-size // 8) * 8), np.uint8)
     padded[:, :size] = rows.view(np.uint8)
     return padded.view(np.uint64)
+
+
+def _plain(item: Any) -> Any:
+    """Text without NumPy's types, which is equal text."""
+    return item.item() if isinstance(item, (np.ndarray, np.generic)) and item.ndim == 0 else item
+
+
+_PLAIN = np.frompyfunc(_plain, 1, 1)
 
 
 def _digests(rows: list[Any]) -> Any:

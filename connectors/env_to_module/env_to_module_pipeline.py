@@ -6,17 +6,51 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import PipelineError, explain
+from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.structs import flatten
 
 from ..connector_pipeline_v2 import ConnectorPipelineV2
 from ..pipeline_arguments import check_connectors
+from .prev_actions_prev_rewards import PrevActionsPrevRewards
 
 __all__ = ["EnvToModulePipeline", "default_pipeline"]
 
 
 class EnvToModulePipeline(ConnectorPipelineV2):
-    """Makes a module's input from the newest observations of running episodes."""
+    """Makes a module's input from the newest observations of running episodes.
+
+    Raises:
+        PipelineError: what `ConnectorPipelineV2` refuses; or PrevActionsPrevRewards before a piece that gives the
+            module other choices, which are what episodes hold.
+    """
 
     training: ClassVar[bool | None] = False
+
+    def _wire_spaces(self) -> None:
+        super()._wire_spaces()
+        shown = [piece for piece in self.connectors if isinstance(piece, PrevActionsPrevRewards)]
+        actions = self.episode_action_space if shown else None
+        for piece in shown:
+            given = piece.input_action_space
+            if piece.n_prev_actions and None not in (given, actions) and _choices(given) != _choices(actions):
+                raise PipelineError(
+                    explain(
+                        f"{type(self).__name__}, {type(piece).__name__}",
+                        expected=f"the actions that the module chooses and episodes hold, {actions}",
+                        found=f"{given}, which a later piece changes",
+                        do=f"move the piece that changes actions in front of {type(piece).__name__}",
+                    )
+                )
+
+
+def _choices(space: Any) -> list[Any]:
+    """What says how actions of a space are shown: kind, shape and choices of each part."""
+    leaves = flatten(get_base_struct_from_space(space))[0]
+    choices = [getattr(leaf, "nvec", getattr(leaf, "n", None)) for leaf in leaves]
+    return [(type(leaf), leaf.shape, np.array(count).tolist()) for leaf, count in zip(leaves, choices)]
 
 
 def default_pipeline(

@@ -8,9 +8,11 @@ import pytest
 
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.actions import ProjectDiscreteActions
-from epibatch.core.errors import ConfigError, SpaceError
+from epibatch.connectors.env_to_module import PrevActionsPrevRewards, default_pipeline
+from epibatch.core.errors import ConfigError, PipelineError, SpaceError
 from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.env_runner import SingleAgentEnvRunner
+from epibatch.episodes import SingleAgentEpisode
 from epibatch.testing import check_connector
 
 Discrete = gym.spaces.Discrete
@@ -86,3 +88,26 @@ def test_as_data_and_by_contract():
     piece = ProjectDiscreteActions(num_actions=5, outside="last")
     assert build_piece(piece_to_dict(piece)) == piece
     check_connector(piece, sides="env_to_module", skip={"writes": "actions are there only behind a module"})
+
+
+def test_previous_actions_before_it_are_refused_when_the_pipeline_is_built():
+    """Episodes hold what the module chose, so PrevActionsPrevRewards has to see the larger space."""
+    spaces = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(3)
+    pieces = [ProjectDiscreteActions(num_actions=5), PrevActionsPrevRewards()]
+    pipeline = default_pipeline(*spaces, connectors=pieces)
+    episode = SingleAgentEpisode(observation_space=spaces[0], action_space=pipeline.action_space)
+    episode.add_env_reset(np.zeros(2, np.float32))
+    episode.add_env_step(np.zeros(2, np.float32), 4, 1.0)
+    batch = pipeline(rl_module=None, batch={}, episodes=[episode], shared_data={})
+    assert batch["obs"]["prev_n_actions"].tolist() == [[0.0, 0.0, 0.0, 0.0, 1.0]]
+    with pytest.raises(PipelineError, match=r"Discrete\(5\)\n  found: +Discrete\(3\).*\n.*in front of PrevActions"):
+        default_pipeline(*spaces, connectors=[PrevActionsPrevRewards(), ProjectDiscreteActions(num_actions=5)])
+    with pytest.raises(PipelineError, match="in front of PrevActions"):
+        pipeline.insert_after(PrevActionsPrevRewards, ProjectDiscreteActions(num_actions=7))
+    assert len(pipeline) == 7  # as before
+
+
+@pytest.mark.parametrize("piece", [PrevActionsPrevRewards(n_prev_actions=0), PrevActionsPrevRewards()])
+def test_previous_steps_before_a_piece_that_keeps_the_choices_stay_allowed(piece):
+    same = ProjectDiscreteActions(num_actions=3 if piece.n_prev_actions else 5)
+    default_pipeline(gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(3), connectors=[piece, same])

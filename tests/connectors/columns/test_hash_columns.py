@@ -8,7 +8,9 @@ import pytest
 
 from epibatch.connectors.columns import HashColumns
 from epibatch.connectors.columns.hashed_rows import hashed_rows
+from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
 from epibatch.core.errors import ColumnError
+from epibatch.episodes import SingleAgentEpisode
 from epibatch.testing import check_connector
 
 
@@ -42,3 +44,17 @@ def test_a_name_that_is_taken(nested):
 def test_by_contract(nested):
     check_connector(HashColumns(), spaces=nested.space)
     check_connector(HashColumns(columns="obs"), spaces=gym.spaces.Box(0, 255, (3, 3), np.uint8))
+
+
+@pytest.mark.parametrize("form", [np.str_, np.array, np.bytes_, lambda text: text.encode()])
+def test_text_is_hashed_in_whatever_type_it_comes(form):
+    texts = ["a", "bb", "a", "cc"]
+
+    def hashes(rows):
+        episode = SingleAgentEpisode(observations=rows, actions=[0] * 3, rewards=[0.0] * 3, len_lookback_buffer=0)
+        pipeline = LearnerConnectorPipeline(connectors=[HashColumns(columns="obs"), BatchIndividualItems()])
+        return pipeline(episodes=[episode])["hash"].tolist()
+
+    plain = hashes([text.encode() for text in texts] if isinstance(form("a"), bytes) else texts)
+    assert hashes([form(text) for text in texts]) == plain
+    assert plain[0] == plain[2] != plain[1]
