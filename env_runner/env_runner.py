@@ -20,7 +20,7 @@ from epibatch.core.state_codec import state_parts
 from ..connectors.authoring.undo import undo_actions
 from .chosen_parts import chosen_parts
 from .episode_callbacks import EpisodeCallbacks
-from .reset_seeds import ResetSeeds
+from .reset_seeds import ResetSeeds, worker_seed
 from .sample_amounts import explores, sample_amounts
 from .sampling_metrics import SamplingMetrics
 
@@ -39,7 +39,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
 
     Args:
         config: Environment, pipelines and module.
-        worker_index: Distinguishes the runners of one algorithm; added to the seed.
+        worker_index: Distinguishes the runners of one algorithm; each has a seed of its own.
     """
 
     def __init__(self, *, config: Any, worker_index: int = 0, **kwargs: Any) -> None:
@@ -57,7 +57,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._stepper = self._make_stepper()
         self._recorder = self._make_recorder()
         self._metrics = self._make_metrics()
-        seed = None if config.seed is None else config.seed + worker_index
+        seed = worker_seed(config.seed, worker_index)
         self._reset_seeds = ResetSeeds(seed)
         if seed is not None:
             for pipeline, stream in zip(self.pipelines.values(), np.random.SeedSequence(seed).spawn(2)):

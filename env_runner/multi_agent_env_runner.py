@@ -44,7 +44,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
 
     Args:
         config: Environment, pipelines and modules; see `MultiAgentRunnerConfig`.
-        worker_index: Distinguishes the runners of one algorithm; added to the seed.
+        worker_index: Distinguishes the runners of one algorithm; each has a seed of its own.
 
     Raises:
         ConfigError: an environment that cannot be made, or settings that environments of several agents do not have.

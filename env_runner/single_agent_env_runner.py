@@ -31,7 +31,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     Args:
         config: Environment, pipelines and module; see `RunnerConfig`.
-        worker_index: Distinguishes the runners of one algorithm; added to the seed.
+        worker_index: Distinguishes the runners of one algorithm; each has a seed of its own.
 
     Raises:
         ConfigError: an environment that cannot be made.
