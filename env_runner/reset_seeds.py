@@ -36,8 +36,8 @@ def env_seeds(seed: int, count: int) -> list[int]:
 
 
 def _drawn(seed: int, key: tuple[int, ...], count: int) -> list[int]:
-    drawn = np.random.SeedSequence(seed, spawn_key=key).generate_state(count) if count else np.zeros(0, np.uint32)
-    return (drawn >> 1).tolist()  # some environments take 31 bits
+    drawn = np.random.SeedSequence(seed, spawn_key=key).generate_state(count) if count else ()
+    return [int(number) >> 1 for number in drawn]  # some environments take 31 bits
 
 
 class ResetSeeds:

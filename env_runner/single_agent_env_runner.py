@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NoReturn
 
 import numpy as np
@@ -71,6 +72,14 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         return self.config.get_rl_module_spec(env=self.env, spaces=self.get_spaces()).build()
 
     def _env_spaces(self) -> dict[str, Any]:
+        for name in ("observation_space", "action_space"):
+            given, actual = getattr(self.config, name, None), getattr(self.env, f"single_{name}")
+            if given is not None and given != actual:
+                warnings.warn(
+                    f"environment.{name} is {given}, and the environment has {actual}, which is used. Leave the "
+                    "setting out, or correct it.",
+                    stacklevel=2,
+                )
         return {
             "__env__": (self.env.observation_space, self.env.action_space),
             "__env_single__": (self.env.single_observation_space, self.env.single_action_space),

@@ -271,6 +271,36 @@ class Wider(Fixed):
     observation_space = gym.spaces.Box(-9, 9, (3,))
 
 
+class LostSimulator(gym.Env):
+    """Raises in its third step."""
+
+    observation_space, action_space = gym.spaces.Box(-np.inf, np.inf, (4,)), gym.spaces.Discrete(2)
+    t = 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        if self.t == 3:
+            raise ConnectionError("simulator lost")
+        return np.zeros(4, np.float32), 1.0, False, False, {}
+
+
+def test_an_environment_that_fails_in_evaluation_does_not_lose_the_results_of_training():
+    config = PPOConfig().environment("CartPole-v1").training(train_batch_size=20, minibatch_size=20, num_epochs=1)
+    config.evaluation(evaluation_interval=1, evaluation_config={"env": LostSimulator})
+    algo = config.build_algo()
+    for iteration in (1, 2):
+        with pytest.warns(UserWarning, match=rf"evaluation after iteration {iteration} failed[\s\S]*simulator lost"):
+            results = algo.train()
+        assert results["training_iteration"] == iteration and "evaluation" not in results
+        assert results["env_runners"]["num_env_steps_sampled"] == 20
+    with pytest.raises(ConnectionError, match="simulator lost"):
+        algo.evaluate()
+    algo.stop()
+
+
 def test_other_spaces(case_config):
     algo = fixed(case_config, evaluation_config={"env": Wider}).build_algo()
     with pytest.raises(ConfigError, match=r"(?s)evaluation_config.*shape \(2,\).*shape \(3,\)"):

@@ -342,3 +342,13 @@ def test_older_weights_are_not_taken(toys):
     assert other.module.weight.item() == 1.0
     other.set_state({"rl_module": one.module.get_state(), "weights_seq_no": 3})
     assert other.module.weight.item() == 2.0
+
+
+def test_a_space_in_the_config_that_contradicts_the_environment_is_warned_of():
+    space, other = gym.spaces.Discrete(2), gym.spaces.Discrete(5)
+    config = PPOConfig().environment("CartPole-v1", action_space=space)
+    SingleAgentEnvRunner(config=config).stop()  # warnings are errors here
+    with pytest.warns(UserWarning, match=r"environment.action_space is Discrete\(5\)[\s\S]*has Discrete\(2\)"):
+        runner = SingleAgentEnvRunner(config=config.environment(action_space=other))
+    assert runner.get_spaces()["__env_single__"][1] == space
+    runner.stop()

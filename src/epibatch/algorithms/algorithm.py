@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import ConfigError, add_context, explain
+from epibatch.core.errors import ConfigError, PipelineError, add_context, explain
 from epibatch.core.lazy import Elsewhere
 
 from ..connectors.two_sides import check_two_sides
@@ -175,7 +176,8 @@ class Algorithm(AlgorithmViews, SavedAlgorithm):
             `env_runners` (returns, lengths, counts), `learners` (losses), `training_iteration`,
             `num_env_steps_sampled_lifetime` (those of finished iterations), `time_this_iter_s`, `time_total_s`,
             `timers` with the seconds of `sample` and `learn`, and of every piece if the config has `time_pieces`; and
-            `evaluation`, what `evaluate` returned, in iterations that `evaluation_interval` divides.
+            `evaluation`, what `evaluate` returned, in iterations that `evaluation_interval` divides. If
+            that fails, it is missing, and a warning says why.
 
         Raises:
             RunnerError: the runner returned no steps.
@@ -206,8 +208,22 @@ class Algorithm(AlgorithmViews, SavedAlgorithm):
         }
         interval = self.config.evaluation_interval
         if interval is not None and self.training_iteration % interval == 0:
-            results["evaluation"] = self.evaluate()
+            results.update(self._evaluated())
         return self._callbacks.train_result(results)
+
+    def _evaluated(self) -> dict[str, Any]:
+        """Evaluate after an iteration, whose results must not be lost if an environment fails in it."""
+        try:
+            return {"evaluation": self.evaluate()}
+        except (ConfigError, PipelineError):
+            raise
+        except Exception as error:
+            warnings.warn(
+                f"The evaluation after iteration {self.training_iteration} failed, so the results have no "
+                f"'evaluation'; the training goes on. {type(error).__name__}: {error}",
+                stacklevel=3,
+            )
+            return {}
 
     def _check_sides(self) -> None:
         """Refuse pipelines by which modules would learn from something else than they act on; again after an edit."""

@@ -173,3 +173,17 @@ def test_observations_nested_otherwise():
     for obs in ({"a": torch.zeros(2)}, {"a": torch.zeros(2), "b": torch.zeros(2, 2)}, torch.zeros(2, 4)):
         with pytest.raises(ColumnError, match="as the module's observation_space says"):
             encode(obs)
+
+
+@pytest.mark.parametrize(
+    ("space", "place"),
+    [
+        (gym.spaces.Discrete(10**9), "Discrete"),
+        (gym.spaces.MultiDiscrete([3, 10**8]), "MultiDiscrete"),
+        (gym.spaces.Dict(a=gym.spaces.Discrete(10**9)), r"at \['a'\] of Dict"),
+    ],
+)
+def test_more_choices_than_a_one_hot_vector_can_have(space, place):
+    with pytest.raises(SpaceError, match=rf"at most 10,000,000 choices[\s\S]*{place}[\s\S]*embedding"):
+        ObservationInput(space)
+    ObservationInput(gym.spaces.Discrete(1_000_000))

@@ -20,6 +20,8 @@ from epibatch.core.struct_batches import sorted_keys
 
 __all__ = ["ObservationInput", "observations_of"]
 
+_MOST_CHOICES = 10_000_000
+
 Encoder: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -179,6 +181,17 @@ def _part(obs: Any, path: tuple[Any, ...]) -> torch.Tensor:
 
 def _encoder(leaf: Any, path: tuple[Any, ...], whole: Any) -> tuple[Encoder, int]:
     """What encodes one part, and the length of its vectors."""
+    choices = int(leaf.n) if isinstance(leaf, spaces.Discrete) else int(np.sum(getattr(leaf, "nvec", 0)))
+    if choices > _MOST_CHOICES:
+        raise SpaceError(
+            explain(
+                "observation space of a default module",
+                expected=f"at most {_MOST_CHOICES:,} choices, as each is an entry of a one-hot vector",
+                found=f"{leaf} at {''.join(f'[{key!r}]' for key in path)} of {whole}" if path else leaf,
+                do="let the environment give fewer, or their digits (MultiDiscrete), or write an RLModule with an "
+                "embedding",
+            )
+        )
     if isinstance(leaf, spaces.Discrete):
         counts, start = np.array([leaf.n], np.int64), np.array([leaf.start], np.int64)
         return _OneHot((), counts, start, path), int(leaf.n)
