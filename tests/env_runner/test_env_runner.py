@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import gymnasium as gym
@@ -103,7 +104,7 @@ class Failing(gym.Env):
 
 
 class Numbers:
-    """Hands out 0, 1, ... to processes, the first of which is asked for a look at the spaces alone."""
+    """Hands out 0, 1, ... to processes, in any order; the first is asked for a look at the spaces alone."""
 
     def __init__(self, folder, looks):
         self.folder, self.looks = folder, looks
@@ -149,7 +150,7 @@ def test_what_means_nothing_is_refused_at_any_step_in_any_process(tmp_path, mode
     config = PPOConfig().environment(lambda config: Failing(numbers, step))
     runner = SingleAgentEnvRunner(config=config.env_runners(num_envs_per_env_runner=2, gym_env_vectorize_mode=mode))
     try:
-        with pytest.raises(EpibatchError, match=rf"number 1 of 2, [\s\S]*failed in step\(\):[\s\S]*{words}") as raised:
+        with pytest.raises(EpibatchError, match=rf"number \d of 2, [\s\S]*failed in step\(\):[\s\S]*{words}") as raised:
             runner.sample(num_timesteps=20)
         assert type(raised.value).__name__ == error
         ended = runner.sample(num_timesteps=1)[0]
@@ -169,7 +170,7 @@ def test_a_failing_reset_names_its_environment_and_loses_no_episode(tmp_path, mo
         with pytest.raises(KeyError) as raised:
             runner.sample(num_timesteps=20)
         notes = raised.value.__notes__
-        assert any(note.endswith("number 1 of 2, failed in reset()") for note in notes)
+        assert any(re.search(r"number \d of 2, failed in reset\(\)$", note) for note in notes)
         ended = runner.sample(num_timesteps=1)
         assert sorted(map(len, ended)) == [1, 1, 2]
     finally:
