@@ -44,18 +44,13 @@ class StateLayout(NamedTuple):
     random: bool
 
 
-_METHODS: dict[tuple[type, str], bool] = {}
 _LAYOUTS: WeakKeyDictionary[Any, StateLayout] = WeakKeyDictionary()
 
 
 def is_multi(rl_module: Any) -> bool:
     """Whether this is a module of modules."""
-    return _is_multi(type(rl_module))  # type: ignore[arg-type]  # a class is hashable
-
-
-@cache
-def _is_multi(kind: type) -> bool:
-    return hasattr(kind, "foreach_module")
+    kind: Any = type(rl_module)
+    return _has_method(kind, "foreach_module")
 
 
 def acting_module(rl_module: Any) -> Any:
@@ -112,11 +107,13 @@ def has_method(module: Any, name: str) -> bool:
 
     Classes are asked once: `hasattr` is slow on a torch module that lacks the name.
     """
-    key = (type(module), name)
-    known = _METHODS.get(key)
-    if known is None:
-        known = _METHODS[key] = hasattr(key[0], name)
-    return known or name in getattr(module, "__dict__", ())
+    kind: Any = type(module)
+    return _has_method(kind, name) or name in getattr(module, "__dict__", ())
+
+
+@cache
+def _has_method(kind: type, name: str) -> bool:
+    return hasattr(kind, name)
 
 
 def method_of(module: Any, name: str, piece: str, use: str) -> Any:

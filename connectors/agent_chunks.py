@@ -190,15 +190,23 @@ class _ActingGroups:
 
     def of(self, agent_id: Any, module_id: Any, episode: Any) -> _Adding:
         """What adds to the group of an agent of a multi-agent episode, which is made if it is not there."""
-        if agent_id not in self._kinds:
-            spaces = episode.observation_space.get(agent_id), episode.action_space.get(agent_id)
-            self._kinds[agent_id] = self._spaces.of_agent(agent_id, *spaces)
-        group = module_id, self._kinds[agent_id]
-        if group not in self.rows:
-            self.rows[group] = AgentRows(module_id)
-            self._adding[group] = _Adding(self.rows[group])
-        adding = self.by_agent[agent_id] = self._adding[group]
+        kind = self._kinds.get(agent_id)
+        if kind is None:
+            observations, actions = episode.observation_space, episode.action_space
+            spaces = _entry(observations, agent_id), _entry(actions, agent_id)
+            kind = self._kinds[agent_id] = self._spaces.of_agent(agent_id, *spaces)
+        group = module_id, kind
+        adding = self._adding.get(group)
+        if adding is None:
+            rows = self.rows[group] = AgentRows(module_id)
+            adding = self._adding[group] = _Adding(rows)
+        self.by_agent[agent_id] = adding
         return adding
+
+
+def _entry(spaces: Any, agent_id: Any) -> Any:
+    """An agent's space out of a dict or a Dict, whose own `get` goes through three functions."""
+    return getattr(spaces, "spaces", spaces).get(agent_id)
 
 
 class _Adding:

@@ -104,13 +104,13 @@ class ColumnarPiece(ConnectorV2):
             batch: Columns by module.
             call: The episodes of several agents, and each module's own call.
         """
+        groups, uses_spaces = batch.groups, self.uses_spaces
         for group, own in call.groups.items():
-            columns = batch.groups.get(group)
-            if columns is None:
+            if group not in groups:
                 continue
             try:
-                piece = self.parts.of(call.entry(own)) if self.uses_spaces else self
-                batch.groups[group] = piece.run(columns, own)
+                piece = self.parts.of(call.entry(own)) if uses_spaces else self
+                groups[group] = piece.run(groups[group], own)
             except Exception as error:
                 add_context(error, f"for module {own.module_id!r}:")
                 raise

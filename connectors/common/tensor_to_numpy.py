@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from epibatch.core.structs import is_leaf, map_struct
+from epibatch.core.structs import map_struct
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
@@ -32,7 +32,10 @@ class TensorToNumpy(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Convert all columns."""
-        return {name: _array(value) if is_leaf(value) else map_struct(_array, value) for name, value in batch.items()}
+        return {
+            name: map_struct(_array, value) if isinstance(value, (dict, tuple)) else _array(value)
+            for name, value in batch.items()
+        }
 
 
 def _array(leaf: Any) -> Any:

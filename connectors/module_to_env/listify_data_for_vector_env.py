@@ -72,10 +72,9 @@ class _Order:
         return [dict(zip(agents[start:stop], ordered[start:stop])) for start, stop in self._spans]
 
     def _ordered(self, columns: Sequence[Any]) -> list[Any]:
-        if all(type(column) is np.ndarray and column.dtype != object for column in columns):
-            first = columns[0]
-            if all(column.dtype == first.dtype and column.shape[1:] == first.shape[1:] for column in columns):
-                return list(np.concatenate(columns)[self._back])
+        arrays = set(map(type, columns)) == {np.ndarray} and columns[0].dtype != object
+        if arrays and len({(column.dtype, column.shape[1:]) for column in columns}) == 1:
+            return list(np.concatenate(columns)[self._back])
         rows = [row for column in columns for row in _rows(column)]
         return [rows[i] for i in self._back]
 
@@ -117,8 +116,8 @@ class ListifyDataForVectorEnv(ColumnarPiece):
         laid_out: dict[Any, list[dict[Any, Any]]] = {}
         whole: dict[tuple[Any, ...], _Order] = {}
         done: dict[tuple[int, ...], list[dict[Any, Any]]] = {}
-        for name in dict.fromkeys(name for columns in modules.values() for name in columns):
-            having = tuple(module_id for module_id, columns in modules.items() if name in columns)
+        for name in dict.fromkeys([name for columns in modules.values() for name in columns]):
+            having = tuple([module_id for module_id, columns in modules.items() if name in columns])
             if having not in whole:
                 whole[having] = _Order([call.rows[module_id] for module_id in having], len(call.episodes))
             columns = [modules[module_id][name] for module_id in having]
