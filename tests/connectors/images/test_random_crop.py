@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from epibatch.connectors.env_to_module import BatchIndividualItems, EnvToModulePipeline
 from epibatch.connectors.images import RandomCrop
 from epibatch.connectors.learner import LearnerConnectorPipeline
-from epibatch.core.errors import ColumnError, ConfigError, StateError
+from epibatch.core.errors import CheckpointError, ColumnError, ConfigError
 from epibatch.episodes import SingleAgentEpisode
 
 SPACE = gym.spaces.Box(0, 255, (5, 6, 2), np.uint8)
@@ -107,7 +107,7 @@ def test_a_stream_goes_on_where_its_state_was_taken():
     second.set_state(json.loads(json.dumps(first.get_state())))
     assert np.array_equal(first.transform(images(9)), second.transform(images(9)))
     assert np.array_equal(seeded(7, pad=2).transform(images(9)), seeded(7, pad=2).transform(images(9)))
-    with pytest.raises(StateError, match="restore the state of a RandomCrop piece"):
+    with pytest.raises(CheckpointError, match=r"RandomCrop\.set_state"):
         first.set_state({"weights": 0})
 
 
