@@ -78,6 +78,8 @@ class EnvStepper:
         self._keeps_infos = not isinstance(env.unwrapped, makes_infos)
         self._warned = False
         self._sync = env if isinstance(env, SyncEnvs) else None
+        if self._sync is not None:
+            self._sync.raises = False
 
     def reset(self, seed: int | None) -> tuple[Any, dict[str, Any]]:
         """Reset all environments.
@@ -111,7 +113,7 @@ class EnvStepper:
         """Step all environments, and reset the ended ones if they do not do so themselves."""
         started = time.perf_counter()
         try:
-            result = self.env.step(actions) if self._sync is None else self._sync.try_step(actions)
+            result = self.env.step(actions)
         except Exception as error:
             explained = self.explained(error, "step", self._number_of(error))
             if explained is error:

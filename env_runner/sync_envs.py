@@ -32,6 +32,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
 
     Attributes:
         failures: What environments raised in the last call, by their numbers.
+        raises: Whether `step` raises the first of them; if not, it is `try_step`.
 
     Example:
         >>> envs = SyncEnvs([lambda: gym.make("CartPole-v1")] * 2)
@@ -39,6 +40,8 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         ((2, 4), array([1., 1.]))
         >>> envs.close()
     """
+
+    raises = True
 
     def __init__(self, env_fns: Any, **settings: Any) -> None:
         super().__init__(env_fns, **{**settings, "copy": False})
@@ -101,7 +104,8 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
             EnvironmentContractError: a reward that is no number, or a flag that is neither True nor False.
         """
         result = self.try_step(actions)
-        self._raise_first()
+        if self.raises:
+            self._raise_first()
         return result
 
     def try_step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
