@@ -263,7 +263,8 @@ def _woven(call: Call, begins: Any, counts: Any, steps: int, first: list[Any], f
 def _with_starts(leaf: Any, start: Any, has: Any) -> Any:
     """One row for each chunk: `start`, or its rows, where it has no state; else, if rows are missing, the next."""
     if len(leaf) < len(has):
-        held, leaf = leaf, np.empty((len(has), *leaf.shape[1:]), np.result_type(leaf, start))
+        shape = np.shape(start)[np.ndim(start) - leaf.ndim + 1 :]  # of one state, now
+        held, leaf = leaf, np.empty((len(has), *shape), np.result_type(leaf, start))
         leaf[has] = held
     leaf[~has] = start
     return leaf

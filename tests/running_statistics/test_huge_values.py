@@ -111,3 +111,9 @@ def test_a_number_too_large_for_float32_is_warned_of():
     with pytest.warns(RuntimeWarning, match="overflow encountered in cast"):
         tensor = convert_to_torch_tensor(np.array([1e300]))
     assert np.isinf(tensor.numpy()).all()
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.int8])
+def test_rewards_of_small_types_are_compared_without_a_warning(kind):
+    _, pipeline = reward_pipeline(gamma=None)
+    assert warned(lambda: scaled(pipeline, kind(1), kind(2), kind(3))) == []

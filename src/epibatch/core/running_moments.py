@@ -15,11 +15,11 @@ __all__ = ["HUGE", "LARGEST", "RunningMoments", "warn_of_huge"]
 
 Floats = npt.NDArray[np.float64]
 
-LARGEST = 1e100
+LARGEST = np.float64(1e100)  # of a type of its own: float32 rows are compared as float64
 """The largest absolute value that is counted; squares of larger ones leave no room in a float64."""
 
 
-HUGE = 1e15
+HUGE = np.float64(1e15)
 """From here on one value decides the deviation alone, so that ordinary ones come out as 0."""
 
 

@@ -64,7 +64,7 @@ def test_what_the_learner_finds_is_what_the_module_acted_on(steps):
 
     made = config().env_runners(env_to_module_connector=lambda env: Noted(target=20.0))
     runner, so_far, found = SingleAgentEnvRunner(config=made), {}, []
-    for _ in range(5):
+    for _ in range(8):
         for episode in runner.sample(num_timesteps=steps, random_actions=False):
             targets = episode.get_observations()["target_return"][:, 0]
             before = so_far.get(episode.id_, 0.0)
