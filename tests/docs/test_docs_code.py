@@ -1,4 +1,4 @@
-"""The Python blocks of README.md and docs/*.md run, and print what stands in the text block right under them.
+"""The Python blocks of docs/*.md run, and print what stands in the text block right under them.
 
 A python or yaml block whose first line is a comment with nothing but a file's name is that file. In sh blocks
 `epibatch train`, `play`, `check` and `port` are run; what the last two print is compared too. A page whose
@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from epibatch.cli import app
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PAGES = sorted([*REPOSITORY.glob("README.md"), *(REPOSITORY / "docs").rglob("*.md")])
+PAGES = sorted((REPOSITORY / "docs").rglob("*.md"))
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# ([\w.-]+\.(?:py|yaml))\n")
 NEEDS = re.compile(r"\A<!-- needs: ([\w.]+) -->$", re.MULTILINE)
