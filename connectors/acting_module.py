@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -103,17 +104,26 @@ def describe_batch(batch: Mapping[str, Any]) -> str:
 
 
 def has_method(module: Any, name: str) -> bool:
-    """True if a module's class or the module itself has a method.
+    """True if a module's class, the module itself, or the module that it wraps has a method.
 
     Classes are asked once: `hasattr` is slow on a torch module that lacks the name.
     """
     kind: Any = type(module)
-    return _has_method(kind, name) or name in getattr(module, "__dict__", ())
+    if _has_method(kind, name) or name in getattr(module, "__dict__", ()):
+        return True
+    return _delegates(kind) and hasattr(module, name)
 
 
 @cache
 def _has_method(kind: type, name: str) -> bool:
     return hasattr(kind, name)
+
+
+@cache
+def _delegates(kind: type) -> bool:
+    """Whether modules of a class may have what another one has, as compiled ones do; torch looks up submodules only."""
+    own = getattr(kind, "__getattr__", None)
+    return own is not None and own.__module__ != "torch.nn.modules.module"
 
 
 def method_of(module: Any, name: str, piece: str, use: str) -> Any:
@@ -156,12 +166,24 @@ def is_stateful(rl_module: Any) -> bool:
 
 
 def initial_state(module: Any) -> Any:
-    """Return the initial state of a recurrent module, as the module gives it.
+    """Return the initial state of a recurrent module, as the module gives it; None is a state without parts.
 
     Raises:
-        PipelineError: the module has none.
+        PipelineError: the module has none, or its method wants arguments.
     """
-    return method_of(module, "get_initial_state", type(module).__name__, "since it says that it is recurrent")()
+    name = type(module).__name__
+    method = method_of(module, "get_initial_state", name, "since it says that it is recurrent")
+    try:
+        state = method()
+    except TypeError:
+        signature = inspect.signature(method)
+        try:
+            signature.bind()
+        except TypeError as error:
+            found, do = f"get_initial_state{signature}: {error}", _ADD["get_initial_state"].replace("add", "write", 1)
+            raise PipelineError(explain(name, expected="a method without arguments", found=found, do=do)) from None
+        raise
+    return {} if state is None else state
 
 
 def state_layout(rl_module: Any, *, anew: bool = False) -> StateLayout:
@@ -210,7 +232,7 @@ def max_seq_len(rl_module: Any) -> int:
     module = acting_module(rl_module)
     found = model_option(module, "max_seq_len")
     if found is None:
-        found = getattr(type(module), "default_max_seq_len", None)
+        found = getattr(module, "default_max_seq_len", None)
     if not isinstance(found, int) or found < 1:
         raise ConfigError(
             explain(

@@ -81,7 +81,7 @@ class GetActions(ColumnarPiece):
         module = acting_module(call.rl_module)
         key = call.module_id, type(module)
         self._check_width(module, inputs, key)
-        if key in self._distributions:
+        if key in self._distributions and not has_method(module, "get_exploration_action_dist_cls"):
             distribution = self._distributions[key].from_logits(inputs)
         elif not call.explore:
             distribution = module.get_inference_action_dist_cls().from_logits(inputs)

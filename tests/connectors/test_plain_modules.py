@@ -188,3 +188,73 @@ def lacking(name, **others):
 def test_what_is_missing_is_named_with_what_to_add(module, settings, error, message):
     with pytest.raises(error, match=message):
         learned(module, **settings)
+
+
+class Wrapper:
+    """Gives what another module has, and nothing of its own."""
+
+    def __init__(self, module):
+        self.wrapped = module
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["wrapped"], name)
+
+    def __call__(self, batch):
+        return self.wrapped(batch)
+
+
+WRAPPERS = {"delegating": Wrapper, "compiled": lambda module: torch.compile(module, backend="eager")}
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS)
+def test_a_wrapped_network_has_the_memory_of_the_one_within(wrap):
+    class Said(Memory):
+        def is_stateful(self):
+            return True
+
+    for module in (Memory(), Said()):
+        pipeline = env_to_module.default_pipeline(BOX, CHOICE)
+        batch = pipeline(rl_module=WRAPPERS[wrap](module), episodes=[episode()], shared_data={})
+        assert batch["obs"].shape == (1, 1, 4) and batch["state_in"]["h"].tolist() == [[0, 0, 0]]
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS)
+def test_a_wrapped_network_draws_from_the_distribution_that_the_one_within_names(wrap):
+    class Named(torch.nn.Linear):
+        def get_inference_action_dist_cls(self):
+            raise LookupError("asked")
+
+        get_exploration_action_dist_cls = get_inference_action_dist_cls
+
+    pipeline = ModuleToEnvPipeline(BOX, CHOICES, connectors=[GetActions()])
+
+    def call(module):
+        inputs = {"action_dist_inputs": torch.tensor([[0.0, 5.0, 1.0]])}
+        return pipeline(rl_module=WRAPPERS[wrap](module), episodes=[episode()], batch=inputs)
+
+    assert call(torch.nn.Linear(4, 3))["actions"].tolist() == [1]
+    with pytest.raises(LookupError, match="asked"):  # though the wrappers are of one class
+        call(Named(4, 3))
+
+
+def test_no_initial_state_is_no_memory():
+    module = torch.nn.Linear(4, 2)
+    module.get_initial_state = lambda: None
+    batch = env_to_module.default_pipeline(BOX, CHOICE)(rl_module=module, episodes=[episode()], shared_data={})
+    assert list(batch) == ["obs"] and batch["obs"].shape == (1, 4)
+
+
+def test_an_initial_state_that_wants_arguments_is_told_its_signature():
+    class Wants(Memory):
+        def get_initial_state(self, batch_size):
+            return {"h": torch.zeros(batch_size, 3)}
+
+    class Breaks(Memory):
+        def get_initial_state(self):
+            return 1 + None
+
+    pipeline = env_to_module.default_pipeline(BOX, CHOICE)
+    with pytest.raises(PipelineError, match=r"Wants[\s\S]*\(batch_size\)[\s\S]*write get_initial_state\(self\)"):
+        pipeline(rl_module=Wants(), episodes=[episode()], shared_data={})
+    with pytest.raises(TypeError, match="unsupported operand"):
+        pipeline(rl_module=Breaks(), episodes=[episode()], shared_data={})
