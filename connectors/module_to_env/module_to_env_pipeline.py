@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 
@@ -15,6 +15,10 @@ from ..connector_v2 import ConnectorV2
 from ..pipeline_arguments import check_connectors
 from ..plan import built_piece, place
 from .normalize_and_clip_actions import NormalizeAndClipActions
+
+if TYPE_CHECKING:
+    from ..agent_call import AgentCall
+    from ..call import Call
 
 __all__ = ["ModuleToEnvPipeline", "default_pipeline", "has_the_last_word"]
 
@@ -50,17 +54,24 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
 
     def _wait_for_later_pieces(self, pieces: tuple[ConnectorV2, ...]) -> None:
         """Let actions that are neither scaled nor clipped be taken at the end, if a later piece may change them."""
-        self._adds_actions = False
+        self._unscaled: list[tuple[NormalizeAndClipActions, bool]] = []
         for position, piece in enumerate(pieces):
             if isinstance(piece, NormalizeAndClipActions) and not (piece.normalize_actions or piece.clip_actions):
                 later = pieces[position + 1 :]
-                piece.leaves_actions = any(map(_may_change_actions, later)) and not any(map(has_the_last_word, later))
-                self._adds_actions |= piece.leaves_actions
+                leaves = any(map(_may_change_actions, later)) and not any(map(has_the_last_word, later))
+                self._unscaled.append((piece, leaves))
+
+    def check_episodes(self, call: Call | AgentCall) -> None:
+        """Tell pieces for this call whether they leave the actions; a nested pipeline may be called by itself too."""
+        for piece, leaves in self._unscaled:
+            piece.leaves_actions = leaves
 
     def finished(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Add the environment's actions where they are the module's."""
-        if self._adds_actions and Columns.ACTIONS in batch:
-            batch.setdefault(Columns.ACTIONS_FOR_ENV, batch[Columns.ACTIONS])
+        for piece, leaves in self._unscaled:
+            piece.leaves_actions = False
+            if leaves and Columns.ACTIONS in batch:
+                batch.setdefault(Columns.ACTIONS_FOR_ENV, batch[Columns.ACTIONS])
         return batch
 
 

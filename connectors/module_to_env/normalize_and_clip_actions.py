@@ -39,7 +39,7 @@ class NormalizeAndClipActions(ColumnarPiece):
         clip_actions: Whether to clip.
 
     Attributes:
-        leaves_actions: True if the pipeline adds the column at its end.
+        leaves_actions: True while a pipeline runs that adds the column at its end.
 
     Raises:
         ColumnError: actions that are nested otherwise than the action space.

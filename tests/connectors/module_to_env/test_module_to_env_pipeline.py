@@ -12,8 +12,15 @@ from epibatch.connectors.actions import ClipActions, RescaleActions
 from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.columns import CastColumns
 from epibatch.connectors.connector_v2 import ConnectorV2
-from epibatch.connectors.module_to_env import GetActions, ModuleToEnvPipeline, NormalizeAndClipActions
+from epibatch.connectors.module_to_env import (
+    GetActions,
+    ListifyDataForVectorEnv,
+    ModuleToEnvPipeline,
+    NormalizeAndClipActions,
+    default_pipeline,
+)
 from epibatch.core.errors import PipelineError
+from epibatch.episodes import SingleAgentEpisode
 from epibatch.testing import check_connector
 
 LOGITS = torch.tensor([[0.0, 9.0], [9.0, 0.0]])
@@ -203,3 +210,27 @@ def test_the_kit_puts_such_a_transform_where_configs_put_it():
     spaces = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(-2.0, 4.0, (2,))
     report = check_connector(Doubled, sides="module_to_env", spaces=spaces)
     assert report.failed == [] and "action_space" in str(report)
+
+
+class Flips(ConnectorV2):
+    """Changes `actions`, and does not say so."""
+
+    def __call__(self, *, batch, **kwargs):
+        return {**batch, "actions": {key: [-item for item in items] for key, items in batch["actions"].items()}}
+
+
+def test_a_nested_pipeline_gives_the_environments_actions_alone_too():
+    space = gym.spaces.Box(-1.0, 1.0, (1,))
+    inner = default_pipeline(None, space, normalize_actions=False)
+    inner.remove("listify_data_for_vector_env")
+    outer = ModuleToEnvPipeline(None, space, connectors=[inner, Flips(), ListifyDataForVectorEnv()])
+    episode = SingleAgentEpisode()
+    episode.add_env_reset(np.zeros(3, np.float32))
+
+    def given(pipeline):
+        batch = pipeline(batch={"actions": torch.tensor([[0.5]])}, episodes=[episode])
+        column = batch["actions_for_env"]
+        return np.ravel(next(iter(column.values())) if isinstance(column, dict) else column).tolist()
+
+    for pipeline, expected in ((inner, [0.5]), (outer, [-0.5]), (inner, [0.5]), (outer, [-0.5])):
+        assert given(pipeline) == expected
