@@ -114,25 +114,19 @@ def check_connector(pipeline: str, position: int, piece: Any) -> ConnectorV2:
 def _function_advice(piece: Any) -> str:
     if not inspect.isroutine(piece):
         return "subclass ConnectorV2 and pass an instance"
-    name = piece.__name__ if piece.__name__.isidentifier() else "scaled"
+    call = f"{piece.__name__}()" if piece.__name__.isidentifier() else "what the decorated function returns"
     return (
         f'decorate it with @column_function("rewards") if it changes rows of a column, or with @episode_function if it '
-        f"changes an episode, both of epibatch.connectors.authoring, and pass {name}()"
+        f"changes an episode, both of epibatch.connectors.authoring, and pass {call}"
     )
 
 
-_CALL: dict[str, Any] = {
-    "rl_module": None,
-    "batch": {},
-    "episodes": [],
-    "explore": None,
-    "shared_data": {},
-    "metrics": None,
-}
+_CALL = ("rl_module", "batch", "episodes", "explore", "shared_data", "metrics")
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def _check_signature(pipeline: str, position: int, piece: ConnectorV2) -> None:
-    """Refuse a piece whose `__call__` does not accept the keywords that pipelines pass."""
+    """Refuse a piece whose `__call__` does not accept the keywords that pipelines pass; callers may pass others too."""
     if piece.columnar:
         return
     try:
@@ -140,7 +134,8 @@ def _check_signature(pipeline: str, position: int, piece: ConnectorV2) -> None:
     except (TypeError, ValueError):  # one that is not written in Python
         return
     try:
-        signature.bind(**_CALL)
+        named = [own.name for own in signature.parameters.values() if own.kind in _NAMED and own.default is own.empty]
+        signature.bind(**dict.fromkeys([*named, *_CALL]))
     except TypeError as error:
         raise PieceError(
             explain(

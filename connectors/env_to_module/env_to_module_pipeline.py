@@ -41,7 +41,7 @@ class EnvToModulePipeline(ConnectorPipelineV2):
                         f"{type(self).__name__}, {type(piece).__name__}",
                         expected=f"the actions that the module chooses and episodes hold, {actions}",
                         found=f"{given}, which a later piece changes",
-                        do=f"move the piece that changes actions in front of {type(piece).__name__}",
+                        do=f"move the piece that changes actions before {type(piece).__name__}",
                     )
                 )
 

@@ -235,9 +235,10 @@ def _shifts_of(shift: Any) -> tuple[int, ...]:
 
 def _near(shifts: Sequence[int], shift: Any) -> tuple[int, ...]:
     """The shifts, unless they are more than memory has room for."""
-    if max(abs(shifts[0]), abs(shifts[-1]), *(map(abs, shifts) if isinstance(shifts, list) else ())) > _FARTHEST:
-        expected, found = f"steps up to {_FARTHEST:,} away", "others" if isinstance(shift, list) else repr(shift)[:80]
-        raise _wrong(".shift", expected, found, "read a nearer step")
+    far = max(shifts if isinstance(shifts, list) else (shifts[0], shifts[-1]), key=abs)
+    if abs(far) > _FARTHEST:
+        found = str(far) if isinstance(shift, list) else repr(shift)
+        raise _wrong(".shift", f"steps up to {_FARTHEST:,} away", found[:80], "read a nearer step")
     return tuple(shifts)
 
 

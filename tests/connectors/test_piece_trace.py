@@ -30,7 +30,7 @@ class Doubles(ConnectorV2):
 
 class Fails(ConnectorV2):
     def __call__(self, *, rl_module, batch, episodes, **kwargs):
-        return batch["nothing"]
+        return batch["reward"]
 
 
 class Counts(ConnectorV2):
@@ -164,9 +164,9 @@ def test_an_error_is_kept_with_its_piece_and_what_came_before(lab):
     assert repr(trace) == "PipelineTrace(LearnerConnectorPipeline, 3 pieces, error in fails)"
     text = str(trace)
     assert re.search(r"\nfails +!  KeyError\n", text) and text.count("+  obs") == 1
-    assert "KeyError: 'nothing'\nin LearnerConnectorPipeline, piece 2 (Fails)" in text
-    assert "no column 'nothing' at this place. Its columns: obs, actions, rewards" in text.splitlines()[-1]
-    assert "<pre>KeyError: &#x27;nothing&#x27;" in trace._repr_html_()
+    assert "KeyError: 'reward'\nin LearnerConnectorPipeline, piece 2 (Fails)" in text
+    assert "no column 'reward' at this place. Its columns: obs, actions, rewards" in text.splitlines()[-1]
+    assert "<pre>KeyError: &#x27;reward&#x27;" in trace._repr_html_()
 
 
 def test_an_error_in_a_columnar_piece(lab):

@@ -119,7 +119,6 @@ def _piece(function):
     "function",
     [
         lambda self, batch, episodes: batch,
-        lambda self, *, rl_module, batch, episodes, explore, shared_data, metrics, device, **kwargs: batch,
         lambda self, *, batch, episodes, explore=None, shared_data=None, metrics=None: batch,
         lambda self, batch, /, **kwargs: batch,
     ],
@@ -152,7 +151,28 @@ def test_every_call_that_accepts_the_keywords_is_accepted(function, lab):
     assert pipeline(episodes=[lab.episode("e", 2)]) == {}
 
 
-@pytest.mark.parametrize("function", [lambda x: x, len, LearnerConnectorPipeline().prepend])
-def test_a_bare_function_is_told_how_to_become_a_piece(function):
-    with pytest.raises(PieceError, match="@column_function"):
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda self, *, rl_module, batch, episodes, my_kw, **kwargs: {"seen": my_kw},
+        lambda self, rl_module, batch, my_kw, **kwargs: {"seen": my_kw},
+    ],
+)
+def test_required_keywords_of_its_own_are_the_callers_to_pass(function, lab):
+    pipeline = LearnerConnectorPipeline(connectors=[_piece(function)])
+    assert pipeline(episodes=[lab.episode("e", 2)], my_kw=3) == {"seen": 3}
+    with pytest.raises(TypeError, match=r"piece 0 \(Own\)[\s\S]*my_kw"):
+        pipeline(episodes=[lab.episode("e", 2)])
+
+
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        (lambda x: x, "pass what the decorated function returns"),
+        (len, r"pass len\(\)"),
+        (LearnerConnectorPipeline().prepend, r"pass prepend\(\)"),
+    ],
+)
+def test_a_bare_function_is_told_how_to_become_a_piece(function, call):
+    with pytest.raises(PieceError, match=f"@column_function.*{call}"):
         LearnerConnectorPipeline(connectors=[function])

@@ -198,3 +198,25 @@ def test_other_keys_that_are_missing_say_nothing_of_columns(lab):
     with pytest.raises(KeyError) as error:
         LearnerConnectorPipeline(connectors=[Looks("rewards", {"other": 1}), add])(episodes=[lab.episode("e", 2)])
     assert "column" not in told(error)
+
+
+def test_a_lookup_of_something_else_says_nothing_of_columns(lab):
+    class Wins(ConnectorV2):
+        def __call__(self, *, batch, episodes, **kwargs):
+            return {**batch, "wins": episodes[0].get_infos(-1)["success"]}
+
+    for before in ([], [AddColumnsFromEpisodesToTrainBatch()]):
+        with pytest.raises(KeyError) as error:
+            LearnerConnectorPipeline(connectors=[*before, Wins()])(episodes=[lab.episode("e", 2)])
+        assert error.value.args == ("success",) and "column" not in told(error)
+
+
+@pytest.mark.parametrize("key", [["a"], {"a": 1}, 3, None])
+def test_a_key_error_about_no_name_stays_one(lab, key):
+    class Raises(ConnectorV2):
+        def __call__(self, *, batch, **kwargs):
+            raise KeyError(key)
+
+    with pytest.raises(KeyError) as error:
+        LearnerConnectorPipeline(connectors=[Raises()])(episodes=[lab.episode("e", 2)])
+    assert error.value.args == (key,) and "piece 0 (Raises)" in told(error)

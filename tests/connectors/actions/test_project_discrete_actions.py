@@ -100,9 +100,9 @@ def test_previous_actions_before_it_are_refused_when_the_pipeline_is_built():
     episode.add_env_step(np.zeros(2, np.float32), 4, 1.0)
     batch = pipeline(rl_module=None, batch={}, episodes=[episode], shared_data={})
     assert batch["obs"]["prev_n_actions"].tolist() == [[0.0, 0.0, 0.0, 0.0, 1.0]]
-    with pytest.raises(PipelineError, match=r"Discrete\(5\)\n  found: +Discrete\(3\).*\n.*in front of PrevActions"):
+    with pytest.raises(PipelineError, match=r"Discrete\(5\)\n  found: +Discrete\(3\).*\n.*before PrevActions"):
         default_pipeline(*spaces, connectors=[PrevActionsPrevRewards(), ProjectDiscreteActions(num_actions=5)])
-    with pytest.raises(PipelineError, match="in front of PrevActions"):
+    with pytest.raises(PipelineError, match="before PrevActions"):
         pipeline.insert_after(PrevActionsPrevRewards, ProjectDiscreteActions(num_actions=7))
     assert len(pipeline) == 7  # as before
 

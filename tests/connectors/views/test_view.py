@@ -91,6 +91,8 @@ def test_its_dict_has_what_differs_from_the_defaults():
         ({"column": "obs", "fil": 0}, ["keywords among column, shift", "fil=0", "did you mean 'fill'"]),
         ({"column": "obs", "train": 1}, ["True or False", "train=True"]),
         ({"column": "obs", "mask": "yes"}, ["mask=True or mask=False"]),
+        ({"column": "obs", "shift": [-1, -2, 2**20 + 1, 3]}, ["up to 1,048,576 away", "found:    1048577"]),
+        ({"column": "obs", "shift": "0:9999999"}, ["found:    '0:9999999'"]),
         ({"column": "eps_id", "shift": -1}, ["it never changes", "use shift=0"]),
         ({"column": "infos", "shift": [-1, 0]}, ["rows are no arrays", "use one shift"]),
         ({"column": "infos", "mask": True}, ["leave mask, per_sequence and agent out"]),
