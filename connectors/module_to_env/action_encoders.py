@@ -13,12 +13,18 @@ from ..agent_parts import entry_of
 if TYPE_CHECKING:
     from ..call import Call
 
-__all__ = ["ActionEncoders", "encoders_of", "note_counted"]
+__all__ = ["ActionEncoders", "encoders_of", "forget_counted", "note_counted"]
 
 
 def note_counted(call: Call) -> None:
     """Note that the actions of a call were drawn from choices that count from the lower bound of an integer Box."""
     call.shared_data.setdefault(_COUNTED, set()).add(call.module_id)
+
+
+def forget_counted(call: Call) -> None:
+    """Take back what `note_counted` noted in an earlier step, as a module has given its own actions now."""
+    if counted := call.shared_data.get(_COUNTED):
+        counted.discard(call.module_id)
 
 
 def encoders_of(piece: Any, call: Call) -> ActionEncoders:

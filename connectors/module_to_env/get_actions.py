@@ -17,7 +17,7 @@ from epibatch.core.structs import flatten, map_struct
 from ..acting_module import acting_module, check_given, has_method
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
-from .action_encoders import note_counted
+from .action_encoders import forget_counted, note_counted
 
 if TYPE_CHECKING:
     import torch
@@ -69,6 +69,8 @@ class GetActions(ColumnarPiece):
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the columns."""
         inputs = batch.get(Columns.ACTION_DIST_INPUTS)
+        if Columns.ACTIONS in batch:
+            forget_counted(call)
         if inputs is None:
             if Columns.ACTIONS in batch or not len(call.episodes):
                 return batch

@@ -83,9 +83,9 @@ class ListifyDataForVectorEnv(ColumnarPiece):
     """Makes each column an array (or nested arrays) with the environment axis first.
 
     Row i belongs to episode i: `column[i]` is the value for environment i, of a nested column such as `state_out` too
-    (see `EnvRows`; only the actions of Dict and Tuple spaces are plain dicts and tuples of arrays). Columns of Python
-    objects become lists. For episodes of several agents
-    each column is a list with one `{agent: value}` per episode.
+    (see `EnvRows`). The actions of Dict and Tuple spaces are plain dicts and tuples of arrays, as is a state that is
+    a tuple: of these `column[i]` is the i-th array, so let a module give its state as a dict. Columns of Python objects
+    become lists. For episodes of several agents each column is a list with one `{agent: value}` per episode.
 
     Args:
         input_observation_space: Space of one observation.

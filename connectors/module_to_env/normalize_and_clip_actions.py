@@ -27,7 +27,8 @@ class NormalizeAndClipActions(ColumnarPiece):
     Normalising takes a module's actions to lie in [-1, 1] and stretches them to the bounds of float
     Boxes, clipping what lies outside; actions of integer Boxes count from the lower bound. Clipping alone cuts
     actions to the Boxes. Actions that GetActions drew for an integer Box count from the lower bound without
-    normalising too. Where nothing changes (Discrete actions), both columns share one array.
+    normalising too; it says so in `shared_data`, so pass one dict if you call the two by hand. Where nothing changes
+    (Discrete actions), both columns share one array.
 
     With neither, and a later piece that may change `actions`, the piece adds nothing: the environment gets `actions`
     as the last piece leaves them (`ModuleToEnvPipeline`).

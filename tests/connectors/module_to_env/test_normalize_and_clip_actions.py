@@ -143,3 +143,17 @@ def test_drawn_actions_of_integer_boxes_are_members(switches):
     columns = default_pipeline(observations, space, **switches)(batch={"action_dist_inputs": inputs}, **call)
     assert columns["actions"]["a"].tolist() == [[2]] and columns["actions_for_env"]["a"].tolist() == [[7]]
     assert columns["actions_for_env"]["b"].tolist() == [1]
+
+
+def test_a_modules_own_action_is_not_shifted_after_a_drawn_one():
+    """Also where one `shared_data` dict serves several steps."""
+    space, observations = gym.spaces.Box(-7, 9, (1,), np.int32), gym.spaces.Box(-1, 1, (4,), np.float32)
+    module = default_module_spec(observations, space).build()
+    episode = SingleAgentEpisode()
+    episode.add_env_reset(np.zeros(4, np.float32))
+    call = {"rl_module": module, "episodes": [episode], "explore": False, "shared_data": {}}
+    pipeline = default_pipeline(observations, space, normalize_actions=False)
+    drawn = pipeline(batch={"action_dist_inputs": torch.eye(17)[3:4]}, **call)
+    assert drawn["actions_for_env"].tolist() == [[3 - 7]]
+    own = pipeline(batch={"actions": torch.tensor([[3]])}, **call)
+    assert own["actions_for_env"].tolist() == [[3]]
