@@ -15,7 +15,6 @@ from epibatch.core.structs import map_struct
 
 from .autoreset import autoreset_mode, reset_done
 from .made_env import FAILURE
-from .reset_seeds import env_seeds
 from .sync_envs import SyncEnvs
 
 __all__ = ["EnvStepper", "VectorStep"]
@@ -85,15 +84,13 @@ class EnvStepper:
         """Reset all environments.
 
         Args:
-            seed: For the first environment; the others get numbers drawn from it, see `env_seeds`. A vector environment
-                of its own kind gets it as it is. It also seeds the random actions. None leaves the random streams as
-                they are.
+            seed: For the first environment; the others get the following numbers. It also seeds
+                the random actions. None leaves the random streams as they are.
         """
         if seed is not None:
             self.env.action_space.seed(seed)
         try:
-            seeds = seed if seed is None or self._keeps_infos else env_seeds(seed, self.env.num_envs)
-            result = self.env.reset(seed=seeds)
+            result = self.env.reset(seed=seed)
         except BaseException as error:  # Ctrl-C too: worker processes may be half way through
             self.interrupted()
             if not isinstance(error, Exception):

@@ -10,7 +10,6 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from .reset_seeds import env_seeds
 from .vector_multi_agent_env import VectorAgentStep, VectorMultiAgentEnv
 
 __all__ = ["MultiAgentStepper"]
@@ -56,12 +55,12 @@ class MultiAgentStepper:
         """Reset all environments.
 
         Args:
-            seed: For the first environment; the others get numbers drawn from it, see `env_seeds`. It also seeds the
-                random actions. None leaves the random streams as they are.
+            seed: For the first environment; the others get the following numbers. It also seeds the random
+                actions. None leaves the random streams as they are.
         """
         if seed is not None:
             self._action_space.seed(seed)
-        return self.env.reset(seed=None if seed is None else env_seeds(seed, self.env.num_envs))
+        return self.env.reset(seed=seed)
 
     def step(self, actions: Sequence[dict[Any, Any]]) -> VectorAgentStep:
         """Step all environments, and reset those that have ended."""

@@ -8,36 +8,25 @@ import numpy as np
 
 from epibatch.core.restoring import check_count, restore_generator
 
-__all__ = ["ResetSeeds", "env_seeds", "worker_seed"]
+__all__ = ["ResetSeeds", "worker_seed"]
 
-_WORKERS, _ENVS = 2, 3  # the pipelines' streams are the children 0 and 1 of the same sequence
+_WORKERS = 2  # the pipelines' streams are the children 0 and 1 of the same sequence
 
 
 def worker_seed(seed: int | None, worker_index: int) -> int | None:
-    """The seed of one of the runners that share a config: that of the config for the first, else one drawn from it.
+    """Return the seed of one of the runners that share a config: the config's for the first, else one drawn from it.
+
+    A runner's environments get the numbers that follow its seed. Neighbouring seeds for neighbouring runners would let
+    them play almost the same episodes.
 
     Example:
         >>> worker_seed(7, 0), worker_seed(7, 1) != worker_seed(8, 0), worker_seed(None, 1)
         (7, True, None)
     """
-    return seed if seed is None or worker_index == 0 else _drawn(seed, (_WORKERS, worker_index), 1)[0]
-
-
-def env_seeds(seed: int, count: int) -> list[int]:
-    """A seed for each of `count` environments: the given one for the first, and others drawn from it.
-
-    Neighbouring numbers for neighbouring environments would let runs with the seeds 1 and 2 share almost all of them.
-
-    Example:
-        >>> env_seeds(7, 3)[:2] == env_seeds(7, 2), env_seeds(7, 1), set(env_seeds(7, 9)) & set(env_seeds(8, 9))
-        (True, [7], set())
-    """
-    return [seed, *_drawn(seed, (_ENVS,), count - 1)]
-
-
-def _drawn(seed: int, key: tuple[int, ...], count: int) -> list[int]:
-    drawn = np.random.SeedSequence(seed, spawn_key=key).generate_state(count) if count else ()
-    return [int(number) >> 1 for number in drawn]  # some environments take 31 bits
+    if seed is None or worker_index == 0:
+        return seed
+    drawn = np.random.SeedSequence(seed, spawn_key=(_WORKERS, worker_index)).generate_state(1)[0]
+    return int(drawn >> 2)  # with the numbers that follow it within the 31 bits that some environments take
 
 
 class ResetSeeds:

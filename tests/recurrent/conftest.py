@@ -16,7 +16,6 @@ from epibatch.core.columns import Columns
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
 from epibatch.core.structs import map_struct
 from epibatch.env_runner import SingleAgentEnvRunner
-from epibatch.env_runner.reset_seeds import env_seeds
 
 
 class Recurrent(TorchRLModule, ValueFunctionAPI):
@@ -165,7 +164,7 @@ class ByHand:
     """One environment and one module, step by step: no vector, no pipeline, no cut."""
 
     def __init__(self, module: Any, number: int) -> None:
-        self.module, self.env, self.seed = module, CartPole.make(), env_seeds(SEED, number + 1)[number]
+        self.module, self.env, self.seed = module, CartPole.make(), SEED + number
 
     def episode(self) -> Any:
         """Play one episode greedily; `states[t]` and `logits[t]` are those after and at step t."""

@@ -199,7 +199,9 @@ def test_seeds_are_given_at_the_first_reset_only(library):
 def test_the_number_of_a_runner_is_added_to_the_seed(library):
     config = settings(library, (3,), 2).debugging(seed=42)
     library.SingleAgentEnvRunner(config=config, worker_index=3).sample(num_timesteps=2)
-    assert Walk.seeds == [45, 46]
+    first, second = Walk.seeds
+    assert second == first + 1
+    assert (first == 45) is listed("runner-seeds", library, rllib=True, epibatch=False)
 
 
 @behaviour("C63")

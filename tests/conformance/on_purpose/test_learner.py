@@ -29,15 +29,15 @@ def learner_with(library: Any, builder: Callable[..., Any]) -> tuple[Any, Any]:
     return learner, learner.connector
 
 
-def three_steps(library: Any, reward: float = 0.5) -> Any:
-    """An episode with one of its rewards to choose, as arrays."""
+def three_steps(library: Any, logp: float = -0.5) -> Any:
+    """An episode with one of its log-probabilities to choose, as arrays."""
     return library.SingleAgentEpisode(
         id_="e",
         observations=[np.zeros(1, np.float32)] * 4,
         actions=[0] * 3,
-        rewards=[0.5, reward, 0.5],
+        rewards=[0.5, 0.5, 0.5],
         extra_model_outputs={
-            "action_logp": [np.float32(-0.5)] * 3,
+            "action_logp": [np.float32(-0.5), np.float32(logp), np.float32(-0.5)],
             "action_dist_inputs": [np.zeros(2, np.float32)] * 3,
         },
         len_lookback_buffer=0,

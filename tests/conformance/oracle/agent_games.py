@@ -15,7 +15,6 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from epibatch.env_runner.reset_seeds import env_seeds
 from oracle.libraries import EPIBATCH, RLLIB, Library
 
 AGENTS = ("ann", "bob", "cid", "dot")
@@ -99,9 +98,7 @@ def game_class(library: Library, **settings: Any) -> type:
         def reset(self, *, seed: Any = None, options: Any = None) -> Any:
             super().reset(seed=seed)
             if not self.seeds and seed is not None and "first_seed" in settings:
-                first = settings["first_seed"]  # RLlib's runner gives the numbers after it
-                own = env_seeds(first, 9)
-                self.number = own.index(seed) if seed in own else seed - first
+                self.number = seed - settings["first_seed"]
             self.seeds.append(seed)
             self.episode, self.t = self.episode + 1, 0
             self.rng = np.random.default_rng([self.number, self.episode])
