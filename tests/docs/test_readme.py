@@ -85,7 +85,7 @@ def as_chunk(episode, module):
 def test_the_batch_by_hand_is_the_batch_of_the_pipeline(monkeypatch):
     by_hand = run(BY_HAND, monkeypatch)["by_hand"]
     names = run(WITH_PIPELINES, monkeypatch)
-    module, train, first = names["module"], names["train"], names["episode"]
+    module, pipeline, first = names["module"], names["pipeline"], names["episode"]
     rng = np.random.default_rng(0)
     for length, ends in ((19, "terminated"), (20, "truncated"), (41, "terminated"), (60, "")):
         episode = type(first)()
@@ -97,7 +97,7 @@ def test_the_batch_by_hand_is_the_batch_of_the_pipeline(monkeypatch):
             episode.add_env_step(
                 rng.normal(size=4).astype(np.float32), 0, rng.normal(), extra_model_outputs=outputs, **end
             )
-        batch = train(rl_module=module, batch={}, episodes=[episode])
+        batch = pipeline(rl_module=module, batch={}, episodes=[episode])
         hand = by_hand(module, [as_chunk(episode, module)])
         mask, raw = hand["loss_mask"], hand["advantages"]
         assert torch.equal(batch["obs"], hand["obs"]) and torch.equal(batch["loss_mask"], mask)
