@@ -133,14 +133,22 @@ def _plan(episode: SingleAgentEpisode, column: GrowingColumn, item: Any) -> RowP
 def _stage_observation(episode: SingleAgentEpisode, observation: Any) -> None:
     """Add the newest observation; the check of its nesting is for those alone that the column cannot take as it is.
 
-    Pieces may rewrite observations, so the nesting to compare with is that of the reset observation, not the column's.
+    Pieces can make observations alike that are longer or shorter than others, or have more keys; when the next one
+    comes, they have to be alike. Pieces may rewrite observations, so the nesting to compare with is that of the reset
+    observation, not the column's.
     """
     column, provisional = episode.observations, episode.observations.provisional
-    column.stage(observation)
-    expected = episode._given_form
+    try:
+        column.stage(observation)
+    except ColumnError as error:  # the observation before this one, which no piece has rewritten
+        add_context(error, f"{_at(episode, 'obs', before=1)}:")
+        raise
+    expected, space = episode._given_form, episode._given_observation_space
     if column.raw_row() is NOTHING or expected is NOTHING or column.leaves_of(observation) is not None:
         return
-    if _nested_alike(expected, form_of(observation)):
+    found = form_of(observation)
+    whole_step = expected is None and isinstance(observation, tuple)
+    if not (whole_step or _lacks_keys(expected, found)) or (space is not None and space.contains(observation)):
         return
     column.drop_last()
     column.provisional = provisional
@@ -148,25 +156,23 @@ def _stage_observation(episode: SingleAgentEpisode, observation: Any) -> None:
         explain(
             _at(episode, "obs"),
             expected=f"an observation nested as the reset observation: {spell_form(expected)}",
-            found=spell_form(form_of(observation)),
+            found=spell_form(found),
             do="return observations with the same keys from reset() and every step()",
         )
     )
 
 
-def _nested_alike(expected: Any, found: Any) -> bool:
-    """True if two forms have the same nesting; dict keys may come in any order."""
-    if expected is None or found is None or expected[0] != found[0] or len(expected[2]) != len(found[2]):
-        return expected is found
-    if expected[0] == "tuple":
-        return all(map(_nested_alike, expected[2], found[2]))
-    forms = dict(zip(found[1], found[2]))
-    return all(key in forms and _nested_alike(form, forms[key]) for key, form in zip(expected[1], expected[2]))
+def _lacks_keys(expected: Any, found: Any) -> bool:
+    """Whether a dict of the first form, at any depth, has keys that the second lacks; a piece can cope with others."""
+    if expected is None or expected[0] != "dict":
+        return False
+    forms = dict(zip(found[1], found[2])) if found is not None else {}
+    return any(key not in forms or _lacks_keys(form, forms[key]) for key, form in zip(expected[1], expected[2]))
 
 
-def _at(episode: SingleAgentEpisode, column: str) -> str:
-    """The place of a row that is to be added."""
-    t = episode.t_started + len(episode.observations) - (column != "obs")
+def _at(episode: SingleAgentEpisode, column: str, before: int = 0) -> str:
+    """The place of a row that is to be added, or so many rows before it."""
+    t = episode.t_started + len(episode.observations) - (column != "obs") - before
     return f"episode {episode.id_}, column {column!r} at t={t}"
 
 

@@ -180,9 +180,9 @@ class SingleAgentEpisode(EpisodeFacts):
             EpisodeStateError: before the reset, or after the end.
             SpaceError: the observation does not fit `observation_space`.
             EpisodeError: a model output appears late or goes missing, or a flag or an info is none.
-            ColumnError: the reward is text; an observation is nested differently than the reset observation; or an
-                action, reward or model output differently than those before. After any of these the episode is as it
-                was.
+            ColumnError: the reward is no number; an observation lacks keys of the reset observation, or the one before
+                is nested differently than those before it; or an action, reward or model output is. After any of these
+                the episode is as it was.
         """
         if self.is_terminated or self.is_truncated:
             raise not_steppable(self)

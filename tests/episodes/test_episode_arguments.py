@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from epibatch.connectors.env_to_module import EnvToModulePipeline, SingleAgentObservationPreprocessor
 from epibatch.core.errors import CheckpointError, ColumnError, EpisodeError, SpaceError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 from epibatch.episodes.episode_arguments import as_flag, as_info
@@ -112,10 +113,8 @@ def test_a_tuple_with_a_dict_is_an_observation_where_the_space_says_so():
     ("first", "other", "found"),
     [
         ({"a": 1, "b": 2}, {"a": 1}, r"\{a: leaf\}"),
-        ({"a": 1, "b": 2}, {"a": 1, "b": 2, "c": 3}, "c: leaf"),
         ({"a": {"b": 1}}, {"a": 1}, r"\{a: leaf\}"),
         (np.zeros(2), (np.zeros(2), 1.0, False, False, {}), r"\(leaf, leaf, leaf, leaf, \{\}\)"),
-        ((1, 2), (1, 2, 3), r"\(leaf, leaf, leaf\)"),
     ],
 )
 @pytest.mark.parametrize("steps", [0, 2])
@@ -129,6 +128,51 @@ def test_an_observation_of_another_nesting_is_refused_by_the_step_that_brings_it
     assert len(episode) == steps
     episode.add_env_step(first, 1, 1.0)
     assert episode.get_actions().tolist() == [0] * steps + [1]
+
+
+VARYING = [((1,), (1, 2, 3)), ((1, 2), ()), ({"a": 1}, {"a": 1, "b": 2}), ({"a": ()}, {"a": ({"b": 1},)})]
+
+
+@pytest.mark.parametrize(("first", "other"), VARYING)
+@pytest.mark.parametrize("space", [None, gym.spaces.Sequence(gym.spaces.Discrete(9))])
+def test_observations_of_varying_length_or_with_more_keys_can_be_made_alike_by_pieces(first, other, space):
+    class Count(SingleAgentObservationPreprocessor):
+        def recompute_output_observation_space(self, input_observation_space, input_action_space):
+            return gym.spaces.Discrete(9)
+
+        def preprocess(self, observation, episode):
+            return len(observation)
+
+    pipeline = EnvToModulePipeline(space, None, connectors=[Count()])
+    episode, given = SingleAgentEpisode(observation_space=space), [first, other, first, other]
+    episode.add_env_reset(first)
+    for observation in given[1:]:
+        pipeline(episodes=[episode], rl_module=None, batch={})
+        episode.add_env_step(observation, 0, 1.0)
+    pipeline(episodes=[episode], rl_module=None, batch={})
+    assert episode.get_observations().tolist() == [len(observation) for observation in given]
+
+
+@pytest.mark.parametrize(("first", "other"), VARYING)
+def test_observations_that_no_piece_made_alike_are_named_by_column_and_step(first, other):
+    episode = SingleAgentEpisode("ep")
+    episode.add_env_reset(first)
+    episode.add_env_step(first, 0, 1.0)
+    episode.add_env_step(other, 0, 1.0)
+    with pytest.raises(ColumnError, match="episode ep, column 'obs' at t=2:"):
+        episode.add_env_step(first, 0, 1.0)
+    assert len(episode) == 2 and episode.get_observations(-1) == other
+
+
+def test_an_observation_may_lack_keys_if_the_space_says_so():
+    class Some(gym.Space):
+        def contains(self, x):
+            return isinstance(x, dict)
+
+    episode = SingleAgentEpisode(observation_space=Some())
+    episode.add_env_reset({"a": 1, "b": 2})
+    episode.add_env_step({"a": 1}, 0, 1.0)
+    assert episode.get_observations(-1) == {"a": 1}
 
 
 def test_the_nesting_of_observations_is_that_of_the_reset_whatever_pieces_make_of_them():
@@ -149,7 +193,6 @@ def test_the_nesting_of_observations_is_that_of_the_reset_whatever_pieces_make_o
     ("name", "step"),
     [
         ("actions", (1, 1.0, {"x": 1})),
-        ("rewards", ({"a": 1}, {"r": 1.0}, {"x": 1})),
         ("x", ({"a": 1}, 1.0, {"x": (1,)})),
     ],
 )

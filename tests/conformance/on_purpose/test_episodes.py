@@ -47,6 +47,13 @@ def test_the_newest_observation_is_replaced_by_one_of_another_shape(library: Any
     return episode.get_observations(-1).shape
 
 
+@probe("reset-tuple", ours=Raises(EpisodeError, "as env.reset\\(\\) returns it"), theirs=(1, {"a": 2}))
+def test_a_reset_observation_of_two_whose_second_is_a_dict(library: Any) -> Any:
+    episode = library.SingleAgentEpisode()
+    episode.add_env_reset((1, {"a": 2}))
+    return episode.get_observations(0)
+
+
 @probe(
     "extra-keys",
     ours=Raises(EpisodeError, "the keys of its first step"),
