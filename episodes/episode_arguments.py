@@ -12,25 +12,26 @@ from epibatch.core.errors import ColumnError, EpisodeError, SpaceError, explain
 
 __all__ = ["as_flag", "as_info", "as_reward", "as_rewards", "check_space", "check_steps"]
 
+_NUMBERS = frozenset({float, int, bool, np.float32, np.float64})
+
 
 def as_reward(value: Any) -> Any:
     """Return a reward as its column takes it: of an array, tensor or list with one entry the number, else the value.
 
     Raises:
-        ColumnError: it is text.
+        ColumnError: it is no number, and no array of numbers.
     """
-    if type(value) is float:
+    if type(value) in _NUMBERS:
         return value
-    number = value
-    if isinstance(value, (np.ndarray, list)) or hasattr(value, "detach"):
+    try:
         array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-        number = array.reshape(())[()] if array.size == 1 else value
-        value = number if array.dtype.kind not in "SU" else array.flat[0]
-    if isinstance(value, (str, bytes)):
+    except (TypeError, ValueError):  # lists of several lengths
+        array = np.empty(0, object)
+    if array.dtype.kind not in "fiub":
         raise ColumnError(
             explain("a step's reward", expected="a number", found=repr(value), do="convert it, float(reward)")
         )
-    return number
+    return array.reshape(())[()] if array.size == 1 else array
 
 
 def as_rewards(rewards: Any) -> Any:
@@ -38,8 +39,8 @@ def as_rewards(rewards: Any) -> Any:
     if isinstance(rewards, np.ndarray):
         if rewards.ndim > 1 and len(rewards) and rewards[0].size == 1:
             rewards = rewards.reshape(len(rewards))
-        return rewards if rewards.dtype.kind not in "SU" else [as_reward(reward) for reward in rewards]
-    if isinstance(rewards, list) and not set(map(type, rewards)) <= {float, int}:
+        return rewards if rewards.dtype.kind in "fiub" else [as_reward(reward) for reward in rewards]
+    if isinstance(rewards, list) and not set(map(type, rewards)) <= _NUMBERS:
         return [as_reward(reward) for reward in rewards]
     return rewards
 

@@ -119,8 +119,8 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         real = _flat(mask, rows)
         advantages = np.where(real, advantages, 0)
         targets = (advantages + flat_values).astype(np.float32)
-        if np.isnan(targets.sum()):
-            raise _not_numbers(module, call, flat_rewards, flat_values)
+        if not np.isfinite(targets).all():
+            raise _not_numbers(module, call, flat_rewards, flat_values, targets)
         if own.get("standardize_advantages", self.standardize_advantages):
             advantages = np.where(real, _standardised(advantages, real), 0)
         batch[Columns.VALUE_TARGETS] = _placed(targets, rows, shape, device)
@@ -150,23 +150,27 @@ def _unfit_rewards(found: Any, expected: Any) -> ColumnError:
     )
 
 
-def _not_numbers(module: Any, call: Call, rewards: Any, values: Any) -> ColumnError:
-    """The error for advantages that are NaN, which names the first reward or value that makes them so."""
-    wrong = np.flatnonzero(~np.isfinite(rewards))
-    name = f"column {Columns.REWARDS!r}"
-    do = "correct the environment or the piece that makes it; CheckFinite says where it comes from"
-    if not len(wrong):
-        wrong = np.flatnonzero(~np.isfinite(values))
-        name, do = (
+def _not_numbers(module: Any, call: Call, rewards: Any, values: Any, targets: Any) -> ColumnError:
+    """The error for targets that are no finite numbers, which names the first number that makes them so."""
+    suspects = (
+        (
+            rewards,
+            f"column {Columns.REWARDS!r}",
+            "correct the environment or the piece that makes it; CheckFinite says where it comes from",
+        ),
+        (
+            values,
             f"{type(module).__name__}.compute_values",
             "look for NaN in the observations and the module's weights",
-        )
+        ),
+        (targets, f"column {Columns.VALUE_TARGETS!r}", "make rewards smaller: their sums do not fit into float32"),
+    )
+    numbers, name, do = next(suspect for suspect in suspects if not np.isfinite(suspect[0]).all())
     ends = np.cumsum(call.counts)
-    row = int(wrong[0]) if len(wrong) else 0
+    row = int(np.isfinite(numbers).argmin())
     chunk = int(np.searchsorted(ends, row, "right"))
     where = f"{name}, {call.describe(chunk)}, step {row - int(ends[chunk] - call.counts[chunk])}"
-    found = rewards[row] if "rewards" in name else values[row]
-    return ColumnError(explain(where, expected="finite numbers", found=str(found), do=do))
+    return ColumnError(explain(where, expected="finite numbers", found=str(numbers[row]), do=do))
 
 
 def _unfit_values(module: Any, values: Any, rows: Any) -> ColumnError:

@@ -88,6 +88,17 @@ def test_text_is_refused_where_it_is_given(text):
     assert len(episode) == 1
 
 
+@pytest.mark.parametrize("wrong", [None, {"a": 1.0}, [[1], [2, 3]], [None], object(), np.array([None]), 1j])
+@pytest.mark.parametrize("made", [stepped, given])
+def test_what_is_no_number_is_refused_where_it_is_given(made, wrong):
+    with pytest.raises(ColumnError, match=r"a step's reward\n.*expected: a number"):
+        made([1.0, wrong])
+
+
+def test_a_tuple_of_numbers_is_a_vector():
+    assert stepped([(1.0, 2.0), (3.0, 4.0)]).get_rewards().tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
 def test_a_refused_step_leaves_the_episode_as_it_was():
     episode = SingleAgentEpisode()
     episode.add_env_reset(0)
@@ -113,14 +124,38 @@ def test_agents_rewards_are_numbers_too():
 
 
 @pytest.mark.parametrize("standardize", [True, False])
-@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
 def test_advantages_that_are_no_numbers_name_the_step(standardize, wrong):
     episodes = [given([1.0, 1.0]), given([1.0, wrong, 0.0])]
     pipeline = learner.default_pipeline(standardize_advantages=standardize)
-    if wrong != wrong:
-        with pytest.raises(ColumnError, match=r"column 'rewards', .*chunk 1.*, step 1\n.*\n  found: +nan"):
-            pipeline(rl_module=Critic(4, 1), batch={}, episodes=episodes)
+    with pytest.raises(ColumnError, match=rf"column 'rewards', .*chunk 1.*, step 1\n.*\n  found: +{wrong}"):
+        pipeline(rl_module=Critic(4, 1), batch={}, episodes=episodes)
     critic = Critic(4, 1)
     torch.nn.init.constant_(critic.bias, float("nan"))
     with pytest.raises(ColumnError, match=r"Critic\.compute_values, .*chunk 0.*, step 0\n.*\n  found: +nan"):
         pipeline(rl_module=critic, batch={}, episodes=episodes[:1])
+
+
+def test_advantages_whose_sum_is_too_large_are_numbers():
+    critic = Critic(4, 1)
+    torch.nn.init.zeros_(critic.bias)
+    pipeline = learner.default_pipeline(gamma=0.0, standardize_advantages=False)
+    batch = pipeline(rl_module=critic, batch={}, episodes=[given([3e38, 3e38, 3e38])])
+    torch.testing.assert_close(batch["advantages"][:3], torch.full((3,), 3e38))
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_returns_that_are_too_large_are_named():
+    episodes = [given([1.0]), given([3e38, 3e38])]
+    with pytest.raises(ColumnError, match=r"column 'value_targets', .*chunk 1.*, step 0\n.*\n  found: +inf"):
+        learner.default_pipeline(gamma=1.0, lambda_=1.0)(rl_module=Critic(4, 1), batch={}, episodes=episodes)
+
+
+def test_a_module_whose_name_has_rewards_in_it_is_named_with_its_value():
+    class Seesrewards(Critic):
+        pass
+
+    critic = Seesrewards(4, 1)
+    torch.nn.init.constant_(critic.bias, float("nan"))
+    with pytest.raises(ColumnError, match=r"Seesrewards\.compute_values[\s\S]*found: +nan"):
+        learner.default_pipeline()(rl_module=critic, batch={}, episodes=[given([1.0])])
