@@ -40,7 +40,7 @@ def env_infos(infos: dict[str, Any], env: int) -> dict[str, Any]:
 
 
 class BlockInfos(LookbackBuffer):
-    """The infos of a chunk that lives in a block; a list of its own once rows are added or taken away.
+    """The infos of a chunk of a block; a list of its own once rows are added or taken away.
 
     Args:
         chunk: Whose infos.
@@ -51,7 +51,7 @@ class BlockInfos(LookbackBuffer):
     def __init__(self, chunk: Chunk) -> None:
         self._chunk = chunk
         self._made: dict[int, Any] = {}
-        self._own: InfosBuffer | None = None
+        self._own: list[Any] | None = None
         self.lookback = chunk.start - chunk.low
         self.t_started = chunk.t_started
 
@@ -77,18 +77,18 @@ class BlockInfos(LookbackBuffer):
         """Remove and return a row; the block stays as it is."""
         return self._own_rows().pop(index)
 
-    def _own_rows(self) -> InfosBuffer:
+    def _own_rows(self) -> list[Any]:
         if self._own is None:
-            self._own = InfosBuffer(self.data, self.lookback)
+            self._own = self.data
         return self._own
 
     def len_incl_lookback(self) -> int:
         """Number of rows, lookback included."""
-        return self._chunk.end + 1 - self._chunk.low if self._own is None else self._own.len_incl_lookback()
+        return self._chunk.end + 1 - self._chunk.low if self._own is None else len(self._own)
 
     def _row(self, position: int) -> Any:
         if self._own is not None:
-            return self._own._data[position]
+            return self._own[position]
         if position not in self._made:
             chunk = self._chunk
             row = chunk.low + position
@@ -115,7 +115,7 @@ class BlockInfos(LookbackBuffer):
         return fill
 
     def _write_row(self, position: int, row: Any) -> None:
-        rows: Any = self._made if self._own is None else self._own._data
+        rows: Any = self._made if self._own is None else self._own
         rows[position] = row
 
     def _write_rows(self, positions: Positions, new_data: Any) -> None:

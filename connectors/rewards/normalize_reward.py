@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, EpisodeError, StateError, explain
+from epibatch.core.errors import ColumnError, ConfigError, StateError, explain
 from epibatch.core.running_moments import HUGE, LARGEST, warn_of_huge
 from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
 
@@ -48,7 +49,8 @@ class NormalizeReward(ModuleStatistics):
 
     A chunk in the middle of an episode goes on from its lookback, if that goes back to the episode's start, or from the
     chunk that the piece saw before it; otherwise its lookback is all that counts of what came before, as a discount
-    makes little of it. Rewards that a piece in front put into the batch are the ones that count.
+    makes little of it. Chunks of one id that overlap, as samples of a replay buffer do, are counted with a warning.
+    Rewards that a piece in front put into the batch are the ones that count.
 
     Copies are brought together exactly by `merge_states`; `freeze` stops counting.
 
@@ -65,7 +67,6 @@ class NormalizeReward(ModuleStatistics):
         ConfigError: arguments that cannot be meant.
         ColumnError: rewards that are NaN, infinite or above 1e100; the statistics stay as they were. (Above 1e15 the
             piece warns once.)
-        EpisodeError: two running episodes have one id, so that their returns would be mixed.
 
     Example:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
@@ -87,7 +88,7 @@ class NormalizeReward(ModuleStatistics):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        self._warned = False
+        self._warned = self._warned_of_overlap = False
         problems = []
         if self.gamma is not None and not 0 <= self.gamma < 1:
             problems.append(("gamma", "a discount in [0, 1), or None", self.gamma))
@@ -120,6 +121,19 @@ class NormalizeReward(ModuleStatistics):
         kind = rewards.dtype if rewards.dtype.kind == "f" else np.float64
         batch[Columns.REWARDS] = EpisodeColumn(scaled.astype(kind, copy=False), column.counts, single=column.single)
         return batch
+
+    def _warn_of_overlap(self, id_: str) -> None:
+        if self._warned_of_overlap:
+            return
+        self._warned_of_overlap = True
+        text = explain(
+            "NormalizeReward",
+            expected="chunks of one id that follow one another; the discounted returns are kept by it",
+            found=f"chunks of {id_!r} that overlap, so that steps count twice or the returns of two episodes mix",
+            do="if these are parts of one episode, as of a replay buffer, nothing, or pass gamma=None; if they are "
+            "several episodes, give each an id_ of its own",
+        )
+        warnings.warn(text, stacklevel=2)
 
     def _warn_of_huge(self, rewards: Any, counts: Any, call: Call) -> None:
         huge = np.abs(rewards) > HUGE
@@ -158,7 +172,7 @@ class NormalizeReward(ModuleStatistics):
             last = float(discounted_sums(own[::-1], [len(own)], gamma)[0] + gamma ** len(own) * before[i])
             running.pop(id_, None)
             if started < reached.get(id_, 0):
-                raise _one_id(id_)
+                self._warn_of_overlap(id_)
             if not done[chunk]:
                 running[id_] = (started + len(own), last)
                 reached[id_] = started + len(own)
@@ -211,17 +225,6 @@ class NormalizeReward(ModuleStatistics):
         """One state of several copies."""
         running = {id_: list(own) for state in states for id_, own in state["running"].items()}
         return {**merge_shared_moments(states, where), "running": running}
-
-
-def _one_id(id_: str) -> EpisodeError:
-    return EpisodeError(
-        explain(
-            "NormalizeReward",
-            expected="an id of its own for each running episode; the discounted returns are kept by it",
-            found=f"{id_!r} for several episodes that overlap",
-            do="leave id_ out, or give each episode another one",
-        )
-    )
 
 
 def _check(rewards: Any, counts: Any, call: Call) -> None:

@@ -193,3 +193,14 @@ def test_mistakes_are_named():
     for state in ({"modules": 3}, {"x": 1}, {"modules": {"p": {"running": {}}}}, {"modules": {"p": {}}}):
         with pytest.raises(StateError, match="get_state or merge_states"):
             piece.set_state(state)
+
+
+def test_chunks_that_overlap_are_counted_with_one_warning():
+    (episode,) = chunks_of([[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]])
+    piece, parts = NormalizeReward(gamma=0.5, clip=None), [episode[0:4], episode[2:6], episode[2:6]]
+    with pytest.warns(UserWarning, match="chunks of .* that overlap") as caught:
+        first, _ = [scaled(piece, parts) for _ in range(2)]
+    assert len(caught) == 1
+    seen = [one for part in parts for one in discounted(part.rewards.data, 0.5)[-4:]]
+    expected = np.concatenate([part.get_rewards() for part in parts]) / deviation(seen)
+    np.testing.assert_allclose(first, expected)
