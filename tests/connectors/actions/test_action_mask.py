@@ -119,7 +119,7 @@ def test_the_learner_masks_what_was_masked(lstm, keep):
     assert seen == (Dict(action_mask=MultiBinary(5), observations=Box(-1, 1, (3,))) if keep else Box(-1, 1, (3,)))
     results = algo.train()["learners"]["default_policy"]
     assert all(np.isfinite(results[name]) for name in ("total_loss", "entropy", "mean_kl"))
-    assert 0 <= results["mean_kl"] < 1
+    assert -1e-6 <= results["mean_kl"] < 1  # 0 but for rounding
     algo.stop()
 
 
