@@ -279,6 +279,18 @@ def directory_of_very_many(folder: Path) -> None:
     signed(folder, "arrays.npz", content + record * 200_000)
 
 
+def hole_beside(folder: Path) -> None:
+    """A wide network, and a file without content, of terabytes, where the checkpoint before this one would be."""
+    content = load_state(folder)
+    for where in (NETWORK, (*ACTING, "module", "model_config")):
+        place(*where, "fcnet_hiddens", to=[10**4, 10**4])(content)
+    save_state(folder, content)
+    previous = folder.with_name(f".{folder.name}.previous")
+    previous.mkdir()
+    (previous / "arrays.npz").touch()
+    os.truncate(previous / "arrays.npz", 2**42)
+
+
 class Code:
     def __reduce__(self) -> Any:
         return os.mkdir, (os.environ["HOSTILE_PROOF"],)
@@ -305,6 +317,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "a directory of very many": directory_of_very_many,
     "a pickle": lambda folder: signed(folder, "arrays.npz", __import__("pickle").dumps(Code())),
     "a state of gigabytes": sparse,
+    "a wide network beside a hole": hole_beside,
     "lists in a list": text(b"[" + b"[]," * 5_000_000 + b"1]"),
     "deep lists": text(b"[" * 10**6),
     "dicts in a list": text(b"[" + b'{"a":1},' * 10**6 + b"1]"),

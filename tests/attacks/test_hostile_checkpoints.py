@@ -86,6 +86,11 @@ def test_the_algorithm_refuses(table, attack):
     assert {name for name, how in loaders.items() if not how.startswith("named: ")} == set()
 
 
+def test_a_hole_beside_a_checkpoint_allows_no_wider_network(table):
+    row = next(row for row in table if row["attack"] == "a wide network beside a hole")
+    assert {row["loaders"][name] for name in ("PPO", "Policy")} == {"named: CheckpointError"}
+
+
 @pytest.mark.parametrize(
     "attack", ["an environment of code", "an environment of code inside", "a piece of code", "a callback of code"]
 )

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tracemalloc
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.algorithms import PPOConfig
+from epibatch.algorithms import PPOConfig, TrainingRun
 from epibatch.algorithms.yaml_files import parse_yaml, read_yaml
 from epibatch.connectors.views import View
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, SpaceError
-from epibatch.core.rl_module import MultiRLModule, RLModule, RLModuleSpec
+from epibatch.core.rl_module import MultiRLModule, MultiRLModuleSpec, RLModule, RLModuleSpec
 from epibatch.core.spaces import space_from_dict
 
 MIB = 2**20
@@ -154,3 +157,48 @@ def test_module_checkpoints_that_are_refused(saved, attack):
     for cls in (RLModule, MultiRLModule):
         with pytest.raises(CheckpointError):
             cls.from_checkpoint(path)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_module_checkpoints_read_nothing_elsewhere(tmp_path, several):
+    """A state that fits lies elsewhere; what is opened is told by Python's audit events."""
+    spaces = {"observation_space": gym.spaces.Box(-1, 1, (4,)), "action_space": gym.spaces.Discrete(2)}
+    own: Any = RLModuleSpec(**spaces, model_config={"fcnet_hiddens": [4]})
+    own = MultiRLModuleSpec(rl_module_specs={"main": own}) if several else own
+    for name in ("elsewhere", "stranger"):
+        own.build().save_to_path(tmp_path / name)
+    content = load_state(tmp_path / "stranger")
+    spec = content["rl_module"]["spec"]
+    (spec["rl_module_specs"]["main"] if several else spec).update(
+        load_state_path=str(tmp_path / "elsewhere" / "main" if several else tmp_path / "elsewhere")
+    )
+    save_state(tmp_path / "stranger", content)
+    script = """
+import sys
+from epibatch.core.errors import CheckpointError
+from epibatch.core.rl_module import MultiRLModule, RLModule
+opened = []
+sys.addaudithook(lambda event, arguments: opened.append(str(arguments[0])) if event == "open" else None)
+try:
+    (MultiRLModule if sys.argv[2] == "True" else RLModule).from_checkpoint(sys.argv[1])
+except CheckpointError as error:
+    print(error)
+print([path for path in opened if "elsewhere" in path])
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "stranger"), str(several)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "no load_state_path, because the state is in the checkpoint" in output and output.endswith("[]\n")
+
+
+@pytest.mark.parametrize("changes", [[], ["stop.training_iteration=9"]])
+def test_networks_of_a_run_are_no_larger_than_its_checkpoint(tmp_path, capsys, changes):
+    """Building one is refused before it takes memory, also with the command that an ended run suggests."""
+    text = f"{START}training: {{train_batch_size: 32, minibatch_size: 32, num_epochs: 1}}\n"
+    (tmp_path / "c.yaml").write_text(f"{text}rl_module: {{model_config: {{fcnet_hiddens: [4]}}}}\n")
+    TrainingRun.start(tmp_path / "c.yaml", tmp_path / "run").run(1)
+    config = tmp_path / "run" / "config.yaml"
+    narrow, wide = "fcnet_hiddens:\n    - 4\n", "fcnet_hiddens: [3000, 3000]\n"
+    assert config.read_text().count(narrow) == 1
+    config.write_text(config.read_text().replace(narrow, wide))
+    with pytest.raises(CheckpointError, match="weights of at most"):
+        TrainingRun.resume(tmp_path / "run", changes=changes)

@@ -75,17 +75,18 @@ def load_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bo
     """See `Policy.from_checkpoint`."""
     from epibatch.core.rl_module.rl_module_spec import weights_at_most
 
-    if config is not None:
-        return _load_policy(path, config, allow_imports=allow_imports)
     path = newest_checkpoint(path)
-    with weights_at_most(arrays_size(path)), restoring(f"checkpoint {path}", "description"):
-        return _load_policy(path, None, allow_imports=allow_imports)
+    saved = read_checkpoint(path)
+    if config is not None:
+        return _load_policy(path, saved, config, allow_imports=allow_imports)
+    with weights_at_most(arrays_size(saved)), restoring(f"checkpoint {path}", "description"):
+        return _load_policy(path, saved, None, allow_imports=allow_imports)
 
 
-def _load_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bool) -> Any:
+def _load_policy(path: Path, saved: Any, config: AlgorithmConfig | None, *, allow_imports: bool) -> Any:
     from .policy import Policy
 
-    description, state = read_checkpoint(path)
+    description, state = saved
     acting = description.get("acting")
     if not isinstance(acting, Mapping):
         raise CheckpointError(
@@ -166,10 +167,10 @@ class _Parts:
 
     def module(self, env_to_module: Any) -> Any:
         """The module, with new weights."""
-        from epibatch.core.rl_module import RLModuleSpec
+        from epibatch.core.rl_module.rl_module_spec import RLModuleSpec, saved_spec
 
         try:
-            return RLModuleSpec.from_dict(self._acting["module"], allow_imports=self._allow_imports).build()
+            return saved_spec(RLModuleSpec, self._acting["module"], allow_imports=self._allow_imports).build()
         except EpibatchError as error:
             raise self._unfit("a module that can be built here", str(error)) from error
 

@@ -202,7 +202,7 @@ class SavedAlgorithm(ABC):
         """
         path = newest_checkpoint(path)
         description, state = read_checkpoint(path)
-        algorithm = config.build_algo() if config else _rebuilt(path, description, allow_imports)
+        algorithm = config.build_algo() if config else _rebuilt(path, description, state, allow_imports)
         if not isinstance(algorithm, cls):
             raise CheckpointError(
                 explain(
@@ -221,10 +221,10 @@ class SavedAlgorithm(ABC):
         return algorithm
 
 
-def _rebuilt(path: Path, description: Mapping[str, Any], allow_imports: bool) -> Any:
+def _rebuilt(path: Path, description: Mapping[str, Any], state: Any, allow_imports: bool) -> Any:
     """The algorithm of a config that came with a checkpoint; its networks are no larger than the checkpoint."""
     from epibatch.core.rl_module.rl_module_spec import weights_at_most
 
     config = config_from_checkpoint(path, description, allow_imports=allow_imports)
-    with weights_at_most(arrays_size(path)):
+    with weights_at_most(arrays_size(state)):
         return config.build_algo()

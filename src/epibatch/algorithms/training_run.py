@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from epibatch.core.checkpoints import arrays_size
+from epibatch.core.checkpoints import arrays_size, load_state
 from epibatch.core.errors import EpibatchError, LoggerError, StorageError, add_context
 
 from .checkpoint import CONFIGS, config_class
@@ -116,7 +116,7 @@ class TrainingRun:
         with _closing_if_it_fails(folder.unlock):
             config = _read_config(folder.config_path, changes, allow_imports)
             saved = folder.checkpoints.newest() if folder.checkpoints.iterations() else None
-            with nullcontext() if saved is None or changes else weights_at_most(arrays_size(saved)):
+            with nullcontext() if saved is None else weights_at_most(arrays_size(load_state(saved))):
                 algorithm = _build(config, folder.config_path)
             with _closing_if_it_fails(algorithm.stop):
                 session = cls(algorithm, folder, Path(run).name)

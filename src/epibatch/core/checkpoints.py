@@ -18,7 +18,7 @@ import os
 import shutil
 import struct
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -211,11 +211,16 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name}, which no checkpoint holds")
 
 
-def arrays_size(path: str | os.PathLike[str]) -> int:
-    """The bytes that the arrays of a checkpoint take, which bound what is built from its description; 0 without any."""
-    folder = Path(os.path.realpath(path))
-    sizes = (where / _ARRAYS for where in (folder, _previous(folder)))
-    return max((os.stat(file).st_size for file in sizes if file.is_file()), default=0)
+def arrays_size(state: Any) -> int:
+    """The bytes that the arrays in a state take, which bound what is built from a checkpoint's description."""
+    size, left = 0, [state]
+    while left:
+        part = left.pop()
+        if isinstance(part, np.ndarray):
+            size += part.nbytes
+        elif isinstance(part, (Mapping, list, tuple)):
+            left += part.values() if isinstance(part, Mapping) else part
+    return size
 
 
 def is_checkpoint(path: str | os.PathLike[str]) -> bool:

@@ -1,7 +1,7 @@
 """Restored states, compared with what they restore before they are used.
 
-A state may come from a stranger's file: it is data of any nesting, shape and type. Whoever takes one over compares it
-with a template, which is what `get_state` of the same object gives: same keys, shapes and kinds of numbers.
+A state may come from a stranger's file: it is data of any nesting, shape and type. Before an object takes a state over,
+it is compared with a template, which is what the object's `get_state` gives: same keys, shapes and kinds of numbers.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ __all__ = [
     "check_count",
     "check_like",
     "check_torch_state",
+    "converted_numbers",
     "restore_generator",
     "restore_torch_generator",
     "restoring",
 ]
 
 _MOST = 2**63
+_KINDS = {"i": "integers", "u": "integers", "f": "floats", "b": "booleans", "c": "complex numbers"}
 _LISTED = 120
 _WORDS = 624
 _POSITIONS = {"pos": _WORDS, "buffer_pos": 4, "has_uint32": 1, "uinteger": 2**32 - 1}
@@ -80,17 +82,39 @@ def check_like(where: str, state: Any, template: Any) -> None:
         if not isinstance(state, Mapping) or state.keys() != template.keys():
             found = f"keys: {_listed(state)}" if isinstance(state, Mapping) else _text(state)
             raise _unfit(where, f"keys: {_listed(template)}", found)
-        for key, own in template.items():
-            check_like(f"{where}[{key!r}]", state[key], own)
+        for key, part in template.items():
+            check_like(f"{where}[{key!r}]", state[key], part)
     elif isinstance(template, (list, tuple)):
         if not isinstance(state, (list, tuple)) or len(state) != len(template):
             raise _unfit(where, f"{len(template)} items", _text(state))
-        for index, own in enumerate(template):
-            check_like(f"{where}[{index}]", state[index], own)
+        for index, part in enumerate(template):
+            check_like(f"{where}[{index}]", state[index], part)
     elif _form(state) != _form(template):
         raise _unfit(where, _described(template), _described(state))
     elif type(template) is int and not -_MOST <= state < _MOST:
         raise _unfit(where, "an integer below 2**63", _text(state))
+
+
+def converted_numbers(where: str, value: Any, template: Any) -> Any:
+    """Numbers, as a tensor that can be copied into another one.
+
+    Args:
+        where: whose they are, for messages.
+        value: a tensor, an array, a number or lists of numbers.
+        template: the other tensor. Integers may become floats, and floats that are whole may become integers.
+
+    Raises:
+        CheckpointError: the template's type cannot express the numbers.
+    """
+    import torch
+
+    tensor = value if isinstance(value, torch.Tensor) else torch.from_numpy(np.array(value))
+    if not torch.can_cast(tensor.dtype, template.dtype):
+        kept = tensor.to(template.dtype)
+        if not torch.equal(kept.to(tensor.dtype), tensor):
+            raise _unfit(where, _described(template), _described(tensor))
+        return kept
+    return tensor
 
 
 def check_count(where: str, value: Any) -> int:
@@ -110,26 +134,26 @@ def restore_generator(where: str, generator: np.random.Generator, state: Any) ->
     Raises:
         CheckpointError: the state is of another kind of generator, or none that one can have; nothing was changed.
     """
-    own = generator.bit_generator.state
-    if not isinstance(state, Mapping) or state.get("bit_generator") != own["bit_generator"]:
-        raise _unfit(where, f"the state of a {own['bit_generator']} generator", _text(state))
-    _check_words(where, state, own)
+    template = generator.bit_generator.state
+    if not isinstance(state, Mapping) or state.get("bit_generator") != template["bit_generator"]:
+        raise _unfit(where, f"the state of a {template['bit_generator']} generator", _text(state))
+    _check_words(where, state, template)
     with restoring(where, "generator"):
         generator.bit_generator.state = state
 
 
-def _check_words(where: str, state: Any, own: Any) -> None:
+def _check_words(where: str, state: Any, template: Any) -> None:
     """Compare a bit generator's state with its own one; its words are integers of up to 128 bits."""
-    if not isinstance(own, Mapping):
+    if not isinstance(template, Mapping):
         number = isinstance(state, (int, np.integer)) and not isinstance(state, bool)
-        if isinstance(own, int) and not (number and 0 <= state < 2**128):
+        if isinstance(template, int) and not (number and 0 <= state < 2**128):
             raise _unfit(where, "an integer from 0 to 2**128 - 1", _text(state))
-        if not isinstance(own, int):
-            check_like(where, state, own)
+        if not isinstance(template, int):
+            check_like(where, state, template)
         return
-    if not isinstance(state, Mapping) or state.keys() != own.keys():
-        raise _unfit(where, f"keys: {_listed(own)}", _text(state))
-    for key, value in own.items():
+    if not isinstance(state, Mapping) or state.keys() != template.keys():
+        raise _unfit(where, f"keys: {_listed(template)}", _text(state))
+    for key, value in template.items():
         _check_words(f"{where}[{key!r}]", state[key], value)
         if key in _POSITIONS and state[key] > _POSITIONS[key]:
             raise _unfit(f"{where}[{key!r}]", f"at most {_POSITIONS[key]}", _text(state[key]))
@@ -148,41 +172,44 @@ def restore_torch_generator(where: str, generator: Any, state: Any) -> None:
     """
     import torch
 
-    own = generator.get_state().numpy()
-    check_torch_state(where, state, own)
+    template = generator.get_state().numpy()
+    check_torch_state(where, state, template)
     with restoring(where, "generator"):
         generator.set_state(torch.from_numpy(np.array(state, np.uint8)))
 
 
-def check_torch_state(where: str, state: Any, own: np.ndarray[Any, Any]) -> None:
+def check_torch_state(where: str, state: Any, template: np.ndarray[Any, Any]) -> None:
     """Compare the bytes of a torch generator's state with its own ones.
 
     Raises:
         CheckpointError: there are more or fewer, or they lead beyond the end of the generator's words.
     """
-    if not isinstance(state, np.ndarray) or state.dtype != np.uint8 or state.shape != own.shape:
-        raise _unfit(where, f"{own.size} bytes", _described(state))
-    if own.size > _TORCH_STATE.size + 8 * _WORDS:  # that of a CPU
+    if not isinstance(state, np.ndarray) or state.dtype != np.uint8 or state.shape != template.shape:
+        raise _unfit(where, f"{template.size} bytes", _described(state))
+    if template.size > _TORCH_STATE.size + 8 * _WORDS:  # that of a CPU
         _, left, seeded, following = _TORCH_STATE.unpack_from(state.tobytes())
         if not 0 < left <= _WORDS or seeded not in (0, 1) or following > _WORDS:
             raise _unfit(where, f"a position from 0 to {_WORDS}", f"{following}, with {left} words left")
 
 
 def _form(value: Any) -> tuple[Any, ...]:
-    """What has to be equal in a value and its template: kind of numbers, and shape."""
-    kind: Any = getattr(value, "dtype", None)
-    if kind is not None:
-        name = str(kind) if not isinstance(kind, np.dtype) else kind.kind
-        name = {"i": "integers", "u": "integers", "f": "floats", "b": "booleans"}.get(name, name)
-        if name.startswith("torch."):
-            kinds = {"bool": "booleans", "int": "integers", "float": "floats"}
-            name = next((text for part, text in kinds.items() if part in name), name)
-        return name, tuple(value.shape)
+    """Describe what a value and its template must have in common: kind of numbers, and shape."""
+    dtype: Any = getattr(value, "dtype", None)
+    if dtype is not None:
+        kind = dtype.kind if isinstance(dtype, np.dtype) else _torch_kind(dtype)
+        return _KINDS.get(kind, kind), tuple(value.shape)
     if type(value) is bool:
         return ("booleans", ())
     if isinstance(value, int):
         return ("integers", ())
     return ("floats", ()) if isinstance(value, float) else (type(value).__name__,)
+
+
+def _torch_kind(dtype: Any) -> str:
+    """The kind, as NumPy abbreviates it, of a torch type of numbers."""
+    import torch
+
+    return "f" if dtype.is_floating_point else "c" if dtype.is_complex else "b" if dtype is torch.bool else "i"
 
 
 def _described(value: Any) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from epibatch.core.errors import CheckpointError
+from epibatch.core.restoring import check_like
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule, ValueFunctionAPI
 
 
@@ -156,3 +157,52 @@ def test_modules_of_ported_code(size):
     assert module.model_config == {"state_dim": size, "max_seq_len": 20}
     assert module.framework == "torch"
     assert module.compute_values({"obs": torch.ones(3, 4)}).tolist() == pytest.approx([0.1] * 3)
+
+
+TYPES = [each for each in vars(torch).values() if isinstance(each, torch.dtype)]
+
+
+@pytest.mark.parametrize("dtype", dict.fromkeys(TYPES), ids=str)
+def test_buffers_of_every_type_that_can_be_saved(tmp_path, dtype):
+    def net() -> nn.Module:
+        made = Net()
+        made.register_buffer("extra", torch.zeros(3, dtype=dtype))
+        return made
+
+    try:
+        one, other = net(), net()
+        with torch.no_grad():
+            one.extra.copy_(torch.tensor([1, 0, 1]))
+        saved = one.save_to_path(tmp_path / "net")
+    except (TypeError, RuntimeError, UserWarning):
+        pytest.skip("torch has no zeros of it, or NumPy cannot have it")
+    other.restore_from_path(saved)
+    assert torch.equal(other.extra, one.extra)
+    check_like("a buffer", one.extra.float().numpy() if dtype is torch.bfloat16 else one.extra.numpy(), one.extra)
+
+
+class Counting(Net):
+    def setup(self):
+        super().setup()
+        self.register_buffer("count", torch.zeros(2, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("vf.bias", np.ones(1, int)), ("vf.bias", [1]), ("vf.bias", np.ones(1, bool)), ("count", [3.0, 4.0])],
+)
+def test_numbers_of_another_type_are_converted(name, value):
+    net = Counting()
+    net.set_state({**net.get_state(), name: value})
+    np.testing.assert_array_equal(net.get_state()[name], value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("count", [0.5, 1]), ("count", [np.nan, 1]), ("vf.bias", [1j]), ("vf.bias", ["1"])]
+)
+def test_numbers_that_cannot_be_converted(name, value):
+    net = Counting()
+    before = net.get_state()
+    with pytest.raises(CheckpointError):
+        net.set_state({**before, "mean": np.full(4, 7.0), name: value})
+    np.testing.assert_equal(net.get_state(), before)

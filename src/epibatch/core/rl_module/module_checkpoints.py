@@ -75,7 +75,7 @@ def build_module(path: str | os.PathLike[str], component: str | None, *, allow_i
         CheckpointError: there is no such checkpoint or part, or the module cannot be built from data.
     """
     from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
-    from epibatch.core.rl_module.rl_module_spec import RLModuleSpec, weights_at_most
+    from epibatch.core.rl_module.rl_module_spec import RLModuleSpec, saved_spec, weights_at_most
 
     folder, name = _split(path, component)
     content = load_state(folder)
@@ -90,8 +90,8 @@ def build_module(path: str | os.PathLike[str], component: str | None, *, allow_i
             spec, several = spec["rl_module_specs"].get(name), False
     cls: Any = MultiRLModuleSpec if several else RLModuleSpec
     try:
-        with weights_at_most(arrays_size(folder)), restoring(f"checkpoint {folder}", _SPEC):
-            module: RLModule = cls.from_dict(spec, allow_imports=allow_imports).build()
+        with weights_at_most(arrays_size(content)), restoring(f"checkpoint {folder}", _SPEC):
+            module: RLModule = saved_spec(cls, spec, allow_imports=allow_imports).build()
     except EpibatchError as error:
         do = "pass allow_imports=True for a checkpoint that you trust, or build the module and call restore_from_path"
         raise _unfit(folder, str(error), do) from error

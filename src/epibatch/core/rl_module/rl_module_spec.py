@@ -20,7 +20,7 @@ from epibatch.core.rl_module.spec_data import class_from_name, class_name, field
 if TYPE_CHECKING:
     from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
 
-__all__ = ["RLModuleSpec", "weights_at_most"]
+__all__ = ["RLModuleSpec", "saved_spec", "weights_at_most"]
 
 
 class _Budget:
@@ -69,6 +69,31 @@ def weights_at_most(nbytes: int) -> Iterator[None]:
         yield
     finally:
         _budget.reset(token)
+
+
+def saved_spec(cls: Any, data: Mapping[str, Any], *, allow_imports: bool) -> Any:
+    """The spec in a checkpoint, which reads no state from elsewhere: its state is in the checkpoint.
+
+    Args:
+        cls: `RLModuleSpec` or `MultiRLModuleSpec`.
+        data: what `to_dict` gave.
+        allow_imports: whether a class that is not built in may be imported.
+
+    Raises:
+        CheckpointError: the spec, or one inside it, has a `load_state_path`.
+    """
+    spec = cls.from_dict(data, allow_imports=allow_imports)
+    for each in (spec, *getattr(spec, "rl_module_specs", {}).values()):
+        if each.load_state_path is not None:
+            raise CheckpointError(
+                explain(
+                    "the spec in a checkpoint",
+                    expected="no load_state_path, because the state is in the checkpoint",
+                    found=repr(each.load_state_path)[:120],
+                    do="build the module, and call its restore_from_path",
+                )
+            )
+    return spec
 
 
 _FIELDS = ("observation_space", "action_space", "inference_only", "learner_only", "model_config")

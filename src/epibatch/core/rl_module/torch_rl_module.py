@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from epibatch.core.errors import CheckpointError, explain
-from epibatch.core.restoring import check_like, restoring
+from epibatch.core.restoring import converted_numbers, restoring
 from epibatch.core.rl_module.rl_module import RLModule
 from epibatch.core.state_codec import state_parts
 from epibatch.core.tensors import convert_to_numpy
@@ -109,7 +109,8 @@ class TorchRLModule(nn.Module, RLModule):
             state: what `get_state` gave; arrays or tensors.
 
         Raises:
-            CheckpointError: names are missing or unknown, or shapes differ.
+            CheckpointError: names are missing or unknown, shapes differ, or values are no numbers of the kind that
+                they are for, such as 0.5 for a counter; nothing was changed.
         """
         where = f"{type(self).__name__}.set_state"
         state_parts(where, state)
@@ -135,14 +136,9 @@ class TorchRLModule(nn.Module, RLModule):
                 )
             )
         with restoring(where, "weights"), torch.no_grad():
-            values = {
-                name: value if isinstance(value, torch.Tensor) else np.array(value) for name, value in state.items()
-            }
+            values = {name: converted_numbers(f"{where}, {name!r}", state[name], own[name]) for name in own}
             for name, tensor in own.items():
-                check_like(f"{where}, {name!r}", values[name], tensor)
-            for name, tensor in own.items():
-                value = values[name]
-                tensor.copy_(value if isinstance(value, torch.Tensor) else torch.from_numpy(value))
+                tensor.copy_(values[name])
 
     def _is_for_training(self, name: str) -> bool:
         return any(name == part or name.startswith(f"{part}.") for part in self.get_non_inference_attributes())
