@@ -19,6 +19,8 @@ from ..columnar_piece import ColumnarPiece
 
 __all__ = ["ChunkFrames", "ObservationWindow", "positive"]
 
+_MOST_FRAMES = 2**16
+
 
 class ChunkFrames(NamedTuple):
     """A chunk's frames, and some of those before it.
@@ -198,11 +200,12 @@ class ObservationWindow(ColumnarPiece):
 
 
 def positive(piece: str, name: str, value: Any, do: str) -> int:
-    """`value`, if it is an int of at least 1.
+    """`value`, if it is an int of at least 1, and no more than memory holds.
 
     Raises:
         ConfigError: it is not.
     """
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_FRAMES:
         return value
-    raise ConfigError(explain(f"{piece}.{name}", expected="an int of at least 1", found=repr(value), do=do))
+    expected = f"an int of at least 1, up to {_MOST_FRAMES}"
+    raise ConfigError(explain(f"{piece}.{name}", expected=expected, found=repr(value), do=do))

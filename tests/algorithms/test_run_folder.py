@@ -28,7 +28,7 @@ def test_used_folder_is_never_overwritten(tmp_path):
 
 
 def test_a_run_that_was_killed_while_it_wrote_its_config_can_begin_again(tmp_path):
-    (tmp_path / ".config.yaml.0123.writing").write_text("algor")
+    (tmp_path / ".config.yaml.0123456789abcdef.writing").write_text("algor")
     (tmp_path / ".lock").write_text("process 1 on another")
     folder = RunFolder.create(tmp_path)
     folder.lock(new=True)

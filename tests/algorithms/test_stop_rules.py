@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from epibatch.algorithms.settings import StopSettings
@@ -39,6 +40,11 @@ def results(mean=100.0, steps=1000, iteration=3, seconds=5.0, episodes=200, meas
         ({"evaluation_return_mean": 475, "episode_return_mean": 475}, results(measured=480.0), (True, True)),
         ({"evaluation_return_mean": 475, "training_iteration": 3}, results(measured=1.0), (False, True)),
         ({"training_iteration": 3}, results(), (False, False)),
+        ({"episode_return_mean": 475, "training_iteration": 3}, {**results(500.0), "env_runners": 3}, (False, True)),
+        ({"episode_return_mean": 475}, results("500"), None),
+        ({"episode_return_mean": 475}, results(np.float32(500)), (True, True)),
+        ({"evaluation_return_mean": 475}, {**results(), "evaluation": "x"}, None),
+        ({"evaluation_return_mean": 475}, {**results(), "evaluation": {"env_runners": [500]}}, None),
         ({"time_total_s": 4.5}, results(), (False, False)),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -81,16 +82,15 @@ TRAPS = {
             "metrics.jsonl",
             "metrics.csv",
             "learning_curve.png",
-            ".metrics.jsonl.writing",
-            ".config.yaml.writing",
+            "checkpoints/000002",
             ".lock",
-            "notes",
+            "tensorboard",
             "checkpoints/.000001.previous",
             "checkpoints/000001/arrays.npz",
             "checkpoints/000001/extra",
         )
     },
-    "a link to nowhere": lambda run, victim: (run / "metrics.csv.old").symlink_to(run / "nowhere"),
+    "a link to nowhere": lambda run, victim: (run / "checkpoints/000002").symlink_to(run / "nowhere"),
     "pipe metrics.jsonl": pipe("metrics.jsonl"),
     "pipe .lock": pipe(".lock"),
     "pipe config.yaml": pipe("config.yaml"),
@@ -140,9 +140,73 @@ def test_checkpoints_are_not_removed_through_a_link(run):
     for number in (2, 3):
         shutil.copytree(run / "checkpoints" / "000001", run / "checkpoints" / f"00000{number}")
     checkpoint_elsewhere(run, None)
-    with pytest.raises(CheckpointError, match="a link"):
-        RunFolder(run).checkpoints.prune(2)
+    (run / "checkpoints" / "best").symlink_to("000002")
+    RunFolder(run).checkpoints.prune(1)
     assert (run.parent / "000001" / "COMPLETE").is_file()
+    names = {"000001": True, "000003": False, "best": True}
+    assert {path.name: path.is_symlink() for path in (run / "checkpoints").iterdir()} == names
+
+
+@pytest.mark.parametrize("place", ["latest-run", "checkpoints/best", "wandb/logs", ".notes.writing"])
+def test_links_of_yours_stay_and_end_nothing(run, victim, place):
+    (run / place).parent.mkdir(exist_ok=True)
+    (run / place).symlink_to(victim)
+    for opener in (newest_checkpoint, Policy.from_checkpoint):
+        opener(run)
+    assert TrainingRun.resume(run).run(3) == 0
+    assert (run / place).is_symlink() and victim.read_text() == "precious\n"
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_what_a_trainer_renames_meanwhile_is_no_link(run, monkeypatch, calls):
+    (run / "checkpoints" / "000001" / "folder").mkdir()
+    (run / "checkpoints" / "000001" / "aside").write_text("")
+    (run / "checkpoints" / ".000001.previous").mkdir()
+    scan, seen = os.scandir, []
+
+    def scandir(place):
+        entries = list(scan(place))
+        seen.append(place)
+        if len(seen) == calls:
+            (run / "checkpoints" / ".000001.previous").rmdir()
+            for name in ("aside", "folder"):
+                path = run / "checkpoints" / "000001" / name
+                path.rename(run.parent / name)
+        return entries
+
+    monkeypatch.setattr("epibatch.core.files.os.scandir", scandir)
+    assert newest_checkpoint(run).name == "000001"
+
+
+@pytest.mark.parametrize("load", [Policy.from_checkpoint, PPO.from_checkpoint])
+def test_a_checkpoint_that_is_pruned_while_it_is_read(run, monkeypatch, load):
+    """With one checkpoint kept, a reader's is gone as soon as the next is saved."""
+    from epibatch.algorithms import checkpoint
+
+    read, folder = checkpoint.load_state, run / "checkpoints"
+
+    def slow(path):
+        if path.name == "000001":
+            (folder / "000001").rename(folder / "000002")
+        return read(path)
+
+    monkeypatch.setattr(checkpoint, "load_state", slow)
+    load(run)
+    assert [path.name for path in folder.iterdir()] == ["000002"]
+
+
+def test_a_run_that_saves_while_its_newest_is_looked_for(run, monkeypatch):
+    from epibatch.algorithms import saved_checkpoints
+
+    check, folder = saved_checkpoints.check_state, run / "checkpoints"
+
+    def slow(path):
+        if path.name == "000001":
+            (folder / "000001").rename(folder / "000002")
+        check(path)
+
+    monkeypatch.setattr(saved_checkpoints, "check_state", slow)
+    assert newest_checkpoint(run).name == "000002"
 
 
 @pytest.mark.parametrize("logger", [JSONLLogger, CSVLogger])
@@ -211,6 +275,38 @@ def test_a_folder_in_use_is_refused_and_a_killed_process_leaves_no_lock(run):
         os.killpg(process.pid, signal.SIGKILL)
         process.stdin.close()
         process.stdout.close()
+
+
+def test_another_name_of_the_lock_is_not_written(run, victim):
+    os.link(victim, run / ".lock")
+    session = TrainingRun.resume(run)
+    assert victim.read_text() == "precious\n"
+    with pytest.raises(StorageError, match=f"process {os.getpid()} on "):
+        TrainingRun.resume(run)
+    assert session.run(1) == 0
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EINVAL, errno.EIO, errno.EPERM, errno.ENOTTY])
+def test_file_systems_without_locks_are_told_of(run, monkeypatch, caplog, code):
+    import fcntl
+
+    def flock(descriptor, how):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    folder = RunFolder(run)
+    folder.lock()
+    folder.unlock()
+    (record,) = caplog.records
+    assert "no locks on this file system" in record.message and os.strerror(code) in record.message
+
+
+@pytest.mark.parametrize("name", [".notes.writing", ".x.0123456789abcdef.writing"])
+def test_what_looks_like_an_unfinished_file_stays(run, name):
+    """A user's file of another form, and a folder."""
+    (run / name).mkdir() if "0" in name else (run / name).write_text("mine")
+    assert TrainingRun.resume(run).run(1) == 0
+    assert (run / name).exists()
 
 
 def test_two_runs_of_one_process_do_not_share_a_folder(run):

@@ -14,7 +14,7 @@ from epibatch.core.restoring import restoring
 
 from .config_files import config_to_dict
 from .pipelines import PIPELINES
-from .saved_checkpoints import newest_checkpoint
+from .saved_checkpoints import read_newest
 
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
@@ -123,7 +123,7 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     Raises:
         CheckpointError: there is no checkpoint, it is damaged, or it is not an algorithm's.
     """
-    content = load_state(newest_checkpoint(path))
+    content = read_newest(path, load_state)
     description = content.get("description") if isinstance(content, dict) else None
     parts = {"algorithm", "config", "not_data"}
     if not isinstance(description, dict) or not parts <= description.keys() or "state" not in content:

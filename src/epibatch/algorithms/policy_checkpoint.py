@@ -17,7 +17,7 @@ from epibatch.core.spaces import space_from_dict, space_to_dict
 from ..connectors.authoring.undo import undo_actions
 from .checkpoint import config_from_checkpoint, read_checkpoint
 from .module_views import config_with_views
-from .saved_checkpoints import newest_checkpoint
+from .saved_checkpoints import read_newest
 
 if TYPE_CHECKING:
     from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
@@ -75,8 +75,7 @@ def load_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bo
     """See `Policy.from_checkpoint`."""
     from epibatch.core.rl_module.rl_module_spec import weights_at_most
 
-    path = newest_checkpoint(path)
-    saved = read_checkpoint(path)
+    path, saved = read_newest(path, lambda chosen: (chosen, read_checkpoint(chosen)))
     if config is not None:
         return _load_policy(path, saved, config, allow_imports=allow_imports)
     with weights_at_most(arrays_size(saved)), restoring(f"checkpoint {path}", "description"):

@@ -5,18 +5,23 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from epibatch.core.errors import CheckpointError, ConfigError, explain
-from epibatch.core.files import LOCK, FolderLock, is_unfinished, read_file, refuse_links, replace_file, storing
+from epibatch.core.files import LOCK, FolderLock, is_unfinished, open_file, replace_file, storing
 
 from .metric_rows import RETURN_MEAN, nested_metrics
-from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints, unused
+from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints, refuse_links_in_run, unused
 
 __all__ = ["RunFolder"]
 
 _NEEDED = {"training_iteration": (int,), "num_env_steps_sampled_lifetime": (int,), "time_total_s": (int, float)}
+_COUNTS = ("training_iteration", "num_env_steps_sampled_lifetime")
+_LONGEST_LINE, _MOST_BYTES = 2**20, 2**30
+"""Bytes of a line of `metrics.jsonl`, and of the file, at most."""
 _log = logging.getLogger(__name__)
 
 
@@ -70,10 +75,10 @@ class RunFolder:
         """Open the folder of a run; it has a config, and a checkpoint unless the run was killed before its first save.
 
         Raises:
-            CheckpointError: the folder has no config, or holds links or other things that are no files and folders.
+            CheckpointError: the folder has no config, or a link in place of a file.
         """
         run = cls(path)
-        refuse_links(path)
+        refuse_links_in_run(path)
         if not run.config_path.is_file():
             checkpoint, lacking = (path / "COMPLETE").exists(), "a file" if path.exists() else "no such folder"
             raise CheckpointError(
@@ -113,13 +118,20 @@ class RunFolder:
             self._lock = None
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of `metrics.jsonl`; what is no row, such as the half line that a killed run leaves, is left out."""
+        """The rows of `metrics.jsonl`; what is no row, such as the half line that a killed run leaves, is left out.
+
+        Raises:
+            CheckpointError: the file cannot be read.
+        """
         return self._read_rows()[0]
 
     def rows_until(self, training_iteration: int) -> list[dict[str, Any]]:
         """The rows up to a checkpoint's iteration; lines in them that cannot be read are named in the log.
 
         Later rows are about iterations that a run which goes on from there repeats.
+
+        Raises:
+            CheckpointError: the file cannot be read.
         """
         rows, damaged = self._read_rows()
         if damaged:
@@ -134,16 +146,19 @@ class RunFolder:
     def _read_rows(self) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
         """The rows, and the number of damaged lines with that of the first one; half a last line is no damage."""
         rows, damaged = [], []
-        content = read_file(self.jsonl_path) if self.jsonl_path.exists() else b""
-        lines = content.split(b"\n")
-        for number, line in enumerate(lines[:-1], 1):
-            try:
-                row = json.loads(line)
-                if not all(type(row[key]) in kinds for key, kinds in _NEEDED.items()):
-                    raise TypeError
-                rows.append(row)
-            except (ValueError, TypeError, KeyError, RecursionError):
-                damaged.append(number)
+        try:
+            with open_file(self.jsonl_path) as file:
+                for number, line in enumerate(_whole_lines(file), 1):
+                    row = _row(line)
+                    if row is None:
+                        damaged.append(number)
+                    else:
+                        rows.append(row)
+        except FileNotFoundError:
+            return [], None
+        except OSError as error:
+            expected, do = "the metrics of a run, in a file", "put it elsewhere; the run goes on without its rows"
+            raise CheckpointError(explain(str(self.jsonl_path), expected=expected, found=str(error), do=do)) from error
         return rows, (len(damaged), damaged[0]) if damaged else None
 
     def last_results(self) -> dict[str, Any] | None:
@@ -184,7 +199,7 @@ class RunFolder:
             (2, f"last {window} episodes", "#08519c", 2.0),
             (3, "evaluation", "#d95f0e", 1.5),
         ):
-            line = [(point[0], point[index]) for point in points if point[index] is not None]
+            line = [(point[0], point[index]) for point in points if isinstance(point[index], (int, float))]
             if line:
                 axes.plot(*zip(*line), label=label, color=color, linewidth=width)
         if goal is not None:
@@ -202,3 +217,29 @@ class RunFolder:
         with storing(f"writing {self.curve_path}", "free some space, then go on with the run"):
             replace_file(self.curve_path, picture.getvalue())
         return self.curve_path
+
+
+def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines that have an end; those that are too long are empty."""
+    size = os.fstat(file.fileno()).st_size
+    if size > _MOST_BYTES:
+        raise OSError(f"{size:,} bytes, more than {_MOST_BYTES:,}")
+    whole = True
+    while piece := file.readline(_LONGEST_LINE):
+        before, whole = whole, piece.endswith(b"\n")
+        if whole:
+            yield piece if before else b""
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """A line as a flat row of numbers in bounds, strings, booleans and None; None if it is something else."""
+    try:
+        row = json.loads(line)
+        usable = (
+            all(type(row[key]) in kinds for key, kinds in _NEEDED.items())
+            and all(0 <= row[key] < 2**63 for key in _COUNTS)
+            and all(isinstance(value, (str, type(None))) or abs(value) <= 1e300 for value in row.values())
+        )
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return row if usable else None

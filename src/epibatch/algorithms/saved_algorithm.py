@@ -19,7 +19,7 @@ from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, wr
 from .module_views import set_added_views
 from .policy_checkpoint import acting_data
 from .random_state import get_random_state, set_random_state
-from .saved_checkpoints import newest_checkpoint
+from .saved_checkpoints import read_newest
 
 if TYPE_CHECKING:
     from ..connectors.views.view import View
@@ -200,8 +200,7 @@ class SavedAlgorithm(ABC):
         Raises:
             CheckpointError: the config cannot be rebuilt from data; the message names what is code.
         """
-        path = newest_checkpoint(path)
-        description, state = read_checkpoint(path)
+        path, (description, state) = read_newest(path, lambda chosen: (chosen, read_checkpoint(chosen)))
         algorithm = config.build_algo() if config else _rebuilt(path, description, state, allow_imports)
         if not isinstance(algorithm, cls):
             raise CheckpointError(

@@ -5,19 +5,27 @@ from __future__ import annotations
 import logging
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from epibatch.core.checkpoints import check_state
 from epibatch.core.errors import CheckpointError, explain
 from epibatch.core.files import refuse_links, storing
 
-__all__ = ["CHECKPOINTS", "SavedCheckpoints", "newest_checkpoint", "unused"]
+__all__ = ["CHECKPOINTS", "SavedCheckpoints", "newest_checkpoint", "read_newest", "refuse_links_in_run", "unused"]
 
 CHECKPOINTS = "checkpoints"
 """The folder of a run that holds its checkpoints."""
 
 _NUMBERED = re.compile(r"(?P<name>0\d{5}|[1-9]\d{5,})|\.(?P<replaced>0\d{5}|[1-9]\d{5,})\.previous", re.ASCII)
+_OURS = re.compile(
+    r"config\.yaml|metrics\.(jsonl|csv)|learning_curve\.png|tensorboard|\.lock|checkpoints(/\.?\d{6,}(\.previous)?(/.*)?)?",
+    re.ASCII | re.DOTALL,
+)
+"""What epibatch opens, writes or removes in a run's folder."""
 _log = logging.getLogger(__name__)
+Content = TypeVar("Content")
 
 
 class SavedCheckpoints:
@@ -56,7 +64,8 @@ class SavedCheckpoints:
             CheckpointError: there is none, or all are damaged; the message says how each of them is.
         """
         faults: list[str] = []
-        for iteration in self.iterations():
+        listed = self.iterations()
+        for iteration in listed:
             path = self.path_of(iteration)
             try:
                 check_state(path)
@@ -66,6 +75,8 @@ class SavedCheckpoints:
             for fault in faults:
                 _log.warning("%s\n  instead:  %s is used", fault, path)
             return path
+        if self.iterations() != listed:  # a training run has saved and pruned meanwhile
+            return self.newest()
         raise CheckpointError(
             explain(
                 f"checkpoints in {self.folder}",
@@ -76,20 +87,18 @@ class SavedCheckpoints:
         )
 
     def prune(self, num_to_keep: int | None) -> None:
-        """Remove the oldest checkpoints beyond so many; None keeps all.
+        """Remove the oldest checkpoints beyond so many, but no link; None keeps all.
 
         Raises:
             StorageError: the system does not let them be removed.
-            CheckpointError: a link is among them.
         """
         if num_to_keep is None:
             return
-        refuse_links(self.folder)
         with storing(f"removing old checkpoints in {self.folder}", "see to its permissions"):
             for iteration in self.iterations()[num_to_keep:]:
                 path = self.path_of(iteration)
                 for folder in (path, path.with_name(f".{path.name}.previous")):
-                    if folder.exists():
+                    if folder.exists() and not folder.is_symlink():
                         shutil.rmtree(folder)
 
     def go_on_from(self, iteration: int) -> list[Path]:
@@ -149,9 +158,34 @@ def newest_checkpoint(path: str | Path) -> Path:
     """
     path = Path(path)
     if (path / CHECKPOINTS).is_dir() or (path / "config.yaml").is_file():
-        refuse_links(path)
+        refuse_links_in_run(path)
         return SavedCheckpoints(path / CHECKPOINTS).newest()
     if SavedCheckpoints(path).iterations():
         return SavedCheckpoints(path).newest()
     check_state(path)
     return path
+
+
+def read_newest(path: str | Path, read: Callable[[Path], Content]) -> Content:
+    """What a function reads from the checkpoint that a path means, also while a training run saves and prunes there.
+
+    Args:
+        path: as `newest_checkpoint` takes it.
+        read: takes the checkpoint's folder.
+    """
+    chosen = newest_checkpoint(path)
+    try:
+        return read(chosen)
+    except (CheckpointError, OSError):
+        if chosen.exists():
+            raise
+    return read(newest_checkpoint(path))
+
+
+def refuse_links_in_run(path: Path) -> None:
+    """Make sure that what epibatch opens, writes or removes in a run's folder is no link; other links may lie there.
+
+    Raises:
+        CheckpointError: a link, a named pipe, a socket or a device is among it.
+    """
+    refuse_links(path, _OURS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,15 +47,15 @@ def judge(rules: StopSettings, results: Mapping[str, Any], window: int = 100) ->
         results: what `Algorithm.train` returned.
         window: ended episodes that the mean return is about.
     """
-    runner = results.get("env_runners", {})
-    mean = runner.get("episode_return_mean")
-    enough = runner.get("num_episodes_lifetime", window) >= window
-    if _reached(rules.episode_return_mean, mean) and enough:
+    mean = _number(results, "env_runners", "episode_return_mean")
+    episodes = _number(results, "env_runners", "num_episodes_lifetime")
+    enough = episodes is None or episodes >= window
+    if mean is not None and _reached(rules.episode_return_mean, mean) and enough:
         return Verdict(True, True, f"mean return {mean:.1f} over the last {window} episodes", "episode_return_mean")
-    measured = results.get("evaluation", {}).get("env_runners", {})
-    mean = measured.get("episode_return_mean")
-    if _reached(rules.evaluation_return_mean, mean):
-        reason = f"mean return {mean:.1f} over {measured['num_episodes']} episodes of evaluation"
+    mean = _number(results, "evaluation", "env_runners", "episode_return_mean")
+    if mean is not None and _reached(rules.evaluation_return_mean, mean):
+        episodes = _number(results, "evaluation", "env_runners", "num_episodes")
+        reason = f"mean return {mean:.1f} over {episodes} episodes of evaluation"
         return Verdict(True, True, reason, "evaluation_return_mean")
     has_goal = rules.episode_return_mean is not None or rules.evaluation_return_mean is not None
     for name, unit in _LIMITS.items():
@@ -64,5 +65,12 @@ def judge(rules: StopSettings, results: Mapping[str, Any], window: int = 100) ->
     return None
 
 
-def _reached(goal: float | None, mean: float | None) -> bool:
-    return goal is not None and mean is not None and mean >= goal
+def _reached(goal: float | None, mean: float) -> bool:
+    return goal is not None and mean >= goal
+
+
+def _number(results: Any, *keys: str) -> Any:
+    """A number in nested results, which may come from a file; None where there is something else."""
+    for key in keys:
+        results = results.get(key) if isinstance(results, Mapping) else None
+    return results if isinstance(results, Real) else None

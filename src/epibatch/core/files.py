@@ -6,8 +6,9 @@ regular files only, writing goes to a new file that is renamed, and a folder can
 
 from __future__ import annotations
 
-import errno
+import logging
 import os
+import re
 import secrets
 import socket
 import stat
@@ -36,7 +37,8 @@ LOCK = ".lock"
 
 _SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _BINARY = getattr(os, "O_BINARY", 0)
-_UNFINISHED = ".writing"
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}\.writing", re.DOTALL)
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -108,11 +110,14 @@ def _kind(mode: int) -> str:
     return next((name for name, check in kinds.items() if check(mode)), "a device")
 
 
-def refuse_links(folder: Path) -> None:
+def refuse_links(folder: Path, only: re.Pattern[str] | None = None) -> None:
     """Make sure that a folder holds regular files and folders only, at every depth; the folder itself may be a link.
+
+    What another process renames or removes meanwhile is no link.
 
     Args:
         folder: the folder; one that does not exist holds nothing.
+        only: paths in the folder, with slashes, that are looked at; None means all.
 
     Raises:
         CheckpointError: a link, a named pipe, a socket or a device is in it.
@@ -121,14 +126,21 @@ def refuse_links(folder: Path) -> None:
     while waiting:
         place = waiting.pop()
         try:
-            modes = {entry.path: entry.stat(follow_symlinks=False).st_mode for entry in os.scandir(place)}
+            paths = [entry.path for entry in os.scandir(place)]
+        except FileNotFoundError:
+            continue
         except OSError as error:
             raise _strange(folder, f"{place}, which cannot be listed ({error})") from error
-        for path, mode in modes.items():
-            if stat.S_ISDIR(mode):
-                waiting.append(path)
-            elif not stat.S_ISREG(mode):
-                raise _strange(folder, f"{os.path.relpath(path, folder)!r}, which is {_kind(mode)}")
+        for path in paths:
+            name = os.path.relpath(path, folder).replace(os.sep, "/")
+            if only is not None and not only.fullmatch(name):
+                continue
+            with suppress(FileNotFoundError):
+                mode = os.lstat(path).st_mode
+                if stat.S_ISDIR(mode):
+                    waiting.append(path)
+                elif not stat.S_ISREG(mode):
+                    raise _strange(folder, f"{name!r}, which is {_kind(mode)}")
 
 
 def _strange(folder: Path, found: str) -> CheckpointError:
@@ -156,7 +168,7 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: the disk is full, say; the old file is still there.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_UNFINISHED}")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.writing")
     try:
         create_file(temporary, content)
         with suppress(FileNotFoundError):
@@ -171,8 +183,8 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def is_unfinished(path: Path) -> bool:
-    """True for what a killed `replace_file` leaves."""
-    return path.name.startswith(".") and path.name.endswith(_UNFINISHED)
+    """True for a file that a killed `replace_file` leaves."""
+    return bool(_UNFINISHED.fullmatch(path.name)) and stat.S_ISREG(os.lstat(path).st_mode)
 
 
 def open_to_append(path: Path) -> BinaryIO:
@@ -191,7 +203,7 @@ class FolderLock:
     """Holds a folder for this process until `release`, or until the process ends in whatever way.
 
     The system keeps the lock, on the file `.lock`, so a killed process leaves none. Forks of this process do not hold
-    it. On network file systems without locks nothing is held.
+    it. On file systems without locks nothing is held, and the log says so.
 
     Args:
         folder: the folder.
@@ -214,14 +226,19 @@ class FolderLock:
                 if not _lock(descriptor):
                     raise _in_use(folder, os.read(descriptor, 300))
                 with suppress(FileNotFoundError):
-                    if os.path.samestat(os.fstat(descriptor), os.lstat(self._path)):
+                    mine = os.fstat(descriptor)
+                    if not os.path.samestat(mine, os.lstat(self._path)):
+                        pass  # its holder has just removed it
+                    elif mine.st_nlink > 1:  # of another name is another file of the user, which is not written
+                        self._path.unlink()
+                    else:
                         os.ftruncate(descriptor, 0)
                         os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
                         return descriptor
             except BaseException:
                 os.close(descriptor)
                 raise
-            os.close(descriptor)  # its holder has just removed it
+            os.close(descriptor)
 
     def release(self) -> None:
         """Let others have the folder."""
@@ -266,11 +283,12 @@ def _lock(descriptor: int) -> bool:
             import fcntl
 
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
+    except BlockingIOError:
         return False
     except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-            raise
+        if os.name == "nt" and isinstance(error, PermissionError):
+            return False
+        _log.warning("no locks on this file system (%s): nothing keeps two processes out of one run folder", error)
     return True
 
 

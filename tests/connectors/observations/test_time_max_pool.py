@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
 from epibatch.connectors.observations import TimeMaxPool
@@ -99,6 +100,9 @@ def test_bounds_and_bootstrap_rows_are_those_of_the_observations():
 def test_mistakes_are_named():
     with pytest.raises(ConfigError, match=r"TimeMaxPool.num_frames[\s\S]*at least 1"):
         TimeMaxPool(num_frames=0)
+    for make in (TimeMaxPool, FrameStacking):
+        with pytest.raises(ConfigError, match=r"num_frames[\s\S]*up to 65536"):
+            make(num_frames=10**9)
     with pytest.raises(SpaceError, match="one array each"):
         TimeMaxPool(gym.spaces.Dict(a=SPACE)).observation_space  # noqa: B018
     late = whole(0, 5).slice(slice(3, 5), len_lookback_buffer=1)

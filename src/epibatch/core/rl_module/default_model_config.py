@@ -183,16 +183,19 @@ def _is_int(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
+def _is_width(value: Any) -> bool:
+    return _is_int(value, 1) and int(value) <= _WIDEST
+
+
 def _is_list(value: Any, fits: Callable[[Any], bool]) -> bool:
     return isinstance(value, (list, tuple)) and len(value) <= _DEEPEST and all(map(fits, value))
 
 
 def _is_convolution(layer: Any) -> bool:
-    if not isinstance(layer, (list, tuple)) or len(layer) != 3 or not _is_int(layer[0], 1):
+    if not isinstance(layer, (list, tuple)) or len(layer) != 3 or not _is_width(layer[0]):
         return False
     return all(
-        _is_int(size, 1)
-        or (isinstance(size, (list, tuple)) and len(size) == 2 and all(_is_int(side, 1) for side in size))
+        _is_width(size) or (isinstance(size, (list, tuple)) and len(size) == 2 and all(map(_is_width, size)))
         for size in layer[1:]
     )
 
@@ -214,11 +217,11 @@ def _problems(config: DefaultModelConfig) -> list[str]:
 
     for name, value in values.items():
         if name.endswith("_hiddens"):
-            fits = _is_list(value, lambda size: _is_int(size, 1) and size <= _WIDEST)
+            fits = _is_list(value, _is_width)
             check(name, fits, f"a list of positive integers up to {_WIDEST}, at most {_DEEPEST}")
         elif name == "conv_filters":
             fits = value is None or _is_list(value, _is_convolution)
-            check(name, fits, f"None or a list of [channels, kernel, stride], at most {_DEEPEST}")
+            check(name, fits, f"None or a list of [channels, kernel, stride] up to {_WIDEST}, at most {_DEEPEST}")
         elif name.endswith("_activation"):
             check(name, value in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}")
         elif name.endswith("_initializer"):
@@ -235,7 +238,7 @@ def _problems(config: DefaultModelConfig) -> list[str]:
             alone = not value or config.sequence_end not in ("truncate", "continue")
             check(name, alone, f"0 with sequence_end {config.sequence_end!r}")
         elif name in ("max_seq_len", "lstm_cell_size"):
-            check(name, _is_int(value, 1) and value <= _WIDEST, f"a positive integer up to {_WIDEST}")
+            check(name, _is_width(value), f"a positive integer up to {_WIDEST}")
         elif name == "log_std_clip_param":
             check(name, _is_number(value) and value > 0, "a positive number")
         else:
