@@ -243,10 +243,14 @@ from pathlib import Path
 from epibatch.algorithms import RunFolder
 folder = RunFolder(Path(sys.argv[1]))
 folder.lock()
-if len(sys.argv) > 2 and os.fork() == 0:
-    os.close(1)
-    import time
-    time.sleep(30)
+if len(sys.argv) > 2:
+    ready, told = os.pipe()
+    if os.fork() == 0:
+        os.write(told, b".")
+        os.close(1)
+        import time
+        time.sleep(30)
+    os.read(ready, 1)
 print(os.getpid(), flush=True)
 sys.stdin.read()
 """
