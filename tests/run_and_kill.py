@@ -92,7 +92,7 @@ def kill_at(number: int, folder: Path):
         if is_due():
             die()
 
-    write, log = checkpoints._write, JSONLLogger.log
+    write, log = checkpoints.create_file, JSONLLogger.log
 
     def write_half(path: Path, content: bytes) -> None:
         if is_due():
@@ -109,7 +109,7 @@ def kill_at(number: int, folder: Path):
         log(self, results)
 
     def act() -> int:
-        checkpoints._write, JSONLLogger.log = write_half, log_half
+        checkpoints.create_file, JSONLLogger.log = write_half, log_half
         sys.addaudithook(hook)
         return train(folder)
 

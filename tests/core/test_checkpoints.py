@@ -229,10 +229,10 @@ def out_of_space(*args, **kwargs):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("step", ["mkdtemp", "_write", "fsync", "rename"])
+@pytest.mark.parametrize("step", ["mkdtemp", "create_file", "fsync", "rename"])
 def test_a_full_disk_is_a_named_error_and_keeps_the_old_one(tmp_path, monkeypatch, step):
     save_state(tmp_path / "c", {"step": "old"})
-    owner = {"mkdtemp": checkpoints.tempfile, "_write": checkpoints}.get(step, os)
+    owner = {"mkdtemp": checkpoints.tempfile, "create_file": checkpoints}.get(step, os)
     with monkeypatch.context() as patch:
         patch.setattr(owner, step, out_of_space)
         with pytest.raises(StorageError, match=r"saving to .*/c\n(.|\n)*No space left(.|\n)*still whole"):
@@ -269,7 +269,7 @@ def stop_at_call(patch, n, clean_up):
 
         return call
 
-    for owner, name in [(os, "fsync"), (os, "rename"), (checkpoints.shutil, "rmtree"), (checkpoints, "_write")]:
+    for owner, name in [(os, "fsync"), (os, "rename"), (checkpoints.shutil, "rmtree"), (checkpoints, "create_file")]:
         patch.setattr(owner, name, counted(getattr(owner, name)))
 
 
@@ -304,3 +304,33 @@ def test_checkpointable_without_a_path(tmp_path, monkeypatch):
 def test_nothing_to_save():
     assert Checkpointable().get_state() == {}
     Checkpointable().set_state({})
+
+
+MODEST = {
+    "visits": {(i, i % 7): i for i in range(100_000)},
+    "floats": [0.5] * 1_500_000,
+    "bytes": bytes(9_000_000),
+}
+
+
+@pytest.mark.parametrize("name", MODEST)
+def test_modest_states_are_saved(tmp_path, name):
+    save_state(tmp_path / "c", MODEST[name])
+    assert load_state(tmp_path / "c") == MODEST[name]
+
+
+def test_a_state_that_will_soon_be_too_large_is_a_warning(tmp_path):
+    with pytest.warns(UserWarning, match="more than half of what state.json may have"):
+        save_state(tmp_path / "c", "x" * 9 * 2**20)
+    assert load_state(tmp_path / "c") == "x" * 9 * 2**20
+    with pytest.raises(CheckpointError, match="at most 16,777,216 bytes"):
+        save_state(tmp_path / "c", "x" * 17 * 2**20)
+
+
+def test_long_lists_of_earlier_checkpoints_are_read(tmp_path):
+    folder = save_state(tmp_path / "c", None)
+    pairs = b",".join(b'[{"$":"tuple","items":[%d,2]},%d]' % (i, i) for i in range(2000))
+    numbers = b",".join([b"1.5"] * 2000)
+    text = b'[{"$":"dict","items":[%b]},[%b],{"$":"bytes","hex":"%b"}]' % (pairs, numbers, b"ab" * 2000)
+    replace_file(folder, "state.json", text)
+    assert load_state(folder) == [{(i, 2): i for i in range(2000)}, [1.5] * 2000, b"\xab" * 2000]

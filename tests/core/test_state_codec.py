@@ -163,6 +163,10 @@ def test_what_cannot_be_saved_is_named(state, message):
         {"$": "scalar", "dtype": "no such type", "hex": "00"},
         {"$": "scalar", "dtype": "<f8", "hex": "00"},
         {"$": "scalar", "dtype": "|O", "hex": "0000000000000000"},
+        {"$": "list", "type": "int", "items": [1]},
+        {"$": "list", "columns": [[1], [2, 3]]},
+        {"$": "dict", "keys": [1], "values": []},
+        {"$": "bytes", "items": []},
         {"$": "int", "hex": 5},
         {"$": "float", "value": "x"},
         {"$": ["unhashable"]},
@@ -172,3 +176,53 @@ def test_what_cannot_be_saved_is_named(state, message):
 def test_what_was_not_written_here_is_refused(data):
     with pytest.raises(CheckpointError, match="cannot be read"):
         decode_state(data, {})
+
+
+N = 1500
+LONG = {
+    "floats": [0.1, -0.0, math.nan, math.inf] * N,
+    "integers": [-(2**63), 0, 2**63 - 1] * N,
+    "integers beyond 64 bits": [2**63] * N,
+    "booleans": [True, False] * N,
+    "of two kinds": [True, 1, 1.0] * N,
+    "tuple": tuple(range(N)),
+    "rows": [(i, i / 3, i > 5, None, "x") for i in range(N)],
+    "rows of several lengths": [(0,) * (i % 3) for i in range(N)],
+    "rows without entries": [()] * N,
+    "rows in rows": [((i, i), ((i, i), 2.5)) for i in range(N)],
+    "rows in many levels": [((i, i), (((i,), i), "a")) for i in range(N)],
+    "rows of lists": [([i], i) for i in range(N)],
+    "bytes": bytes(range(256)) * 9,
+    "counts": {i: i * 2 for i in range(N)},
+    "counts of places": {(i, -i): i for i in range(N)},
+    "values of states": {((i, "left"), (True, 2**70)): [0.5, i] for i in range(N)},
+    "names": {str(i): i for i in range(N)},
+    "keys of several kinds": {key: 1 for i in range(N) for key in (i, str(i), (i, None))},
+}
+
+
+@pytest.mark.parametrize("state", LONG.values(), ids=LONG)
+def test_long_ones_round_trip(state):
+    assert same(round_trip(state), state)
+    assert same(round_trip({"a": [state, np.ones(2)], "b": (state,)})["b"][0], state)
+
+
+@pytest.mark.parametrize("name", ["floats", "integers", "booleans", "rows in rows", "bytes", "counts of places"])
+def test_long_ones_take_no_text(name):
+    data, _ = encode_state(LONG[name])
+    assert len(json.dumps(data)) < 10 * N
+
+
+def test_rows_of_a_stranger_are_not_nested_without_end():
+    """Each level would take memory for every number in a list."""
+    data = {"$": "list", "type": "bool", "items": {"$": "array", "name": "a0"}}
+    for _ in range(20):
+        data = {"$": "list", "columns": [data]}
+    with pytest.raises(CheckpointError, match="more than 3 levels"):
+        decode_state(data, {"a0": np.zeros(10, np.int64)})
+
+
+def test_names_of_fields_that_could_not_be_read_are_refused():
+    assert same(round_trip(np.zeros(2, [("\u00e9", "f4")])), np.zeros(2, [("\u00e9", "f4")]))
+    with pytest.raises(CheckpointError, match="names of fields in Latin-1"):
+        encode_state({"a": np.zeros(2, [("\u4e2d", "f4")])})

@@ -46,7 +46,7 @@ def full_disk(folder: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoints, "_write", write)
+        patch.setattr(checkpoints, "create_file", write)
         save_state(folder / "saved", {})
 
 

@@ -18,6 +18,7 @@ import os
 import shutil
 import struct
 import tempfile
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -89,18 +90,23 @@ def save_state(path: str | os.PathLike[str], state: Any) -> Path:
 
 def _write_files(folder: Path, data: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
     text = json.dumps(data, allow_nan=False, separators=(",", ":")).encode("ascii")
-    _refuse_large(text)
+    if _refuse_large(text):
+        warnings.warn(
+            f"the numbers and strings of a state take more than half of what {_STATE} may have; a state that grows "
+            "beyond it cannot be saved: keep large tables as NumPy arrays",
+            stacklevel=2,
+        )
     packed = io.BytesIO()
     np.savez(packed, **arrays)  # type: ignore[arg-type]
     contents = {_STATE: text, _ARRAYS: packed.getvalue()}
     for name, content in contents.items():
-        _write(folder / name, content)
+        create_file(folder / name, content)
     marker = {
         "format": _FORMAT,
         "version": FORMAT_VERSION,
         "files": {name: _fingerprint(content) for name, content in contents.items()},
     }
-    _write(folder / _MARKER, json.dumps(marker, indent=1).encode("ascii"))
+    create_file(folder / _MARKER, json.dumps(marker, indent=1).encode("ascii"))
     folder.chmod(0o777 & ~_umask())  # temporary folders are private
     _sync_folder(folder)
 
@@ -109,8 +115,8 @@ def _fingerprint(content: bytes) -> dict[str, Any]:
     return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def _refuse_large(text: bytes) -> None:
-    """Refuse a `state.json` that would take much more memory than it is long; saving refuses it too."""
+def _refuse_large(text: bytes) -> bool:
+    """Refuse a `state.json` that would take much more memory than it is long; True from half of the limit on."""
     memory = sum(cost * text.count(character) for character, cost in _COST.items())
     memory += 4 * len(text) * (b"\\u" in text)  # one such character makes a string take four bytes for each
     if len(text) > _MAX_STATE_BYTES or memory > _MAX_STATE_MEMORY:
@@ -118,9 +124,7 @@ def _refuse_large(text: bytes) -> None:
         limits = f"at most {_MAX_STATE_BYTES:,} bytes of numbers and strings, and {_MAX_STATE_MEMORY:,} in memory"
         do = "keep long lists and large tables as NumPy arrays"
         raise CheckpointError(explain(_STATE, expected=limits, found=found, do=do))
-
-
-_write = create_file
+    return 2 * len(text) > _MAX_STATE_BYTES or 2 * memory > _MAX_STATE_MEMORY
 
 
 def _umask() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,10 @@ _TAG = "$"
 _MAX_DEPTH = 200
 _PLAIN_BITS = 8192  # Python refuses to print or parse much longer decimals
 _ARRAY_KINDS = "biufcSUmMV"
+_LONG = 1000
+"""Lists of numbers, dicts and bytes from this length on are kept as arrays."""
+_MAX_ROWS = 3
+_PLAIN = {bool, int, float, str, type(None)}
 _SCALAR = re.compile(r"[<>|=]?[biufcmM]\d{1,3}(\[\w{1,20}\])?")
 
 
@@ -50,11 +54,14 @@ def _encode(value: Any, place: str, depth: int, arrays: dict[str, np.ndarray[Any
     if kind is float:
         return value if math.isfinite(value) else {_TAG: "float", "value": repr(value)}
     if kind is list:
-        return [_encode(item, f"{place}[{i}]", depth + 1, arrays) for i, item in enumerate(value)]
+        packed = _packed(value, place, depth, arrays)
+        return packed or [_encode(item, f"{place}[{i}]", depth + 1, arrays) for i, item in enumerate(value)]
     if kind is tuple:
         return {_TAG: "tuple", "items": _encode(list(value), place, depth, arrays)}
     if kind is bytes:
-        return {_TAG: "bytes", "hex": value.hex()}
+        if len(value) < _LONG:
+            return {_TAG: "bytes", "hex": value.hex()}
+        return {_TAG: "bytes", "items": _encode_array(np.frombuffer(value, np.uint8), place, arrays)}
     if isinstance(value, Mapping):
         return _encode_dict(value, place, depth, arrays)
     if isinstance(value, np.generic):
@@ -65,13 +72,44 @@ def _encode(value: Any, place: str, depth: int, arrays: dict[str, np.ndarray[Any
 def _encode_dict(value: Mapping[Any, Any], place: str, depth: int, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     if all(type(key) is str for key in value) and _TAG not in value:
         return {key: _encode(item, f"{place}[{key!r}]", depth + 1, arrays) for key, item in value.items()}
-    pairs = []
-    for key, item in value.items():
+    for key in value:
         if not _is_key(key):
             raise _unfit(f"{place}, key {key!r}", "a str, int, bool, None or tuple of these", type(key).__name__)
+    packed = _packed(list(value), place, depth, arrays)
+    if packed is not None:
+        items = _packed(list(value.values()), place, depth, arrays)
+        items = items or [_encode(item, f"{place}[{key!r}]", depth + 1, arrays) for key, item in value.items()]
+        return {_TAG: "dict", "keys": packed, "values": items}
+    pairs = []
+    for key, item in value.items():
         where = f"{place}[{key!r}]"
         pairs.append([_encode(key, where, depth + 1, arrays), _encode(item, where, depth + 1, arrays)])
     return {_TAG: "dict", "items": pairs}
+
+
+def _packed(items: list[Any], place: str, depth: int, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+    """A long list of numbers of one type as an array, and one of rows of plain values by columns; None for others."""
+    if len(items) < _LONG:
+        return None
+    if _are_rows(items):
+        columns = [_encode(list(column), place, depth + 1, arrays) for column in zip(*items, strict=True)]
+        return {_TAG: "list", "columns": columns}
+    kinds = set(map(type, items))
+    if kinds not in ({bool}, {int}, {float}):
+        return None
+    try:
+        numbers = np.array(items, float if float in kinds else np.int64)
+    except OverflowError:
+        return None
+    return {_TAG: "list", "type": kinds.pop().__name__, "items": _encode_array(numbers, place, arrays)}
+
+
+def _are_rows(items: Iterable[Any], depth: int = 0) -> bool:
+    """Tuples of one length that hold plain values, or tuples of these."""
+    if set(map(type, items)) != {tuple} or len(set(map(len, items))) != 1 or depth == _MAX_ROWS:
+        return False
+    columns = list(zip(*items, strict=True))
+    return bool(columns) and all(set(map(type, each)) <= _PLAIN or _are_rows(each, depth + 1) for each in columns)
 
 
 def _is_key(key: Any) -> bool:
@@ -100,8 +138,13 @@ def _encode_array(value: Any, place: str, arrays: dict[str, np.ndarray[Any, Any]
             "dicts, lists and tuples of arrays, tensors, numbers, strings, bytes and None",
             f"{type(value).__module__}.{type(value).__qualname__}",
         )
-    if value.dtype.hasobject or value.dtype.kind not in _ARRAY_KINDS:
-        raise _unfit(place, "an array of numbers, bools, strings or times", f"an array of dtype {value.dtype}")
+    latin = max(map(ord, str(value.dtype))) < 256  # NumPy writes other names of fields in a way that is not read here
+    if value.dtype.hasobject or value.dtype.kind not in _ARRAY_KINDS or not latin:
+        raise _unfit(
+            place,
+            "an array of numbers, bools, strings or times, with names of fields in Latin-1",
+            f"an array of dtype {value.dtype}",
+        )
     name = f"a{len(arrays)}"
     arrays[name] = np.asarray(value)
     return {_TAG: "array", "name": name}
@@ -161,10 +204,15 @@ def _decode(data: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     tag = data[_TAG]
     if tag == "array":
         return arrays.pop(data["name"])
+    if tag == "list":
+        return _decode_list(data, arrays)
     if tag == "tuple":
         return tuple(_decode(data["items"], arrays))
     if tag == "dict":
-        items = {_decode(key, arrays): _decode(item, arrays) for key, item in data["items"]}
+        if "keys" in data:
+            items = dict(zip(_decode(data["keys"], arrays), _decode(data["values"], arrays), strict=True))
+        else:
+            items = {_decode(key, arrays): _decode(item, arrays) for key, item in data["items"]}
         if not all(map(_is_key, items)):
             raise ValueError("a key that is no key")
         return items
@@ -173,7 +221,7 @@ def _decode(data: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
     if tag == "float":
         return float(data["value"])
     if tag == "bytes":
-        return bytes.fromhex(data["hex"])
+        return bytes.fromhex(data["hex"]) if "hex" in data else bytes(_decode(data["items"], arrays).tobytes())
     if tag == "np_str":
         return np.str_(data["value"])
     if tag == "scalar":
@@ -181,3 +229,20 @@ def _decode(data: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
             raise ValueError(f"a scalar of dtype {data['dtype']!r}")
         return np.frombuffer(bytes.fromhex(data["hex"]), np.dtype(data["dtype"]), 1)[0]
     raise ValueError(f"unknown tag {tag!r}")
+
+
+def _decode_list(data: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> list[Any]:
+    """A long list; the rows of a stranger's may not be nested without end, because each level takes memory."""
+    if "columns" in data:
+        rows = list(zip(*(_decode(column, arrays) for column in data["columns"]), strict=True))
+        if rows and _levels(rows[0]) > _MAX_ROWS:
+            raise ValueError(f"rows in more than {_MAX_ROWS} levels")
+        return rows
+    numbers = _decode(data["items"], arrays)
+    if numbers.ndim != 1 or numbers.dtype != (float if data["type"] == "float" else np.int64):
+        raise ValueError(f"a list of {data['type']} as {numbers.dtype} of shape {numbers.shape}")
+    return list((numbers.astype(bool) if data["type"] == "bool" else numbers).tolist())
+
+
+def _levels(row: Any) -> int:
+    return 1 + max(map(_levels, row), default=0) if type(row) is tuple else 0
