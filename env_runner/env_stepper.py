@@ -14,7 +14,7 @@ from epibatch.core.errors import EnvironmentContractError, RunnerError, add_cont
 from epibatch.core.structs import map_struct
 
 from .autoreset import autoreset_mode, reset_done
-from .made_env import FAILURE
+from .made_env import FAILURE, mark_environment
 from .sync_envs import SyncEnvs
 
 __all__ = ["EnvStepper", "VectorStep"]
@@ -220,6 +220,7 @@ class EnvStepper:
             env: The environment's number; None: not known.
             steps: The steps that its episode has taken; None: not known.
         """
+        mark_environment(error)
         where = f"environment {self._name!r}"
         where += f", number {env} of {self.env.num_envs}," if env is not None and self.env.num_envs > 1 else ""
         where += "" if steps is None else f"{',' * (where[-1] != ',')} {steps} steps into its episode,"

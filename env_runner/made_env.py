@@ -25,11 +25,25 @@ __all__ = [
     "as_reward",
     "check_reward",
     "described",
+    "is_of_environment",
+    "mark_environment",
     "portable",
 ]
 
 FAILURE = "epibatch_failure"
 """The key of an info under which `WorkerChecks` reports what an environment raised."""
+
+_MARK = "raised_by_environment"
+
+
+def mark_environment(error: Exception) -> None:
+    """Mark an error as raised by an environment, for callers that go on after such errors alone."""
+    setattr(error, _MARK, True)
+
+
+def is_of_environment(error: BaseException) -> bool:
+    """True if an environment raised the error, or the error that caused it."""
+    return any(getattr(own, _MARK, False) for own in (error, error.__cause__))
 
 
 class _CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):

@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_space
 from epibatch.core.errors import ConfigError, RunnerError, SpaceError, add_context, explain, nearest
 
 from .env_workers import EnvHandle, EnvHere, EnvInProcess
+from .made_env import mark_environment
 from .multi_agent_calls import AgentStep
 
 __all__ = ["VectorAgentStep", "VectorMultiAgentEnv"]
@@ -128,6 +129,7 @@ class VectorMultiAgentEnv:
             try:
                 handle.started()
             except Exception as error:
+                mark_environment(error)
                 add_context(error, f"{self.name}, number {index} of {len(env_fns)}:")
                 raise
 
@@ -292,6 +294,7 @@ class VectorMultiAgentEnv:
             except Exception as error:
                 what = f"{call[1] if call[0] == 'get' else call[0]}()"
                 what += f" with actions of {list(call[1])}" if call[0] == "step" else ""
+                mark_environment(error)
                 add_context(error, f"{self.name}, number {index} of {self.num_envs}, failed in {what}:")
                 failures[index] = error
         return answers, failures

@@ -301,6 +301,17 @@ def test_an_environment_that_fails_in_evaluation_does_not_lose_the_results_of_tr
     algo.stop()
 
 
+def test_a_callback_that_raises_in_evaluation_ends_the_run():
+    def guard(**kwargs):
+        raise RuntimeError("stop now")
+
+    config = PPOConfig().environment("CartPole-v1").training(train_batch_size=20, minibatch_size=20, num_epochs=1)
+    algo = config.evaluation(evaluation_interval=1).callbacks(on_evaluate_start=guard).build_algo()
+    with pytest.raises(RuntimeError, match="stop now"):
+        algo.train()
+    algo.stop()
+
+
 def test_other_spaces(case_config):
     algo = fixed(case_config, evaluation_config={"env": Wider}).build_algo()
     with pytest.raises(ConfigError, match=r"(?s)evaluation_config.*shape \(2,\).*shape \(3,\)"):

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import ConfigError, PipelineError, add_context, explain
+from epibatch.core.errors import ConfigError, add_context, explain
 from epibatch.core.lazy import Elsewhere
 
 from ..connectors.two_sides import check_two_sides
+from ..env_runner.made_env import is_of_environment
 from ..episodes.episode_facts import count_steps
 from .algorithm_callbacks import AlgorithmCallbacks
 from .algorithm_views import AlgorithmViews
@@ -215,9 +216,9 @@ class Algorithm(AlgorithmViews, SavedAlgorithm):
         """Evaluate after an iteration, whose results must not be lost if an environment fails in it."""
         try:
             return {"evaluation": self.evaluate()}
-        except (ConfigError, PipelineError):
-            raise
         except Exception as error:
+            if not is_of_environment(error):  # a callback, a piece or the config: the run must not go on
+                raise
             warnings.warn(
                 f"The evaluation after iteration {self.training_iteration} failed, so the results have no "
                 f"'evaluation'; the training goes on. {type(error).__name__}: {error}",
