@@ -368,7 +368,7 @@ class Stage:
             "Policy": lambda: Policy.from_checkpoint(self.run).act(self.obs),
             "PPO": lambda: trained(PPO.from_checkpoint(path)),
             "restore_from_path": lambda: (algorithm.restore_from_path(path), algorithm.train()),
-            "set_state": lambda: (algorithm.set_state(load_state(path)["state"]), algorithm.train()),
+            "set_state": lambda: (algorithm.set_state(load_state(path).get("state")), algorithm.train()),
             "Learner": lambda: algorithm.learner.set_state(part_of(path, "learner")),
             "EnvRunner": lambda: runner_used(algorithm.env_runner, part_of(path, "env_runner")),
             "pipeline": lambda: algorithm.pipelines["env_to_module"].set_state(
@@ -383,7 +383,7 @@ class Stage:
 
 
 def part_of(path: Path, *names: str) -> Any:
-    part = load_state(path)["state"]
+    part = load_state(path).get("state")
     for name in names:
         part = part.get(name) if isinstance(part, dict) else None
     return part
@@ -509,13 +509,13 @@ def mutate(content: Any, draw: random.Random) -> None:
         if how < 0.1 and isinstance(parent, dict):
             del parent[path[-1]]
         elif how < 0.2 and isinstance(parent, dict):
-            parent[draw.choice(["x", "", "step", "__class__", "0"])] = draw.choice(VALUES)
+            parent[draw.choice(["x", "", "step", "__class__", "0"])] = copy.deepcopy(draw.choice(VALUES))
         elif how < 0.4 and isinstance(parent[path[-1]], np.ndarray) and parent[path[-1]].nbytes:
             own = bytearray(parent[path[-1]].tobytes())
             own[draw.randrange(len(own))] ^= 1 << draw.randrange(8)
             parent[path[-1]] = np.frombuffer(bytes(own), parent[path[-1]].dtype).reshape(parent[path[-1]].shape)
         else:
-            parent[path[-1]] = draw.choice(VALUES)
+            parent[path[-1]] = copy.deepcopy(draw.choice(VALUES))
 
 
 def mutations(stage: Stage, seeds: range, loaders: list[str]) -> None:

@@ -12,7 +12,7 @@ from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter
 from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
 from epibatch.connectors.rewards import NormalizeReward
 from epibatch.core.checkpoints import load_state, save_state
-from epibatch.core.errors import ColumnError, EpisodeError
+from epibatch.core.errors import ColumnError
 from epibatch.core.tensors import convert_to_torch_tensor
 from epibatch.episodes import SingleAgentEpisode
 
@@ -94,17 +94,6 @@ def test_ordinary_values_are_not_warned_of():
     _, rewards = reward_pipeline()
     observations = EnvToModulePipeline(SPACE, gym.spaces.Discrete(2), connectors=[MeanStdFilter()])
     assert warned(lambda: (scaled(rewards, 1e14, -1e14), filtered(observations, 1e14, 0.0))) == []
-
-
-def test_running_episodes_that_share_an_id_are_refused():
-    def chunk(rewards, start=0):
-        rows = {"observations": list(range(len(rewards) + 1)), "actions": [0] * len(rewards), "rewards": rewards}
-        return SingleAgentEpisode(id_="same", t_started=start, len_lookback_buffer=0, **rows)
-
-    _, pipeline = reward_pipeline()
-    with pytest.raises(EpisodeError, match="'same' for several episodes"):
-        pipeline(episodes=[chunk([1.0, 1.0]), chunk([5.0])])
-    pipeline(episodes=[chunk([1.0, 1.0]), chunk([5.0], start=2)])  # two chunks of one episode
 
 
 def test_a_number_too_large_for_float32_is_warned_of():

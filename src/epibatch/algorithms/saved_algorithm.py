@@ -170,7 +170,7 @@ class SavedAlgorithm(ABC):
                 view that this config has another one of by its name; nothing was taken over.
         """
         description, state = read_checkpoint(Path(path))
-        if description["algorithm"] != self.config.algorithm:
+        if not isinstance(description["algorithm"], str) or description["algorithm"] != self.config.algorithm:
             raise CheckpointError(
                 explain(
                     f"checkpoint {path}",

@@ -61,7 +61,7 @@ def test_rllibs_filter_in_our_algorithm(tmp_path):
     algo = build()
     algo.train()
     assert algo.env_runner.module.observation_space == gym.spaces.Box(-3.0, 3.0, (4,), np.float32)
-    algo.save_to_path(tmp_path / "checkpoint")
+    algo.save_to_path(tmp_path / "checkpoint", end_episodes=True)
     twin = build()
     twin.restore_from_path(tmp_path / "checkpoint")
     states = [one.env_runner._env_to_module.get_state()["mean_std_filter"][None] for one in (algo, twin)]
