@@ -47,8 +47,8 @@ demo: $(READY) ## train CartPole with PPO into a new folder under runs/
 test: $(CONFORMANCE_READY) ## lint, types and tests without the slow ones, 4 minutes on 2 cores
 	@MAKE="$(MAKE)" .ci/test
 
-test-slow: $(CONFORMANCE_READY) ## the slow tests, 2 minutes on 2 cores
-	@echo "The slow tests: about 2 minutes on 2 cores."
+test-slow: $(CONFORMANCE_READY) ## the slow tests, 3 minutes on 2 cores
+	@echo "The slow tests: about 3 minutes on 2 cores."
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
 
 test-latest: ## the tests on the newest releases that pyproject.toml allows, in .venv-latest (torch is the pinned one)

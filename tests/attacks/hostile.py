@@ -57,6 +57,10 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 
+ASKED_FOR = {"rollout_fragment_length"}
+"""How much a config lets train may be any amount, and take any time: SECURITY.md says so."""
+
+
 def at(*keys: Any, to: Any) -> Callable[[Any], None]:
     """Put a value at a place of the state."""
     return place("state", *keys, to=to)
@@ -501,7 +505,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 def mutate(content: Any, draw: random.Random) -> None:
     """Change one to three places of a checkpoint to something else."""
     for _ in range(draw.randint(1, 3)):
-        path = draw.choice(list(places(content)))
+        path = draw.choice([path for path in places(content) if path[-1] not in ASKED_FOR])
         parent = content
         for key in path[:-1]:
             parent = parent[key]
