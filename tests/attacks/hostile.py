@@ -57,7 +57,7 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 
-ASKED_FOR = {"rollout_fragment_length"}
+ASKED_FOR = {"rollout_fragment_length", "train_batch_size", "num_epochs", "evaluation_duration"}
 """How much a config lets train may be any amount, and take any time: SECURITY.md says so."""
 
 
