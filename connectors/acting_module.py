@@ -121,7 +121,7 @@ def _has_method(kind: type, name: str) -> bool:
 
 @cache
 def _delegates(kind: type) -> bool:
-    """Whether modules of a class may have what another one has, as compiled ones do; torch looks up submodules only."""
+    """Return True if modules of a class pass names on to another module, as compiled ones do."""
     own = getattr(kind, "__getattr__", None)
     return own is not None and own.__module__ != "torch.nn.modules.module"
 

@@ -225,7 +225,7 @@ def _is_batched(item: Any) -> bool:
 
 
 def rows_in(item: Any) -> int:
-    """How many rows an item of a plain column has: one, or as many as the array that was added as such."""
+    """Return the number of rows of a plain column's item: one, or those of an array that was added as rows."""
     return len(flatten(item)[0][0]) if _is_batched(item) else 1
 
 

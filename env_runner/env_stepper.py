@@ -205,7 +205,7 @@ class EnvStepper:
         )
 
     def _number_of(self, error: Exception) -> int | None:
-        """Which environment raised an error, if that is known."""
+        """Return the number of the environment that raised an error, if that is known."""
         if self._sync is not None:
             return next((env for env, own in self._sync.failures.items() if own is error), None)
         pipes = getattr(self.env.unwrapped, "parent_pipes", ())  # Gymnasium closes that of a worker that failed

@@ -163,7 +163,7 @@ def _stage_observation(episode: SingleAgentEpisode, observation: Any) -> None:
 
 
 def _lacks_keys(expected: Any, found: Any) -> bool:
-    """Whether a dict of the first form, at any depth, has keys that the second lacks; a piece can cope with others."""
+    """Return True if a dict of the first form, at any depth, has keys that the second lacks."""
     if expected is None or expected[0] != "dict":
         return False
     forms = dict(zip(found[1], found[2])) if found is not None else {}

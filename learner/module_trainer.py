@@ -176,7 +176,7 @@ def row_order(seed: int | None, module_id: str) -> torch.Generator:
 
 
 def _outputs(module: Any, minibatch: Mapping[str, Any]) -> dict[str, Any]:
-    """What a module gives for a minibatch; an error in it names the module and the shapes it was given."""
+    """Return a module's outputs for a minibatch; an error in it names the module and the shapes it was given."""
     method = "forward_train"
     try:
         outputs = module.forward_train(minibatch)

@@ -302,6 +302,6 @@ def _not_finite(rows: Any, boxes: BoxLeaves, call: Call) -> ColumnError:
 
 
 def _first(odd: Any, rows: Any, boxes: BoxLeaves, call: Call) -> tuple[str, Any]:
-    """Where the first odd value is, and the value."""
+    """Return where the first odd value is, and the value."""
     row, column = (int(at[0]) for at in np.nonzero(odd))
     return f"MeanStdFilter, {boxes.name_of(column)} of {call.describe(row)}", rows[row, column]

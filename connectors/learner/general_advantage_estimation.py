@@ -128,7 +128,7 @@ class GeneralAdvantageEstimation(ColumnarPiece):
 
 
 def _values(batch: dict[str, Any], module: Any, call: Call, module_id: Any) -> Any:
-    """What the module estimates of the batch's rows; an error in it names the module and the shapes it was given."""
+    """Return the module's values of the batch's rows; an error in it names the module and the shapes it was given."""
     import torch
 
     try:

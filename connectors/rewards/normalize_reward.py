@@ -245,7 +245,7 @@ def _check(rewards: Any, counts: Any, call: Call) -> None:
 
 
 def _first(odd: Any, rewards: Any, counts: Any, call: Call) -> tuple[str, Any]:
-    """Where the first odd reward is, and the reward."""
+    """Return where the first odd reward is, and the reward."""
     row = int(odd.argmax())
     chunk = int(np.searchsorted(np.cumsum(counts), row, side="right"))
     return f"NormalizeReward, {call.describe(chunk)}", rewards[row]

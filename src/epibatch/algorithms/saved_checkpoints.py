@@ -23,7 +23,7 @@ _OURS = re.compile(
     r"config\.yaml|metrics\.(jsonl|csv)|learning_curve\.png|tensorboard|\.lock|checkpoints(/\.?\d{6,}(\.previous)?(/.*)?)?",
     re.ASCII | re.DOTALL,
 )
-"""What epibatch opens, writes or removes in a run's folder."""
+"""The entries of a run's folder that epibatch opens, writes or removes."""
 _log = logging.getLogger(__name__)
 Content = TypeVar("Content")
 
