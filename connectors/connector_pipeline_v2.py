@@ -91,9 +91,10 @@ class ConnectorPipelineV2(PipelineState):
         if self._plan is None or not _are_the_same(self._plan.connectors, self.pieces()):
             pieces, name = self.pieces(), type(self).__name__
             self._check_pieces(pieces)
-            self._plan = make_plan(name, pieces, self.start_layout, self.start_columns, self.training)
+            plan = make_plan(name, pieces, self.start_layout, self.start_columns, self.training)
             keep_apart(self)
             self._wire_spaces()
+            self._plan = plan
         self._planned = list(self.connectors)
         self._nested = any(isinstance(piece, ConnectorPipelineV2) for piece in self.connectors)
         return self._plan
@@ -134,25 +135,28 @@ class ConnectorPipelineV2(PipelineState):
             )
         )
 
-    def _edit(self, position: int, connector: Any) -> None:
-        piece = self._built(connector, position)
+    def _edit(self, connectors: list[Any]) -> None:
+        """Take another list of pieces; stay as before if its order cannot work."""
         before = list(self.connectors)
-        self.connectors.insert(position, piece)
+        self.connectors[:] = connectors
         try:
             self.plan()
         except Exception:
             self.connectors[:] = before
-            self._plan = None
-            self.plan()
+            self._wire_spaces()
             raise
+
+    def _insert(self, position: int, connector: Any) -> None:
+        piece = self._built(connector, position)
+        self._edit([*self.connectors[:position], piece, *self.connectors[position:]])
 
     def prepend(self, connector: Any) -> None:
         """Put a piece in front."""
-        self._edit(0, connector)
+        self._insert(0, connector)
 
     def append(self, connector: Any) -> None:
         """Put a piece at the end."""
-        self._edit(len(self.connectors), connector)
+        self._insert(len(self.connectors), connector)
 
     def insert_before(self, name_or_class: Any, connector: Any) -> ConnectorV2:
         """Put a piece in front of another; returns that other one.
@@ -162,7 +166,7 @@ class ConnectorPipelineV2(PipelineState):
         """
         position = self._index(name_or_class)
         neighbour: ConnectorV2 = self.connectors[position]
-        self._edit(position, connector)
+        self._insert(position, connector)
         return neighbour
 
     def insert_after(self, name_or_class: Any, connector: Any) -> ConnectorV2:
@@ -173,7 +177,7 @@ class ConnectorPipelineV2(PipelineState):
         """
         position = self._index(name_or_class)
         neighbour: ConnectorV2 = self.connectors[position]
-        self._edit(position + 1, connector)
+        self._insert(position + 1, connector)
         return neighbour
 
     def remove(self, name_or_class: Any) -> None:
@@ -181,9 +185,11 @@ class ConnectorPipelineV2(PipelineState):
 
         Raises:
             UnknownNameError: there is no such piece.
+            PipelineError: the other pieces cannot work without it. The pipeline stays as before; insert what replaces
+                the piece first.
         """
-        del self.connectors[self._index(name_or_class)]
-        self._wire_spaces()
+        position = self._index(name_or_class)
+        self._edit([*self.connectors[:position], *self.connectors[position + 1 :]])
 
     def __len__(self) -> int:
         return len(self.connectors)

@@ -89,11 +89,16 @@ def test_an_edit_that_breaks_the_order_is_refused_and_undone(lab):
     assert list(pipe) == before
 
 
-def test_a_removal_that_breaks_the_order_is_found(lab):
+def test_a_removal_that_breaks_the_order_is_refused_and_undone(lab):
     pipe = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=lab.defaults("learner"))
-    pipe.remove("BatchIndividualItems")
+    before = list(pipe)
     with pytest.raises(PipelineError, match="NumpyToTensor"):
-        pipe(rl_module=lab.module(), batch={}, episodes=[lab.episode("a", 2)])
+        pipe.remove("BatchIndividualItems")
+    assert list(pipe) == before
+    pipe.append(lab.user())  # a correct edit after a refused one
+    pipe.remove("UserPiece")
+    batch = pipe(rl_module=lab.module(), batch={}, episodes=[lab.episode("a", 2)])
+    assert list(pipe) == before and len(batch["obs"]) == 2
 
 
 @pytest.mark.parametrize("ppo", [False, True])
