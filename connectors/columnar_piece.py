@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnarPiece"]
 
-_UNDECLARED = {
-    "columnar": False,
-    "reads": None,
-    "tries_spaces": False,
-    "recompute_column_spaces": ConnectorV2.recompute_column_spaces,
-}
+_UNDECLARED = {"columnar": False, "reads": None}
 """Attributes of a class that overrides `__call__`: what it does to the columns is not known."""
 
 

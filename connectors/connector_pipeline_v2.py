@@ -26,11 +26,9 @@ from .pipeline_arguments import are_episodes, check_batch, check_pipeline_argume
 from .pipeline_state import PipelineState
 from .plan import Plan, built_piece, make_plan, numbered
 from .run_plan import run_plan
-from .space_check import SpaceCheck
 from .step_watch import MetricsTimers, StepWatch, watches_of
 
 if TYPE_CHECKING:
-    from .column_spaces import ColumnSpace
     from .piece_profile import PipelineProfile
     from .piece_trace import PipelineTrace
 
@@ -74,7 +72,7 @@ class ConnectorPipelineV2(PipelineState):
         self.connectors = [self._built(item, i) for i, item in enumerate(connectors or ())]
         self._plan: Plan | None = None
         self._planned: list[Any] = []
-        self._nested = self._spaces_checked = False
+        self._nested = False
         self.history = HistoryWatch()
         self.watch: StepWatch | None = None
         self.watches: list[StepWatch] = []
@@ -221,7 +219,6 @@ class ConnectorPipelineV2(PipelineState):
             piece.input_action_space, piece.input_observation_space = actions, observations
             observations, actions = piece.observation_space, piece.action_space
         self._output_spaces = (observations, actions)
-        self._spaces_checked = False
 
     def _outputs(self) -> tuple[Any, Any]:
         if self._output_spaces is None:
@@ -234,26 +231,6 @@ class ConnectorPipelineV2(PipelineState):
         self._outputs()
         rewritten = [piece.observation_space for piece in self.pieces() if piece.rewrites_observations]
         return rewritten[-1] if rewritten else self.input_observation_space
-
-    @property
-    def column_spaces(self) -> dict[str, ColumnSpace]:
-        """What is known of each column that the pipeline gives, before anything ran.
-
-        Space of one row, the axes in front of it, and the layout, by column; of several agents by `module/column`.
-        Columns are missing where some piece does not say what it makes of them. What is known is compared with the
-        first batch, and a piece that gives something else is named.
-        """
-        return self.column_spaces_for(None)
-
-    def column_spaces_for(self, module: Any) -> dict[str, ColumnSpace]:
-        """The `column_spaces` of batches for a module: with states and the time axis of recurrent ones.
-
-        Args:
-            module: An RL module, or a MultiRLModule.
-        """
-        from .column_spaces import column_spaces_of
-
-        return column_spaces_of(self, module)
 
     @property
     def episode_action_space(self) -> gym.Space[Any] | None:
@@ -324,13 +301,11 @@ class ConnectorPipelineV2(PipelineState):
         timed = metrics is not None and getattr(metrics, "times_pieces", True)
         watched = timed or self.watch is not None or self.watches or self._nested
         watches = self._watches(call, timed) if watched else ()
-        check = None if self._spaces_checked else SpaceCheck(self, batch, call)
         if plan.watched:
             with within(call), watch_history(self.history):
-                batch = run_plan(plan, batch, call, self.history, watches, check)
+                batch = run_plan(plan, batch, call, self.history, watches)
         else:  # nobody asks which call is running
-            batch = run_plan(plan, batch, call, self.history, watches, check)
-        self._spaces_checked = check is None or check.done
+            batch = run_plan(plan, batch, call, self.history, watches)
         self.history.calls += 1
         return self.finished(to_plain(batch, call))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import gymnasium as gym
 
@@ -17,9 +17,6 @@ from . import batch_items
 from .agent_parts import output_spaces, spaces_of_all
 from .piece_copies import clone_of
 from .two_sides import own_change
-
-if TYPE_CHECKING:
-    from .column_spaces import Spaces
 
 __all__ = ["ConnectorV2"]
 
@@ -59,8 +56,6 @@ class ConnectorV2(Checkpointable, ABC):
     """Columns that must have been written before; None: the piece's needs are not declared."""
     writes: ClassVar[tuple[str, ...]] = ()
     """Columns that the piece writes."""
-    written_spaces: ClassVar[Mapping[str, Any]] = {}
-    """Spaces of one row of what the piece writes: a space, or the name of what episodes hold of that space (`obs`)."""
     replaces: tuple[str, ...] = ()
     """Columns that it makes anew of the episodes, so that what pieces in front made of them would be lost."""
     settles: ClassVar[tuple[str, ...]] = ()
@@ -79,8 +74,6 @@ class ConnectorV2(Checkpointable, ABC):
     """Whether the piece changes observations for training alone, or for acting alone, on purpose: augmentation, say."""
     halves_floats: ClassVar[bool] = False
     """Whether the piece, given a module, turns all float64 arrays into float32."""
-    tries_spaces: bool = False
-    """Whether the piece finds out the spaces of its columns by trying what it does on samples."""
     time_axis: ClassVar[bool | None] = None
     """Whether rows of a recurrent module have a time axis behind the piece; None: as they had in front of it."""
     lookback: int = 0
@@ -222,39 +215,6 @@ class ConnectorV2(Checkpointable, ABC):
     def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space of actions after this piece; by default the one before it."""
         return input_action_space
-
-    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """The space of one row of each column of the batch behind this piece, as far as it is known.
-
-        By default columns that the piece does not write stay as they are, those that it writes are as
-        `written_spaces` and the observation space say, and behind a piece that declares nothing none is known.
-
-        Args:
-            columns: Spaces of the columns in front of the piece, which may be changed.
-            episodes: Spaces of what episodes hold (`obs`, `actions`, `rewards`, `terminateds`, `truncateds`, and
-                `state_out` of a recurrent module). A piece that writes to episodes changes this dict.
-        """
-        if not self.columnar and self.reads is None:
-            episodes.clear()
-            return {}
-        gone = (*self.writes, *self.drops(tuple(columns)))
-        out = {name: space for name, space in columns.items() if name not in gone}
-        for name, space in self.written_spaces.items():
-            if not isinstance(space, str) or space in episodes:
-                out[name] = episodes[space] if isinstance(space, str) else space
-        changes = type(self).recompute_output_observation_space is not ConnectorV2.recompute_output_observation_space
-        stored = episodes.get("obs")
-        if self.rewrites_observations:
-            if stored is not None:
-                episodes["obs"] = self.recompute_output_observation_space(stored, self.input_action_space)
-        elif "obs" in self.writes or ("obs" in out and changes):
-            found = stored if "obs" in self.replaces else columns.get("obs", stored)
-            out.pop("obs", None)
-            if found is not None:
-                out["obs"] = self.recompute_output_observation_space(found, self.input_action_space)
-        if self.mutates_episodes:
-            episodes.clear()
-        return out
 
     # -- state ---------------------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ from .call import Call
 from .episode_column import EpisodeColumn
 from .layouts import hand_out, is_plain, to_columns, to_plain
 from .plan import Plan, Step
-from .space_check import SpaceCheck
 from .step_watch import StepWatch
 
 __all__ = ["columns_of", "run_plan"]
@@ -33,7 +32,6 @@ def run_plan(
     call: Call | AgentCall,
     history: HistoryWatch,
     watches: Sequence[StepWatch] = (),
-    check: SpaceCheck | None = None,
 ) -> Any:
     """Run all steps.
 
@@ -43,7 +41,6 @@ def run_plan(
         call: What the run is about.
         history: Watches what plain pieces do to the episodes.
         watches: Are told how long each step took; without any no clock is read.
-        check: Compares what pieces leave with what they declare.
 
     Raises:
         PieceOutputError: a piece returned no dict.
@@ -68,8 +65,6 @@ def run_plan(
             else:
                 batch, plain = _plain_run(step, batch, call, history), True
                 before = f"in {step.where}, the batch it left:"
-            if check is not None:
-                check.stepped(step, batch, call)
         except Exception as error:
             add_context(error, f"in {step.where}:")
             if type(error) is KeyError and not step.columnar:

@@ -154,13 +154,6 @@ class ColumnParts(LazyRows):
         self._bootstrap, self._last = True, last
         return self
 
-    def rows_are_like(self) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-        """Shape and type of a row of each leaf that `joined` gives; [] if there are no rows."""
-        if not any(self.counts):
-            return []
-        filled = [[part for part in parts if len(part)] for parts in self.leaves]
-        return [(own[0].shape[1:], self._with_last(np.result_type(*{part.dtype for part in own}))) for own in filled]
-
     def rows_and_bytes(self) -> tuple[int, int]:
         """How many rows `joined` gives, and the bytes of all its arrays."""
         rows = sum(self.counts) + len(self.counts) * self._bootstrap

@@ -27,7 +27,6 @@ from .parameters import ParameterPiece
 from .probed_spaces import probed_space
 
 if TYPE_CHECKING:
-    from ..column_spaces import Spaces
     from .undo import Undo
 
 __all__ = ["ColumnTransform"]
@@ -144,11 +143,6 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         return probed_space(space, trial.transform, monotonic=self.monotonic)
 
     @property
-    def tries_spaces(self) -> bool:  # type: ignore[override]
-        """Whether the class leaves `output_space` to a trial of `transform`."""
-        return type(self).output_space is ColumnTransform.output_space
-
-    @property
     def has_inverse(self) -> bool:
         """Whether the class writes `inverse`."""
         return type(self).inverse is not ColumnTransform.inverse
@@ -199,21 +193,6 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
     def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space of transformed actions, if they are transformed."""
         return self._space(Columns.ACTIONS, input_action_space)
-
-    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """Those in front, with the output spaces of the columns that are transformed."""
-        for path in self.paths:
-            name = path.column
-            pulled = Columns.ACTIONS if name == Columns.ACTIONS_FOR_ENV and Columns.ACTIONS in columns else name
-            stored = Columns.OBS if name == Columns.NEXT_OBS else name
-            space = columns.get(name, columns.get(pulled, episodes.get(stored)))
-            columns.pop(name, None)
-            after = None if space is None else path.change_space(space, self.output_space)
-            if after is not None:
-                columns[name] = after
-            elif space is not None:  # and what the episodes hold is not what is there
-                episodes.pop(stored, None)
-        return columns
 
     def _space(self, column: str, space: Any) -> Any:
         for path in self.paths:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -18,9 +18,6 @@ from ..columnar_piece import ColumnarPiece
 from ..connector_v2 import ConnectorV2
 from ..episode_column import EpisodeColumn
 from .column_transform import ColumnTransform
-
-if TYPE_CHECKING:
-    from ..column_spaces import Spaces
 
 __all__ = ["Undo", "acted_at_random", "actions_for_env", "undo_actions", "undoable"]
 
@@ -68,11 +65,6 @@ class Undo(ColumnarPiece):
     def to_dict(self) -> dict[str, Any]:
         """The transform as data."""
         return {"of": piece_to_dict(self.of)}
-
-    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """Those in front, and actions of the environment's space."""
-        space = self.input_action_space
-        return columns if space is None else {**columns, Columns.ACTIONS_FOR_ENV: space}
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column, or map back what a later transform's Undo left there."""

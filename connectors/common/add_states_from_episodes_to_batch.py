@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -18,9 +18,6 @@ from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
 from ..sequence_cut import layout_of
-
-if TYPE_CHECKING:
-    from ..column_spaces import Spaces
 
 __all__ = ["AddStatesFromEpisodesToBatch"]
 
@@ -59,14 +56,6 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
         self._as_learner_connector = as_learner_connector
-
-    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """Those in front, and states like those that the module gives."""
-        if Columns.STATE_OUT in episodes:
-            columns.setdefault(Columns.STATE_IN, episodes[Columns.STATE_OUT])
-            if self._as_learner_connector and Columns.NEXT_OBS in columns:
-                columns.setdefault(Columns.NEXT_STATE_IN, episodes[Columns.STATE_OUT])
-        return columns
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column, unless the module has no state or the batch has the column already."""

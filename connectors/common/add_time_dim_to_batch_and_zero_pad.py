@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -15,13 +15,9 @@ from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import map_struct
 
 from ..call import Call
-from ..column_spaces import FLAG, number
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
 from ..sequence_cut import layout_of, sequence_settings
-
-if TYPE_CHECKING:
-    from ..column_spaces import Spaces
 
 __all__ = ["AddTimeDimToBatchAndZeroPad"]
 
@@ -65,11 +61,6 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
         self._as_learner_connector = as_learner_connector
-
-    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """Those in front, and in training the length and the mask of each sequence."""
-        own = {Columns.SEQ_LENS: number(np.int64), Columns.LOSS_MASK: FLAG} if self._as_learner_connector else {}
-        return {**columns, **own}
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Reshape all columns, or none if the module has no state."""

@@ -16,7 +16,6 @@ from epibatch.core.structs import flatten, flatten_like
 from ..agent_order import check_agent_ids, check_several, places_of
 from ..agent_table import AgentTable
 from ..call import Call
-from ..column_spaces import FLAG, Spaces
 from ..columnar_piece import ColumnarPiece
 from ..stacked_rows import StackedRows, stacked_rows_of, stacked_space
 
@@ -102,22 +101,9 @@ class StackAgents(ColumnarPiece):
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space of all agents' observations in one row; actions stay those of one agent."""
-        return self._row(input_observation_space) if self._is_stacked() else input_observation_space
-
-    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """All of them with the axis of agents, and the mask of those that are there."""
-        if not self._is_stacked():
-            return columns
-        stacked = {name: self._row(space) for name, space in columns.items()}
-        masks = ["agent_mask", *([Columns.LOSS_MASK] if self._as_learner_connector else [])]
-        return {**stacked, **dict.fromkeys(masks, self._row(FLAG))}
-
-    def _row(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        return stacked_space(space, len(self._agent_ids))
-
-    def _is_stacked(self) -> bool:
-        """Whether the module that this copy of the piece is for is stacked."""
-        return self._module_ids is None or self.part_of is None or self.part_of in self._module_ids
+        if self._module_ids is not None and self.part_of is not None and self.part_of not in self._module_ids:
+            return input_observation_space
+        return stacked_space(input_observation_space, len(self._agent_ids))
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Refuse episodes of one agent."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
@@ -11,9 +11,6 @@ from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
 from ..gather import end_flags, gather_column, output_keys
-
-if TYPE_CHECKING:
-    from ..column_spaces import Spaces
 
 __all__ = ["AddColumnsFromEpisodesToBatch", "AddColumnsFromEpisodesToTrainBatch"]
 
@@ -42,13 +39,6 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
     def change_of(self, column: str) -> Any:
         """None: columns are as the episodes have them."""
         return None
-
-    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """Those in front, and what episodes hold of actions, rewards and flags."""
-        for name in self.writes:
-            if name in episodes:
-                columns.setdefault(name, episodes[name])
-        return columns
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the columns."""

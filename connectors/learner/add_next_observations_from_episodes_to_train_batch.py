@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
@@ -10,9 +10,6 @@ from epibatch.core.columns import Columns
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..gather import next_observations
-
-if TYPE_CHECKING:
-    from ..column_spaces import Spaces
 
 __all__ = ["AddNextObservationsFromEpisodesToTrainBatch"]
 
@@ -42,12 +39,6 @@ class AddNextObservationsFromEpisodesToTrainBatch(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.NEXT_OBS,)
-
-    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """Those in front, and observations as episodes hold them."""
-        if Columns.OBS in episodes:
-            columns.setdefault(Columns.NEXT_OBS, episodes[Columns.OBS])
-        return columns
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,13 +11,9 @@ from epibatch.core.errors import ColumnError, explain
 from epibatch.core.structs import map_struct
 
 from ..call import ADDED_LOSS_MASK, Call
-from ..column_spaces import FLAG, number
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
 from ..gather import end_flags
-
-if TYPE_CHECKING:
-    from ..column_spaces import Spaces
 
 __all__ = ["AddOneTsToEpisodesAndTruncate"]
 
@@ -48,19 +43,6 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK, Columns.TERMINATEDS, Columns.TRUNCATEDS)
     adds_bootstrap_rows: ClassVar[bool] = True
-    written_spaces: ClassVar[Mapping[str, Any]] = {
-        Columns.LOSS_MASK: FLAG,
-        Columns.TERMINATEDS: FLAG,
-        Columns.TRUNCATEDS: FLAG,
-    }
-
-    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """Those in front, flags and mask; rewards of whole numbers, taken later, are floats for the 0 of the row."""
-        found = episodes.get(Columns.REWARDS)
-        if found is not None and found.dtype is not None and found.dtype.kind in "iu":
-            episodes[Columns.REWARDS] = number(np.float64)
-        behind: Spaces = super().recompute_column_spaces(columns, episodes)
-        return behind
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add flags and mask, and lengthen what is there."""

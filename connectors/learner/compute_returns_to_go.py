@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium as gym
-import numpy as np
 
 from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, explain
 
 from ..call import Call
-from ..column_spaces import number
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
 from ..taken import taken
@@ -50,7 +47,6 @@ class ComputeReturnsToGo(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.RETURNS_TO_GO,)
-    written_spaces: ClassVar[Mapping[str, Any]] = {Columns.RETURNS_TO_GO: number(np.float64)}
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -16,13 +16,9 @@ from epibatch.core.errors import ColumnError, ConfigError, add_context, explain,
 
 from ..acting_module import check_given, describe_batch, is_multi, method_of
 from ..call import Call
-from ..column_spaces import unbounded
 from ..columnar_piece import ColumnarPiece
 from ..sequence_cut import layout_of
 from ..stacked_rows import StackedRows, stacked_rows_of
-
-if TYPE_CHECKING:
-    from ..column_spaces import Spaces
 
 __all__ = ["GeneralAdvantageEstimation"]
 
@@ -75,13 +71,6 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         self.per_module = {module_id: dict(own) for module_id, own in (per_module or {}).items()}
         for module_id, own in self.per_module.items():
             _check_settings(own, f"GeneralAdvantageEstimation, module {module_id!r}: ")
-
-    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """Those in front, and one number per reward, of which rows of several agents have one for each."""
-        if Columns.REWARDS not in columns:
-            return columns
-        numbers = unbounded(columns[Columns.REWARDS].shape or (), np.dtype(np.float32))
-        return {**columns, Columns.ADVANTAGES: numbers, Columns.VALUE_TARGETS: numbers}
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the columns to every module's batch that has a value function."""

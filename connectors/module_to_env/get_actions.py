@@ -46,7 +46,6 @@ class GetActions(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS, Columns.ACTION_LOGP)
-    written_spaces: ClassVar[Mapping[str, Any]] = {Columns.ACTIONS: Columns.ACTIONS}
 
     def __init__(
         self,

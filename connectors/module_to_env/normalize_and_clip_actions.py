@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -14,9 +14,6 @@ from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
 from .action_encoders import ActionEncoders, encoders_of
-
-if TYPE_CHECKING:
-    from ..column_spaces import Spaces
 
 __all__ = ["NormalizeAndClipActions"]
 
@@ -64,11 +61,6 @@ class NormalizeAndClipActions(ColumnarPiece):
         self.clip_actions = clip_actions
         self.leaves_actions = False
         self.encoders = ActionEncoders(self), ActionEncoders(self, from_low=True)
-
-    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """Those in front, and actions of the environment's space."""
-        space = self.input_action_space
-        return columns if space is None else {**columns, Columns.ACTIONS_FOR_ENV: space}
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column."""

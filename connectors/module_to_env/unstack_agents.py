@@ -12,7 +12,6 @@ from ..stacked_rows import StackedRows, stacked_rows_of
 if TYPE_CHECKING:
     from ..agent_batch import AgentBatch
     from ..agent_call import AgentCall
-    from ..column_spaces import Spaces
 
 __all__ = ["UnstackAgents"]
 
@@ -35,10 +34,6 @@ class UnstackAgents(ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("tensors", "arrays")
     reads: ClassVar[tuple[str, ...]] = ()
-
-    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """None: the columns have other axes behind it."""
-        return {}
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Refuse episodes of one agent."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +11,6 @@ import numpy.typing as npt
 from epibatch.core.columns import Columns
 
 from ..call import Call
-from ..column_spaces import FLAG, number
 from ..columnar_piece import ColumnarPiece
 from ..episode_column import EpisodeColumn
 
@@ -67,7 +65,6 @@ class MarkFirstSteps(_StepColumn):
     """
 
     writes: ClassVar[tuple[str, ...]] = ("is_first",)
-    written_spaces: ClassVar[Mapping[str, Any]] = {"is_first": FLAG}
 
     def _of(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         first: npt.NDArray[np.bool_] = steps == 0
@@ -96,7 +93,6 @@ class CountSteps(_StepColumn):
     """
 
     writes: ClassVar[tuple[str, ...]] = (Columns.T,)
-    written_spaces: ClassVar[Mapping[str, Any]] = {Columns.T: number(np.int64)}
 
     def _of(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         return steps

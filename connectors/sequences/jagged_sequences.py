@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
-
-if TYPE_CHECKING:
-    from ..column_spaces import Spaces
 
 __all__ = ["JaggedSequences"]
 
@@ -44,10 +41,6 @@ class JaggedSequences(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
     writes: ClassVar[tuple[str, ...]] = (Columns.SEQ_OFFSETS,)
-
-    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """None: the columns have other axes behind it."""
-        return {}
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Take each module's sequences out of their padding."""

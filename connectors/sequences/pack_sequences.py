@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import torch
     from torch.nn.utils.rnn import PackedSequence
 
-    from ..column_spaces import Spaces
 
 __all__ = ["PackSequences"]
 
@@ -74,10 +73,6 @@ class PackSequences(ColumnarPiece):
                 )
             )
         self.columns = None if columns is None else list(columns)
-
-    def recompute_column_spaces(self, columns: Spaces, episodes: Spaces) -> Spaces:
-        """None: the columns have other axes behind it."""
-        return {}
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Pack each module's sequences."""
