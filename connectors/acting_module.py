@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import ConfigError, PipelineError, UnknownNameError, explain, nearest
+from epibatch.core.errors import ConfigError, PipelineError, UnknownNameError, nearest
 from epibatch.core.structs import Form, flatten, map_struct
 
 __all__ = [
@@ -64,12 +64,10 @@ def acting_module(rl_module: Any) -> Any:
         return rl_module
     if DEFAULT_MODULE_ID not in rl_module:
         raise UnknownNameError(
-            explain(
-                "single-agent episodes",
-                expected=f"a module {DEFAULT_MODULE_ID!r}",
-                found=f"modules {sorted(rl_module.keys())}",
-                do=nearest(DEFAULT_MODULE_ID, rl_module.keys()),
-            )
+            "single-agent episodes",
+            expected=f"a module {DEFAULT_MODULE_ID!r}",
+            found=f"modules {sorted(rl_module.keys())}",
+            do=nearest(DEFAULT_MODULE_ID, rl_module.keys()),
         )
     return rl_module[DEFAULT_MODULE_ID]
 
@@ -87,13 +85,11 @@ def check_given(rl_module: Any, piece: str, wanted: str) -> None:
     """
     if rl_module is None:
         raise PipelineError(
-            explain(
-                piece,
-                expected=f"a module, {wanted}",
-                found="none",
-                do="give it to the call, pipeline(rl_module=module, ...), or to the trace, "
-                "pipeline.trace(episodes, module)",
-            )
+            piece,
+            expected=f"a module, {wanted}",
+            found="none",
+            do="give it to the call, pipeline(rl_module=module, ...), or to the trace, "
+            "pipeline.trace(episodes, module)",
         )
 
 
@@ -141,7 +137,7 @@ def method_of(module: Any, name: str, piece: str, use: str) -> Any:
     method = getattr(module, name, None)
     if method is None:
         found = f"{type(module).__name__}, which has none"
-        raise PipelineError(explain(piece, expected=f"a module with {name}, {use}", found=found, do=_ADD[name]))
+        raise PipelineError(piece, expected=f"a module with {name}, {use}", found=found, do=_ADD[name])
     return method
 
 
@@ -181,7 +177,7 @@ def initial_state(module: Any) -> Any:
             signature.bind()
         except TypeError as error:
             found, do = f"get_initial_state{signature}: {error}", _ADD["get_initial_state"].replace("add", "write", 1)
-            raise PipelineError(explain(name, expected="a method without arguments", found=found, do=do)) from None
+            raise PipelineError(name, expected="a method without arguments", found=found, do=do) from None
         raise
     return {} if state is None else state
 
@@ -235,12 +231,10 @@ def max_seq_len(rl_module: Any) -> int:
         found = getattr(module, "default_max_seq_len", None)
     if not isinstance(found, int) or found < 1:
         raise ConfigError(
-            explain(
-                f"model_config of {type(module).__name__}",
-                expected="max_seq_len, an int of at least 1 (the module is recurrent)",
-                found=repr(found),
-                do='add model_config={"max_seq_len": 20}, to a plain torch module as an attribute; in a file or with '
-                "--set it is rl_module.model_config.max_seq_len: 20",
-            )
+            f"model_config of {type(module).__name__}",
+            expected="max_seq_len, an int of at least 1 (the module is recurrent)",
+            found=repr(found),
+            do='add model_config={"max_seq_len": 20}, to a plain torch module as an attribute; in a file or with '
+            "--set it is rl_module.model_config.max_seq_len: 20",
         )
     return found

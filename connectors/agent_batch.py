@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from epibatch.core.errors import BatchLayoutError, ColumnError, explain
+from epibatch.core.errors import BatchLayoutError, ColumnError
 from epibatch.core.structs import map_struct
 
 from .call import Call
@@ -87,7 +87,12 @@ class AgentBatch:
             parts: dict[Any, dict[Any, Any]] = {}
             for key, items in value.items():
                 if key not in home:
-                    raise _stranger(name, key, home)
+                    raise BatchLayoutError(
+                        f"column {name!r}",
+                        expected=f"the keys of this call's {len(home)} chunks, such as {next(iter(home), None)}",
+                        found=str(key),
+                        do="add items with add_batch_item(..., single_agent_episode=episode), which finds the key",
+                    )
                 parts.setdefault(home[key], {})[key] = items
             for module_id, part in parts.items():
                 out.groups[module_id][name] = collect(name, part, calls[module_id])
@@ -132,17 +137,6 @@ def _column(name: str, value: Any, call: Call) -> Any:
     return join_items(name, value, call) if isinstance(value, list) else value
 
 
-def _stranger(name: str, key: Any, known: Mapping[Any, Any]) -> BatchLayoutError:
-    return BatchLayoutError(
-        explain(
-            f"column {name!r}",
-            expected=f"the keys of this call's {len(known)} chunks, such as {next(iter(known), None)}",
-            found=str(key),
-            do="add items with add_batch_item(..., single_agent_episode=episode), which finds the key",
-        )
-    )
-
-
 def merge_columns(
     parts: Sequence[tuple[dict[str, Any], Call]], places: Sequence[Sequence[int]], call: Call
 ) -> dict[str, Any]:
@@ -170,12 +164,10 @@ def _merged(
     lacking = [own for columns, own in parts if name not in columns]
     if lacking:
         raise ColumnError(
-            explain(
-                f"column {name!r} of module {call.module_id!r}",
-                expected="rows of all its agents",
-                found=f"none of {lacking[0].describe(0)}",
-                do="add the column for every agent of the module, or for none",
-            )
+            f"column {name!r} of module {call.module_id!r}",
+            expected="rows of all its agents",
+            found=f"none of {lacking[0].describe(0)}",
+            do="add the column for every agent of the module, or for none",
         )
     columns = [columns[name] for columns, _ in parts]
     counts = np.concatenate(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from epibatch.core.errors import BatchLayoutError, ConfigError, PipelineError, UnknownNameError, explain, nearest
+from epibatch.core.errors import BatchLayoutError, ConfigError, PipelineError, UnknownNameError, nearest
 
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .acting_module import is_multi
@@ -197,21 +197,17 @@ class AgentCall:
             return None
         if not is_multi(self.rl_module):
             raise ConfigError(
-                explain(
-                    "rl_module",
-                    expected="a MultiRLModule, since the episodes have several agents",
-                    found=type(self.rl_module).__name__,
-                    do="build it with MultiRLModuleSpec(rl_module_specs={module id: RLModuleSpec(...)})",
-                )
+                "rl_module",
+                expected="a MultiRLModule, since the episodes have several agents",
+                found=type(self.rl_module).__name__,
+                do="build it with MultiRLModuleSpec(rl_module_specs={module id: RLModuleSpec(...)})",
             )
         if module_id not in self.rl_module:
             raise UnknownNameError(
-                explain(
-                    f"episode {self.episode_keys[rows.owners[0]]!r}, agent {rows.agents[0]!r}",
-                    expected=f"a module of the MultiRLModule: {', '.join(map(repr, self.rl_module.keys()))}",
-                    found=repr(module_id),
-                    do="let the mapping function name one of them; " + nearest(str(module_id), self.rl_module.keys()),
-                )
+                f"episode {self.episode_keys[rows.owners[0]]!r}, agent {rows.agents[0]!r}",
+                expected=f"a module of the MultiRLModule: {', '.join(map(repr, self.rl_module.keys()))}",
+                found=repr(module_id),
+                do="let the mapping function name one of them; " + nearest(str(module_id), self.rl_module.keys()),
             )
         return self.rl_module[module_id]
 
@@ -385,7 +381,7 @@ class AgentCall:
             if strangers:
                 found, do = repr(strangers[0]), "let forward return outputs of the modules in its batch only"
                 do += f"; {nearest(str(strangers[0]), map(str, self.acted))}"
-            raise BatchLayoutError(explain(where, expected=expected, found=found, do=do))
+            raise BatchLayoutError(where, expected=expected, found=found, do=do)
 
 
 def call_class(episodes: Sequence[Any], **several: Any) -> Callable[..., Call | AgentCall]:
@@ -406,12 +402,10 @@ def call_class(episodes: Sequence[Any], **several: Any) -> Callable[..., Call | 
     strangers = [i for i, own in enumerate(map(_has_several_agents, map(type, episodes))) if not own]
     if strangers:
         raise PipelineError(
-            explain(
-                "episodes",
-                expected="episodes of one kind, all of several agents as the first one",
-                found=f"a {type(episodes[strangers[0]]).__name__} at position {strangers[0]}",
-                do="run the pipeline once for each kind",
-            )
+            "episodes",
+            expected="episodes of one kind, all of several agents as the first one",
+            found=f"a {type(episodes[strangers[0]]).__name__} at position {strangers[0]}",
+            do="run the pipeline once for each kind",
         )
     return partial(AgentCall, **several)
 

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import BatchLayoutError, ConfigError, SpaceError, UnknownNameError, explain
+from epibatch.core.errors import BatchLayoutError, ConfigError, SpaceError, UnknownNameError
 
 if TYPE_CHECKING:
     from .call import Call
@@ -30,12 +30,10 @@ def check_agent_ids(piece: ConnectorV2, agent_ids: Sequence[Any] | None) -> list
     if isinstance(agent_ids, (list, tuple)) and agent_ids and len(dict.fromkeys(agent_ids)) == len(agent_ids):
         return list(agent_ids)
     raise ConfigError(
-        explain(
-            f"{type(piece).__name__}.agent_ids",
-            expected="a list of agents, each once",
-            found=repr(agent_ids),
-            do="name all agents that can be there, in the order that is to be kept",
-        )
+        f"{type(piece).__name__}.agent_ids",
+        expected="a list of agents, each once",
+        found=repr(agent_ids),
+        do="name all agents that can be there, in the order that is to be kept",
     )
 
 
@@ -55,12 +53,10 @@ def agents_of(piece: Any, agent_ids: list[Any] | None) -> list[Any]:
     if isinstance(space, gym.spaces.Dict):
         return list(space.spaces)
     raise SpaceError(
-        explain(
-            type(piece).__name__,
-            expected="the agents that can be there",
-            found=f"observation space {space}, which is not by agent",
-            do="pass agent_ids=[...], or give the pipeline a Dict of all agents' observation spaces",
-        )
+        type(piece).__name__,
+        expected="the agents that can be there",
+        found=f"observation space {space}, which is not by agent",
+        do="pass agent_ids=[...], or give the pipeline a Dict of all agents' observation spaces",
     )
 
 
@@ -76,12 +72,10 @@ def places_of(piece: Any, agents: Sequence[Any], found: Sequence[Any]) -> npt.ND
     except KeyError as error:
         stranger = error.args[0]
         raise UnknownNameError(
-            explain(
-                type(piece).__name__,
-                expected=f"the agents {', '.join(map(repr, agents))}",
-                found=repr(stranger),
-                do=f"{_meant(stranger, agents)}name it in agent_ids, or in the environment's possible agents",
-            )
+            type(piece).__name__,
+            expected=f"the agents {', '.join(map(repr, agents))}",
+            found=repr(stranger),
+            do=f"{_meant(stranger, agents)}name it in agent_ids, or in the environment's possible agents",
         ) from None
 
 
@@ -103,10 +97,8 @@ def check_several(piece: Any, call: Call) -> None:
     """
     if call.module_id is None:
         raise BatchLayoutError(
-            explain(
-                type(piece).__name__,
-                expected="multi-agent episodes",
-                found=f"{len(call.episodes)} episodes of one agent each",
-                do="leave this piece out: there are no other agents",
-            )
+            type(piece).__name__,
+            expected="multi-agent episodes",
+            found=f"{len(call.episodes)} episodes of one agent each",
+            do="leave this piece out: there are no other agents",
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import SpaceError, add_context, explain
+from epibatch.core.errors import SpaceError, add_context
 
 if TYPE_CHECKING:
     from .connector_v2 import ConnectorV2
@@ -77,12 +77,10 @@ def entry_of(piece: Any, kind: str, space: Any, key: Any) -> Any:
         return space
     if key not in space.spaces:
         raise SpaceError(
-            explain(
-                f"{type(piece).__name__}, {kind} of agent {key!r}",
-                expected=f"an entry among those of {list(space.spaces)}",
-                found="none",
-                do="give the environment's observation_spaces and action_spaces an entry for every possible agent",
-            )
+            f"{type(piece).__name__}, {kind} of agent {key!r}",
+            expected=f"an entry among those of {list(space.spaces)}",
+            found="none",
+            do="give the environment's observation_spaces and action_spaces an entry for every possible agent",
         )
     return space.spaces[key]
 
@@ -137,12 +135,10 @@ def spaces_of_all(piece: Any, recompute: Callable[[], tuple[Any, Any]]) -> tuple
     for kind, before, after in zip(("observation", "action"), given, outputs):
         if isinstance(before, gym.spaces.Dict) and not isinstance(after, gym.spaces.Dict):
             raise SpaceError(
-                explain(
-                    where.format(kind),
-                    expected=f"a Dict of the agents' spaces, of {', '.join(map(repr, before.spaces))}",
-                    found=after,
-                    do="set `space_by_space = True` in the class, to be given one agent's spaces at a time; "
-                    "or return gymnasium.spaces.Dict({agent: space})",
-                )
+                where.format(kind),
+                expected=f"a Dict of the agents' spaces, of {', '.join(map(repr, before.spaces))}",
+                found=after,
+                do="set `space_by_space = True` in the class, to be given one agent's spaces at a time; "
+                "or return gymnasium.spaces.Dict({agent: space})",
             )
     return outputs

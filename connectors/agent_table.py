@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ..episodes.agent_segment import AgentSegment
@@ -258,12 +258,10 @@ def _with_zeros(rows: Any, about: Call) -> Any:
     leaves, form = flatten(rows)
     if any(leaf.dtype.kind not in "biufc" for leaf in leaves):
         raise ColumnError(
-            explain(
-                f"rows of {len(about.episodes)} agents",
-                expected="numbers, of one shape for all agents",
-                found=f"types {sorted({str(leaf.dtype) for leaf in leaves})}",
-                do="bring them to vectors of one length with pieces in front (FlattenObservations, PadObservations)",
-            )
+            f"rows of {len(about.episodes)} agents",
+            expected="numbers, of one shape for all agents",
+            found=f"types {sorted({str(leaf.dtype) for leaf in leaves})}",
+            do="bring them to vectors of one length with pieces in front (FlattenObservations, PadObservations)",
         )
     zeros = [np.zeros((1, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
     return unflatten(form, [np.concatenate([leaf, zero]) for leaf, zero in zip(leaves, zeros)])

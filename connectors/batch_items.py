@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.columns import nearest_column
-from epibatch.core.errors import BatchLayoutError, ColumnError, explain
+from epibatch.core.errors import BatchLayoutError, ColumnError
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten, map_struct
 
@@ -37,12 +37,10 @@ def key_for(episode: Any) -> tuple[Any, ...]:
         return key
     if isinstance(episode, MultiAgentEpisode):
         raise BatchLayoutError(
-            explain(
-                "an item of the batch",
-                expected="the episode of one agent, to which it belongs",
-                found=f"all of {episode}",
-                do="go through `self.single_agent_episode_iterator(episodes)`, and pass what it gives",
-            )
+            "an item of the batch",
+            expected="the episode of one agent, to which it belongs",
+            found=f"all of {episode}",
+            do="go through `self.single_agent_episode_iterator(episodes)`, and pass what it gives",
         )
     if episode.agent_id is not None:
         return (episode.multi_agent_episode_id, episode.agent_id, episode.module_id)
@@ -62,12 +60,10 @@ def _refuse_module_major(batch: dict[str, Any], column: str, episode: Any) -> No
 
 def _module_major(column: str, module_id: Any, columns: Any) -> BatchLayoutError:
     return BatchLayoutError(
-        explain(
-            f"adding to column {column!r}",
-            expected="a per-episode batch: {column: {episode key: [items]}}",
-            found=f"a per-module batch ({module_id!r} holds columns {sorted(map(str, columns))})",
-            do="add items before the batch is mapped to modules",
-        )
+        f"adding to column {column!r}",
+        expected="a per-episode batch: {column: {episode key: [items]}}",
+        found=f"a per-module batch ({module_id!r} holds columns {sorted(map(str, columns))})",
+        do="add items before the batch is mapped to modules",
     )
 
 
@@ -93,12 +89,10 @@ def add_batch_item(batch: dict[str, Any], column: str, item_to_add: Any, single_
         items = [] if wrong else by_key.setdefault(key_for(single_agent_episode), [])
     if wrong:
         raise BatchLayoutError(
-            explain(
-                f"column {column!r}",
-                expected="all its items added with an episode, or all without",
-                found="both",
-                do="pass single_agent_episode= every time",
-            )
+            f"column {column!r}",
+            expected="all its items added with an episode, or all without",
+            found="both",
+            do="pass single_agent_episode= every time",
         )
     items.append(item_to_add)
 
@@ -124,12 +118,10 @@ def add_n_batch_items(
     if found != {num_items}:
         owner = "" if single_agent_episode is None else f", episode {single_agent_episode.id_!r}"
         raise ColumnError(
-            explain(
-                f"column {column!r}{owner}",
-                expected=f"{num_items} rows, as num_items says",
-                found=" and ".join(f"{count} rows" for count in sorted(found)),
-                do="pass as many rows as num_items says",
-            )
+            f"column {column!r}{owner}",
+            expected=f"{num_items} rows, as num_items says",
+            found=" and ".join(f"{count} rows" for count in sorted(found)),
+            do="pass as many rows as num_items says",
         )
     if is_list:
         for item in items_to_add:
@@ -160,7 +152,7 @@ def foreach_batch_item_change_in_place(
     for name in names:
         if name not in batch:
             raise ColumnError(
-                explain("batch", expected=f"a column {name!r}", found="none", do=nearest_column(name, map(str, batch)))
+                "batch", expected=f"a column {name!r}", found="none", do=nearest_column(name, map(str, batch))
             )
     first = batch[names[0]]
     groups = [(None, first)] if isinstance(first, list) else list(first.items())
@@ -168,12 +160,10 @@ def foreach_batch_item_change_in_place(
         columns = [batch[name] if key is None else batch[name].get(key, []) for name in names]
         if len({len(own) for own in columns}) != 1:
             raise BatchLayoutError(
-                explain(
-                    f"columns {names}",
-                    expected=f"the same number of items for {key}",
-                    found=str([len(own) for own in columns]),
-                    do="add items to all of them",
-                )
+                f"columns {names}",
+                expected=f"the same number of items for {key}",
+                found=str([len(own) for own in columns]),
+                do="add items to all of them",
             )
         ids = (*(key or ()), None, None, None)[:3]
         for i in range(len(items)):
@@ -237,10 +227,8 @@ def single_agent_episode_iterator(
 
 def _unequal(episodes: int, found: str) -> BatchLayoutError:
     return BatchLayoutError(
-        explain(
-            "zip_with_batch_column",
-            expected=f"one item for each of {episodes} episodes",
-            found=found,
-            do="zip with a column that has one item per episode",
-        )
+        "zip_with_batch_column",
+        expected=f"one item for each of {episodes} episodes",
+        found=found,
+        do="zip with a column that has one item per episode",
     )

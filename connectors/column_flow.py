@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from epibatch.core.errors import PipelineError, explain
+from epibatch.core.errors import PipelineError
 
 __all__ = ["ColumnFlow"]
 
@@ -52,10 +52,8 @@ class ColumnFlow:
 def _dropped(where: str, column: str, by: str) -> PipelineError:
     dropper, reader = (one.split(", ", 1)[1] for one in (by, where))
     return PipelineError(
-        explain(
-            where,
-            expected=f"column {column!r}",
-            found=f"it is dropped in front, by {dropper}",
-            do=f"move {dropper} behind {reader}, or let it keep the column",
-        )
+        where,
+        expected=f"column {column!r}",
+        found=f"it is dropped in front, by {dropper}",
+        do=f"move {dropper} behind {reader}, or let it keep the column",
     )

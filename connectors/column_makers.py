@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import PipelineError, explain
+from epibatch.core.errors import PipelineError
 
 __all__ = ["ColumnMakers"]
 
@@ -39,7 +39,12 @@ class ColumnMakers:
                 raise _lost(piece, where, column, self._makers[column])
         if piece.rewrites_observations and Columns.OBS in (piece.reads or ()):
             if self._windows:
-                raise _fed_back(piece, where, self._windows)
+                raise PipelineError(
+                    where,
+                    expected="observations of one step each, which later steps look back at in the episodes",
+                    found=f"what {self._windows} made of several",
+                    do=f"move {type(piece).__name__} in front of {_name(self._windows)}",
+                )
             self._makers.pop(Columns.OBS, None)  # episodes have what the batch has
         if Columns.OBS in piece.replaces and piece.lookback:
             self._windows = where
@@ -53,35 +58,20 @@ def _lost(piece: Any, where: str, column: str, maker: str) -> PipelineError:
         do += f"; or, for acting, put WriteObservationsToEpisodes between the two and leave {other} out of the learner"
         do += " pipeline, which then finds its observations in the episodes"
     return PipelineError(
-        explain(
-            where,
-            expected=f"no column {column!r} in front of it, since it makes one of the episodes",
-            found=f"one that {maker} made, which would be lost",
-            do=do,
-        )
+        where,
+        expected=f"no column {column!r} in front of it, since it makes one of the episodes",
+        found=f"one that {maker} made, which would be lost",
+        do=do,
     )
 
 
 def _too_late(piece: Any, where: str, column: str, user: str) -> PipelineError:
     name = type(piece).__name__
     return PipelineError(
-        explain(
-            where,
-            expected=f"column {column!r} as it was, since others were made of it",
-            found=f"a change of it behind {user}, which would not count",
-            do=f"move {name} in front of {_name(user)}: the learner setting of a config puts pieces there",
-        )
-    )
-
-
-def _fed_back(piece: Any, where: str, maker: str) -> PipelineError:
-    return PipelineError(
-        explain(
-            where,
-            expected="observations of one step each, which later steps look back at in the episodes",
-            found=f"what {maker} made of several",
-            do=f"move {type(piece).__name__} in front of {_name(maker)}",
-        )
+        where,
+        expected=f"column {column!r} as it was, since others were made of it",
+        found=f"a change of it behind {user}, which would not count",
+        do=f"move {name} in front of {_name(user)}: the learner setting of a config puts pieces there",
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 
 from epibatch.core.columns import nearest_column
-from epibatch.core.errors import ColumnError, add_context, explain
+from epibatch.core.errors import ColumnError, add_context
 
 from .acting_module import is_multi
 from .agent_call import call_class
@@ -187,12 +187,10 @@ class ColumnarPiece(ConnectorV2):
         """
         if name not in batch:
             raise ColumnError(
-                explain(
-                    type(self).__name__,
-                    expected=f"a column {name!r}",
-                    found=f"columns {sorted(map(str, batch))}",
-                    do=do or nearest_column(name, map(str, batch)),
-                )
+                type(self).__name__,
+                expected=f"a column {name!r}",
+                found=f"columns {sorted(map(str, batch))}",
+                do=do or nearest_column(name, map(str, batch)),
             )
         return batch[name]
 

@@ -11,7 +11,6 @@ import gymnasium as gym
 
 from epibatch.core.errors import (
     UnknownNameError,
-    explain,
     nearest,
 )
 from epibatch.core.piece_names import snake_case
@@ -125,12 +124,10 @@ class ConnectorPipelineV2(PipelineState):
                 return i
         wanted = getattr(name_or_class, "__name__", str(name_or_class))
         raise UnknownNameError(
-            explain(
-                type(self).__name__,
-                expected="the name or class of one of its pieces",
-                found=repr(wanted),
-                do=nearest(wanted, [type(piece).__name__ for piece in self.connectors]),
-            )
+            type(self).__name__,
+            expected="the name or class of one of its pieces",
+            found=repr(wanted),
+            do=nearest(wanted, [type(piece).__name__ for piece in self.connectors]),
         )
 
     def _edit(self, connectors: list[Any]) -> None:

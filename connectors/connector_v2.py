@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 
 from epibatch.core.checkpoints import Checkpointable
-from epibatch.core.errors import ConfigError, PieceError, explain, nearest
+from epibatch.core.errors import ConfigError, PieceError, nearest
 from epibatch.core.piece_arguments import wrong_values
 
 from . import batch_items
@@ -294,7 +294,7 @@ def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if cls.__module__.startswith("epibatch.") or hasattr(cls, "__dataclass_fields__"):
         for name, (expected, found) in wrong_values(cls, kwargs).items():
             do = f"give {name} a value of that type"
-            raise ConfigError(explain(f"{cls.__name__}.{name}", expected=expected, found=found, do=do))
+            raise ConfigError(f"{cls.__name__}.{name}", expected=expected, found=found, do=do)
     has_own = cls.__init__ is not ConnectorV2.__init__  # type: ignore[misc]
     if has_own and any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
@@ -302,12 +302,10 @@ def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     unknown = [name for name in kwargs if name not in known]
     if unknown:
         raise PieceError(
-            explain(
-                f"{cls.__name__}(...)",
-                expected=f"arguments among {', '.join(known)}",
-                found=", ".join(unknown),
-                do=_advice(cls, unknown[0], known, has_own),
-            )
+            f"{cls.__name__}(...)",
+            expected=f"arguments among {', '.join(known)}",
+            found=", ".join(unknown),
+            do=_advice(cls, unknown[0], known, has_own),
         )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, EpisodeError, explain, nearest
+from epibatch.core.errors import ColumnError, EpisodeError, nearest
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ..episodes.column_parts import ColumnParts
@@ -36,12 +36,10 @@ def output_keys(call: Call) -> list[str]:
     for chunk, own in enumerate(outputs):
         if own != first:
             raise ColumnError(
-                explain(
-                    "model outputs",
-                    expected=f"{sorted(first)}, as in {call.describe(0)}",
-                    found=f"{sorted(own)} in {call.describe(chunk)}",
-                    do="batch only episodes that were recorded with the same module",
-                )
+                "model outputs",
+                expected=f"{sorted(first)}, as in {call.describe(0)}",
+                found=f"{sorted(own)} in {call.describe(chunk)}",
+                do="batch only episodes that were recorded with the same module",
             )
     return list(first)
 
@@ -120,9 +118,7 @@ def _buffers(episodes: Sequence[Any], name: str) -> list[Any]:
     except KeyError:
         episode, own = next((one, own) for one, own in zip(episodes, outputs) if name not in own)
         do = nearest(name, own)
-        raise ColumnError(
-            explain(f"episode {episode.id_!r}", expected=f"a column {name!r}", found="none", do=do)
-        ) from None
+        raise ColumnError(f"episode {episode.id_!r}", expected=f"a column {name!r}", found="none", do=do) from None
 
 
 def _from_list(call: Call, name: str, plus_one: bool) -> Any:
@@ -148,12 +144,10 @@ def _from_list(call: Call, name: str, plus_one: bool) -> Any:
         return _irregular(call, name, more, repeat)
     if not shape:
         raise EpisodeError(
-            explain(
-                f"column {name!r}",
-                expected="a step in one of the episodes, which shows what the column holds",
-                found=f"{len(call.episodes)} without steps",
-                do="leave out episodes without steps: [episode for episode in episodes if len(episode)]",
-            )
+            f"column {name!r}",
+            expected="a step in one of the episodes, which shows what the column holds",
+            found=f"{len(call.episodes)} without steps",
+            do="leave out episodes without steps: [episode for episode in episodes if len(episode)]",
         )
     return unflatten(form, [np.concatenate(column) for column in zip(*parts)])
 
@@ -179,12 +173,10 @@ def _refuse_ragged(call: Call, name: str, data: Any, plus_one: bool) -> None:
             other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0)
             chunk = int(np.searchsorted(np.cumsum(call.lengths + plus_one), other, side="right"))
             raise ColumnError(
-                explain(
-                    f"column {name!r}, {call.describe(chunk)}",
-                    expected=f"rows of one shape, {shapes[0]}",
-                    found=f"a row of shape {shapes[other]} (the episode keeps such a column as objects)",
-                    do="bring them to one shape, by padding say, with a piece in front",
-                )
+                f"column {name!r}, {call.describe(chunk)}",
+                expected=f"rows of one shape, {shapes[0]}",
+                found=f"a row of shape {shapes[other]} (the episode keeps such a column as objects)",
+                do="bring them to one shape, by padding say, with a piece in front",
             )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import BatchLayoutError, ColumnError, explain
+from epibatch.core.errors import BatchLayoutError, ColumnError
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten, form_of, is_leaf, map_struct, unflatten
 
@@ -136,12 +136,10 @@ def collect(name: str, column: dict[tuple[Any, ...], list[Any]], call: Call) -> 
     strangers = [key for key in column if key not in known]
     if strangers:
         raise BatchLayoutError(
-            explain(
-                f"column {name!r}",
-                expected=f"the keys of this call's {len(keys)} chunks, such as {keys[:1]}",
-                found=str(strangers[0]),
-                do="add items with add_batch_item(..., single_agent_episode=episode), which finds the key",
-            )
+            f"column {name!r}",
+            expected=f"the keys of this call's {len(keys)} chunks, such as {keys[:1]}",
+            found=str(strangers[0]),
+            do="add items with add_batch_item(..., single_agent_episode=episode), which finds the key",
         )
     return _joined(name, [column.get(key, []) for key in keys], call)
 
@@ -163,12 +161,10 @@ def join_items(name: str, items: list[Any], call: Call) -> EpisodeColumn:
     chunk = np.searchsorted(ends, np.cumsum(rows))
     if rows.sum() != expected.sum() or not np.array_equal(np.bincount(chunk, rows, len(ends)), expected):
         raise ColumnError(
-            explain(
-                f"column {name!r} of module {call.module_id!r}",
-                expected=f"{int(expected.sum())} rows, {expected.tolist()} of its chunks",
-                found=f"{int(rows.sum())} rows",
-                do="keep one item per row of the other columns",
-            )
+            f"column {name!r} of module {call.module_id!r}",
+            expected=f"{int(expected.sum())} rows, {expected.tolist()} of its chunks",
+            found=f"{int(rows.sum())} rows",
+            do="keep one item per row of the other columns",
         )
     by_chunk: list[list[Any]] = [[] for _ in expected]
     for item, own in zip(items, chunk.tolist()):
@@ -263,10 +259,8 @@ def _mixed(name: str, first: Any, other: Any, chunk: int, other_chunk: int, call
         return f"rows of {', '.join(shapes)}" + (f" nested as {form_of(part)}" if form else "")
 
     return ColumnError(
-        explain(
-            f"column {name!r}",
-            expected=f"{spell(first)}, as in {call.describe(chunk)}",
-            found=f"{spell(other)} in {call.describe(other_chunk)}",
-            do="batch only episodes of one space, or bring them to one shape with a piece in front",
-        )
+        f"column {name!r}",
+        expected=f"{spell(first)}, as in {call.describe(chunk)}",
+        found=f"{spell(other)} in {call.describe(other_chunk)}",
+        do="batch only episodes of one space, or bring them to one shape with a piece in front",
     )

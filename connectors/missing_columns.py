@@ -5,7 +5,7 @@ from __future__ import annotations
 from traceback import walk_tb
 from typing import Any
 
-from epibatch.core.errors import UnknownNameError, explain, nearest
+from epibatch.core.errors import UnknownNameError, nearest
 
 from .views.view import as_views
 
@@ -44,16 +44,16 @@ def blame_missing_column(error: KeyError, module: Any, batch: dict[str, Any], *,
     for module_id, own in [(None, batch), *batch.items()]:
         if isinstance(own, dict) and any(keys == own.keys() for keys in looked_up):
             reader = module if module_id is None else module[module_id]
-            raise UnknownNameError(_message(reader, name, list(map(str, own)), training)) from error
+            raise _message(reader, name, list(map(str, own)), training) from error
 
 
-def _message(reader: Any, name: str, columns: list[str], training: bool) -> str:
+def _message(reader: Any, name: str, columns: list[str], training: bool) -> UnknownNameError:
     view = as_views(getattr(reader, "view_requirements", {}), type(reader).__name__).get(name)
     declared = "" if view is None else f", its view of {view.column!r} with shift={view.shift!r},"
     lost = view is not None and (view.train if training else view.act)
     close = "" if lost else nearest(name, columns).partition("Known: ")[0]
     where = "the update" if training else "the forward pass, acting,"
-    return explain(
+    return UnknownNameError(
         f"{where} of {type(reader).__name__}",
         expected=f"columns of the {'train batch' if training else 'batch to act on'}, which are "
         f"{', '.join(columns) or 'none'}",

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import PipelineError, explain
+from epibatch.core.errors import PipelineError
 from epibatch.core.structs import flatten, unflatten
 
 from .call import Call
@@ -65,10 +65,8 @@ class ObservationRewriter(ColumnarPiece):
     def _refuse_taken(self, batch: dict[str, Any]) -> None:
         if Columns.OBS in batch:
             raise PipelineError(
-                explain(
-                    type(self).__name__,
-                    expected="a batch without observations, which are to be taken after they are rewritten",
-                    found=f"a column {Columns.OBS!r}, written by a piece in front",
-                    do=f"move {type(self).__name__} in front of that piece",
-                )
+                type(self).__name__,
+                expected="a batch without observations, which are to be taken after they are rewritten",
+                found=f"a column {Columns.OBS!r}, written by a piece in front",
+                do=f"move {type(self).__name__} in front of that piece",
             )

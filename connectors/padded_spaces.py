@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 
 __all__ = ["common_space", "padding"]
 
@@ -44,12 +44,10 @@ def common_space(spaces: Sequence[gym.Space[Any]], where: str) -> gym.Space[Any]
         return made
     other = next(space for space in spaces if space != first)
     raise SpaceError(
-        explain(
-            where,
-            expected="Boxes with one number of axes, or Discrete, MultiBinary, Dict or Tuple spaces of one form",
-            found=f"{first} and {other}",
-            do="bring them to one kind first (FlattenObservations), or pass agent_ids= for those that share a space",
-        )
+        where,
+        expected="Boxes with one number of axes, or Discrete, MultiBinary, Dict or Tuple spaces of one form",
+        found=f"{first} and {other}",
+        do="bring them to one kind first (FlattenObservations), or pass agent_ids= for those that share a space",
     )
 
 
@@ -147,4 +145,4 @@ def _padded_tuple(parts: list[Callable[[Any], Any]], own: gym.Space[Any], where:
 
 def _unlike(where: str, own: gym.Space[Any], rows: Any) -> SpaceError:
     found = f"rows of shape {rows.shape[1:]}" if isinstance(rows, np.ndarray) else f"rows in a {type(rows).__name__}"
-    return SpaceError(explain(where, expected=f"values of {own}", found=found, do="return what the agent's space says"))
+    return SpaceError(where, expected=f"values of {own}", found=found, do="return what the agent's space says")

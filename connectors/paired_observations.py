@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import PipelineError, explain
+from epibatch.core.errors import PipelineError
 
 if TYPE_CHECKING:
     from .plan import Step
@@ -51,12 +51,10 @@ def _alone(where: str, piece: Any, part: str, maker: str) -> PipelineError:
     name = type(piece).__name__
     columns = f'columns = ("{Columns.OBS}{part}", "{Columns.NEXT_OBS}{part}")'
     return PipelineError(
-        explain(
-            where,
-            expected=f"{Columns.OBS + part!r} and {Columns.NEXT_OBS + part!r} transformed alike, for one network",
-            found=f"{Columns.OBS + part!r} alone; {Columns.NEXT_OBS!r} stays as the episodes have it, by {maker}",
-            do=f"let {name} transform both: {columns}; or transform observations while acting and put "
-            f"WriteObservationsToEpisodes behind it there, without {name} in the learner pipeline; or, if it is meant, "
-            "as with augmentation, write one_sided = True in its class",
-        )
+        where,
+        expected=f"{Columns.OBS + part!r} and {Columns.NEXT_OBS + part!r} transformed alike, for one network",
+        found=f"{Columns.OBS + part!r} alone; {Columns.NEXT_OBS!r} stays as the episodes have it, by {maker}",
+        do=f"let {name} transform both: {columns}; or transform observations while acting and put "
+        f"WriteObservationsToEpisodes behind it there, without {name} in the learner pipeline; or, if it is meant, "
+        "as with augmentation, write one_sided = True in its class",
     )

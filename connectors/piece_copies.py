@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from epibatch.core.errors import PieceError, explain
+from epibatch.core.errors import PieceError
 
 if TYPE_CHECKING:
     from .connector_pipeline_v2 import ConnectorPipelineV2
@@ -73,10 +73,8 @@ def _others(pipeline: ConnectorPipelineV2, piece: ConnectorV2) -> Iterable[Conne
 def _taken(pipeline: ConnectorPipelineV2, position: int, piece: ConnectorV2, found: str) -> PieceError:
     name = type(piece).__name__
     return PieceError(
-        explain(
-            f"{type(pipeline).__name__}, piece {position} ({name})",
-            expected="a piece of its own",
-            found=found,
-            do=f"make a new {name} for each place, or piece.clone(); to let one state serve both, put in piece.share()",
-        )
+        f"{type(pipeline).__name__}, piece {position} ({name})",
+        expected="a piece of its own",
+        found=found,
+        do=f"make a new {name} for each place, or piece.clone(); to let one state serve both, put in piece.share()",
     )

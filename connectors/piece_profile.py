@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from epibatch.core.errors import PipelineError, explain
+from epibatch.core.errors import PipelineError
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten
 
@@ -70,12 +70,10 @@ class PipelineProfile:
     def __init__(self, pipelines: Mapping[str, ConnectorPipelineV2]) -> None:
         if not isinstance(pipelines, Mapping) or not all(hasattr(one, "watches") for one in pipelines.values()):
             raise PipelineError(
-                explain(
-                    "profile_pipelines(...)",
-                    expected="a dict of pipelines",
-                    found=type(pipelines).__name__ if not isinstance(pipelines, Mapping) else repr(dict(pipelines)),
-                    do="pass algo.pipelines or {'learner': pipeline}; one alone has pipeline.profile()",
-                )
+                "profile_pipelines(...)",
+                expected="a dict of pipelines",
+                found=type(pipelines).__name__ if not isinstance(pipelines, Mapping) else repr(dict(pipelines)),
+                do="pass algo.pipelines or {'learner': pipeline}; one alone has pipeline.profile()",
             )
         self._watches = [(pipeline, _Watch(self, name)) for name, pipeline in pipelines.items()]
         self._sums: dict[tuple[str, str], list[Any]] = {}
@@ -105,12 +103,10 @@ class PipelineProfile:
         """
         if not self._opened:
             raise PipelineError(
-                explain(
-                    "PipelineProfile",
-                    expected="a profile that was open while the pipelines ran",
-                    found="profile() without `with`",
-                    do="write `with pipeline.profile() as profile:` around the calls",
-                )
+                "PipelineProfile",
+                expected="a profile that was open while the pipelines ran",
+                found="profile() without `with`",
+                do="write `with pipeline.profile() as profile:` around the calls",
             )
         whole = sum(seconds for _, seconds, _, _ in self._sums.values())
         return [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from epibatch.core.errors import add_context, explain
+from epibatch.core.errors import PieceError, add_context
 
 from .pipeline_arguments import are_episodes, check_batch, no_episodes
 from .plan import Step
@@ -248,15 +248,13 @@ def _copied(pipeline: Any, episodes: Any, batch: Any, shared_data: Any, module: 
     try:
         return copy.deepcopy((pipeline, episodes, batch, shared_data), {id(module): module})
     except Exception as error:
-        add_context(
-            error,
-            explain(
-                f"{type(pipeline).__name__}.trace",
-                expected="pieces, episodes and a batch that can be copied, so that the trace leaves no traces",
-                found="something that copy.deepcopy cannot copy, see below",
-                do="pass copies=False: then pieces and episodes are those that you gave, and change as in any call",
-            ),
+        context = PieceError(
+            f"{type(pipeline).__name__}.trace",
+            expected="pieces, episodes and a batch that can be copied, so that the trace leaves no traces",
+            found="something that copy.deepcopy cannot copy, see below",
+            do="pass copies=False: then pieces and episodes are those that you gave, and change as in any call",
         )
+        add_context(error, str(context))
         raise
     finally:
         pipeline.watch, pipeline.watches = watch, watches

@@ -14,7 +14,6 @@ from epibatch.core.errors import (
     PieceError,
     PipelineError,
     SpaceError,
-    explain,
     nearest,
 )
 from epibatch.core.foreign import advice_for_episode, is_rllibs
@@ -43,19 +42,17 @@ def check_pipeline_arguments(
     if isinstance(spaces[0], (list, tuple)):
         expected, found = "input spaces first, and the pieces as `connectors=`", type(spaces[0]).__name__
         do = f"{name}(connectors=[...])"
-        raise PieceError(
-            explain(f"{name}(...)", expected=expected, found=f"a {found} as input_observation_space", do=do)
-        )
+        raise PieceError(f"{name}(...)", expected=expected, found=f"a {found} as input_observation_space", do=do)
     for key, space in zip(("input_observation_space", "input_action_space"), spaces):
         if space is not None and not isinstance(space, gym.Space):
             found = f"{type(space).__name__} {space!r}"
             do = "pass env.observation_space and env.action_space of one environment"
-            raise SpaceError(explain(f"{name}.{key}", expected="a gymnasium Space", found=found, do=do))
+            raise SpaceError(f"{name}.{key}", expected="a gymnasium Space", found=found, do=do)
     check_connectors(name, connectors)
     if others and type(pipeline).__module__.startswith("epibatch."):
         known = ["input_observation_space", "input_action_space", "connectors"]
         expected, unknown = f"arguments among {', '.join(known)}", next(iter(others))
-        raise PieceError(explain(f"{name}(...)", expected=expected, found=unknown, do=nearest(unknown, known)))
+        raise PieceError(f"{name}(...)", expected=expected, found=unknown, do=nearest(unknown, known))
 
 
 def check_connectors(where: str, connectors: Any) -> None:
@@ -67,7 +64,7 @@ def check_connectors(where: str, connectors: Any) -> None:
     if connectors is not None and (isinstance(connectors, (str, Mapping)) or not isinstance(connectors, Sequence)):
         found = f"{type(connectors).__name__} {connectors!r}"
         raise PieceError(
-            explain(f"{where}.connectors", expected="a list of pieces", found=found, do=f"{where}(connectors=[...])")
+            f"{where}.connectors", expected="a list of pieces", found=found, do=f"{where}(connectors=[...])"
         )
 
 
@@ -94,12 +91,10 @@ def no_episodes(pipeline: Any, found: Any) -> PipelineError:
         name = f"{kind.__module__}.{kind.__name__}" if is_rllibs(kind) else kind.__name__
         items += f" of {name} at position {strangers[0]}" if strangers else ""
     return PipelineError(
-        explain(
-            f"{type(pipeline).__name__}(episodes=...)",
-            expected="a list of SingleAgentEpisode, or of MultiAgentEpisode",
-            found=items,
-            do=advice_for_episode(kind) or "pass [episode], or list(episodes)",
-        )
+        f"{type(pipeline).__name__}(episodes=...)",
+        expected="a list of SingleAgentEpisode, or of MultiAgentEpisode",
+        found=items,
+        do=advice_for_episode(kind) or "pass [episode], or list(episodes)",
     )
 
 
@@ -111,12 +106,10 @@ def check_batch(pipeline: Any, batch: Any) -> None:
     """
     if type(batch) is not dict and not isinstance(batch, Mapping):
         raise BatchLayoutError(
-            explain(
-                f"{type(pipeline).__name__}(batch=...)",
-                expected="a dict of columns",
-                found=f"{type(batch).__name__} {batch!r}",
-                do="pass batch={}, or a module's outputs",
-            )
+            f"{type(pipeline).__name__}(batch=...)",
+            expected="a dict of columns",
+            found=f"{type(batch).__name__} {batch!r}",
+            do="pass batch={}, or a module's outputs",
         )
 
 
@@ -132,10 +125,8 @@ def check_state(pipeline: Any, state: Any) -> None:
             wrong = f"{type(own).__name__} {own!r} as the state of {name!r}"
     if wrong:
         raise CheckpointError(
-            explain(
-                f"{type(pipeline).__name__}.set_state",
-                expected="a dict of states by the pieces' names",
-                found=wrong,
-                do="pass what get_state of such a pipeline gave",
-            )
+            f"{type(pipeline).__name__}.set_state",
+            expected="a dict of states by the pieces' names",
+            found=wrong,
+            do="pass what get_state of such a pipeline gave",
         )

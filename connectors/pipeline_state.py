@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from epibatch.core.errors import UnknownNameError, explain, nearest
+from epibatch.core.errors import EpibatchWarning, UnknownNameError, nearest
 from epibatch.core.restoring import restoring
 
 from ..episodes.leaves import same_value
@@ -51,12 +51,10 @@ class PipelineState(ConnectorV2):
         for name, own in state.items():
             if own and name not in by_name:
                 raise UnknownNameError(
-                    explain(
-                        f"{type(self).__name__}.set_state",
-                        expected="states of its own pieces",
-                        found=repr(name),
-                        do=nearest(name, by_name),
-                    )
+                    f"{type(self).__name__}.set_state",
+                    expected="states of its own pieces",
+                    found=repr(name),
+                    do=nearest(name, by_name),
                 )
         known = {name: own for name, own in state.items() if name in by_name}
         before = {name: by_name[name].get_state() for name in known}
@@ -140,13 +138,13 @@ class FrozenStates:
             self._pieces = []
         if moved:
             names = ", ".join(type(piece).__name__ for piece in moved)
-            text = explain(
+            warning = EpibatchWarning(
                 where,
                 expected="pieces whose state stays as it is, since the pipeline is frozen",
                 found=f"another state of {names} after a call, so what it gives depends on earlier calls",
                 do="let the piece learn nothing while its attribute `frozen` is True; ConnectorV2.freeze sets it",
             )
-            warnings.warn(text, stacklevel=4)
+            warnings.warn(warning, stacklevel=4)
 
 
 def _give(piece: Any, state: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import PieceError, PipelineError, explain
+from epibatch.core.errors import PieceError, PipelineError
 from epibatch.core.foreign import advice_for_piece
 from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.piece_names import snake_case
@@ -102,12 +102,10 @@ def check_connector(pipeline: str, position: int, piece: Any) -> ConnectorV2:
         return piece
     is_class = isinstance(piece, type) and issubclass(piece, ConnectorV2)
     raise PieceError(
-        explain(
-            f"{pipeline}, position {position}",
-            expected="an instance of ConnectorV2",
-            found=f"the class {piece.__name__}" if is_class else f"{type(piece).__name__}: {piece!r}",
-            do=advice_for_piece(piece) or (f"call it: {piece.__name__}(...)" if is_class else _function_advice(piece)),
-        )
+        f"{pipeline}, position {position}",
+        expected="an instance of ConnectorV2",
+        found=f"the class {piece.__name__}" if is_class else f"{type(piece).__name__}: {piece!r}",
+        do=advice_for_piece(piece) or (f"call it: {piece.__name__}(...)" if is_class else _function_advice(piece)),
     )
 
 
@@ -138,12 +136,10 @@ def _check_signature(pipeline: str, position: int, piece: ConnectorV2) -> None:
         signature.bind(**dict.fromkeys([*named, *_CALL]))
     except TypeError as error:
         raise PieceError(
-            explain(
-                f"{place(pipeline, position, piece)}, its method __call__",
-                expected=f"a method that accepts the keywords {', '.join(_CALL)}",
-                found=f"__call__{signature}: {error}",
-                do="write def __call__(self, *, rl_module, batch, episodes, **kwargs); **kwargs accepts the rest",
-            )
+            f"{place(pipeline, position, piece)}, its method __call__",
+            expected=f"a method that accepts the keywords {', '.join(_CALL)}",
+            found=f"__call__{signature}: {error}",
+            do="write def __call__(self, *, rl_module, batch, episodes, **kwargs); **kwargs accepts the rest",
         ) from None
 
 
@@ -265,7 +261,7 @@ def _wrong_layout(where: str, piece: ConnectorV2, found: str, giver: str, later:
         do = f"put {name} behind the piece that makes {wanted}: {_MAKERS[piece.takes[0] if piece.takes else found]}"
     else:
         do = f"move {name} in front of {giver}"
-    return PipelineError(explain(where, expected=wanted, found=f"{_SPELLED[found]}, as {giver} leaves them", do=do))
+    return PipelineError(where, expected=wanted, found=f"{_SPELLED[found]}, as {giver} leaves them", do=do)
 
 
 def _unwritten(where: str, column: str, connectors: list[Any], position: int) -> PipelineError:
@@ -276,12 +272,10 @@ def _unwritten(where: str, column: str, connectors: list[Any], position: int) ->
     ]
     writer = _WRITERS.get(column, "the piece that writes it")
     return PipelineError(
-        explain(
-            where,
-            expected=f"column {column!r}, written by a piece in front of it",
-            found=f"it is written only later, by {later[0]}" if later else "no piece writes it",
-            do=f"move {later[0]} in front" if later else f"add {writer} in front",
-        )
+        where,
+        expected=f"column {column!r}, written by a piece in front of it",
+        found=f"it is written only later, by {later[0]}" if later else "no piece writes it",
+        do=f"move {later[0]} in front" if later else f"add {writer} in front",
     )
 
 
@@ -292,7 +286,7 @@ def _check_written_in_time(where: str, piece: ConnectorV2, written: dict[str, st
         name = type(piece).__name__
         found = f"column {taken[0]!r}, made of the episodes as they were by {written[taken[0]]}"
         do = f"move {name} in front of {written[taken[0]]}, which would not see what it writes"
-        raise PipelineError(explain(where, expected="episodes that nothing was taken of yet", found=found, do=do))
+        raise PipelineError(where, expected="episodes that nothing was taken of yet", found=found, do=do)
 
 
 def _check_rewritten_in_time(where: str, piece: ConnectorV2, written: dict[str, str], training: bool | None) -> None:
@@ -313,4 +307,4 @@ def _rewritten_too_late(where: str, piece: ConnectorV2, writer: str | None) -> P
     else:
         do = f"move {name} in front of {writer}"
         found = f"column {Columns.OBS!r}, made of the observations as they were by {writer}"
-    return PipelineError(explain(where, expected="the newest observations, to rewrite them", found=found, do=do))
+    return PipelineError(where, expected="the newest observations, to rewrite them", found=found, do=do)

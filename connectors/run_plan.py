@@ -12,7 +12,7 @@ import numpy as np
 
 from epibatch.core.column_use import COLUMNS_READ, note_read
 from epibatch.core.columns import Columns, column_meant
-from epibatch.core.errors import PieceOutputError, add_context, add_note, explain
+from epibatch.core.errors import PieceOutputError, add_context, add_note
 
 from ..episodes.indexing import HistoryWatch
 from .acting_module import is_multi
@@ -131,12 +131,10 @@ def _plain_run(step: Step, batch: Any, call: Call | AgentCall, history: HistoryW
         call.piece = None
     if type(out) is not dict and not isinstance(out, Mapping):
         raise PieceOutputError(
-            explain(
-                f"{type(step.piece).__name__}.__call__",
-                expected="the batch dict, returned",
-                found=f"{type(out).__name__}: {out!r}",
-                do="end __call__ with `return batch`",
-            )
+            f"{type(step.piece).__name__}.__call__",
+            expected="the batch dict, returned",
+            found=f"{type(out).__name__}: {out!r}",
+            do="end __call__ with `return batch`",
         )
     call.look_again(rewritten=step.piece.rewrites_observations)
     return {name: _unshared(value) for name, value in out.items()}

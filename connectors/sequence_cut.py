@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, PipelineError, explain
+from epibatch.core.errors import ConfigError, PipelineError
 from epibatch.core.padding import PaddedLayout
 from epibatch.core.sequence_ends import (
     check_burn_in,
@@ -75,12 +75,10 @@ class RandomCut(NamedTuple):
         if found.end == "pad":
             return found
         raise ConfigError(
-            explain(
-                "RandomSubsequences",
-                expected="sequence_end 'pad' in the module's model_config; each chunk has one sequence here",
-                found=repr(found.end),
-                do="leave sequence_end out, or RandomSubsequences",
-            )
+            "RandomSubsequences",
+            expected="sequence_end 'pad' in the module's model_config; each chunk has one sequence here",
+            found=repr(found.end),
+            do="leave sequence_end out, or RandomSubsequences",
         )
 
 
@@ -105,13 +103,11 @@ def sequence_settings(rl_module: Any, steps: int | None = None) -> SequenceSetti
     burn_in = check_burn_in(0 if burn_in is None else burn_in, steps, end, f"{where}burn_in")
     if end == "continue" and not getattr(module, "handles_resets", False):
         raise ConfigError(
-            explain(
-                f"{where}sequence_end",
-                expected="one of pad, drop, truncate, overlap",
-                found="'continue', and a module that does not say that it begins anew where column 'resets' is True",
-                do="go on from `reset_states` at `resets` in forward_train and set the class attribute "
-                "handles_resets = True, as the default LSTM does; or use sequence_end 'overlap'",
-            )
+            f"{where}sequence_end",
+            expected="one of pad, drop, truncate, overlap",
+            found="'continue', and a module that does not say that it begins anew where column 'resets' is True",
+            do="go on from `reset_states` at `resets` in forward_train and set the class attribute "
+            "handles_resets = True, as the default LSTM does; or use sequence_end 'overlap'",
         )
     return SequenceSettings(steps, end, burn_in)
 
@@ -194,12 +190,10 @@ def merged_sequences(
         return None
     if any(layout.resets is not None for layout in found):
         raise ConfigError(
-            explain(
-                f"module {module_id!r}, sequence_end",
-                expected="one of pad, drop, truncate, overlap, since its agents have different spaces",
-                found="'continue'",
-                do="use sequence_end 'overlap', or a module for each kind of agent",
-            )
+            f"module {module_id!r}, sequence_end",
+            expected="one of pad, drop, truncate, overlap, since its agents have different spaces",
+            found="'continue'",
+            do="use sequence_end 'overlap', or a module for each kind of agent",
         )
     return merged_layout(found, places)
 
@@ -214,12 +208,10 @@ def _layout(call: Call, steps: int | None) -> PaddedLayout:
 def _random(call: Call, cut: RandomCut) -> PaddedLayout:
     if call.plus_one:
         raise PipelineError(
-            explain(
-                "RandomSubsequences",
-                expected="chunks without a bootstrap row, of which every part is as good as another",
-                found="AddOneTsToEpisodesAndTruncate, as PPO puts it in front of its advantages",
-                do="leave RandomSubsequences out; advantages need whole chunks",
-            )
+            "RandomSubsequences",
+            expected="chunks without a bootstrap row, of which every part is as good as another",
+            found="AddOneTsToEpisodesAndTruncate, as PPO puts it in front of its advantages",
+            do="leave RandomSubsequences out; advantages need whole chunks",
         )
     settings = cut.settings(call.rl_module)
     return random_layout(call.counts, settings.max_seq_len, cut.draws, burn_in=settings.burn_in, short=cut.short)

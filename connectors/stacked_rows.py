@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 from epibatch.core.structs import map_struct
 
 from .columns.box_bounds import bounds_of, box_of, choices_of
@@ -99,12 +99,10 @@ class StackedRows:
     def _check(self, name: str, rows: int) -> None:
         if rows != len(self.cells):
             raise ColumnError(
-                explain(
-                    f"column {name!r}",
-                    expected=f"{len(self.cells)} rows, one for each of its agents' rows",
-                    found=f"{rows} rows",
-                    do="let the piece that adds it give each agent as many rows as the other columns have",
-                )
+                f"column {name!r}",
+                expected=f"{len(self.cells)} rows, one for each of its agents' rows",
+                found=f"{rows} rows",
+                do="let the piece that adds it give each agent as many rows as the other columns have",
             )
 
     def unstack(self, name: str, column: Any) -> Any:
@@ -122,11 +120,9 @@ class StackedRows:
     def _unstack_leaf(self, name: str, leaf: Any) -> Any:
         if tuple(leaf.shape[:2]) != self.shape:
             raise ColumnError(
-                explain(
-                    f"column {name!r}",
-                    expected=f"one row for each env step and agent, shape {[*self.shape, '...']}",
-                    found=f"shape {list(leaf.shape)}",
-                    do="let the module return outputs for all agents of a row, in their order",
-                )
+                f"column {name!r}",
+                expected=f"one row for each env step and agent, shape {[*self.shape, '...']}",
+                found=f"shape {list(leaf.shape)}",
+                do="let the module return outputs for all agents of a row, in their order",
             )
         return leaf.reshape(-1, *leaf.shape[2:])[self.cells]

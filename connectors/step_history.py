@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import LookbackError, SpaceError, explain
+from epibatch.core.errors import LookbackError, SpaceError
 from epibatch.core.spaces import flatten_inputs_to_1d_tensor, get_base_struct_from_space
 from epibatch.core.structs import map_struct, unflatten
 
@@ -127,12 +127,10 @@ class StepHistory:
         """Make sure that what a chunk does not hold does not exist either."""
         if started > lookback:
             raise LookbackError(
-                explain(
-                    f"{self._owner}, {call.describe(chunk)} that starts at t={started}",
-                    expected=f"a lookback of {min(self._count, started)} steps",
-                    found=f"{lookback} steps (zeros would hide {self._name} that exist)",
-                    do=f"cut episodes with len_lookback_buffer={self._count}",
-                )
+                f"{self._owner}, {call.describe(chunk)} that starts at t={started}",
+                expected=f"a lookback of {min(self._count, started)} steps",
+                found=f"{lookback} steps (zeros would hide {self._name} that exist)",
+                do=f"cut episodes with len_lookback_buffer={self._count}",
             )
 
 
@@ -150,10 +148,8 @@ def _bounds(leaf: Any, owner: str) -> Vectors:
     if size:
         return np.tile(np.array([0, 1], np.float32), (1, size))
     raise SpaceError(
-        explain(
-            owner,
-            expected="actions of Box, Discrete, MultiDiscrete and MultiBinary parts",
-            found="no action space" if leaf is None else repr(leaf),
-            do="pass the action space to the pipeline" if leaf is None else "leave the piece out",
-        )
+        owner,
+        expected="actions of Box, Discrete, MultiDiscrete and MultiBinary parts",
+        found="no action space" if leaf is None else repr(leaf),
+        do="pass the action space to the pipeline" if leaf is None else "leave the piece out",
     )

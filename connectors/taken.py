@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from epibatch.core.columns import Columns, column_meant, nearest_column
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 from .call import Call
 from .episode_column import EpisodeColumn
@@ -57,12 +57,10 @@ def taken(batch: dict[str, Any], call: Call, column: str, piece: str) -> Any:
 def _too_late(batch: dict[str, Any], column: str, piece: str) -> ColumnError:
     known = list(map(str, batch))
     return ColumnError(
-        explain(
-            f"{piece}, column {column!r}",
-            expected="a column of the batch, which BatchIndividualItems has made arrays of",
-            found=f"columns {sorted(known)}",
-            do=f"{nearest_column(column, known)}; or put {piece} in front of BatchIndividualItems",
-        )
+        f"{piece}, column {column!r}",
+        expected="a column of the batch, which BatchIndividualItems has made arrays of",
+        found=f"columns {sorted(known)}",
+        do=f"{nearest_column(column, known)}; or put {piece} in front of BatchIndividualItems",
     )
 
 
@@ -76,14 +74,10 @@ def _missing(batch: dict[str, Any], call: Call, column: str, piece: str, outputs
     acting = call.training is False and meant in (Columns.ACTIONS, Columns.REWARDS)
     do = "put the piece into the learner pipeline; past actions and rewards are shown by PrevActionsPrevRewards"
     return ColumnError(
-        explain(
-            f"{piece}, column {column!r}",
-            expected="a column of the batch" + ("" if acting else ", or of the episodes"),
-            found="none while acting, when only the newest observation is there"
-            if acting
-            else f"columns {sorted(set(known))}",
-            do=(f"name it {meant!r}, and " if meant != column else "") + do
-            if acting
-            else nearest_column(column, known),
-        )
+        f"{piece}, column {column!r}",
+        expected="a column of the batch" + ("" if acting else ", or of the episodes"),
+        found="none while acting, when only the newest observation is there"
+        if acting
+        else f"columns {sorted(set(known))}",
+        do=(f"name it {meant!r}, and " if meant != column else "") + do if acting else nearest_column(column, known),
     )

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import PipelineError, explain
+from epibatch.core.errors import PipelineError
 from epibatch.core.piece_arguments import all_arguments
 
 from .sameness import mean_the_same
@@ -117,12 +117,10 @@ def _unlike(acting: Sequence[Any], training: Sequence[Any]) -> PipelineError:
     elif acting and not any(piece.replaces for piece in acting):
         do += f"{_OR}let WriteObservationsToEpisodes follow in env_to_module, and leave them out of learner"
     return PipelineError(
-        explain(
-            "the env-to-module and the learner pipeline",
-            expected="the same changes of observations in both, as a module is to be trained on what it acts on",
-            found=found,
-            do=f"{do}{_OR}if it is meant, as with augmentation, write one_sided = True in the piece's class",
-        )
+        "the env-to-module and the learner pipeline",
+        expected="the same changes of observations in both, as a module is to be trained on what it acts on",
+        found=found,
+        do=f"{do}{_OR}if it is meant, as with augmentation, write one_sided = True in the piece's class",
     )
 
 
@@ -151,12 +149,10 @@ def _check_observation_spaces(env_to_module: Any, learner: Any) -> None:
         if one == other or (free and _alike(one, other)):
             continue
         raise PipelineError(
-            explain(
-                f"observation space{where} of the env-to-module and the learner pipeline",
-                expected=f"{one}, as the module acts on",
-                found=f"{other}, as it would be trained on",
-                do=f"let the same pieces change observations on both sides: {_BOTH}",
-            )
+            f"observation space{where} of the env-to-module and the learner pipeline",
+            expected=f"{one}, as the module acts on",
+            found=f"{other}, as it would be trained on",
+            do=f"let the same pieces change observations on both sides: {_BOTH}",
         )
 
 
@@ -210,17 +206,13 @@ def _check_actions(env_to_module: Any, learner: Any) -> None:
                 f"put {type(piece).__name__} into the env-to-module pipeline instead, "
                 ".env_runners(env_to_module_connector=...), and write its inverse: the module then acts in that space"
             )
-        raise PipelineError(
-            explain("the learner pipeline", expected=expected, found=f"{piece!r}, which changes them", do=do)
-        )
+        raise PipelineError("the learner pipeline", expected=expected, found=f"{piece!r}, which changes them", do=do)
     spaces = env_to_module.action_space, learner.action_space
     for where, one, other in _beside_one_another(env_to_module, learner, *spaces):
         if one != other:
             raise PipelineError(
-                explain(
-                    f"the learner pipeline, action space{where}",
-                    expected=f"{one}, in which the module acts",
-                    found=str(other),
-                    do="change actions in the env-to-module pipeline, .env_runners(env_to_module_connector=...)",
-                )
+                f"the learner pipeline, action space{where}",
+                expected=f"{one}, in which the module acts",
+                found=str(other),
+                do="change actions in the env-to-module pipeline, .env_runners(env_to_module_connector=...)",
             )

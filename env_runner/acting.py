@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, add_context, explain
+from epibatch.core.errors import ColumnError, add_context
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
@@ -87,12 +87,10 @@ def blame_observations(
 
 def _nan(name: str, source: str) -> ColumnError:
     return ColumnError(
-        explain(
-            f"{name}, of which the module made its outputs",
-            expected="numbers",
-            found="NaN",
-            do=f"correct the {source}, or let a piece replace NaN",
-        )
+        f"{name}, of which the module made its outputs",
+        expected="numbers",
+        found="NaN",
+        do=f"correct the {source}, or let a piece replace NaN",
     )
 
 
@@ -123,12 +121,10 @@ def forward(module: Any, batch: dict[str, Any], *, explore: bool, t: int) -> dic
         raise
     if not isinstance(outputs, Mapping):
         raise ColumnError(
-            explain(
-                f"outputs of {type(module).__name__}'s forward pass",
-                expected="a dict of columns, such as {'action_dist_inputs': tensor}",
-                found=type(outputs).__name__,
-                do="return a dict from _forward",
-            )
+            f"outputs of {type(module).__name__}'s forward pass",
+            expected="a dict of columns, such as {'action_dist_inputs': tensor}",
+            found=type(outputs).__name__,
+            do="return a dict from _forward",
         )
     return outputs
 
@@ -148,12 +144,10 @@ def check_actions(columns: dict[str, Any], num_envs: int) -> None:
         if found.count(num_envs) == len(found):
             return
     raise ColumnError(
-        explain(
-            "what the module-to-env pipeline left",
-            expected=f"a column {Columns.ACTIONS!r} with {num_envs} rows, one per environment",
-            found=str(found),
-            do="keep the column in every module-to-env piece",
-        )
+        "what the module-to-env pipeline left",
+        expected=f"a column {Columns.ACTIONS!r} with {num_envs} rows, one per environment",
+        found=str(found),
+        do="keep the column in every module-to-env piece",
     )
 
 
@@ -195,12 +189,10 @@ def _members(actions: Any, space: Any, name: str) -> Any:
     wrong = array if array.dtype.kind not in "fiub" else array[~((array >= low) & (array <= high) & (array % 1 == 0))]
     if wrong.size:
         raise ColumnError(
-            explain(
-                f"column {Columns.ACTIONS!r} of {name}'s outputs",
-                expected=f"members of {space}",
-                found=", ".join(map(repr, dict.fromkeys(wrong.reshape(-1)[:5].tolist()))),
-                do=f"return whole numbers of the space, or {Columns.ACTION_DIST_INPUTS!r} alone, to have them drawn",
-            )
+            f"column {Columns.ACTIONS!r} of {name}'s outputs",
+            expected=f"members of {space}",
+            found=", ".join(map(repr, dict.fromkeys(wrong.reshape(-1)[:5].tolist()))),
+            do=f"return whole numbers of the space, or {Columns.ACTION_DIST_INPUTS!r} alone, to have them drawn",
         )
     if array.dtype.kind != "f":
         return actions

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 from ..episodes import MultiAgentEpisode
 from ..episodes.leaves import owned
@@ -101,12 +101,10 @@ def _check_column(name: str, column: Any, to_act: ToAct) -> None:
         return
     found = f"{len(column)} of them" if isinstance(column, list) else type(column).__name__
     raise ColumnError(
-        explain(
-            f"what the module-to-env pipeline left, column {name!r}",
-            expected=f"a list of {count} dicts by agent, one for each episode",
-            found=found,
-            do="keep the columns in the form that ListifyDataForVectorEnv gives them",
-        )
+        f"what the module-to-env pipeline left, column {name!r}",
+        expected=f"a list of {count} dicts by agent, one for each episode",
+        found=found,
+        do="keep the columns in the form that ListifyDataForVectorEnv gives them",
     )
 
 
@@ -121,12 +119,10 @@ def _check_agents(name: str, column: list[dict[Any, Any]], to_act: ToAct) -> Non
 
 def _without_actions(found: str, name: str = Columns.ACTIONS, whose: str = "for each agent to act") -> ColumnError:
     return ColumnError(
-        explain(
-            "what the module-to-env pipeline left",
-            expected=f"a column {name!r} with one action {whose}",
-            found=found,
-            do="keep every agent's action in every module-to-env piece",
-        )
+        "what the module-to-env pipeline left",
+        expected=f"a column {name!r} with one action {whose}",
+        found=found,
+        do="keep every agent's action in every module-to-env piece",
     )
 
 

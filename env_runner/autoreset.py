@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ConfigError, EnvironmentContractError, RunnerError, explain, nearest
+from epibatch.core.errors import ConfigError, EnvironmentContractError, RunnerError, nearest
 from epibatch.core.structs import flatten
 
 __all__ = ["AUTORESET_MODES", "autoreset_mode", "gymnasium_mode", "reset_done"]
@@ -34,12 +34,10 @@ def gymnasium_mode(name: Any) -> gym.vector.AutoresetMode:
         return gym.vector.AutoresetMode(mode)
     except ValueError as error:
         raise ConfigError(
-            explain(
-                "autoreset mode",
-                expected=f"one of {AUTORESET_MODES}",
-                found=repr(name),
-                do=nearest(str(name), AUTORESET_MODES),
-            )
+            "autoreset mode",
+            expected=f"one of {AUTORESET_MODES}",
+            found=repr(name),
+            do=nearest(str(name), AUTORESET_MODES),
         ) from error
 
 
@@ -74,12 +72,10 @@ def reset_done(env: Any, done: Flags, observations: Any = None) -> tuple[Any, di
         fresh, infos = env.reset(options={"reset_mask": np.array(done)})
     except Exception as error:
         raise RunnerError(
-            explain(
-                "resetting ended environments",
-                expected="a vector environment whose reset takes options={'reset_mask': mask}",
-                found=f"{type(error).__name__}: {error}",
-                do="use autoreset mode NEXT_STEP or SAME_STEP",
-            )
+            "resetting ended environments",
+            expected="a vector environment whose reset takes options={'reset_mask': mask}",
+            found=f"{type(error).__name__}: {error}",
+            do="use autoreset mode NEXT_STEP or SAME_STEP",
         ) from error
     if observations is not None and not done.all():
         _check_others_unchanged(observations, fresh, ~done)
@@ -93,11 +89,9 @@ def _check_others_unchanged(before: Any, after: Any, running: Flags) -> None:
         numbers = was.dtype.kind in "fc" and now.dtype.kind in "fc"
         if not np.array_equal(was, now, equal_nan=numbers):
             raise EnvironmentContractError(
-                explain(
-                    "resetting ended environments",
-                    expected="that options={'reset_mask': mask} resets only those, and gives the others' "
-                    "observations as they were",
-                    found="other observations of running environments: they were reset as well",
-                    do="heed the mask in the vector environment's reset, or use autoreset mode NEXT_STEP or SAME_STEP",
-                )
+                "resetting ended environments",
+                expected="that options={'reset_mask': mask} resets only those, and gives the others' "
+                "observations as they were",
+                found="other observations of running environments: they were reset as well",
+                do="heed the mask in the vector environment's reset, or use autoreset mode NEXT_STEP or SAME_STEP",
             )

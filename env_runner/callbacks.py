@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.errors import ConfigError, nearest
 
 __all__ = ["ALGORITHM_EVENTS", "EVENTS", "RUNNER_EVENTS", "Callbacks", "RLlibCallback"]
 
@@ -68,12 +68,10 @@ class Callbacks:
         for name, value in vars(cls).items():
             if name.startswith("on_") and callable(value) and name not in (*EVENTS, *_NOTHING_TO_TELL):
                 raise ConfigError(
-                    explain(
-                        f"callbacks {cls.__name__}",
-                        expected="methods on_... for what happens",
-                        found=f"{name}, which nothing calls",
-                        do=nearest(name, EVENTS),
-                    )
+                    f"callbacks {cls.__name__}",
+                    expected="methods on_... for what happens",
+                    found=f"{name}, which nothing calls",
+                    do=nearest(name, EVENTS),
                 )
 
     # ---------------------------------------------------------------------------- environment runner

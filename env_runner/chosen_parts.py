@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from epibatch.core.errors import UnknownNameError, explain, nearest
+from epibatch.core.errors import UnknownNameError, nearest
 
 __all__ = ["chosen_parts"]
 
@@ -34,6 +34,6 @@ def chosen_parts(
     for name in (*left_out, *wanted):
         if name not in parts:
             raise UnknownNameError(
-                explain("get_state(...)", expected="parts of the state", found=repr(name), do=nearest(name, parts))
+                "get_state(...)", expected="parts of the state", found=repr(name), do=nearest(name, parts)
             )
     return {name: part() for name, part in parts.items() if name in wanted and name not in left_out}

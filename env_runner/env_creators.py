@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.errors import ConfigError, nearest
 from epibatch.core.registry import env_creator, registered_envs
 
 from .gymnasium_ids import class_at
@@ -31,12 +31,10 @@ def missing_packages_named() -> Iterator[None]:
         yield
     except gym.error.DependencyNotInstalled as error:
         raise ConfigError(
-            explain(
-                "environment",
-                expected="the packages that it and its wrappers need",
-                found=str(error),
-                do="install them; for drawing and for videos: pip install 'epibatch[video]'",
-            )
+            "environment",
+            expected="the packages that it and its wrappers need",
+            found=str(error),
+            do="install them; for drawing and for videos: pip install 'epibatch[video]'",
         ) from error
 
 
@@ -56,12 +54,10 @@ def creator_of(env: Any) -> Callable[..., Any] | None:
     if callable(env):
         return env  # type: ignore[no-any-return]
     raise ConfigError(
-        explain(
-            "environment",
-            expected="a Gymnasium id, a registered name, an environment class or a function",
-            found=f"{type(env).__name__}: {env!r}",
-            do="pass the class or id, or a function that returns it; the runner makes what it needs",
-        )
+        "environment",
+        expected="a Gymnasium id, a registered name, an environment class or a function",
+        found=f"{type(env).__name__}: {env!r}",
+        do="pass the class or id, or a function that returns it; the runner makes what it needs",
     )
 
 
@@ -103,10 +99,8 @@ def check_keywords(creator: Callable[..., Any], config: dict[str, Any]) -> None:
     if unknown is not None:
         maker = getattr(creator, "__name__", type(creator).__name__)
         raise ConfigError(
-            explain(
-                "environment.env_config",
-                expected=f"keywords that {maker} takes, or a parameter env_config for all of them",
-                found=repr(unknown),
-                do=nearest(str(unknown), parameters),
-            )
+            "environment.env_config",
+            expected=f"keywords that {maker} takes, or a parameter env_config for all of them",
+            found=repr(unknown),
+            do=nearest(str(unknown), parameters),
         )

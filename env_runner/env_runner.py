@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from epibatch.core.errors import RunnerError, explain
+from epibatch.core.errors import RunnerError
 from epibatch.core.metrics import MetricsLogger
 from epibatch.core.restoring import check_count, restoring
 from epibatch.core.rl_module.rl_module import evaluation_mode
@@ -157,7 +157,12 @@ class EnvRunner(ABC, Generic[EpisodeT]):
                 not returned yet: from a callback, or in another thread.
         """
         if not self._sampling.acquire(blocking=False):
-            raise _sampled_twice(type(self).__name__)
+            raise RunnerError(
+                f"{type(self).__name__}.sample",
+                expected="one call at a time",
+                found="a call while another one has not returned, from a callback or in another thread",
+                do="make a runner for each thread; in a callback use the episodes that it is given",
+            )
         try:
             return self._sample(num_timesteps, num_episodes, explore, random_actions, force_reset)
         finally:
@@ -408,13 +413,11 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """
         if self.env is None:
             raise RunnerError(
-                explain(
-                    type(self).__name__,
-                    expected="a runner that has its environments",
-                    found="one that was stopped, and so has closed them: stop() was called, on it or its Algorithm",
-                    do="make a new runner, or a new Algorithm (config.build_algo(), from_checkpoint(path)); "
-                    "call stop() only at the end",
-                )
+                type(self).__name__,
+                expected="a runner that has its environments",
+                found="one that was stopped, and so has closed them: stop() was called, on it or its Algorithm",
+                do="make a new runner, or a new Algorithm (config.build_algo(), from_checkpoint(path)); "
+                "call stop() only at the end",
             )
 
     def stop(self) -> None:
@@ -422,14 +425,3 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         if self.env is not None:
             self._stepper.close()
             self.env = None
-
-
-def _sampled_twice(name: str) -> RunnerError:
-    return RunnerError(
-        explain(
-            f"{name}.sample",
-            expected="one call at a time",
-            found="a call while another one has not returned, from a callback or in another thread",
-            do="make a runner for each thread; in a callback use the episodes that it is given",
-        )
-    )

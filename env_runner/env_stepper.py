@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import EnvironmentContractError, RunnerError, add_context, explain
+from epibatch.core.errors import EnvironmentContractError, RunnerError, add_context
 from epibatch.core.structs import map_struct
 
 from .autoreset import autoreset_mode, reset_done
@@ -186,22 +186,18 @@ class EnvStepper:
         names = "observations, infos" if count == 2 else "observations, rewards, terminateds, truncateds, infos"
         found = [type(value).__name__ for value in result] if isinstance(result, tuple) else type(result).__name__
         raise EnvironmentContractError(
-            explain(
-                f"environment {self._name!r}, {call}() of the vector environment",
-                expected=f"{count} values: {names}, the last a dict",
-                found=f"{len(found)} values: {', '.join(found)}" if isinstance(found, list) else found,
-                do="return what gymnasium.vector.VectorEnv says",
-            )
+            f"environment {self._name!r}, {call}() of the vector environment",
+            expected=f"{count} values: {names}, the last a dict",
+            found=f"{len(found)} values: {', '.join(found)}" if isinstance(found, list) else found,
+            do="return what gymnasium.vector.VectorEnv says",
         )
 
     def _resets_at_once(self) -> EnvironmentContractError:
         return EnvironmentContractError(
-            explain(
-                f"environment {self._name!r}",
-                expected="reset observations one step after the end: its metadata say or imply NEXT_STEP",
-                found="'final_obs' in its infos: it resets in the same step",
-                do="set metadata['autoreset_mode'] = gymnasium.vector.AutoresetMode.SAME_STEP",
-            )
+            f"environment {self._name!r}",
+            expected="reset observations one step after the end: its metadata say or imply NEXT_STEP",
+            found="'final_obs' in its infos: it resets in the same step",
+            do="set metadata['autoreset_mode'] = gymnasium.vector.AutoresetMode.SAME_STEP",
         )
 
     def _number_of(self, error: Exception) -> int | None:
@@ -227,13 +223,11 @@ class EnvStepper:
         where += f" failed in {call}():"
         if isinstance(error, _GONE) and isinstance(self.env.unwrapped, gym.vector.AsyncVectorEnv):
             return RunnerError(
-                explain(
-                    where,
-                    expected="an answer from every worker process",
-                    found=f"{type(error).__name__}: a worker process has ended",
-                    do="see what it printed, and find the cause with gym_env_vectorize_mode='sync'; the next sample() "
-                    "starts new processes",
-                )
+                where,
+                expected="an answer from every worker process",
+                found=f"{type(error).__name__}: a worker process has ended",
+                do="see what it printed, and find the cause with gym_env_vectorize_mode='sync'; the next sample() "
+                "starts new processes",
             )
         if type(error) in (ValueError, TypeError):
             values = "(observation, info)" if call == "reset" else _FIVE

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from epibatch.core.errors import RunnerError, explain
+from epibatch.core.errors import RunnerError
 
 from .made_env import portable
 from .multi_agent_calls import MultiAgentCalls
@@ -157,12 +157,10 @@ class EnvInProcess:
             self._gone = True
             self._process.join(_PATIENCE)
             raise RunnerError(
-                explain(
-                    "worker process",
-                    expected="an answer",
-                    found=f"{type(error).__name__}: it has ended, with exit code {self._process.exitcode}",
-                    do="see what it printed, and find the cause with gym_env_vectorize_mode='sync'",
-                )
+                "worker process",
+                expected="an answer",
+                found=f"{type(error).__name__}: it has ended, with exit code {self._process.exitcode}",
+                do="see what it printed, and find the cause with gym_env_vectorize_mode='sync'",
             ) from error
         self._waiting = False
         if not good:
@@ -222,10 +220,10 @@ def _send(pipe: Connection, answer: tuple[bool, Any]) -> None:
     except _GONE:
         raise
     except Exception as error:
-        message = explain(
+        problem = RunnerError(
             "worker process",
             expected="values that can be sent to another process",
             found=f"{type(error).__name__}: {error}",
             do="leave them out of what the environment returns, or use gym_env_vectorize_mode='sync'",
         )
-        pipe.send((False, RunnerError(message)))
+        pipe.send((False, problem))

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import gymnasium as gym
 
-from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.errors import ConfigError, nearest
 
 from .reset_wrappers import EpisodicLife, NoopStarts
 from .step_wrappers import ActionChunks, FrameSkip
@@ -75,12 +75,10 @@ def wrapper_functions(specs: Sequence[WrapperSpec]) -> list[Callable[[Any], Any]
         problem = wrapper_problem(spec)
         if problem is not None:
             raise ConfigError(
-                explain(
-                    f"environment.wrappers[{position}]",
-                    expected="a wrapper's name with its keywords, or a function",
-                    found=problem,
-                    do="correct it",
-                )
+                f"environment.wrappers[{position}]",
+                expected="a wrapper's name with its keywords, or a function",
+                found=problem,
+                do="correct it",
             )
         if callable(spec):
             functions.append(spec)

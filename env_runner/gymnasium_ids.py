@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
+from epibatch.core.errors import ConfigError, UnknownNameError, nearest
 
 from .sync_envs import SyncEnvs
 
@@ -136,7 +136,7 @@ def _unknown_id(env: str) -> UnknownNameError:
             do = f"check the spelling, or add the line {register} to the module"
     elif not close:
         do = "check the spelling; an environment of a module of yours is 'module:Id-v0' or 'module:Class'"
-    return UnknownNameError(explain("environment", expected=expected, found=found, do=do))
+    return UnknownNameError("environment", expected=expected, found=found, do=do)
 
 
 def _vector_creator(env: str) -> Callable[..., Any]:
@@ -148,12 +148,10 @@ def _vector_creator(env: str) -> Callable[..., Any]:
     if entry is None:
         own = [id_ for id_, spec in gym.registry.items() if spec.vector_entry_point is not None]
         raise ConfigError(
-            explain(
-                "gym_env_vectorize_mode",
-                expected="an id with a vector version of its own",
-                found=f"'vector_entry_point' for {env!r}, which was registered without vector_entry_point",
-                do=f"take 'sync' or 'async'. Ids with one: {', '.join(sorted(own)[:10])}",
-            )
+            "gym_env_vectorize_mode",
+            expected="an id with a vector version of its own",
+            found=f"'vector_entry_point' for {env!r}, which was registered without vector_entry_point",
+            do=f"take 'sync' or 'async'. Ids with one: {', '.join(sorted(own)[:10])}",
         )
     return gym.envs.registration.load_env_creator(entry) if isinstance(entry, str) else entry
 
@@ -176,12 +174,10 @@ def _unknown_namespace(env: str) -> UnknownNameError:
         f"front: '{module or own_module}:{name}' (from a file or the command line: with --allow-imports)"
     )
     return UnknownNameError(
-        explain(
-            "environment",
-            expected="a Gymnasium id",
-            found=f"{env!r}, and no imported package has registered the namespace {namespace!r}",
-            do=do,
-        )
+        "environment",
+        expected="a Gymnasium id",
+        found=f"{env!r}, and no imported package has registered the namespace {namespace!r}",
+        do=do,
     )
 
 
@@ -195,4 +191,4 @@ def _wrong_env_config(env: str, config: dict[str, Any], error: TypeError) -> Con
         known = []
     unknown = next((name for name in config if known and name not in known), None)
     do = "correct env_config" + (f": {nearest(unknown, known)}" if unknown else "")
-    return ConfigError(explain("environment.env_config", expected=f"keywords that {env!r} takes", found=message, do=do))
+    return ConfigError("environment.env_config", expected=f"keywords that {env!r} takes", found=message, do=do)

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import EnvironmentContractError, RunnerError, add_note, explain
+from epibatch.core.errors import EnvironmentContractError, EpibatchWarning, RunnerError, add_note
 from epibatch.core.space_checks import check_row
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, map_struct, paths_of
@@ -177,13 +177,13 @@ def _warn_of_bounds(space: Any, observation: Any, where: str) -> None:
         values = np.asarray(row, np.float64)
         out = (values < low - (high - low)) | (values > high + (high - low))
         if out.any():
-            text = explain(
+            warning = EpibatchWarning(
                 where + (path and f", part {path}"),
                 expected=f"numbers from {low.min():g} to {high.max():g}, as its space says",
                 found=f"{values[out].flat[0]:g}",
                 do="correct the observation or the bounds of the space, which scaling and networks may go by",
             )
-            warnings.warn(text, stacklevel=2)
+            warnings.warn(warning, stacklevel=2)
             return
 
 
@@ -262,4 +262,4 @@ def described(value: Any) -> str:
 
 
 def _unfit(where: str, expected: str, found: str, do: str) -> EnvironmentContractError:
-    return EnvironmentContractError(explain(where, expected=expected, found=found, do=do))
+    return EnvironmentContractError(where, expected=expected, found=found, do=do)

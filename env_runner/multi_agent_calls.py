@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epibatch.core.errors import EnvironmentContractError, explain, nearest
+from epibatch.core.errors import EnvironmentContractError, nearest
 from epibatch.core.space_checks import check_row
 from epibatch.core.structs import map_struct
 
@@ -163,12 +163,10 @@ class MultiAgentCalls:
         where = f"{self._name}.{call}(), {name}[{key!r}]"
         if key not in self._spaces and key != special:
             raise EnvironmentContractError(
-                explain(
-                    where,
-                    expected="one of the environment's possible_agents",
-                    found=f"{type(key).__name__} {key!r}",
-                    do=f"give it a space there, or leave it out. {nearest(str(key), map(str, self._spaces))}",
-                )
+                where,
+                expected="one of the environment's possible_agents",
+                found=f"{type(key).__name__} {key!r}",
+                do=f"give it a space there, or leave it out. {nearest(str(key), map(str, self._spaces))}",
             )
         if name == "observations":
             check_row(self._spaces[key], value, where)
@@ -176,10 +174,10 @@ class MultiAgentCalls:
             check_reward(where, value)
         elif name == "infos" and not isinstance(value, dict):
             do = "return {} if there is nothing to tell, or leave the agent out"
-            raise EnvironmentContractError(explain(where, expected="an info dict", found=described(value), do=do))
+            raise EnvironmentContractError(where, expected="an info dict", found=described(value), do=do)
         elif name in ("terminateds", "truncateds") and not isinstance(value, (bool, np.bool_)):
             do = "return bool(...), or leave the agent out"
-            raise EnvironmentContractError(explain(where, expected="True or False", found=described(value), do=do))
+            raise EnvironmentContractError(where, expected="True or False", found=described(value), do=do)
         self._checked[name].add(key)
 
     def _observed(self, observations: dict[Any, Any]) -> dict[Any, Any]:
@@ -187,16 +185,14 @@ class MultiAgentCalls:
 
     def _unfit(self, call: str, expected: str, found: Any, do: str, *, keys: bool = False) -> EnvironmentContractError:
         shown = f"the keys {list(found)}" if keys else described(found)
-        return EnvironmentContractError(explain(f"{self._name}.{call}()", expected=expected, found=shown, do=do))
+        return EnvironmentContractError(f"{self._name}.{call}()", expected=expected, found=shown, do=do)
 
     def _not_reset(self) -> EnvironmentContractError:
         return EnvironmentContractError(
-            explain(
-                f"{self._name}.step()",
-                expected="an environment that was reset, and has not ended since",
-                found="one that has ended, or failed",
-                do="reset it first",
-            )
+            f"{self._name}.step()",
+            expected="an environment that was reset, and has not ended since",
+            found="one that has ended, or failed",
+            do="reset it first",
         )
 
 

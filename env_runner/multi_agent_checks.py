@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 
 from .multi_agent_env import MultiAgentEnv
 from .vector_env_checks import check_space
@@ -51,18 +51,16 @@ def check_multi_agent_env(env: Any, maker: Any) -> Any:
     made_by = maker if isinstance(maker, str) else getattr(maker, "__name__", None) or type(maker).__name__
     where = f"environment made by {made_by}"
     if not isinstance(getattr(env, "unwrapped", None), MultiAgentEnv):
-        raise ConfigError(explain(where, expected="an epibatch MultiAgentEnv", **_instead(env, made_by)))
+        raise ConfigError(where, expected="an epibatch MultiAgentEnv", **_instead(env, made_by))
     _check_agents(env.unwrapped, where)
     for kind, spaces in zip(("observation", "action"), spaces_of(env)):
         for agent, space in spaces.items():
             if not isinstance(space, gym.Space):
                 raise ConfigError(
-                    explain(
-                        f"{where}, agent {agent!r}",
-                        expected=f"a gymnasium Space as {kind} space",
-                        found=f"{type(space).__name__} {space!r}",
-                        do=f"set self.{kind}_spaces = {{agent: space}} for all possible agents",
-                    )
+                    f"{where}, agent {agent!r}",
+                    expected=f"a gymnasium Space as {kind} space",
+                    found=f"{type(space).__name__} {space!r}",
+                    do=f"set self.{kind}_spaces = {{agent: space}} for all possible agents",
                 )
             if kind == "observation":
                 check_space(space, f"{where}, observation space of agent {agent!r}")
@@ -76,21 +74,17 @@ def _check_agents(env: MultiAgentEnv, where: str) -> None:
         odd = [a for a in listed or () if not isinstance(a, Hashable) or a in RESERVED]
         if listed is None or odd or len(set(listed)) != len(listed):
             raise ConfigError(
-                explain(
-                    f"{where}, {name}",
-                    expected=f"a list of the agents' names, each once and none of {RESERVED}",
-                    found=f"{agents!r}",
-                    do=f'set self.{name} = ["red", "blue"], say',
-                )
+                f"{where}, {name}",
+                expected=f"a list of the agents' names, each once and none of {RESERVED}",
+                found=f"{agents!r}",
+                do=f'set self.{name} = ["red", "blue"], say',
             )
     if not agents_of(env):
         raise ConfigError(
-            explain(
-                f"{where}, possible_agents",
-                expected="the names of all agents there can ever be",
-                found="none",
-                do='set self.possible_agents = ["red", "blue"], say, before the environment is used',
-            )
+            f"{where}, possible_agents",
+            expected="the names of all agents there can ever be",
+            found="none",
+            do='set self.possible_agents = ["red", "blue"], say, before the environment is used',
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ConfigError, EnvironmentContractError, UnknownNameError, explain, nearest
+from epibatch.core.errors import ConfigError, EnvironmentContractError, UnknownNameError, nearest
 
 from .env_creators import call_creator, creator_of
 from .gymnasium_ids import make_one_from_id
@@ -121,12 +121,10 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         if by_agent is None or agent not in by_agent:
             known = [str(each) for each in by_agent or ()]
             raise UnknownNameError(
-                explain(
-                    f"{type(self).__name__}.{attribute}",
-                    expected=f"a space for agent {agent!r}",
-                    found=f"spaces for {list(by_agent)}" if by_agent else "none",
-                    do=f"set self.{attribute} = {{agent: space}} for all possible agents. {nearest(str(agent), known)}",
-                )
+                f"{type(self).__name__}.{attribute}",
+                expected=f"a space for agent {agent!r}",
+                found=f"spaces for {list(by_agent)}" if by_agent else "none",
+                do=f"set self.{attribute} = {{agent: space}} for all possible agents. {nearest(str(agent), known)}",
             )
         return by_agent[agent]
 
@@ -188,7 +186,7 @@ class _SideBySide(MultiAgentEnv):
         count = config.pop("num_agents", 1)
         if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
             do = 'call the class with {"num_agents": 2}'
-            raise ConfigError(explain("num_agents", expected="a number of agents, 1 or more", found=repr(count), do=do))
+            raise ConfigError("num_agents", expected="a number of agents, 1 or more", found=repr(count), do=do)
         self.envs = [_made(env, config) for _ in range(count)]
         self.possible_agents = list(range(count))
         self.agents = list(range(count))
@@ -214,12 +212,10 @@ class _SideBySide(MultiAgentEnv):
         """
         if not action_dict or not action_dict.keys() <= set(self.agents):
             raise EnvironmentContractError(
-                explain(
-                    f"{type(self).__name__}.step",
-                    expected=f"actions of some of the agents {self.agents}",
-                    found=f"actions of {list(action_dict)}",
-                    do="reset the environment first" if not self.agents else "let only agents act that have not ended",
-                )
+                f"{type(self).__name__}.step",
+                expected=f"actions of some of the agents {self.agents}",
+                found=f"actions of {list(action_dict)}",
+                do="reset the environment first" if not self.agents else "let only agents act that have not ended",
             )
         steps = {agent: self.envs[agent].step(action) for agent, action in action_dict.items()}
         observations, rewards, terminateds, truncateds, infos = (

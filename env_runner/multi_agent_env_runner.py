@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from epibatch.core.errors import ConfigError, RunnerError, explain, nearest
+from epibatch.core.errors import ConfigError, RunnerError, nearest
 
 from ..connectors.authoring.undo import acted_at_random
 from ..episodes import MultiAgentEpisode
@@ -169,12 +169,10 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         if self._idle >= _PATIENCE:
             self._idle = 0
             raise RunnerError(
-                explain(
-                    "sample() with count_steps_by='agent_steps'",
-                    expected="an environment in which agents act",
-                    found=f"no observation of any agent in {_PATIENCE} vector steps",
-                    do="end episodes in which nobody is left, or count env_steps",
-                )
+                "sample() with count_steps_by='agent_steps'",
+                expected="an environment in which agents act",
+                found=f"no observation of any agent in {_PATIENCE} vector steps",
+                do="end episodes in which nobody is left, or count env_steps",
             )
 
     def _fail(self, failures: dict[int, Exception], ended: list[EndedEpisode], explore: bool) -> NoReturn:
@@ -243,14 +241,12 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
 def _check(config: MultiAgentRunnerConfig) -> None:
     if config.count_steps_by not in _COUNTS:
         found, do = repr(config.count_steps_by), nearest(str(config.count_steps_by), _COUNTS)
-        raise ConfigError(explain("count_steps_by", expected=f"one of {_COUNTS}", found=found, do=do))
+        raise ConfigError("count_steps_by", expected=f"one of {_COUNTS}", found=found, do=do)
     mode = config.gym_env_autoreset_mode
     if mode is not None and gymnasium_mode(mode).name != "NEXT_STEP":
         raise ConfigError(
-            explain(
-                "gym_env_autoreset_mode",
-                expected="'next_step', the one mode of environments of several agents",
-                found=repr(mode),
-                do="leave it out",
-            )
+            "gym_env_autoreset_mode",
+            expected="'next_step', the one mode of environments of several agents",
+            found=repr(mode),
+            do="leave it out",
         )

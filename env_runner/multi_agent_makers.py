@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 
 from .env_creators import call_creator, creator_of, missing_packages_named
 from .env_wrappers import WrapperSpec, wrapper_functions
@@ -54,15 +54,13 @@ def make_vector_multi_agent_env(
     config = dict(env_config or {})
     if env is None:
         do = 'call .environment(make_multi_agent("CartPole-v1")), say'
-        raise ConfigError(explain("environment", expected="env", found="None", do=do))
+        raise ConfigError("environment", expected="env", found="None", do=do)
     if mode == "vector_entry_point":
         raise ConfigError(
-            explain(
-                "gym_env_vectorize_mode",
-                expected="'sync' or 'async' for environments of several agents",
-                found="'vector_entry_point'",
-                do="let env make one environment",
-            )
+            "gym_env_vectorize_mode",
+            expected="'sync' or 'async' for environments of several agents",
+            found="'vector_entry_point'",
+            do="let env make one environment",
         )
     maker = partial(_single, env, creator_of(env), config, wrapper_functions(wrappers))
     with missing_packages_named():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from epibatch.core.errors import UnknownNameError, add_context, explain
+from epibatch.core.errors import UnknownNameError, add_context
 
 from ..episodes import MultiAgentEpisode
 from .vector_multi_agent_env import VectorAgentStep
@@ -92,12 +92,10 @@ class MultiAgentRecorder:
         if episode.id_ in self._numbers:
             return self._numbers[episode.id_]
         raise UnknownNameError(
-            explain(
-                "env_of",
-                expected="an episode that runs, or one of the last sample",
-                found=f"episode {episode.id_!r}, of an earlier sample or of another runner",
-                do="ask before the next sample, and keep the number, in episode.custom_data say",
-            )
+            "env_of",
+            expected="an episode that runs, or one of the last sample",
+            found=f"episode {episode.id_!r}, of an earlier sample or of another runner",
+            do="ask before the next sample, and keep the number, in episode.custom_data say",
         )
 
     def keep(self, episodes: Sequence[MultiAgentEpisode]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from epibatch.core.errors import ConfigError, EnvironmentContractError, explain
+from epibatch.core.errors import ConfigError, EnvironmentContractError
 
 from .multi_agent_env import MultiAgentEnv, mark_end
 from .pettingzoo_names import KINDS, make_by_name
@@ -52,12 +52,10 @@ class _PettingZoo(MultiAgentEnv):
     def _check_actors(self, action_dict: Mapping[Any, Any], actors: list[Any]) -> None:
         if action_dict.keys() != set(actors):
             raise EnvironmentContractError(
-                explain(
-                    f"PettingZoo environment {self._env}",
-                    expected=f"actions of {actors}",
-                    found=f"actions of {list(action_dict)}",
-                    do="act for the agents that observed last and have not ended, and for no others",
-                )
+                f"PettingZoo environment {self._env}",
+                expected=f"actions of {actors}",
+                found=f"actions of {list(action_dict)}",
+                do="act for the agents that observed last and have not ended, and for no others",
             )
 
 
@@ -199,4 +197,4 @@ def _checked(env: Any, kind: str, kwargs: Mapping[str, Any]) -> Any:
     else:
         expected, got = f"{KINDS[kind]} environment of PettingZoo", f"{type(env).__name__} {env}"
         do = "pass what PettingZoo made, or its name" if found is None else f"use {names[found]}(env)"
-    raise ConfigError(explain(names[kind], expected=expected, found=got, do=do))
+    raise ConfigError(names[kind], expected=expected, found=got, do=do)

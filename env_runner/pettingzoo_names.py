@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from epibatch.core.errors import ConfigError, MissingExtraError, UnknownNameError, explain, nearest
+from epibatch.core.errors import ConfigError, MissingExtraError, UnknownNameError, nearest
 from epibatch.core.extras import import_extra
 
 __all__ = ["KINDS", "PREFIX", "make_by_name", "pettingzoo_creator"]
@@ -58,14 +58,14 @@ def make_by_name(name: str, kind: str, kwargs: dict[str, Any]) -> Any:
     where = f"PettingZoo environment {name!r}"
     if maker is None:
         do = f"take {'ParallelPettingZooEnv' if kind == 'aec' else 'PettingZooEnv'}, or the name {PREFIX + name!r}"
-        raise ConfigError(explain(where, expected=f"{KINDS[kind]} environment", found="the other kind only", do=do))
+        raise ConfigError(where, expected=f"{KINDS[kind]} environment", found="the other kind only", do=do)
     try:
         return maker(**kwargs)
     except TypeError as error:
         if "argument" not in str(error):
             raise
         expected, do = f"keywords that {name!r} takes", "correct env_config"
-        raise ConfigError(explain("environment.env_config", expected=expected, found=str(error), do=do)) from error
+        raise ConfigError("environment.env_config", expected=expected, found=str(error), do=do) from error
     except Exception as error:
         missing = error if isinstance(error, ImportError) else error.__cause__
         if not isinstance(missing, ImportError):
@@ -89,15 +89,15 @@ def _too_old(name: str, pettingzoo: Any) -> MissingExtraError:
     """PettingZoo has a registry, which names come from, since 1.27."""
     found, do = f"PettingZoo {getattr(pettingzoo, '__version__', '')}", "pip install 'epibatch[pettingzoo]'"
     where = f"PettingZoo environment {name!r}"
-    return MissingExtraError(explain(where, expected="PettingZoo 1.27 or newer", found=found, do=do))
+    return MissingExtraError(where, expected="PettingZoo 1.27 or newer", found=found, do=do)
 
 
 def _unknown(name: str, known: Iterable[str]) -> UnknownNameError:
     where, do = f"PettingZoo environment {name!r}", nearest(name, known)
-    return UnknownNameError(explain(where, expected="a name of PettingZoo's", found="no such environment", do=do))
+    return UnknownNameError(where, expected="a name of PettingZoo's", found="no such environment", do=do)
 
 
 def _missing(name: str, error: ImportError) -> MissingExtraError:
     family = name.partition("/")[0]
     where, do = f"PettingZoo environment {name!r}", f"pip install 'pettingzoo[{family}]'"
-    return MissingExtraError(explain(where, expected="the packages that it needs", found=str(error), do=do))
+    return MissingExtraError(where, expected="the packages that it needs", found=str(error), do=do)

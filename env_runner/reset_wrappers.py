@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import ConfigError, EnvironmentContractError, explain, nearest
+from epibatch.core.errors import ConfigError, EnvironmentContractError, nearest
 
 __all__ = ["EpisodicLife", "NoopStarts"]
 
@@ -42,12 +42,10 @@ class NoopStarts(gym.Wrapper[Any, Any, Any, Any]):
         good = isinstance(noop_max, int) and not isinstance(noop_max, bool) and noop_max >= 0
         if not good or not env.action_space.contains(noop_action):
             raise ConfigError(
-                explain(
-                    "NoopStarts",
-                    expected=f"noop_max of at least 0, and a noop_action of {env.action_space}",
-                    found=f"noop_max={noop_max!r}, noop_action={noop_action!r}",
-                    do="pass the action that does nothing as noop_action",
-                )
+                "NoopStarts",
+                expected=f"noop_max of at least 0, and a noop_action of {env.action_space}",
+                found=f"noop_max={noop_max!r}, noop_action={noop_action!r}",
+                do="pass the action that does nothing as noop_action",
             )
         self.noop_max, self.noop_action = noop_max, noop_action
 
@@ -63,12 +61,10 @@ class NoopStarts(gym.Wrapper[Any, Any, Any, Any]):
                 resets += 1
                 if resets > _RESETS:
                     raise EnvironmentContractError(
-                        explain(
-                            "NoopStarts",
-                            expected=f"an environment that outlives some of {self.noop_max} idle steps",
-                            found=f"{resets} episodes that ended with action {self.noop_action!r}",
-                            do="take another noop_action, or a smaller noop_max",
-                        )
+                        "NoopStarts",
+                        expected=f"an environment that outlives some of {self.noop_max} idle steps",
+                        found=f"{resets} episodes that ended with action {self.noop_action!r}",
+                        do="take another noop_action, or a smaller noop_max",
                     )
                 observation, info = self.env.reset(options=options)
         return observation, info
@@ -122,12 +118,10 @@ class EpisodicLife(gym.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = self.env.step(action)
         if self.key not in info:
             raise EnvironmentContractError(
-                explain(
-                    "EpisodicLife",
-                    expected=f"infos with {self.key!r}, the number of lives that are left",
-                    found=f"keys {sorted(map(str, info))}",
-                    do=f"pass key=...; {nearest(self.key, map(str, info))}",
-                )
+                "EpisodicLife",
+                expected=f"infos with {self.key!r}, the number of lives that are left",
+                found=f"keys {sorted(map(str, info))}",
+                do=f"pass key=...; {nearest(self.key, map(str, info))}",
             )
         lives = int(info[self.key])
         lost = self._lives is not None and lives < self._lives

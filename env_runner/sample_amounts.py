@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from epibatch.core.errors import RunnerArgumentError, explain
+from epibatch.core.errors import RunnerArgumentError
 
 from .runner_config import RunnerConfig
 
@@ -37,12 +37,10 @@ def sample_amounts(
     wrong = [n for n in given.values() if n is not None and not _is_amount(n)]
     if wrong or None not in given.values():
         raise RunnerArgumentError(
-            explain(
-                "sample(...)",
-                expected="one of num_timesteps and num_episodes, an int of at least 0",
-                found=", ".join(f"{name}={value}" for name, value in given.items()),
-                do="leave one of them out",
-            )
+            "sample(...)",
+            expected="one of num_timesteps and num_episodes, an int of at least 0",
+            found=", ".join(f"{name}={value}" for name, value in given.items()),
+            do="leave one of them out",
         )
     if num_timesteps is not None or num_episodes is not None:
         return num_timesteps, num_episodes
@@ -66,10 +64,8 @@ def explores(explore: bool | None, default: bool) -> bool:
     if isinstance(explore, (bool, np.bool_)):
         return bool(explore)
     raise RunnerArgumentError(
-        explain(
-            "explore",
-            expected="True, False, or None for the config's",
-            found=f"{type(explore).__name__} {explore!r}",
-            do="pass explore=False to act greedily",
-        )
+        "explore",
+        expected="True, False, or None for the config's",
+        found=f"{type(explore).__name__} {explore!r}",
+        do="pass explore=False to act greedily",
     )

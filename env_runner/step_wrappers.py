@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 from epibatch.core.structs import map_struct
 
 __all__ = ["ActionChunks", "FrameSkip"]
@@ -85,7 +85,7 @@ class ActionChunks(gym.Wrapper[Any, Any, Any, Any]):
         self.size = _at_least_one("ActionChunks.size", size)
         if not isinstance(gamma, (int, float)) or not 0 <= gamma <= 1:
             do = "pass the discount of one step of the environment, such as gamma=0.99"
-            raise ConfigError(explain("ActionChunks.gamma", expected="a number in [0, 1]", found=repr(gamma), do=do))
+            raise ConfigError("ActionChunks.gamma", expected="a number in [0, 1]", found=repr(gamma), do=do)
         self.gamma = gamma
         self.action_space = _chunks_of(env.action_space, size)
 
@@ -121,4 +121,4 @@ def _at_least_one(where: str, value: Any) -> int:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 1:
         return int(value)
     do = "pass how many steps of the environment make one"
-    raise ConfigError(explain(where, expected="a whole number of at least 1", found=repr(value), do=do))
+    raise ConfigError(where, expected="a whole number of at least 1", found=repr(value), do=do)

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from epibatch.core.errors import RunnerError, SpaceError, explain
+from epibatch.core.errors import RunnerError, SpaceError
 from epibatch.core.space_checks import check_row
 
 from .made_env import as_flag, as_reward
@@ -117,7 +117,12 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         at_once = self.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP
         ended = self._ended
         if ended and self.autoreset_mode is gym.vector.AutoresetMode.DISABLED:
-            raise _not_reset(sorted(ended))
+            raise RunnerError(
+                "SyncEnvs.step, autoreset mode DISABLED",
+                expected="that environments which have ended are reset first",
+                found=f"environments {sorted(ended)} ended in the step before",
+                do="call reset(options={'reset_mask': terminateds | truncateds})",
+            )
         infos: dict[str, Any] = {}
         rows, self.failures, self._ended = self._rows, {}, set()
         rewards, flags = np.zeros(self._count), np.zeros((2, self._count), np.bool_)
@@ -219,19 +224,8 @@ def _place(env: Any) -> str:
 def _unjoined(space: Any, where: str, error: Exception) -> SpaceError:
     found = f"{type(error).__name__}: {error}"
     do = "make the environment return values of its space"
-    return SpaceError(explain(where, expected=f"values of {space}", found=found, do=do))
+    return SpaceError(where, expected=f"values of {space}", found=found, do=do)
 
 
 def _misfit(argument: str, expected: str, found: str) -> RunnerError:
-    return RunnerError(explain(f"SyncEnvs.reset, {argument}", expected=expected, found=found, do=f"give {expected}"))
-
-
-def _not_reset(ended: list[int]) -> RunnerError:
-    return RunnerError(
-        explain(
-            "SyncEnvs.step, autoreset mode DISABLED",
-            expected="that environments which have ended are reset first",
-            found=f"environments {ended} ended in the step before",
-            do="call reset(options={'reset_mask': terminateds | truncateds})",
-        )
-    )
+    return RunnerError(f"SyncEnvs.reset, {argument}", expected=expected, found=found, do=f"give {expected}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.errors import ConfigError, nearest
 
 from .autoreset import gymnasium_mode
 from .env_creators import CONFIG_NAMES, call_creator, check_keywords, creator_of, missing_packages_named
@@ -71,12 +71,10 @@ def make_vector_env(
     config = dict(env_config or {})
     if mode not in _MODES:
         raise ConfigError(
-            explain("gym_env_vectorize_mode", expected=f"one of {_MODES}", found=repr(mode), do=nearest(mode, _MODES))
+            "gym_env_vectorize_mode", expected=f"one of {_MODES}", found=repr(mode), do=nearest(mode, _MODES)
         )
     if env is None:
-        raise ConfigError(
-            explain("environment", expected="env", found="None", do='call .environment("CartPole-v1"), say')
-        )
+        raise ConfigError("environment", expected="env", found="None", do='call .environment("CartPole-v1"), say')
     with missing_packages_named(), workers_ignore_ctrl_c() if mode == "async" else nullcontext():
         return _made(env, num_envs, mode, config, (autoreset, wrappers))
 
@@ -129,10 +127,8 @@ def _vector(creator: Callable[..., Any], config: dict[str, Any], offered: dict[s
 def _refuse_wrappers(wrappers: Sequence[WrapperSpec]) -> None:
     if wrappers:
         raise ConfigError(
-            explain(
-                "environment.wrappers",
-                expected="none with gym_env_vectorize_mode='vector_entry_point', which has no single environments",
-                found=f"{len(wrappers)}",
-                do="let a function make the vector environment and put wrappers of gymnasium.wrappers.vector around it",
-            )
+            "environment.wrappers",
+            expected="none with gym_env_vectorize_mode='vector_entry_point', which has no single environments",
+            found=f"{len(wrappers)}",
+            do="let a function make the vector environment and put wrappers of gymnasium.wrappers.vector around it",
         )

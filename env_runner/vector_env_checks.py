@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import ConfigError, SpaceError, explain
+from epibatch.core.errors import ConfigError, SpaceError
 from epibatch.core.space_checks import encoding_advice, get_base_struct_from_space
 from epibatch.core.structs import flatten
 
@@ -30,31 +30,27 @@ def check_env(env: Any, maker: Any) -> Any:
     where = f"environment made by {getattr(maker, '__name__', None) or type(maker).__name__}"
     if isinstance(env, gym.vector.VectorEnv):
         raise ConfigError(
-            explain(
-                where,
-                expected="a single environment, several of which are put together",
-                found=f"the vector environment {type(env).__name__}",
-                do="set gym_env_vectorize_mode='vector_entry_point' to use it as it is",
-            )
+            where,
+            expected="a single environment, several of which are put together",
+            found=f"the vector environment {type(env).__name__}",
+            do="set gym_env_vectorize_mode='vector_entry_point' to use it as it is",
         )
     if not isinstance(env, gym.Env):
         raise ConfigError(
-            explain(where, expected="a gymnasium.Env", found=_found(env), do="return the environment that was made")
+            where, expected="a gymnasium.Env", found=_found(env), do="return the environment that was made"
         )
     if hasattr(env.unwrapped, "get_observation_space"):
         raise ConfigError(
-            explain(
-                where,
-                expected="an environment of one agent",
-                found=f"one of several, {type(env.unwrapped).__name__}",
-                do="name the modules that decide for them: .multi_agent(policies=[...], policy_mapping_fn=...)",
-            )
+            where,
+            expected="an environment of one agent",
+            found=f"one of several, {type(env.unwrapped).__name__}",
+            do="name the modules that decide for them: .multi_agent(policies=[...], policy_mapping_fn=...)",
         )
     for name in ("observation_space", "action_space"):
         space = getattr(env, name, None)
         if not isinstance(space, gym.Space):
             raise ConfigError(
-                explain(where, expected=f"a gymnasium Space as {name}", found=_found(space), do=f"set self.{name}")
+                where, expected=f"a gymnasium Space as {name}", found=_found(space), do=f"set self.{name}"
             )
     return env
 
@@ -73,12 +69,10 @@ def check_vector_env(env: Any, num_envs: int, wanted: Any = None) -> Any:
     """
     if not isinstance(env, gym.vector.VectorEnv):
         raise ConfigError(
-            explain(
-                "gym_env_vectorize_mode='vector_entry_point'",
-                expected="a gymnasium.vector.VectorEnv",
-                found=_found(env),
-                do="return the vector environment, or take 'sync' if single environments are made",
-            )
+            "gym_env_vectorize_mode='vector_entry_point'",
+            expected="a gymnasium.vector.VectorEnv",
+            found=_found(env),
+            do="return the vector environment, or take 'sync' if single environments are made",
         )
     try:
         _check_made(env, num_envs, wanted)
@@ -92,37 +86,29 @@ def _check_made(env: Any, num_envs: int, wanted: Any) -> None:
     where = f"vector environment {type(env.unwrapped).__name__}"
     missing = [name for name in _ATTRIBUTES if getattr(env, name, None) is None]
     if missing:
-        raise ConfigError(
-            explain(where, expected=", ".join(_ATTRIBUTES), found=f"no {', '.join(missing)}", do="set them")
-        )
+        raise ConfigError(where, expected=", ".join(_ATTRIBUTES), found=f"no {', '.join(missing)}", do="set them")
     if env.num_envs != num_envs:
         raise ConfigError(
-            explain(
-                where,
-                expected=f"{num_envs} environments, as num_envs_per_env_runner says",
-                found=f"num_envs = {env.num_envs}",
-                do="let what makes it take num_envs, or set num_envs_per_env_runner to what it has",
-            )
+            where,
+            expected=f"{num_envs} environments, as num_envs_per_env_runner says",
+            found=f"num_envs = {env.num_envs}",
+            do="let what makes it take num_envs, or set num_envs_per_env_runner to what it has",
         )
     mode = autoreset_mode(env)
     if wanted is not None and mode != wanted.name.lower():
         raise ConfigError(
-            explain(
-                where,
-                expected=f"autoreset mode {wanted.name.lower()!r}, as gym_env_autoreset_mode says",
-                found=f"{mode!r}: it resets in its own way",
-                do="leave gym_env_autoreset_mode out, or let what makes it take autoreset_mode and heed it",
-            )
+            where,
+            expected=f"autoreset mode {wanted.name.lower()!r}, as gym_env_autoreset_mode says",
+            found=f"{mode!r}: it resets in its own way",
+            do="leave gym_env_autoreset_mode out, or let what makes it take autoreset_mode and heed it",
         )
     check_space(env.single_observation_space, f"{where}, observation space")
     if not flatten(get_base_struct_from_space(env.single_observation_space))[0]:
         raise SpaceError(
-            explain(
-                f"{where}, observation space",
-                expected="at least one part that is an array",
-                found=f"{env.single_observation_space}",
-                do="give it one, a constant if there is nothing to see: Box(0, 1, (1,))",
-            )
+            f"{where}, observation space",
+            expected="at least one part that is an array",
+            found=f"{env.single_observation_space}",
+            do="give it one, a constant if there is nothing to see: Box(0, 1, (1,))",
         )
 
 
@@ -140,12 +126,10 @@ def check_space(space: Any, where: str) -> None:
             check_space(sub, f"{where}[{i}]")
     elif space.shape is None or space.dtype is None:
         raise SpaceError(
-            explain(
-                where,
-                expected="Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these: values of one shape",
-                found=f"{space}",
-                do=encoding_advice(space),
-            )
+            where,
+            expected="Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these: values of one shape",
+            found=f"{space}",
+            do=encoding_advice(space),
         )
 
 

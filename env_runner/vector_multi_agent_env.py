@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import batch_space
 
-from epibatch.core.errors import ConfigError, RunnerError, SpaceError, add_context, explain, nearest
+from epibatch.core.errors import ConfigError, RunnerError, SpaceError, add_context, nearest
 
 from .env_workers import EnvHandle, EnvHere, EnvInProcess
 from .made_env import mark_environment
@@ -93,7 +93,7 @@ class VectorMultiAgentEnv:
         name: Any = None,
     ) -> None:
         if mode not in _MODES:
-            raise ConfigError(explain("mode", expected=f"one of {_MODES}", found=repr(mode), do=nearest(mode, _MODES)))
+            raise ConfigError("mode", expected=f"one of {_MODES}", found=repr(mode), do=nearest(mode, _MODES))
         self.mode = mode
         self.name = "environment" if name is None else f"environment {name!r}"
         self.closed = False
@@ -118,7 +118,7 @@ class VectorMultiAgentEnv:
     def _make(self, env_fns: list[Callable[[], Any]], copy: bool, context: str | None) -> None:
         if not env_fns:
             do = "pass a list of functions, each of which makes one"
-            raise ConfigError(explain("VectorMultiAgentEnv", expected="environments", found="none", do=do))
+            raise ConfigError("VectorMultiAgentEnv", expected="environments", found="none", do=do)
         if self.mode == "sync":
             for env_fn in env_fns:
                 self._handles.append(EnvHere(env_fn, copy=copy))
@@ -140,12 +140,10 @@ class VectorMultiAgentEnv:
             for agent, space in own.items():
                 if every.setdefault(agent, space) != space:
                     raise SpaceError(
-                        explain(
-                            f"{self.name}, number {index}, agent {agent!r}",
-                            expected=f"the {kind} space that it has in the environments before: {every[agent]}",
-                            found=f"{space}",
-                            do="give an agent the same space in every copy of the environment",
-                        )
+                        f"{self.name}, number {index}, agent {agent!r}",
+                        expected=f"the {kind} space that it has in the environments before: {every[agent]}",
+                        found=f"{space}",
+                        do="give an agent the same space in every copy of the environment",
                     )
         known: list[Any] = []
         for agent, space in every.items():
@@ -306,7 +304,7 @@ class VectorMultiAgentEnv:
     def _check_usable(self) -> None:
         if self.closed or self.broken:
             found = "closed ones" if self.closed else "a worker process that has ended, or was interrupted at work"
-            raise RunnerError(explain(self.name, expected="environments to call", found=found, do="make new ones"))
+            raise RunnerError(self.name, expected="environments to call", found=found, do="make new ones")
 
     def _check_actions(self, actions: Any) -> None:
         right = isinstance(actions, (list, tuple)) and len(actions) == self.num_envs
@@ -315,12 +313,10 @@ class VectorMultiAgentEnv:
             if isinstance(actions, (list, tuple)):
                 found = f"{len(actions)}: {', '.join(sorted({type(each).__name__ for each in actions}))}"
             raise RunnerError(
-                explain(
-                    f"{self.name}, step()",
-                    expected=f"a list of {self.num_envs} dicts, each from agent to action",
-                    found=found,
-                    do="pass {} for an environment in which no agent acts",
-                )
+                f"{self.name}, step()",
+                expected=f"a list of {self.num_envs} dicts, each from agent to action",
+                found=found,
+                do="pass {} for an environment in which no agent acts",
             )
 
     def _checked_indices(self, indices: Sequence[int]) -> list[int]:
@@ -328,9 +324,7 @@ class VectorMultiAgentEnv:
         if not chosen or len(set(chosen)) != len(chosen) or not all(0 <= index < self.num_envs for index in chosen):
             expected = f"numbers of environments, each once, from 0 to {self.num_envs - 1}"
             raise RunnerError(
-                explain(
-                    f"{self.name}, reset(), indices", expected=expected, found=repr(indices), do="name some of them"
-                )
+                f"{self.name}, reset(), indices", expected=expected, found=repr(indices), do="name some of them"
             )
         return chosen
 
@@ -340,7 +334,7 @@ class VectorMultiAgentEnv:
         if len(seed) != self.num_envs:
             expected = f"a number, or one for each of {self.num_envs} environments"
             raise RunnerError(
-                explain(f"{self.name}, reset(), seed", expected=expected, found=f"{len(seed)} of them", do="give those")
+                f"{self.name}, reset(), seed", expected=expected, found=f"{len(seed)} of them", do="give those"
             )
         return list(seed)
 

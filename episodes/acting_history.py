@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import EpisodeError, explain
+from epibatch.core.errors import EpisodeError
 from epibatch.core.structs import flatten
 
 from .block import Block, BlockColumn
@@ -111,13 +111,11 @@ class ActingHistory:
             block.extras = {key: BlockColumn() for key in outputs}
         if block.extras.keys() != outputs.keys():
             raise EpisodeError(
-                explain(
-                    "outputs of the module",
-                    expected=f"those of the step before: {sorted(block.extras)}",
-                    found=str(sorted(outputs)),
-                    do="act with the same `explore` from the beginning of an episode to its end, or let the module "
-                    "return the same columns either way",
-                )
+                "outputs of the module",
+                expected=f"those of the step before: {sorted(block.extras)}",
+                found=str(sorted(outputs)),
+                do="act with the same `explore` from the beginning of an episode to its end, or let the module "
+                "return the same columns either way",
             )
         for key, value in outputs.items():
             block.extras[key].put(row, value, block.capacity)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 from .indexing import Positions
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
@@ -71,11 +71,9 @@ def known(rewards: Any) -> Any:
     missing = int(np.isnan(rewards).sum())
     if missing:
         raise ColumnError(
-            explain(
-                "rewards of the steps before",
-                expected="a number for each, as they are read here",
-                found=f"none for {missing} of them: reward= was left out",
-                do="policy.act(obs, state, reward=reward)",
-            )
+            "rewards of the steps before",
+            expected="a number for each, as they are read here",
+            found=f"none for {missing} of them: reward= was left out",
+            do="policy.act(obs, state, reward=reward)",
         )
     return rewards

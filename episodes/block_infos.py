@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from epibatch.core.errors import EpisodeIndexError, explain
+from epibatch.core.errors import EpisodeIndexError
 
 from .indexing import Positions
 from .infos_buffer import InfosBuffer
@@ -121,7 +121,7 @@ class BlockInfos(LookbackBuffer):
     def _write_rows(self, positions: Positions, new_data: Any) -> None:
         if len(new_data) != len(positions):
             raise EpisodeIndexError(
-                explain("infos", expected=f"{len(positions)} rows", found=f"{len(new_data)}", do="match the indices")
+                "infos", expected=f"{len(positions)} rows", found=f"{len(new_data)}", do="match the indices"
             )
         for position, row in zip(positions, new_data):
             self._write_row(int(position), row)

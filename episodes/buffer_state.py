@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.errors import CheckpointError
 from epibatch.core.structs import form_of, map_struct, unflatten
 
 from .buffer_source import NOTHING
@@ -52,12 +52,10 @@ def buffer_from_state(cls: type[B], state: Mapping[str, Any]) -> B:
     missing = [name for name in _PARTS if name not in state] if isinstance(state, Mapping) else [*_PARTS]
     if missing:
         raise CheckpointError(
-            explain(
-                f"{cls.__name__}.from_state",
-                expected="the state of a buffer",
-                found=f"no {', '.join(missing)}",
-                do="pass what get_state of a buffer gave",
-            )
+            f"{cls.__name__}.from_state",
+            expected="the state of a buffer",
+            found=f"no {', '.join(missing)}",
+            do="pass what get_state of a buffer gave",
         )
     buffer = cls(state["data"], 0, None if state["space"] is None else space_from_dict(state["space"]))
     buffer.restore_newest(state["raw_row"], state["provisional"])

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import EpisodeStateError, explain
+from epibatch.core.errors import EpisodeStateError
 
 from .acting_rewards import ActingRewards
 from .block import Block, BlockColumn
@@ -220,12 +220,10 @@ class _StepSource:
     def release(self, change: str) -> None:
         if self.chunk.stop is None:
             raise EpisodeStateError(
-                explain(
-                    f"episode {self.chunk.id_}",
-                    expected="reading, or writing existing rows, while its environment runner records it",
-                    found=change,
-                    do="work on a copy: copy.deepcopy(episode)",
-                )
+                f"episode {self.chunk.id_}",
+                expected="reading, or writing existing rows, while its environment runner records it",
+                found=change,
+                do="work on a copy: copy.deepcopy(episode)",
             )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import EpisodeIndexError, explain
+from epibatch.core.errors import EpisodeIndexError
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
 from .growing_column import GrowingColumn
@@ -53,12 +53,10 @@ def stacked_rows(data: Any) -> tuple[Form, list[Leaf] | None, int]:
     lengths = sorted({len(leaf) if leaf.ndim else -1 for leaf in leaves})
     if len(lengths) != 1 or lengths[0] < 0:
         raise EpisodeIndexError(
-            explain(
-                "stacked rows",
-                expected="arrays with a time axis of one length",
-                found=f"shapes {[leaf.shape for leaf in leaves]}",
-                do="pass a list of rows, or arrays of shape [T, ...]",
-            )
+            "stacked rows",
+            expected="arrays with a time axis of one length",
+            found=f"shapes {[leaf.shape for leaf in leaves]}",
+            do="pass a list of rows, or arrays of shape [T, ...]",
         )
     return form, leaves, lengths[0]
 
@@ -97,7 +95,7 @@ def write_rows(column: GrowingColumn, positions: Positions, new_data: Any) -> No
     form, leaves, count = stacked_rows(new_data)
     if count != len(positions):
         raise EpisodeIndexError(
-            explain("writing rows", expected=f"{len(positions)} rows", found=f"{count}", do="pass one row per index")
+            "writing rows", expected=f"{len(positions)} rows", found=f"{count}", do="pass one row per index"
         )
     if leaves is None or not count:
         return

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ColumnError, EpisodeError, SpaceError, explain
+from epibatch.core.errors import ColumnError, EpisodeError, SpaceError
 
 __all__ = ["as_flag", "as_info", "as_reward", "as_rewards", "check_space", "check_steps"]
 
@@ -28,9 +28,7 @@ def as_reward(value: Any) -> Any:
     except (TypeError, ValueError):  # lists of several lengths
         array = np.empty(0, object)
     if array.dtype.kind not in "fiub":
-        raise ColumnError(
-            explain("a step's reward", expected="a number", found=repr(value), do="convert it, float(reward)")
-        )
+        raise ColumnError("a step's reward", expected="a number", found=repr(value), do="convert it, float(reward)")
     return array.reshape(())[()] if array.size == 1 else array
 
 
@@ -59,12 +57,10 @@ def as_flag(value: Any, name: str, id_: Any) -> bool:
     if isinstance(value, (bool, int)) and value in (0, 1):
         return bool(value)
     raise EpisodeError(
-        explain(
-            f"episode {id_}, {name}",
-            expected="True or False",
-            found=f"{type(value).__name__} {value!r}",
-            do="pass the environment's own flag, one bool for the episode",
-        )
+        f"episode {id_}, {name}",
+        expected="True or False",
+        found=f"{type(value).__name__} {value!r}",
+        do="pass the environment's own flag, one bool for the episode",
     )
 
 
@@ -79,12 +75,10 @@ def as_info(info: Any, id_: Any) -> dict[str, Any]:
     if isinstance(info, Mapping):
         return dict(info)
     raise EpisodeError(
-        explain(
-            f"episode {id_}, infos",
-            expected="the info dict of one step",
-            found=f"{type(info).__name__} {info!r}",
-            do="pass the dict that env.reset() or env.step() gave, or leave it out",
-        )
+        f"episode {id_}, infos",
+        expected="the info dict of one step",
+        found=f"{type(info).__name__} {info!r}",
+        do="pass the dict that env.reset() or env.step() gave, or leave it out",
     )
 
 
@@ -97,12 +91,10 @@ def check_steps(value: Any, name: str, id_: Any) -> int:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0:
         return int(value)
     raise EpisodeError(
-        explain(
-            f"episode {id_}, {name}",
-            expected="a number of steps from 0 on",
-            found=repr(value),
-            do="pass an integer, 0 for none",
-        )
+        f"episode {id_}, {name}",
+        expected="a number of steps from 0 on",
+        found=repr(value),
+        do="pass an integer, 0 for none",
     )
 
 
@@ -115,10 +107,8 @@ def check_space(space: Any, name: str, id_: Any) -> Any:
     if space is None or isinstance(space, gym.Space):
         return space
     raise SpaceError(
-        explain(
-            f"episode {id_}, {name}",
-            expected="a gymnasium Space",
-            found=f"{type(space).__name__} {space!r}",
-            do="pass the space of one environment, or leave it out",
-        )
+        f"episode {id_}, {name}",
+        expected="a gymnasium Space",
+        found=f"{type(space).__name__} {space!r}",
+        do="pass the space of one environment, or leave it out",
     )

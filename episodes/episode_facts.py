@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, EpisodeError, explain
+from epibatch.core.errors import ColumnError, EpisodeError
 
 from .episode_getters import EpisodeGetters
 
@@ -28,12 +28,10 @@ def no_column(episode: Any, name: str, found: Any) -> EpisodeError:
     setters = {"obs": "set_observations(", "actions": "set_actions(", "rewards": "set_rewards("}
     setter = setters.get(name, f"set_extra_model_outputs(key={name!r}, ")
     return EpisodeError(
-        explain(
-            f"episode {episode.id_!r}, column {name!r}",
-            expected="the InfiniteLookbackBuffer that holds its rows",
-            found=f"{type(found).__name__} in its place",
-            do=f"overwrite the rows: episode.{setter}new_data=...)",
-        )
+        f"episode {episode.id_!r}, column {name!r}",
+        expected="the InfiniteLookbackBuffer that holds its rows",
+        found=f"{type(found).__name__} in its place",
+        do=f"overwrite the rows: episode.{setter}new_data=...)",
     )
 
 

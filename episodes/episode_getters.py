@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import EpibatchError, UnknownNameError, add_context, explain, nearest
+from epibatch.core.errors import EpibatchError, UnknownNameError, add_context, nearest
 
 from .indexing import WATCH, Indices, check_newest
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
@@ -137,11 +137,9 @@ class EpisodeGetters:
     def _extra(self, key: str) -> InfiniteLookbackBuffer:
         if key not in self.extra_model_outputs:
             raise UnknownNameError(
-                explain(
-                    f"episode {self.id_}",
-                    expected="the key of an extra model output",
-                    found=repr(key),
-                    do=nearest(key, self.extra_model_outputs),
-                )
+                f"episode {self.id_}",
+                expected="the key of an extra model output",
+                found=repr(key),
+                do=nearest(key, self.extra_model_outputs),
             )
         return self.extra_model_outputs[key]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from epibatch.core.errors import EpisodeError, EpisodeStateError, explain
+from epibatch.core.errors import EpisodeError, EpisodeStateError
 from epibatch.core.structs import flatten, flatten_like
 
 from .episode_arguments import check_steps
@@ -25,12 +25,10 @@ def cut_episode(episode: SingleAgentEpisode, len_lookback_buffer: int) -> Single
     where = f"episode {episode.id_}, cut"
     if episode.is_done or not episode.is_reset:
         raise EpisodeStateError(
-            explain(
-                where,
-                expected="a running episode",
-                found=f"one that ended at t={episode.t}" if episode.is_done else "one that was not reset",
-                do="cut only episodes that go on",
-            )
+            where,
+            expected="a running episode",
+            found=f"one that ended at t={episode.t}" if episode.is_done else "one that was not reset",
+            do="cut only episodes that go on",
         )
     total = episode.rewards.len_incl_lookback()
     keep = min(check_steps(len_lookback_buffer, "len_lookback_buffer", episode.id_), total)
@@ -98,12 +96,10 @@ def join_episode(episode: SingleAgentEpisode, other: SingleAgentEpisode) -> None
     """Add the steps of the chunk that follows (see `SingleAgentEpisode.concat_episode`)."""
     if not hasattr(other, "get_observations"):
         raise EpisodeError(
-            explain(
-                f"episode {episode.id_}, concat_episode",
-                expected="the chunk that follows",
-                found=f"{type(other).__name__} {other!r}",
-                do="pass a SingleAgentEpisode",
-            )
+            f"episode {episode.id_}, concat_episode",
+            expected="the chunk that follows",
+            found=f"{type(other).__name__} {other!r}",
+            do="pass a SingleAgentEpisode",
         )
     check_continues(episode, other)
     if type(episode.infos) is not InfosBuffer:
@@ -153,12 +149,10 @@ def check_continues(episode: SingleAgentEpisode, other: SingleAgentEpisode) -> N
             failed = f"model outputs {mine}", str(yours)
     if failed is not None:
         raise EpisodeStateError(
-            explain(
-                f"episode {episode.id_}, concat_episode",
-                expected=failed[0],
-                found=failed[1],
-                do="concatenate chunks in order, as cut() made them",
-            )
+            f"episode {episode.id_}, concat_episode",
+            expected=failed[0],
+            found=failed[1],
+            do="concatenate chunks in order, as cut() made them",
         )
     if len(other):
         _check_nesting(episode, other)

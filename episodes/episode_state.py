@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.errors import CheckpointError
 
 from .buffer_state import rows_and_raw_row
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
@@ -77,13 +77,11 @@ def episode_from_state(cls: type[E], state: dict[str, Any]) -> E:
     missing = [name for name in _PARTS if name not in state] if isinstance(state, Mapping) else []
     if missing or not isinstance(state, Mapping):
         raise CheckpointError(
-            explain(
-                f"{cls.__name__}.from_state",
-                expected="the state of an episode",
-                found=f"no {', '.join(missing)}" if missing else f"{type(state).__name__} {state!r}",
-                do="pass what get_state of an episode gave; RLlib's have another, and are converted as episodes "
-                "(epibatch.interop.rllib.from_rllib)",
-            )
+            f"{cls.__name__}.from_state",
+            expected="the state of an episode",
+            found=f"no {', '.join(missing)}" if missing else f"{type(state).__name__} {state!r}",
+            do="pass what get_state of an episode gave; RLlib's have another, and are converted as episodes "
+            "(epibatch.interop.rllib.from_rllib)",
         )
     given, observation_space, action_space = (
         None if state[name] is None else space_from_dict(state[name])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ColumnError, EpisodeError, EpisodeStateError, SpaceError, add_context, explain
+from epibatch.core.errors import ColumnError, EpisodeError, EpisodeStateError, SpaceError, add_context
 from epibatch.core.structs import form_of, spell_form
 
 from .buffer_source import NOTHING
@@ -153,12 +153,10 @@ def _stage_observation(episode: SingleAgentEpisode, observation: Any) -> None:
     column.drop_last()
     column.provisional = provisional
     raise ColumnError(
-        explain(
-            _at(episode, "obs"),
-            expected=f"an observation nested as the reset observation: {spell_form(expected)}",
-            found=spell_form(found),
-            do="return observations with the same keys from reset() and every step()",
-        )
+        _at(episode, "obs"),
+        expected=f"an observation nested as the reset observation: {spell_form(expected)}",
+        found=spell_form(found),
+        do="return observations with the same keys from reset() and every step()",
     )
 
 
@@ -199,7 +197,7 @@ def not_steppable(episode: SingleAgentEpisode) -> EpisodeStateError:
     else:
         expected, found = "a running episode", f"one that ended at t={episode.t}"
         do = "start a new SingleAgentEpisode"
-    return EpisodeStateError(explain(f"episode {episode.id_}, add_env_step", expected=expected, found=found, do=do))
+    return EpisodeStateError(f"episode {episode.id_}, add_env_step", expected=expected, found=found, do=do)
 
 
 def check_observation(episode: SingleAgentEpisode, observation: Any) -> None:
@@ -236,13 +234,13 @@ def check_first_observation(episode: SingleAgentEpisode, observation: Any) -> No
         check_observation(episode, observation)
         return
     do = "" if space is not None else "; an episode whose observations are such tuples needs its observation_space="
-    text = explain(
+    kind = SpaceError if space is not None else EpisodeError
+    raise kind(
         f"episode {episode.id_}, add_env_reset",
         expected=f"an observation of {space}" if space is not None else "the reset observation",
         found="a tuple of two whose second part is a dict, as env.reset() returns it",
         do=f"pass the observation and the infos apart: add_env_reset(*env.reset()){do}",
     )
-    raise SpaceError(text) if space is not None else EpisodeError(text)
 
 
 def _set_extra_keys(episode: SingleAgentEpisode, extras: dict[str, Any]) -> dict[str, InfiniteLookbackBuffer]:
@@ -250,12 +248,10 @@ def _set_extra_keys(episode: SingleAgentEpisode, extras: dict[str, Any]) -> dict
         late = sorted(set(extras) - set(episode.extra_model_outputs))
         gone = sorted(set(episode.extra_model_outputs) - set(extras))
         raise EpisodeError(
-            explain(
-                f"episode {episode.id_}, extra model outputs at t={episode.t}",
-                expected=f"the keys of its first step: {sorted(episode.extra_model_outputs)}",
-                found=", ".join([f"late key {key!r}" for key in late] + [f"no {key!r}" for key in gone]),
-                do="give every step of an episode the same extra_model_outputs",
-            )
+            f"episode {episode.id_}, extra model outputs at t={episode.t}",
+            expected=f"the keys of its first step: {sorted(episode.extra_model_outputs)}",
+            found=", ".join([f"late key {key!r}" for key in late] + [f"no {key!r}" for key in gone]),
+            do="give every step of an episode the same extra_model_outputs",
         )
     episode.extra_model_outputs = {key: InfiniteLookbackBuffer() for key in extras}
     episode.t_started = episode.t_started

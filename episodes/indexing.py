@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from epibatch.core.errors import EpisodeIndexError, EpisodeStateError, LookbackError, explain
+from epibatch.core.errors import EpisodeIndexError, EpisodeStateError, LookbackError
 
 __all__ = [
     "WATCH",
@@ -56,12 +56,10 @@ class HistoryWatch:
         self.depth = max(self.depth, depth)
         if depth > available and t_started > available:
             raise LookbackError(
-                explain(
-                    f"reading {depth} steps before a chunk that starts at t={t_started}",
-                    expected=f"a lookback of at least {min(depth, t_started)} steps",
-                    found=f"a lookback of {available} steps (filling would hide steps that exist)",
-                    do=f"cut chunks with that lookback: `lookback = {depth}` on the piece, or episode_lookback_horizon",
-                )
+                f"reading {depth} steps before a chunk that starts at t={t_started}",
+                expected=f"a lookback of at least {min(depth, t_started)} steps",
+                found=f"a lookback of {available} steps (filling would hide steps that exist)",
+                do=f"cut chunks with that lookback: `lookback = {depth}` on the piece, or episode_lookback_horizon",
             )
 
 
@@ -95,12 +93,10 @@ def check_writable() -> None:
     watch = WATCH.get()
     if watch is not None and not watch.writable:
         raise EpisodeStateError(
-            explain(
-                "writing to an episode",
-                expected="a piece that leaves episodes as they are: it declares `reads`, but not that it writes",
-                found="a setter",
-                do="set `mutates_episodes = True` on the piece, or write to the batch instead",
-            )
+            "writing to an episode",
+            expected="a piece that leaves episodes as they are: it declares `reads`, but not that it writes",
+            found="a setter",
+            do="set `mutates_episodes = True` on the piece, or write to the batch instead",
         )
 
 
@@ -126,13 +122,11 @@ def check_newest(indices: Indices, lookback: int, total: int, neg_index_as_lookb
     passed = sorted({int(position) for position in positions if position < total - 1})
     if passed:
         raise EpisodeStateError(
-            explain(
-                "overwriting rewards while acting",
-                expected="the newest step's alone: the piece comes to the same episode again after every step",
-                found=f"{len(passed)} earlier steps, from t={passed[0] - lookback} of the chunk on",
-                do="put the piece into the learner pipeline (learner_connector=, or `learner:` in a file), which sees "
-                "each step once; or write at_indices=-1",
-            )
+            "overwriting rewards while acting",
+            expected="the newest step's alone: the piece comes to the same episode again after every step",
+            found=f"{len(passed)} earlier steps, from t={passed[0] - lookback} of the chunk on",
+            do="put the piece into the learner pipeline (learner_connector=, or `learner:` in a file), which sees "
+            "each step once; or write at_indices=-1",
         )
 
 
@@ -150,7 +144,7 @@ def position_of(index: Any, lookback: int, total: int, neg_index_as_lookback: bo
         i = as_index(index)
     except TypeError:
         raise EpisodeIndexError(
-            explain("index", expected="an int, a slice or a list of ints", found=repr(index), do="convert it")
+            "index", expected="an int, a slice or a list of ints", found=repr(index), do="convert it"
         ) from None
     if i >= 0 or neg_index_as_lookback:
         return lookback + i
@@ -185,7 +179,7 @@ def positions_of(
 def _slice_positions(s: slice, lookback: int, total: int, neg_index_as_lookback: bool, filled: bool) -> range:
     step = 1 if s.step is None else as_index(s.step)
     if step == 0:
-        raise EpisodeIndexError(explain("slice", expected="a step other than 0", found=repr(s), do="use step 1"))
+        raise EpisodeIndexError("slice", expected="a step other than 0", found=repr(s), do="use step 1")
     defaults = (lookback, total) if step > 0 else (total - 1, lookback - 1)
     start, stop = (
         default if bound is None else position_of(bound, lookback, total, neg_index_as_lookback)

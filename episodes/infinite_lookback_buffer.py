@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import EpisodeIndexError, SpaceError, explain
+from epibatch.core.errors import EpisodeIndexError, SpaceError
 from epibatch.core.fill_values import fill_value, promoting_fill_value
 from epibatch.core.structs import flatten, flatten_like, form_of, map_struct, unflatten
 
@@ -65,7 +65,7 @@ class InfiniteLookbackBuffer(GrowingColumn):
         if lookback:
             if lookback < 0:
                 raise EpisodeIndexError(
-                    explain("lookback", expected="a number of rows from 0 on", found=str(lookback), do="use 0 for none")
+                    "lookback", expected="a number of rows from 0 on", found=str(lookback), do="use 0 for none"
                 )
             self.lookback = min(lookback, self._stop)
 

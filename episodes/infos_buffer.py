@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from epibatch.core.errors import EpisodeIndexError, explain
+from epibatch.core.errors import EpisodeIndexError
 
 from .indexing import Positions
 from .leaves import same_value
@@ -99,7 +99,7 @@ class InfosBuffer(LookbackBuffer):
     def _write_rows(self, positions: Positions, new_data: Any) -> None:
         if len(new_data) != len(positions):
             raise EpisodeIndexError(
-                explain("infos", expected=f"{len(positions)} rows", found=f"{len(new_data)}", do="match the indices")
+                "infos", expected=f"{len(positions)} rows", found=f"{len(new_data)}", do="match the indices"
             )
         for position, row in zip(positions, new_data):
             self._data[position] = row

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import EpisodeIndexError, SpaceError, explain
+from epibatch.core.errors import EpisodeIndexError, SpaceError
 
 from .indexing import WATCH, Indices, Positions, check_writable, note_history, position_of, positions_of
 from .leaves import shielded
@@ -198,20 +198,16 @@ class LookbackBuffer(ABC):
 
     def _out_of_range(self, indices: Any, total: int) -> EpisodeIndexError:
         return EpisodeIndexError(
-            explain(
-                "episode buffer",
-                expected=f"indices within {total} rows ({self.lookback} of them lookback)",
-                found=repr(indices),
-                do="ask for rows that exist, or pass `fill=` to pad what is missing",
-            )
+            "episode buffer",
+            expected=f"indices within {total} rows ({self.lookback} of them lookback)",
+            found=repr(indices),
+            do="ask for rows that exist, or pass `fill=` to pad what is missing",
         )
 
     def _one_hot(self, indices: Any, neg_index_as_lookback: bool, fill: Any) -> Any:
         raise SpaceError(
-            explain(
-                "one_hot_discrete",
-                expected="a column with a space",
-                found="one without",
-                do="give the episode its spaces, or leave one_hot_discrete out",
-            )
+            "one_hot_discrete",
+            expected="a column with a space",
+            found="one without",
+            do="give the episode its spaces, or leave one_hot_discrete out",
         )

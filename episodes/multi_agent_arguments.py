@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from epibatch.core.errors import EpisodeError, SpaceError, explain
+from epibatch.core.errors import EpisodeError, SpaceError
 
 from .episode_arguments import check_space, check_steps
 from .multi_agent_steps import EnvStep, add_first_observations, add_step, end_agents
@@ -26,12 +26,10 @@ def check_spaces(spaces: Any, name: str, id_: Any) -> Mapping[Any, Any]:
         return {}
     if not isinstance(spaces, Mapping):
         raise SpaceError(
-            explain(
-                f"episode {id_}, {name}",
-                expected="a dict, or a Dict space, with a space for each agent",
-                found=f"{type(spaces).__name__} {spaces!r}",
-                do="pass {agent: space}",
-            )
+            f"episode {id_}, {name}",
+            expected="a dict, or a Dict space, with a space for each agent",
+            found=f"{type(spaces).__name__} {spaces!r}",
+            do="pass {agent: space}",
         )
     for agent, space in spaces.items():
         check_space(space, f"{name}[{agent!r}]", id_)
@@ -103,10 +101,8 @@ def _check_lengths(episode: MultiAgentEpisode, given: dict[str, list[Any]]) -> N
     )
     if not fits:
         raise EpisodeError(
-            explain(
-                f"episode {episode.id_} with {steps} rewards",
-                expected=f"{steps} dicts of actions (and model outputs), {steps + 1} of observations (and infos)",
-                found=", ".join(f"{rows} of {name}" for name, rows in found.items()),
-                do="give lists with a dict by agent for each env step",
-            )
+            f"episode {episode.id_} with {steps} rewards",
+            expected=f"{steps} dicts of actions (and model outputs), {steps + 1} of observations (and infos)",
+            found=", ".join(f"{rows} of {name}" for name, rows in found.items()),
+            do="give lists with a dict by agent for each env step",
         )

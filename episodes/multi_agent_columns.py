@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import EpisodeIndexError, explain
+from epibatch.core.errors import EpisodeIndexError
 from epibatch.core.structs import unflatten
 
 from .agent_segment import AgentRecord, AgentSegment
@@ -172,7 +172,7 @@ class AgentColumn:
         form, leaves, count = stacked_rows(object_leaf(new_data) if self.name == "infos" else new_data)
         if count != len(rows):
             raise EpisodeIndexError(
-                explain(where, expected=f"{len(rows)} rows", found=f"{count}", do="pass one row per step addressed")
+                where, expected=f"{len(rows)} rows", found=f"{count}", do="pass one row per step addressed"
             )
         offset = 0
         for segment, part in self._parts:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Literal
 
-from epibatch.core.errors import EpisodeStateError, NotAvailableError, explain
+from epibatch.core.errors import EpisodeStateError, NotAvailableError
 
 from .agent_segment import AgentRecord, AgentSegment
 from .buffer_source import NOTHING
@@ -127,12 +127,10 @@ class MultiAgentEpisode(MultiAgentFacts):
         """
         if self.is_reset or self.env_t:
             raise EpisodeStateError(
-                explain(
-                    f"episode {self.id_}, add_env_reset",
-                    expected="a new episode",
-                    found=f"one that was reset already (env_t={self.env_t})",
-                    do="make a new MultiAgentEpisode for each reset",
-                )
+                f"episode {self.id_}, add_env_reset",
+                expected="a new episode",
+                found=f"one that was reset already (env_t={self.env_t})",
+                do="make a new MultiAgentEpisode for each reset",
             )
         add_first_observations(self, observations, infos)
         self._was_reset = True
@@ -189,7 +187,7 @@ class MultiAgentEpisode(MultiAgentFacts):
         else:
             expected, found = "a running episode", f"one that ended at env step {self.env_t}"
             do = "start a new MultiAgentEpisode"
-        return EpisodeStateError(explain(f"episode {self.id_}, add_env_step", expected=expected, found=found, do=do))
+        return EpisodeStateError(f"episode {self.id_}, add_env_step", expected=expected, found=found, do=do)
 
     def validate(self) -> None:
         """Check that the lengths of each agent's columns fit one another.
@@ -241,12 +239,10 @@ class MultiAgentEpisode(MultiAgentFacts):
     def __getitem__(self, item: slice) -> MultiAgentEpisode:
         if not isinstance(item, slice):
             raise NotAvailableError(
-                explain(
-                    f"episode {self.id_}[...]",
-                    expected="a slice",
-                    found=repr(item),
-                    do="use episode[i:i+1], or a getter such as get_rewards(i)",
-                )
+                f"episode {self.id_}[...]",
+                expected="a slice",
+                found=repr(item),
+                do="use episode[i:i+1], or a getter such as get_rewards(i)",
             )
         return self.slice(item)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, KeysView, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from epibatch.core.errors import EpisodeStateError, add_context, explain
+from epibatch.core.errors import EpisodeStateError, add_context
 
 from .agent_segment import AgentSegment
 from .buffer_source import NOTHING
@@ -137,12 +137,10 @@ class MultiAgentFacts(MultiAgentGetters):
         if agent_id not in self._modules:
             if self.agent_to_module_mapping_fn is None:
                 raise EpisodeStateError(
-                    explain(
-                        f"episode {self.id_}, module_for({agent_id!r})",
-                        expected="a mapping function: the one of the episode is no data, so its state has none",
-                        found="a restored episode without one",
-                        do="pass agent_to_module_mapping_fn= to from_state",
-                    )
+                    f"episode {self.id_}, module_for({agent_id!r})",
+                    expected="a mapping function: the one of the episode is no data, so its state has none",
+                    found="a restored episode without one",
+                    do="pass agent_to_module_mapping_fn= to from_state",
                 )
             try:
                 self._modules[agent_id] = self.agent_to_module_mapping_fn(agent_id, self)

@@ -6,7 +6,7 @@ import copy
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
-from epibatch.core.errors import EpisodeError, EpisodeStateError, NotAvailableError, add_context, explain
+from epibatch.core.errors import EpisodeError, EpisodeStateError, NotAvailableError, add_context
 
 from .agent_segment import AgentRecord, AgentSegment
 from .buffer_source import NOTHING
@@ -23,12 +23,10 @@ def cut_episode(episode: MultiAgentEpisode, len_lookback_buffer: int, agent_step
     """The chunk that goes on where `episode` stops (see `MultiAgentEpisode.cut`)."""
     if episode.is_done or not episode.is_reset:
         raise EpisodeStateError(
-            explain(
-                f"episode {episode.id_}, cut",
-                expected="a running episode",
-                found=f"one that ended at env step {episode.env_t}" if episode.is_done else "one that was not reset",
-                do="cut only episodes that go on",
-            )
+            f"episode {episode.id_}, cut",
+            expected="a running episode",
+            found=f"one that ended at env step {episode.env_t}" if episode.is_done else "one that was not reset",
+            do="cut only episodes that go on",
         )
     wanted = check_steps(len_lookback_buffer, "len_lookback_buffer", episode.id_)
     own = check_steps(agent_steps, "agent_steps", episode.id_)
@@ -106,12 +104,10 @@ def slice_episode(episode: MultiAgentEpisode, slice_: slice, len_lookback_buffer
     """Copies of a range of env steps (see `MultiAgentEpisode.slice`)."""
     if slice_.step not in (None, 1):
         raise NotAvailableError(
-            explain(
-                f"episode {episode.id_}, slice",
-                expected="step 1: agents act at different env steps, so there is no every k-th step",
-                found=repr(slice_),
-                do="slice the agents' single-agent episodes, or ask a getter for every k-th env step",
-            )
+            f"episode {episode.id_}, slice",
+            expected="step 1: agents act at different env steps, so there is no every k-th step",
+            found=repr(slice_),
+            do="slice the agents' single-agent episodes, or ask a getter for every k-th env step",
         )
     start, stop, _ = slice_.indices(len(episode))
     stop = max(start, stop)
@@ -211,7 +207,7 @@ def _check_continues(episode: MultiAgentEpisode, other: Any) -> None:
     if not isinstance(other, type(episode)):
         found = f"{type(other).__name__} {other!r}"
         do = "pass a MultiAgentEpisode"
-        raise EpisodeError(explain(where, expected="the chunk that follows", found=found, do=do))
+        raise EpisodeError(where, expected="the chunk that follows", found=found, do=do)
     lives = {record.live.episode.id_: agent for agent, record in episode._agents.items() if record.live is not None}
     taken = {s.episode.id_ for s in other.segments if s.steps[0] <= other.env_t_started}
     lost = [agent for id_, agent in lives.items() if id_ not in taken]
@@ -228,7 +224,7 @@ def _check_continues(episode: MultiAgentEpisode, other: Any) -> None:
     for ok, expected, found in tests:
         if not ok:
             do = "concatenate chunks in order, as cut() made them"
-            raise EpisodeStateError(explain(where, expected=expected, found=found, do=do))
+            raise EpisodeStateError(where, expected=expected, found=found, do=do)
     for agent, record in other._agents.items():
         mine = episode._agents.get(agent)
         if mine is not None and mine.live is not None and record.segments:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from epibatch.core.errors import EpisodeError, EpisodeIndexError, UnknownNameError, explain, nearest
+from epibatch.core.errors import EpisodeError, EpisodeIndexError, UnknownNameError, nearest
 from epibatch.core.structs import flatten
 
 from .agent_segment import AgentRecord
@@ -69,12 +69,10 @@ def read(episode: MultiAgentGetters, agent_ids: Any, request: Request) -> Any:
     if not request.env_steps:
         if request.return_list:
             raise EpisodeError(
-                explain(
-                    f"episode {episode.id_}, get_{request.name}",
-                    expected="env_steps=True for return_list=True: a dict for each env step",
-                    found="env_steps=False",
-                    do="leave one of them out",
-                )
+                f"episode {episode.id_}, get_{request.name}",
+                expected="env_steps=True for return_list=True: a dict for each env step",
+                found="env_steps=False",
+                do="leave one of them out",
             )
         return _present(records, request, _by_agent_steps)
     if request.return_list:
@@ -123,12 +121,10 @@ def _check_key(episode: MultiAgentGetters, key: str) -> None:
         return
     if any(record.action is not NOTHING or _stepped(record) or _keys(record) for record in records):
         raise UnknownNameError(
-            explain(
-                f"episode {episode.id_}",
-                expected="the key of an extra model output of some agent",
-                found=repr(key),
-                do=nearest(key, {name for record in records for name in _keys(record)}),
-            )
+            f"episode {episode.id_}",
+            expected="the key of an extra model output of some agent",
+            found=repr(key),
+            do=nearest(key, {name for record in records for name in _keys(record)}),
         )
 
 
@@ -169,12 +165,10 @@ def _env_steps(episode: MultiAgentGetters, request: Request, beyond: bool) -> An
 
 def _outside(episode: MultiAgentGetters, request: Request, total: int) -> EpisodeIndexError:
     return EpisodeIndexError(
-        explain(
-            f"episode {episode.id_}, {request.name} by env step",
-            expected=f"indices within {total} env steps ({episode.lookback} of them lookback)",
-            found=repr(request.indices),
-            do="ask for env steps that exist, or pass `fill=`",
-        )
+        f"episode {episode.id_}, {request.name} by env step",
+        expected=f"indices within {total} env steps ({episode.lookback} of them lookback)",
+        found=repr(request.indices),
+        do="ask for env steps that exist, or pass `fill=`",
     )
 
 
@@ -240,12 +234,10 @@ def write(episode: MultiAgentGetters, new_data: Any, request: Request) -> None:
     """
     if not isinstance(new_data, Mapping):
         raise EpisodeError(
-            explain(
-                f"episode {episode.id_}, set_{request.name}",
-                expected="new data by agent",
-                found=f"{type(new_data).__name__} {new_data!r}",
-                do="pass {agent: rows}",
-            )
+            f"episode {episode.id_}, set_{request.name}",
+            expected="new data by agent",
+            found=f"{type(new_data).__name__} {new_data!r}",
+            do="pass {agent: rows}",
         )
     if request.key is not None:
         _check_key(episode, request.key)
@@ -265,12 +257,10 @@ def _known(episode: MultiAgentGetters, agent: Any) -> AgentRecord:
     if record is None or not record.segments:
         known = [str(one) for one, its in episode._agents.items() if its.segments]
         raise UnknownNameError(
-            explain(
-                f"episode {episode.id_}",
-                expected="an agent with observations in this chunk",
-                found=repr(agent),
-                do=nearest(str(agent), known),
-            )
+            f"episode {episode.id_}",
+            expected="an agent with observations in this chunk",
+            found=repr(agent),
+            do=nearest(str(agent), known),
         )
     return record
 
@@ -296,11 +286,9 @@ def _rows_to_write(episode: MultiAgentGetters, agent: Any, column: AgentColumn, 
             exists = bool(0 <= rows[0] < column.count)
     if not exists:
         raise EpisodeIndexError(
-            explain(
-                f"episode {episode.id_}, set_{request.name}, agent {agent!r}",
-                expected=f"{'env' if request.env_steps else 'agent'} steps at which the agent has a row",
-                found=repr(request.indices),
-                do="ask the getter with the same indices which agents have rows there",
-            )
+            f"episode {episode.id_}, set_{request.name}, agent {agent!r}",
+            expected=f"{'env' if request.env_steps else 'agent'} steps at which the agent has a row",
+            found=repr(request.indices),
+            do="ask the getter with the same indices which agents have rows there",
         )
     return int(rows[0])

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.errors import CheckpointError
 from epibatch.core.structs import map_struct
 
 from .agent_segment import AgentRecord, AgentSegment
@@ -79,12 +79,10 @@ def episode_from_state(cls: type[E], state: Mapping[str, Any], mapping_fn: Calla
     missing = [name for name in _PARTS if name not in state] if isinstance(state, Mapping) else []
     if missing or not isinstance(state, Mapping):
         raise CheckpointError(
-            explain(
-                f"{cls.__name__}.from_state",
-                expected="the state of a multi-agent episode",
-                found=f"no {', '.join(missing)}" if missing else f"{type(state).__name__} {state!r}",
-                do="pass what get_state of a multi-agent episode gave",
-            )
+            f"{cls.__name__}.from_state",
+            expected="the state of a multi-agent episode",
+            found=f"no {', '.join(missing)}" if missing else f"{type(state).__name__} {state!r}",
+            do="pass what get_state of a multi-agent episode gave",
         )
     episode = cls(
         state["id_"],

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from epibatch.core.errors import EpibatchError, EpisodeError, EpisodeStateError, SpaceError, add_context, explain
+from epibatch.core.errors import EpibatchError, EpisodeError, EpisodeStateError, SpaceError, add_context
 
 from .agent_segment import AgentRecord, AgentSegment
 from .buffer_source import NOTHING
@@ -69,12 +69,10 @@ class EnvStep:
                 if name == "observations" and isinstance(found, tuple) and len(found) == 2:
                     do = "pass observations and infos apart, as `observations, infos = env.reset()` gives them"
                 raise EpisodeError(
-                    explain(
-                        f"{where}, {name}",
-                        expected="a dict by agent",
-                        found=f"{type(found).__name__} {found!r}",
-                        do=do,
-                    )
+                    f"{where}, {name}",
+                    expected="a dict by agent",
+                    found=f"{type(found).__name__} {found!r}",
+                    do=do,
                 )
 
     def others(self) -> list[Any]:
@@ -197,7 +195,7 @@ def _add_agent(episode: MultiAgentEpisode, agent: Any, record: AgentRecord, step
     fault = _fault(record, given)
     if fault is not None:
         expected, found, do = fault
-        raise EpisodeStateError(explain(_where(episode, agent), expected=expected, found=found, do=do))
+        raise EpisodeStateError(_where(episode, agent), expected=expected, found=found, do=do)
     if record.end is not None and observation is None:
         return  # no more than its flags again
     try:
@@ -299,12 +297,10 @@ def _end(episode: MultiAgentEpisode, agent: Any, record: AgentRecord, end: tuple
     if record.action is not NOTHING:
         if not end[0]:
             raise EpisodeStateError(
-                explain(
-                    "truncated",
-                    expected="its last observation, from which the value of what would follow is estimated",
-                    found="none since its action",
-                    do="return an observation together with the truncated flag (terminated agents need none)",
-                )
+                "truncated",
+                expected="its last observation, from which the value of what would follow is estimated",
+                found="none since its action",
+                do="return an observation together with the truncated flag (terminated agents need none)",
             )
         single, info = segment.episode, record.info
         if info is None and single.infos._data[-1] is not EMPTY:

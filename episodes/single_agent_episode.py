@@ -9,7 +9,7 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import EpisodeError, EpisodeStateError, NotAvailableError, explain
+from epibatch.core.errors import EpisodeError, EpisodeStateError, NotAvailableError
 from epibatch.core.structs import flatten, form_of
 
 from .buffer_source import NOTHING
@@ -139,12 +139,10 @@ class SingleAgentEpisode(EpisodeFacts):
         """
         if self.is_reset or self.t:
             raise EpisodeStateError(
-                explain(
-                    f"episode {self.id_}, add_env_reset",
-                    expected="a new episode",
-                    found=f"one that was reset already (t={self.t})",
-                    do="make a new SingleAgentEpisode for each reset",
-                )
+                f"episode {self.id_}, add_env_reset",
+                expected="a new episode",
+                found=f"one that was reset already (t={self.t})",
+                do="make a new SingleAgentEpisode for each reset",
             )
         check_first_observation(self, observation)
         info = as_info(infos, self.id_) or EMPTY
@@ -229,12 +227,10 @@ class SingleAgentEpisode(EpisodeFacts):
         if found != expected and any([steps, *found.values()]):
             wrong = [key for key in expected if found[key] != expected[key]]
             raise EpisodeError(
-                explain(
-                    f"episode {self.id_} with {steps} rewards",
-                    expected=", ".join(f"{expected[key]} rows of {key!r}" for key in wrong),
-                    found=", ".join(f"{found[key]} of {key!r}" for key in wrong),
-                    do="give T+1 observations and infos and T of every other column",
-                )
+                f"episode {self.id_} with {steps} rewards",
+                expected=", ".join(f"{expected[key]} rows of {key!r}" for key in wrong),
+                found=", ".join(f"{found[key]} of {key!r}" for key in wrong),
+                do="give T+1 observations and infos and T of every other column",
             )
 
     def to_numpy(self) -> SingleAgentEpisode:
@@ -273,12 +269,10 @@ class SingleAgentEpisode(EpisodeFacts):
     def __getitem__(self, item: slice) -> SingleAgentEpisode:
         if not isinstance(item, slice):
             raise NotAvailableError(
-                explain(
-                    f"episode {self.id_}[...]",
-                    expected="a slice",
-                    found=repr(item),
-                    do="use episode[i:i+1], or a getter such as get_rewards(i)",
-                )
+                f"episode {self.id_}[...]",
+                expected="a slice",
+                found=repr(item),
+                do="use episode[i:i+1], or a getter such as get_rewards(i)",
             )
         return self.slice(item)
 

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, SpaceError, explain
+from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
@@ -90,22 +90,18 @@ class VectorChecks:
         array = rewards if type(rewards) is np.ndarray else as_value(_no_tensors(Columns.REWARDS, rewards))
         if array.shape != self._flat or array.dtype.kind not in "fiub":
             raise ColumnError(
-                explain(
-                    "vector step, column 'rewards'",
-                    expected=f"numbers of shape ({self._num_envs},), one per environment",
-                    found=f"{array.dtype} of shape {array.shape}",
-                    do="return one number as reward of each environment",
-                )
+                "vector step, column 'rewards'",
+                expected=f"numbers of shape ({self._num_envs},), one per environment",
+                found=f"{array.dtype} of shape {array.shape}",
+                do="return one number as reward of each environment",
             )
         if array.dtype.kind == "f" and not np.logical_and.reduce(np.isfinite(array)):
             wrong = np.flatnonzero(~np.isfinite(array))
             raise ColumnError(
-                explain(
-                    "vector step, column 'rewards'",
-                    expected="finite numbers",
-                    found=f"{array[wrong[0]]} (NaN is also what None becomes) in environments {wrong.tolist()}",
-                    do="return a number, 0.0 where there is no reward",
-                )
+                "vector step, column 'rewards'",
+                expected="finite numbers",
+                found=f"{array[wrong[0]]} (NaN is also what None becomes) in environments {wrong.tolist()}",
+                do="return a number, 0.0 where there is no reward",
             )
 
     def check_flags(self, name: str, flags: Any) -> None:
@@ -117,12 +113,10 @@ class VectorChecks:
         array = flags if type(flags) is np.ndarray else as_value(_no_tensors(name, flags))
         if array.dtype is not _BOOL or array.shape != self._flat:
             raise ColumnError(
-                explain(
-                    f"vector step, column {name!r}",
-                    expected=f"bools of shape ({self._num_envs},), one per environment",
-                    found=f"{array.dtype} of shape {array.shape}",
-                    do="return an array of bools",
-                )
+                f"vector step, column {name!r}",
+                expected=f"bools of shape ({self._num_envs},), one per environment",
+                found=f"{array.dtype} of shape {array.shape}",
+                do="return an array of bools",
             )
 
     def check_rows(self, name: str, value: Any) -> None:
@@ -137,12 +131,10 @@ class VectorChecks:
             shape = as_value(_no_tensors(name, leaf)).shape
             if shape[:1] != (self._num_envs,):
                 raise ColumnError(
-                    explain(
-                        f"vector step, column {name!r}",
-                        expected=f"{self._num_envs} rows, one per environment",
-                        found=f"shape {shape}",
-                        do="give arrays whose first axis is the environment",
-                    )
+                    f"vector step, column {name!r}",
+                    expected=f"{self._num_envs} rows, one per environment",
+                    found=f"shape {shape}",
+                    do="give arrays whose first axis is the environment",
                 )
 
 
@@ -151,12 +143,10 @@ def _no_tensors(name: str, value: Any) -> Any:
     if not hasattr(value, "detach"):
         return value
     raise ColumnError(
-        explain(
-            f"vector step, column {name!r}",
-            expected="NumPy arrays, or numbers",
-            found=f"{type(value).__module__}.{type(value).__qualname__} of shape {tuple(value.shape)}",
-            do="convert them in the vector environment: tensor.cpu().numpy()",
-        )
+        f"vector step, column {name!r}",
+        expected="NumPy arrays, or numbers",
+        found=f"{type(value).__module__}.{type(value).__qualname__} of shape {tuple(value.shape)}",
+        do="convert them in the vector environment: tensor.cpu().numpy()",
     )
 
 
@@ -167,22 +157,18 @@ def _fitting(leaf: Any, space: Any, axes: int) -> Any:
     array = as_value(leaf)
     if array.shape[axes:] != space.shape:
         raise SpaceError(
-            explain(
-                "vector step, column 'obs'",
-                expected=f"shape {space.shape} per environment, as the observation space says",
-                found=f"{array.shape[axes:]} per environment",
-                do="correct the environment's observations, or its single_observation_space",
-            )
+            "vector step, column 'obs'",
+            expected=f"shape {space.shape} per environment, as the observation space says",
+            found=f"{array.shape[axes:]} per environment",
+            do="correct the environment's observations, or its single_observation_space",
         )
     if array.dtype == space.dtype:
         return leaf
     if not np.can_cast(array.dtype, space.dtype, "same_kind"):
         raise SpaceError(
-            explain(
-                "vector step, column 'obs'",
-                expected=f"{space.dtype}, as {space} says",
-                found=f"{array.dtype}",
-                do="correct the environment's observations, or the type of its observation space",
-            )
+            "vector step, column 'obs'",
+            expected=f"{space.dtype}, as {space} says",
+            found=f"{array.dtype}",
+            do="correct the environment's observations, or the type of its observation space",
         )
     return array.astype(space.dtype)

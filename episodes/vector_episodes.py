@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, EpisodeStateError, UnknownNameError, explain, nearest
+from epibatch.core.errors import ColumnError, EpisodeStateError, UnknownNameError, nearest
 from epibatch.core.structs import flatten, flatten_like, unflatten
 
 from .acting_rewards import known
@@ -193,12 +193,10 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
             older = before[1][i] if before is not None else value[None][:0]
             if older.shape[1:] != value.shape:
                 raise ColumnError(
-                    explain(
-                        "the newest observations, beside those before",
-                        expected=f"shape {older.shape[2:]} per environment",
-                        found=f"{value.shape[1:]}",
-                        do="write all observations of an episode back in one shape",
-                    )
+                    "the newest observations, beside those before",
+                    expected=f"shape {older.shape[2:]} per environment",
+                    found=f"{value.shape[1:]}",
+                    do="write all observations of an episode back in one shape",
                 )
             wanted = (len(value), frames, *value.shape[1:])
             leaf = np.empty(wanted, np.result_type(older.dtype, value.dtype)).swapaxes(0, 1)
@@ -370,12 +368,10 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         block = self.block
         if not self.columnar:
             raise EpisodeStateError(
-                explain(
-                    f"VectorEpisodes, column {name!r}",
-                    expected="episodes that all show their block",
-                    found="one with columns of its own, replaced, added or lengthened",
-                    do="read from the episodes one by one, or pass list(episodes)",
-                )
+                f"VectorEpisodes, column {name!r}",
+                expected="episodes that all show their block",
+                found="one with columns of its own, replaced, added or lengthened",
+                do="read from the episodes one by one, or pass list(episodes)",
             )
         if name == Columns.OBS:
             block.commit()
@@ -390,5 +386,5 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
     def _unknown(self, name: str) -> UnknownNameError:
         known = [Columns.OBS, Columns.ACTIONS, Columns.REWARDS, *self.block.extras]
         return UnknownNameError(
-            explain("VectorEpisodes", expected="the name of a column", found=repr(name), do=nearest(name, known))
+            "VectorEpisodes", expected="the name of a column", found=repr(name), do=nearest(name, known)
         )

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import EpisodeError, EpisodeStateError, explain
+from epibatch.core.errors import EpisodeError, EpisodeStateError
 from epibatch.core.structs import map_struct
 
 from .block import Block, BlockColumn
@@ -136,7 +136,7 @@ class VectorRecorder:
         block = self._block
         if not self.episodes.chunks:
             raise EpisodeStateError(
-                explain("VectorRecorder.step", expected="reset() first", found="no episode", do="call reset()")
+                "VectorRecorder.step", expected="reset() first", found="no episode", do="call reset()"
             )
         if block.views:
             self._refuse_ended_views()
@@ -148,7 +148,14 @@ class VectorRecorder:
         done = np.logical_or(terminateds, truncateds)
         ended = np.flatnonzero(done).tolist() if b"\1" in done.tobytes() else []  # the cheaper way to ask for any
         if ended and self._waiting and not set(ended).isdisjoint(self._waiting):
-            raise _ended_with_its_reset(self._waiting, done)
+            raise EpisodeError(
+                "vector step of an environment that resets a step later",
+                expected="no end in the step that only brings the reset observation",
+                found=f"environments {[env for env in self._waiting if done[env]]} ended in two steps, one after "
+                "the other",
+                do="clear terminated and truncated in that step, or say AutoresetMode.SAME_STEP or DISABLED if "
+                "the vector environment resets in one of these ways",
+            )
         tails = self._tails(ended, final_observations) if self._autoreset == "same_step" else {}
         block.commit()
         if not plain:
@@ -176,7 +183,12 @@ class VectorRecorder:
         tails: dict[int, Any] = {}
         for env in ended:
             if final_observations is None:
-                raise _no_terminal_observations(ended)
+                raise EpisodeError(
+                    "vector step of an environment that resets in the same step",
+                    expected="terminal observations, as infos['final_obs']",
+                    found=f"none, although environments {ended} ended",
+                    do="let the vector environment deliver final_obs, or reset a step later (AutoresetMode.NEXT_STEP)",
+                )
             row = final_observations[env] if isinstance(final_observations, np.ndarray) else None
             if row is None:
                 row = map_struct(lambda leaf, env=env: leaf[env], final_observations)
@@ -189,12 +201,10 @@ class VectorRecorder:
         if extras.keys() != block.extras.keys():
             if block.extras or block.actions.leaves:
                 raise EpisodeError(
-                    explain(
-                        f"VectorRecorder, model outputs at row {row}",
-                        expected=f"the keys of the first step: {sorted(block.extras)}",
-                        found=str(sorted(extras)),
-                        do="give every step the same outputs, or reset() in between",
-                    )
+                    f"VectorRecorder, model outputs at row {row}",
+                    expected=f"the keys of the first step: {sorted(block.extras)}",
+                    found=str(sorted(extras)),
+                    do="give every step the same outputs, or reset() in between",
                 )
             for key in extras:
                 block.extras[key] = BlockColumn()
@@ -283,13 +293,11 @@ class VectorRecorder:
             if view is not None and (view.is_terminated or view.is_truncated) and env not in self._waiting:
                 flag = "is_terminated" if view.is_terminated else "is_truncated"
                 raise EpisodeStateError(
-                    explain(
-                        f"episode {view.id_}",
-                        expected="a running episode: its environment says when it ends",
-                        found=f"{flag} = True, set by a piece",
-                        do="end it in the environment, with gymnasium.wrappers.TimeLimit or a wrapper of your own "
-                        "whose step returns truncated=True",
-                    )
+                    f"episode {view.id_}",
+                    expected="a running episode: its environment says when it ends",
+                    found=f"{flag} = True, set by a piece",
+                    do="end it in the environment, with gymnasium.wrappers.TimeLimit or a wrapper of your own "
+                    "whose step returns truncated=True",
                 )
 
     def harvest(self, lookback: int) -> VectorEpisodes:
@@ -340,26 +348,3 @@ class VectorRecorder:
                 if chunk is not None and view is not None and 2 * len(chunk) < chunk.block.row * chunk.block.num_envs:
                     view.own_columns()
         self._delivered = held
-
-
-def _ended_with_its_reset(waiting: list[int], done: Any) -> EpisodeError:
-    return EpisodeError(
-        explain(
-            "vector step of an environment that resets a step later",
-            expected="no end in the step that only brings the reset observation",
-            found=f"environments {[env for env in waiting if done[env]]} ended in two steps, one after the other",
-            do="clear terminated and truncated in that step, or say AutoresetMode.SAME_STEP or DISABLED if the "
-            "vector environment resets in one of these ways",
-        )
-    )
-
-
-def _no_terminal_observations(ended: list[int]) -> EpisodeError:
-    return EpisodeError(
-        explain(
-            "vector step of an environment that resets in the same step",
-            expected="terminal observations, as infos['final_obs']",
-            found=f"none, although environments {ended} ended",
-            do="let the vector environment deliver final_obs, or reset a step later (AutoresetMode.NEXT_STEP)",
-        )
-    )

@@ -16,7 +16,6 @@ from epibatch.core.errors import (
     NonFiniteLossError,
     UnknownNameError,
     add_context,
-    explain,
     nearest,
 )
 from epibatch.core.restoring import check_count, restoring
@@ -234,7 +233,7 @@ class Learner:
         """
         if len(episodes) == 0:
             raise EpisodeError(
-                explain("Learner.update", expected="at least one episode", found="none", do="sample episodes first")
+                "Learner.update", expected="at least one episode", found="none", do="sample episodes first"
             )
         start = time.perf_counter()
         known = self._multi_agent.known_ids
@@ -356,12 +355,10 @@ class Learner:
         for module_id in batch:
             if module_id not in known:
                 raise UnknownNameError(
-                    explain(
-                        "batch of the learner pipeline",
-                        expected="ids of modules that this learner holds",
-                        found=repr(module_id),
-                        do=nearest(str(module_id), map(str, known)),
-                    )
+                    "batch of the learner pipeline",
+                    expected="ids of modules that this learner holds",
+                    found=repr(module_id),
+                    do=nearest(str(module_id), map(str, known)),
                 )
 
 
@@ -377,10 +374,8 @@ def _no_batch_of_modules(batch: Any, modules: Any) -> BatchLayoutError:
     else:
         found = f"columns {sorted(map(str, batch))}"
     return BatchLayoutError(
-        explain(
-            "batch of the learner pipeline",
-            expected="{module_id: {column: tensor}} with at least one module",
-            found=found,
-            do=do,
-        )
+        "batch of the learner pipeline",
+        expected="{module_id: {column: tensor}} with at least one module",
+        found=found,
+        do=do,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from epibatch.core.errors import CheckpointError, add_context, explain
+from epibatch.core.errors import CheckpointError, add_context
 from epibatch.core.restoring import check_like
 from epibatch.core.state_codec import state_parts
 from epibatch.core.structs import map_struct
@@ -90,4 +90,4 @@ def _names(module_ids: Sequence[str]) -> str:
 
 
 def _error(expected: str, found: str, do: str = "restore a state that Learner.get_state gave") -> CheckpointError:
-    return CheckpointError(explain("learner state", expected=expected, found=found, do=do))
+    return CheckpointError("learner state", expected=expected, found=found, do=do)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from epibatch.core.errors import ConfigError, NotAvailableError, explain
+from epibatch.core.errors import ConfigError, NotAvailableError
 
 __all__ = ["Loss", "LossFunction", "PlainLoss", "as_loss"]
 
@@ -40,12 +40,10 @@ class Loss(ABC):
             NotAvailableError: the loss has no settings.
         """
         raise NotAvailableError(
-            explain(
-                f"{type(self).__name__}.with_settings",
-                expected="a loss that has settings",
-                found=f"none, and values for {', '.join(changes)}",
-                do="implement setting_names and with_settings, or give the module another loss",
-            )
+            f"{type(self).__name__}.with_settings",
+            expected="a loss that has settings",
+            found=f"none, and values for {', '.join(changes)}",
+            do="implement setting_names and with_settings, or give the module another loss",
         )
 
     def initial_coefficients(self) -> dict[str, float]:
@@ -106,11 +104,9 @@ def as_loss(loss: Loss | LossFunction) -> Loss:
         return loss
     if not callable(loss) or isinstance(loss, type):
         raise ConfigError(
-            explain(
-                "loss",
-                expected="a Loss, or a function (batch, outputs, distribution_class) -> (loss, metrics)",
-                found=repr(loss),
-                do="pass PPOLoss(), for example",
-            )
+            "loss",
+            expected="a Loss, or a function (batch, outputs, distribution_class) -> (loss, metrics)",
+            found=repr(loss),
+            do="pass PPOLoss(), for example",
         )
     return PlainLoss(loss)

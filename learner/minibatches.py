@@ -11,7 +11,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, explain, nearest
+from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, nearest
 from epibatch.core.structs import Form, flatten, unflatten
 
 from .minibatch_sizes import REMAINDERS, minibatch_sizes
@@ -156,13 +156,13 @@ def check_minibatch_settings(*, size: int | None, epochs: int, shuffle: str | No
         if count is None and name == "minibatch_size":
             continue
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ConfigError(explain(name, expected="an integer >= 1", found=repr(count), do=f"set {name} >= 1"))
+            raise ConfigError(name, expected="an integer >= 1", found=repr(count), do=f"set {name} >= 1")
     if shuffle not in SHUFFLES:
         hint = nearest(str(shuffle), [name for name in SHUFFLES if name])
-        raise ConfigError(explain("shuffle", expected="'epoch', 'once' or None", found=repr(shuffle), do=hint))
+        raise ConfigError("shuffle", expected="'epoch', 'once' or None", found=repr(shuffle), do=hint)
     if remainder not in REMAINDERS:
         hint = nearest(str(remainder), REMAINDERS)
-        raise ConfigError(explain("remainder", expected="'keep', 'drop' or 'spread'", found=repr(remainder), do=hint))
+        raise ConfigError("remainder", expected="'keep', 'drop' or 'spread'", found=repr(remainder), do=hint)
 
 
 def _aligned_columns(batch: Mapping[str, Any]) -> tuple[list[Any], Form, int]:
@@ -208,12 +208,10 @@ def _refuse_ragged(batch: Mapping[str, Any]) -> None:
         found = f"a PackedSequence as column {packed[0]!r}" if packed else "rows of sequences one behind the other"
         piece = "PackSequences" if packed else "JaggedSequences"
         raise BatchLayoutError(
-            explain(
-                "minibatches",
-                expected="columns [sequences, steps, ...], of which sequences can be drawn",
-                found=found,
-                do=f"take {piece} out of the learner pipeline, or put it behind the minibatches in a loop of your own",
-            )
+            "minibatches",
+            expected="columns [sequences, steps, ...], of which sequences can be drawn",
+            found=found,
+            do=f"take {piece} out of the learner pipeline, or put it behind the minibatches in a loop of your own",
         )
 
 
@@ -320,12 +318,10 @@ def _split(leaf: Any, sizes: list[int]) -> list[Any]:
 
 def _rows_error(name: str, expected: str, found: str, do: str = "") -> ColumnError:
     return ColumnError(
-        explain(
-            f"column {name!r} of a train batch",
-            expected=expected,
-            found=found,
-            do=do or "find the learner piece that writes this column and make it write one entry per row",
-        )
+        f"column {name!r} of a train batch",
+        expected=expected,
+        found=found,
+        do=do or "find the learner piece that writes this column and make it write one entry per row",
     )
 
 
@@ -348,4 +344,4 @@ def _no_loss_error(batch: Mapping[str, Any], rows: int) -> BatchLayoutError:
 
 def _empty_error(found: str, do: str = "") -> BatchLayoutError:
     do = do or "hand the learner episodes with at least one step, and leave modules without data out of the batch"
-    return BatchLayoutError(explain("minibatches", expected="at least one row to learn from", found=found, do=do))
+    return BatchLayoutError("minibatches", expected="at least one row to learn from", found=found, do=do)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from epibatch.core.errors import ConfigError, add_context, explain, nearest
+from epibatch.core.errors import ConfigError, add_context, nearest
 
 from .loss import Loss, as_loss
 from .settings import LearnerSettings
@@ -43,7 +43,7 @@ def override(
         for name in changes:
             if name not in known:
                 raise ConfigError(
-                    explain(name, expected="a setting of a module", found=repr(name), do=nearest(str(name), known))
+                    name, expected="a setting of a module", found=repr(name), do=nearest(str(name), known)
                 )
         settings = dataclasses.replace(settings, **{name: changes[name] for name in _SETTINGS if name in changes})
         of_loss = {name: changes[name] for name in loss.setting_names() if name in changes}

@@ -13,7 +13,7 @@ import torch
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.column_use import LeanColumns, ReadColumns
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, NonFiniteLossError, add_context, explain
+from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, NonFiniteLossError, add_context
 from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.structs import map_struct
 
@@ -182,12 +182,10 @@ def _outputs(module: Any, minibatch: Mapping[str, Any]) -> dict[str, Any]:
         outputs = module.forward_train(minibatch)
         if not isinstance(outputs, Mapping):
             raise ColumnError(
-                explain(
-                    f"{type(module).__name__}.forward_train",
-                    expected="a dict of columns, such as {'action_dist_inputs': tensor}",
-                    found=type(outputs).__name__,
-                    do="return a dict from _forward_train, or from _forward",
-                )
+                f"{type(module).__name__}.forward_train",
+                expected="a dict of columns, such as {'action_dist_inputs': tensor}",
+                found=type(outputs).__name__,
+                do="return a dict from _forward_train, or from _forward",
             )
         if hasattr(module, "compute_values"):
             method = "compute_values"
@@ -224,7 +222,7 @@ def _loss_and_metrics(result: Any) -> tuple[torch.Tensor, Mapping[str, Any]]:
 
 
 def _no_loss(found: str, do: str = "return the loss as a tensor, and a dict of metrics") -> ConfigError:
-    return ConfigError(explain("what the loss returned", expected="(scalar loss, metrics)", found=found, do=do))
+    return ConfigError("what the loss returned", expected="(scalar loss, metrics)", found=found, do=do)
 
 
 def _numbers(scalars: Mapping[str, Any]) -> dict[str, float]:
@@ -252,11 +250,9 @@ def _number(name: str, value: Any) -> float:
 def _not_finite(module_id: str, values: Mapping[str, float]) -> NonFiniteLossError:
     bad = [name for name, value in values.items() if not math.isfinite(value)]
     return NonFiniteLossError(
-        explain(
-            f"update of module {module_id!r}, minibatch loss",
-            expected="finite loss, metrics and gradients",
-            found=", ".join(f"{name}={values[name]}" for name in bad),
-            do="look for NaN or huge values in observations, rewards and advantages, or lower the learning rate; "
-            "the step was not applied",
-        )
+        f"update of module {module_id!r}, minibatch loss",
+        expected="finite loss, metrics and gradients",
+        found=", ".join(f"{name}={values[name]}" for name in bad),
+        do="look for NaN or huge values in observations, rewards and advantages, or lower the learning rate; "
+        "the step was not applied",
     )

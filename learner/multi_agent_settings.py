@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from epibatch.core.errors import ConfigError, UnknownNameError, add_context, explain, nearest
+from epibatch.core.errors import ConfigError, UnknownNameError, add_context, nearest
 
 __all__ = ["MultiAgentSettings", "PoliciesToTrain"]
 
@@ -43,21 +43,17 @@ class MultiAgentSettings:
         overrides, rule = self.overrides_per_module, self.policies_to_train
         if not isinstance(overrides, Mapping) or not all(isinstance(own, Mapping) for own in overrides.values()):
             raise ConfigError(
-                explain(
-                    "overrides_per_module",
-                    expected="a dict of settings for each module's id",
-                    found=repr(overrides),
-                    do='write {"main": {"lr": 1e-4}}, for example',
-                )
+                "overrides_per_module",
+                expected="a dict of settings for each module's id",
+                found=repr(overrides),
+                do='write {"main": {"lr": 1e-4}}, for example',
             )
         if isinstance(rule, str) or not (rule is None or callable(rule) or isinstance(rule, Collection)):
             raise ConfigError(
-                explain(
-                    "policies_to_train",
-                    expected="module ids, a function (module_id, batch) -> bool, or None for all modules",
-                    found=repr(rule),
-                    do=f"write [{rule!r}]" if isinstance(rule, str) else "list the ids, or leave it out",
-                )
+                "policies_to_train",
+                expected="module ids, a function (module_id, batch) -> bool, or None for all modules",
+                found=repr(rule),
+                do=f"write [{rule!r}]" if isinstance(rule, str) else "list the ids, or leave it out",
             )
 
     @property
@@ -80,12 +76,10 @@ class MultiAgentSettings:
             for module_id in named:
                 if module_id not in names:
                     raise UnknownNameError(
-                        explain(
-                            where,
-                            expected="ids of modules that the learner holds",
-                            found=repr(module_id),
-                            do=nearest(str(module_id), map(str, names)),
-                        )
+                        where,
+                        expected="ids of modules that the learner holds",
+                        found=repr(module_id),
+                        do=nearest(str(module_id), map(str, names)),
                     )
 
     def should_be_updated(self, module_id: str, batch: Any = None) -> bool:
@@ -107,7 +101,7 @@ class MultiAgentSettings:
             raise
         if not isinstance(answer, (bool, np.bool_)):
             raise ConfigError(
-                explain(where, expected="True or False", found=repr(answer), do="let the function return one of them")
+                where, expected="True or False", found=repr(answer), do="let the function return one of them"
             )
         return bool(answer)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.errors import CheckpointError
 from epibatch.core.restoring import check_like, restoring
 
 from .settings import LearnerSettings
@@ -122,5 +122,5 @@ def _to_array(value: Any) -> Any:
 
 def _state_error(expected: str, found: str) -> CheckpointError:
     return CheckpointError(
-        explain("optimiser state", expected=expected, found=found, do="restore into the module it was saved with")
+        "optimiser state", expected=expected, found=found, do="restore into the module it was saved with"
     )

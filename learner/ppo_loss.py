@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, explain, nearest
+from epibatch.core.errors import ColumnError, ConfigError, nearest
 
 from .loss import Loss
 
@@ -49,9 +49,7 @@ class PPOSettings:
         for name in ("vf_loss_coeff", "entropy_coeff", "kl_coeff"):
             _check_number(name, getattr(self, name), positive=False, finite=True)
         if not isinstance(self.use_kl_loss, bool):
-            raise ConfigError(
-                explain("use_kl_loss", expected="True or False", found=repr(self.use_kl_loss), do="set a bool")
-            )
+            raise ConfigError("use_kl_loss", expected="True or False", found=repr(self.use_kl_loss), do="set a bool")
 
 
 @dataclass(frozen=True)
@@ -223,12 +221,10 @@ def _unfit(name: str, value: Any, rows: Any, expected: str = "") -> ColumnError:
     if hasattr(value, "shape"):
         found += f" of shape {list(value.shape)} and {value.dtype}"
     return ColumnError(
-        explain(
-            f"PPO loss: column {Columns.ACTION_DIST_INPUTS if name == 'logits' else name!r} of {owner}",
-            expected=expected,
-            found=found,
-            do="let the piece or module that makes the column give it this shape; squeeze(-1) removes a last axis of 1",
-        )
+        f"PPO loss: column {Columns.ACTION_DIST_INPUTS if name == 'logits' else name!r} of {owner}",
+        expected=expected,
+        found=found,
+        do="let the piece or module that makes the column give it this shape; squeeze(-1) removes a last axis of 1",
     )
 
 
@@ -247,13 +243,11 @@ def _read(source: Mapping[str, Any], names: tuple[str, ...], owner: str) -> dict
     for name in names:
         if name not in source:
             raise ColumnError(
-                explain(
-                    f"PPO loss: column {name!r} of {owner}",
-                    expected=f"columns {', '.join(names)}",
-                    found=nearest(name, source),
-                    do="keep AddOneTsToEpisodesAndTruncate and GeneralAdvantageEstimation in the learner pipeline, "
-                    "and train a module that predicts values",
-                )
+                f"PPO loss: column {name!r} of {owner}",
+                expected=f"columns {', '.join(names)}",
+                found=nearest(name, source),
+                do="keep AddOneTsToEpisodesAndTruncate and GeneralAdvantageEstimation in the learner pipeline, "
+                "and train a module that predicts values",
             )
     return {name: source[name] for name in names}
 
@@ -280,4 +274,4 @@ def _check_number(name: str, value: Any, *, positive: bool, finite: bool) -> Non
     if good and (value > 0 if positive else value >= 0) and (not finite or math.isfinite(value)):
         return
     expected = f"a {'finite ' if finite else ''}number {'> 0' if positive else '>= 0'}"
-    raise ConfigError(explain(name, expected=expected, found=repr(value), do=f"set {name} in this range"))
+    raise ConfigError(name, expected=expected, found=repr(value), do=f"set {name} in this range")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.errors import ConfigError, nearest
 
 from .minibatches import check_minibatch_settings
 
@@ -53,16 +53,16 @@ class LearnerSettings:
             value = getattr(self, name)
             if value not in known:
                 hint = nearest(str(value), known)
-                raise ConfigError(explain(name, expected=f"one of {known}", found=repr(value), do=hint))
+                raise ConfigError(name, expected=f"one of {known}", found=repr(value), do=hint)
         check_minibatch_settings(
             size=self.minibatch_size, epochs=self.num_epochs, shuffle=self.shuffle, remainder=self.remainder
         )
         good_seed = self.seed is None or (isinstance(self.seed, int) and not isinstance(self.seed, bool))
         if not good_seed or (self.seed is not None and self.seed < 0):
-            raise ConfigError(explain("seed", expected="an integer >= 0 or None", found=repr(self.seed), do="set one"))
+            raise ConfigError("seed", expected="an integer >= 0 or None", found=repr(self.seed), do="set one")
 
 
 def _check_positive(name: str, value: float) -> None:
     good = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not good or not math.isfinite(value) or value <= 0:
-        raise ConfigError(explain(name, expected="a finite number > 0", found=repr(value), do=f"set {name} > 0"))
+        raise ConfigError(name, expected="a finite number > 0", found=repr(value), do=f"set {name} > 0")

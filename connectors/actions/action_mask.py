@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, SpaceError, explain, nearest
+from epibatch.core.errors import ColumnError, ConfigError, SpaceError, nearest
 from epibatch.core.legal_actions import choice_counts, has_legal_choices
 
 from ..authoring.column_paths import ColumnPath, struct_of_space
@@ -70,7 +70,7 @@ class ActionMask(ObservationRewriter):
         if column not in (Columns.OBS, Columns.INFOS) or not keys or (column == Columns.INFOS and not keep):
             expected = "'obs/...', or 'infos/...'" if keep else "'obs/...': keep=False takes the mask out of there"
             do = "pass source='obs/action_mask', or source='infos/action_mask'"
-            raise ConfigError(explain("ActionMask.source", expected=expected, found=repr(source), do=do))
+            raise ConfigError("ActionMask.source", expected=expected, found=repr(source), do=do)
         self._path, self._keep = ColumnPath(column, tuple(keys)), keep
         self.rewrites_observations = not keep
 
@@ -95,12 +95,10 @@ class ActionMask(ObservationRewriter):
     def _without(self, space: Any) -> Any:
         if not isinstance(space, gym.spaces.Dict) or len(self._path.keys) > 1:
             raise SpaceError(
-                explain(
-                    "ActionMask(keep=False)",
-                    expected="a mask that is an entry of the observation itself, as in 'obs/action_mask'",
-                    found=f"{self._path} of {space}",
-                    do="leave keep out, and take the mask out with DropColumns",
-                )
+                "ActionMask(keep=False)",
+                expected="a mask that is an entry of the observation itself, as in 'obs/action_mask'",
+                found=f"{self._path} of {space}",
+                do="leave keep out, and take the mask out with DropColumns",
             )
         return _rest({key: own for key, own in space.spaces.items() if key != self._path.keys[0]}, gym.spaces.Dict)
 
@@ -132,12 +130,10 @@ class ActionMask(ObservationRewriter):
             row = info.get(key)
             if row is None and not ended[i]:
                 raise ColumnError(
-                    explain(
-                        f"ActionMask, infos of {call.describe(i)}",
-                        expected=f"an entry {key!r} with every observation, that of the reset included",
-                        found=f"keys {sorted(map(str, info))}",
-                        do=f"let the environment return it, or {nearest(key, map(str, info))}",
-                    )
+                    f"ActionMask, infos of {call.describe(i)}",
+                    expected=f"an entry {key!r} with every observation, that of the reset included",
+                    found=f"keys {sorted(map(str, info))}",
+                    do=f"let the environment return it, or {nearest(key, map(str, info))}",
                 )
             if row is not None:
                 if np.shape(row) != (size,):
@@ -150,12 +146,10 @@ class ActionMask(ObservationRewriter):
             if not isinstance(struct, dict) or key not in struct:
                 known = list(map(str, struct)) if isinstance(struct, dict) else []
                 raise SpaceError(
-                    explain(
-                        f"ActionMask, source {str(self._path)!r}",
-                        expected=f"a {kind} {key!r} of the observation",
-                        found=f"parts {', '.join(known)}" if known else "an observation without parts",
-                        do=nearest(key, known) if known else "let the environment give Dict observations, or use infos",
-                    )
+                    f"ActionMask, source {str(self._path)!r}",
+                    expected=f"a {kind} {key!r} of the observation",
+                    found=f"parts {', '.join(known)}" if known else "an observation without parts",
+                    do=nearest(key, known) if known else "let the environment give Dict observations, or use infos",
                 )
             struct = struct[key]
         return struct
@@ -167,12 +161,10 @@ class ActionMask(ObservationRewriter):
             stuck &= ~call.ends().any(0)
             for i in np.flatnonzero(stuck)[:1]:
                 raise ColumnError(
-                    explain(
-                        f"ActionMask, {self._path} of {call.describe(int(i))}",
-                        expected="a legal action" + (" in every entry" if len(counts) > 1 else ""),
-                        found=f"{mask[i].astype(int).tolist()}, in an episode that goes on",
-                        do="end the episode where nothing is legal, or let the environment offer an action to pass",
-                    )
+                    f"ActionMask, {self._path} of {call.describe(int(i))}",
+                    expected="a legal action" + (" in every entry" if len(counts) > 1 else ""),
+                    found=f"{mask[i].astype(int).tolist()}, in an episode that goes on",
+                    do="end the episode where nothing is legal, or let the environment offer an action to pass",
                 )
 
     def rewrite(self, observations: Any, call: Call) -> Any:
@@ -181,12 +173,10 @@ class ActionMask(ObservationRewriter):
 
     def _unlike(self, found: str) -> SpaceError:
         return SpaceError(
-            explain(
-                f"ActionMask, {self._path}",
-                expected=f"a vector with one entry for each of {self._size()} choices of {self.input_action_space}",
-                found=found,
-                do="let the environment give a mask of that length; put ActionMask behind pieces that change the space",
-            )
+            f"ActionMask, {self._path}",
+            expected=f"a vector with one entry for each of {self._size()} choices of {self.input_action_space}",
+            found=found,
+            do="let the environment give a mask of that length; put ActionMask behind pieces that change the space",
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ConfigError, SpaceError, explain
+from epibatch.core.errors import ConfigError, SpaceError
 
 from ..authoring.column_transform import ColumnTransform
 from .box_entries import check_continuous, is_continuous, numbers_for, one_for_all
@@ -73,15 +73,13 @@ class ClipActions(ColumnTransform):
         low, high = self._limits(box)
         if self.low is None and self.high is None and not (np.isfinite(low).any() or np.isfinite(high).any()):
             do = "give some, ClipActions(low=-1.0, high=1.0), or take the piece out"
-            raise SpaceError(explain("ClipActions", expected="limits, or actions with bounds", found=str(box), do=do))
+            raise SpaceError("ClipActions", expected="limits, or actions with bounds", found=str(box), do=do)
         if (low > high).any():
             raise SpaceError(
-                explain(
-                    "ClipActions",
-                    expected=f"limits that leave something of {box}",
-                    found=f"low={self.low}, high={self.high}",
-                    do="take limits between the bounds of the environment's actions",
-                )
+                "ClipActions",
+                expected=f"limits that leave something of {box}",
+                found=f"low={self.low}, high={self.high}",
+                do="take limits between the bounds of the environment's actions",
             )
         return gym.spaces.Box(low, high, dtype=box.dtype.type)
 
@@ -156,12 +154,10 @@ class RescaleActions(ColumnTransform):
         box: Any = space
         if not box.is_bounded():
             raise SpaceError(
-                explain(
-                    "RescaleActions",
-                    expected="a Box with two bounds for each entry",
-                    found=str(box),
-                    do="bound the actions: put ClipActions(low=..., high=...) in front",
-                )
+                "RescaleActions",
+                expected="a Box with two bounds for each entry",
+                found=str(box),
+                do="bound the actions: put ClipActions(low=..., high=...) in front",
             )
         return gym.spaces.Box(self.low, self.high, box.shape, box.dtype.type)
 
@@ -201,4 +197,4 @@ def _moved(rows: Any, factor: Any, shift: Any, bounds: tuple[Any, Any], dtype: A
 
 def _no_limits(piece: str, expected: str, found: Any) -> ConfigError:
     do = f"pass limits such as {piece}(low=-1.0, high=1.0)"
-    return ConfigError(explain(piece, expected=expected, found=f"low={found.low}, high={found.high}", do=do))
+    return ConfigError(piece, expected=expected, found=f"low={found.low}, high={found.high}", do=do)

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 
 __all__ = ["check_continuous", "is_continuous", "numbers_for", "one_for_all"]
 
@@ -33,22 +33,16 @@ def numbers_for(piece: Any, make: Callable[[Any], tuple[Any, ...]]) -> tuple[Any
     found = known.get(id(space))
     if found is None or found[0] is not space:
         if space is None:
-            raise _unknown(type(piece).__name__)
+            raise SpaceError(
+                type(piece).__name__,
+                expected="the space of the actions, on whose bounds its work depends",
+                found="none",
+                do=f"pass it to the pipeline, or to the piece: {type(piece).__name__}(None, action_space, ...)",
+            )
         if len(known) > _MOST_SPACES:
             known.clear()
         found = known[id(space)] = space, make(space) if is_continuous(space) else None
     return found[1]
-
-
-def _unknown(name: str) -> SpaceError:
-    return SpaceError(
-        explain(
-            name,
-            expected="the space of the actions, on whose bounds its work depends",
-            found="none",
-            do=f"pass it to the pipeline, or to the piece: {name}(None, action_space, ...)",
-        )
-    )
 
 
 def check_continuous(piece: Any, space: Any) -> None:
@@ -67,12 +61,10 @@ def check_continuous(piece: Any, space: Any) -> None:
     keys = [path.keys for path in piece.paths if path.column == Columns.ACTIONS]
     if keys and not any(_has_box(own, each) for own in spaces for each in keys):
         raise SpaceError(
-            explain(
-                type(piece).__name__,
-                expected="a float Box among the actions",
-                found=", ".join(map(str, spaces)),
-                do="take the piece out: these actions are choices already",
-            )
+            type(piece).__name__,
+            expected="a float Box among the actions",
+            found=", ".join(map(str, spaces)),
+            do="take the piece out: these actions are choices already",
         )
 
 

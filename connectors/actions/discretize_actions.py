@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ColumnError, ConfigError, SpaceError, explain
+from epibatch.core.errors import ColumnError, ConfigError, SpaceError
 from epibatch.core.restoring import restore_generator
 
 from ..authoring.column_transform import ColumnTransform
@@ -62,12 +62,10 @@ class DiscretizeActions(ColumnTransform):
         given = self.bins if isinstance(self.bins, (list, tuple, np.ndarray)) else [self.bins]
         if not len(given) or not all(_is_count(one) and one >= least for one in given):
             raise ConfigError(
-                explain(
-                    "DiscretizeActions.bins",
-                    expected=f"a whole number of at least {least}, or a list of them, one for each entry",
-                    found=repr(self.bins),
-                    do="pass bins=11, or bins=[5, 11] for two entries",
-                )
+                "DiscretizeActions.bins",
+                expected=f"a whole number of at least {least}, or a list of them, one for each entry",
+                found=repr(self.bins),
+                do="pass bins=11, or bins=[5, 11] for two entries",
             )
         self._rng = np.random.default_rng()
 
@@ -94,25 +92,33 @@ class DiscretizeActions(ColumnTransform):
         if self.flat or counts.size == 1:
             total = int(np.prod(counts.astype(np.float64)))
             if total > _MOST_CHOICES:
-                raise _too_many(space, counts)
+                raise SpaceError(
+                    "DiscretizeActions(flat=True)",
+                    expected=f"at most {_MOST_CHOICES} combinations of bins",
+                    found=f"{' x '.join(map(str, counts))} of {space}",
+                    do="leave flat out, so that each entry is a choice of its own; or take fewer bins",
+                )
             return gym.spaces.Discrete(total)
         return gym.spaces.MultiDiscrete(counts.reshape(space.shape))
 
     def _counts(self, box: Any) -> Any:
         """Bins of each entry of a Box, int64 [entries]."""
         if not box.is_bounded():
-            raise _unbounded(box)
+            raise SpaceError(
+                "DiscretizeActions",
+                expected="a Box with two bounds for each entry, between which the bins lie",
+                found=str(box),
+                do="bound the actions: put ClipActions(low=-1.0, high=1.0) in front",
+            )
         size = int(np.prod(box.shape))
         if isinstance(self.bins, int):
             return np.full(size, self.bins, np.int64)
         if len(self.bins) != size:
             raise ConfigError(
-                explain(
-                    "DiscretizeActions.bins",
-                    expected=f"{size} numbers, one for each entry of {box}",
-                    found=f"{len(self.bins)}: {self.bins}",
-                    do="give every entry its number, or one number for all",
-                )
+                "DiscretizeActions.bins",
+                expected=f"{size} numbers, one for each entry of {box}",
+                found=f"{len(self.bins)}: {self.bins}",
+                do="give every entry its number, or one number for all",
             )
         return np.array(self.bins, np.int64)
 
@@ -191,35 +197,11 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def _unbounded(box: Any) -> SpaceError:
-    return SpaceError(
-        explain(
-            "DiscretizeActions",
-            expected="a Box with two bounds for each entry, between which the bins lie",
-            found=str(box),
-            do="bound the actions: put ClipActions(low=-1.0, high=1.0) in front",
-        )
-    )
-
-
 def _no_number(actions: Any) -> ColumnError:
     row = int(np.flatnonzero(np.isnan(actions.reshape(len(actions), -1)).any(1))[0])
     return ColumnError(
-        explain(
-            "DiscretizeActions",
-            expected="numbers, each of which lies in a bin",
-            found=f"NaN in row {row}: {actions[row].tolist()}",
-            do="leave the steps out whose actions are not known, or write a number there with a piece in front",
-        )
-    )
-
-
-def _too_many(box: Any, counts: Any) -> SpaceError:
-    return SpaceError(
-        explain(
-            "DiscretizeActions(flat=True)",
-            expected=f"at most {_MOST_CHOICES} combinations of bins",
-            found=f"{' x '.join(map(str, counts))} of {box}",
-            do="leave flat out, so that each entry is a choice of its own; or take fewer bins",
-        )
+        "DiscretizeActions",
+        expected="numbers, each of which lies in a bin",
+        found=f"NaN in row {row}: {actions[row].tolist()}",
+        do="leave the steps out whose actions are not known, or write a number there with a piece in front",
     )

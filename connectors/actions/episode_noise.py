@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 from epibatch.core.restoring import check_count, check_like, restore_generator, restoring
 
 from ..call import Call
@@ -62,12 +62,10 @@ class EpisodeNoise(ColumnarPiece):
         sizes: list[Any] = list(shape) if isinstance(shape, (list, tuple)) else [None]
         if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes) or not column:
             raise ConfigError(
-                explain(
-                    "EpisodeNoise",
-                    expected="the shape of an episode's numbers as a list, and the name of a column",
-                    found=f"shape={shape!r}, column={column!r}",
-                    do="pass shape=[64, 2], for 64 features and 2 actions",
-                )
+                "EpisodeNoise",
+                expected="the shape of an episode's numbers as a list, and the name of a column",
+                found=f"shape={shape!r}, column={column!r}",
+                do="pass shape=[64, 2], for 64 features and 2 actions",
             )
         self._shape, self._column = tuple(sizes), column
         self._rng = np.random.default_rng()

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ConfigError, SpaceError, explain
+from epibatch.core.errors import ConfigError, SpaceError
 from epibatch.core.restoring import restore_generator
 
 from ..authoring.column_transform import ColumnTransform
@@ -51,12 +51,10 @@ class ProjectDiscreteActions(ColumnTransform):
         """Check the number."""
         if self.num_actions < 1:
             raise ConfigError(
-                explain(
-                    "ProjectDiscreteActions.num_actions",
-                    expected="a number of at least 1",
-                    found=repr(self.num_actions),
-                    do="pass the number of actions that the module is to have",
-                )
+                "ProjectDiscreteActions.num_actions",
+                expected="a number of at least 1",
+                found=repr(self.num_actions),
+                do="pass the number of actions that the module is to have",
             )
         self._rng = np.random.default_rng()
 
@@ -70,12 +68,10 @@ class ProjectDiscreteActions(ColumnTransform):
         if count is not None and count <= self.num_actions:
             return gym.spaces.Discrete(self.num_actions)
         raise SpaceError(
-            explain(
-                "ProjectDiscreteActions",
-                expected=f"a Discrete action space of at most {self.num_actions} actions",
-                found=str(space),
-                do=f"pass num_actions={count} or more" if count else "name the part: columns='actions/gear', say",
-            )
+            "ProjectDiscreteActions",
+            expected=f"a Discrete action space of at most {self.num_actions} actions",
+            found=str(space),
+            do=f"pass num_actions={count} or more" if count else "name the part: columns='actions/gear', say",
         )
 
     def transform(self, x: Any) -> Any:
@@ -106,12 +102,10 @@ class ProjectDiscreteActions(ColumnTransform):
         if isinstance(self.row_space, gym.spaces.Discrete):
             return self.row_space
         raise SpaceError(
-            explain(
-                "ProjectDiscreteActions",
-                expected="the environment's action space, which says how many actions it has",
-                found=str(self.row_space),
-                do="pass it to the pipeline, or to the piece: ProjectDiscreteActions(None, action_space, ...)",
-            )
+            "ProjectDiscreteActions",
+            expected="the environment's action space, which says how many actions it has",
+            found=str(self.row_space),
+            do="pass it to the pipeline, or to the piece: ProjectDiscreteActions(None, action_space, ...)",
         )
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:

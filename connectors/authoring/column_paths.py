@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from epibatch.core.errors import ColumnError, PieceError, explain, nearest
+from epibatch.core.errors import ColumnError, PieceError, nearest
 from epibatch.core.structs import is_leaf, map_struct
 
 __all__ = ["ColumnPath", "paths_from", "space_of_struct", "struct_of_space"]
@@ -103,12 +103,10 @@ class ColumnPath(NamedTuple):
             return part
         if not isinstance(struct, dict) or (len(keys) == 1 and keys[0] in struct):
             raise ColumnError(
-                explain(
-                    f"column {str(self)!r}",
-                    expected="a place for a new part",
-                    found="one that is taken" if isinstance(struct, dict) else f"no dict, {type(struct).__name__}",
-                    do="choose another name",
-                )
+                f"column {str(self)!r}",
+                expected="a place for a new part",
+                found="one that is taken" if isinstance(struct, dict) else f"no dict, {type(struct).__name__}",
+                do="choose another name",
             )
         return {**struct, keys[0]: self._put(struct.get(keys[0], {}), keys[1:], part)}
 
@@ -127,12 +125,10 @@ class ColumnPath(NamedTuple):
         there = struct if isinstance(struct, dict) else () if is_leaf(struct) else range(len(struct))
         known, key = list(map(str, there)), self.keys[depth]
         return ColumnError(
-            explain(
-                f"column {str(self)!r}",
-                expected=f"a part {key!r} of {str(ColumnPath(self.column, self.keys[:depth]))!r}",
-                found=f"parts {', '.join(known)}" if known else "one array",
-                do=nearest(key, known) if known else f"write {self.column!r} alone",
-            )
+            f"column {str(self)!r}",
+            expected=f"a part {key!r} of {str(ColumnPath(self.column, self.keys[:depth]))!r}",
+            found=f"parts {', '.join(known)}" if known else "one array",
+            do=nearest(key, known) if known else f"write {self.column!r} alone",
         )
 
 
@@ -156,12 +152,10 @@ def paths_from(piece: str, columns: Any) -> tuple[ColumnPath, ...]:
     names = (columns,) if isinstance(columns, str) else columns
     if not isinstance(names, (tuple, list)) or not names or not all(isinstance(name, str) and name for name in names):
         raise PieceError(
-            explain(
-                f"{piece}.columns",
-                expected="the name of a column, or several",
-                found=repr(columns),
-                do='write columns = "rewards" in the class, or columns = ("obs", "new_obs")',
-            )
+            f"{piece}.columns",
+            expected="the name of a column, or several",
+            found=repr(columns),
+            do='write columns = "rewards" in the class, or columns = ("obs", "new_obs")',
         )
     return tuple(ColumnPath(name.split("/")[0], tuple(name.split("/")[1:])) for name in names)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, add_context, explain
+from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, add_context
 from epibatch.core.structs import flatten
 
 from ..call import Call
@@ -121,12 +121,10 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
             PieceError: the class has none.
         """
         raise PieceError(
-            explain(
-                f"{type(self).__name__}.inverse",
-                expected="an inverse",
-                found="a class that writes transform alone",
-                do="write inverse(self, y) in the class, if each result comes of one row",
-            )
+            f"{type(self).__name__}.inverse",
+            expected="an inverse",
+            found="a class that writes transform alone",
+            do="write inverse(self, y) in the class, if each result comes of one row",
         )
 
     def output_space(self, space: gym.Space[Any]) -> gym.Space[Any] | None:
@@ -314,7 +312,7 @@ def _refuse_vectors(piece: ColumnTransform, path: ColumnPath, before: Any, after
 
 
 def _no_rows(piece: ColumnTransform, expected: str, found: str, do: str) -> PieceOutputError:
-    return PieceOutputError(explain(f"{type(piece).__name__}.transform", expected=expected, found=found, do=do))
+    return PieceOutputError(f"{type(piece).__name__}.transform", expected=expected, found=found, do=do)
 
 
 def _refuse_objects(data: Any, piece: str) -> None:
@@ -322,10 +320,8 @@ def _refuse_objects(data: Any, piece: str) -> None:
         return
     if isinstance(data, list) or any(leaf.dtype.kind == "O" for leaf in flatten(data)[0]):
         raise ColumnError(
-            explain(
-                piece,
-                expected="rows of one shape and type",
-                found="rows that differ, or are no arrays",
-                do="bring them to one shape with a piece in front",
-            )
+            piece,
+            expected="rows of one shape and type",
+            found="rows that differ, or are no arrays",
+            do="bring them to one shape with a piece in front",
         )

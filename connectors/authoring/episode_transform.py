@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from epibatch.core.errors import PieceOutputError, add_context, explain
+from epibatch.core.errors import PieceOutputError, add_context
 
 from .parameters import ParameterPiece
 
@@ -81,11 +81,9 @@ class EpisodeTransform(ParameterPiece):
                 raise
             if out is not None:
                 raise PieceOutputError(
-                    explain(
-                        f"{type(self).__name__}.transform_episode",
-                        expected="None: the episode is changed in place",
-                        found=f"{type(out).__name__}: {out!r}",
-                        do="write to the episode, as in episode.set_rewards(new_data=...), and return nothing",
-                    )
+                    f"{type(self).__name__}.transform_episode",
+                    expected="None: the episode is changed in place",
+                    found=f"{type(out).__name__}: {out!r}",
+                    do="write to the episode, as in episode.set_rewards(new_data=...), and return nothing",
                 )
         return batch

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from epibatch.core.errors import PieceError, explain
+from epibatch.core.errors import PieceError
 
 from .column_transform import ColumnTransform
 from .episode_transform import EpisodeTransform
@@ -48,12 +48,10 @@ def column_function(
     """
     if not isinstance(columns, (str, tuple, list)):
         raise PieceError(
-            explain(
-                "@column_function",
-                expected="the column's name in parentheses",
-                found="the function itself" if callable(columns) else repr(columns),
-                do='write @column_function("rewards")',
-            )
+            "@column_function",
+            expected="the column's name in parentheses",
+            found="the function itself" if callable(columns) else repr(columns),
+            do='write @column_function("rewards")',
         )
 
     def make(function: Callable[..., Any]) -> type[ColumnTransform]:
@@ -123,12 +121,10 @@ def _parameters(function: Any) -> dict[str, inspect.Parameter]:
         if given and not any(one.kind in kinds for one in given[1:]):
             return {one.name: one for one in given[1:]}
     raise PieceError(
-        explain(
-            f"a piece of {getattr(function, '__name__', function)!r}",
-            expected="a function of the rows (or the episode) and of named parameters",
-            found=f"{type(function).__name__} {_signature(function)}",
-            do="write def scaled(x, factor: float = 0.1): return x * factor",
-        )
+        f"a piece of {getattr(function, '__name__', function)!r}",
+        expected="a function of the rows (or the episode) and of named parameters",
+        found=f"{type(function).__name__} {_signature(function)}",
+        do="write def scaled(x, factor: float = 0.1): return x * factor",
     )
 
 

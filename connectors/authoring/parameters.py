@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import gymnasium as gym
 
-from epibatch.core.errors import PieceError, explain
+from epibatch.core.errors import PieceError
 
 from ...episodes.leaves import same_value
 from ..connector_v2 import ConnectorV2
@@ -77,12 +77,10 @@ class ParameterPiece(ConnectorV2):
         missing = [name for name, field in _named(cls).items() if name not in parameters and _needed(field)]
         if missing:
             raise PieceError(
-                explain(
-                    f"{cls.__name__}(...)",
-                    expected=f"the parameter{'s' if len(missing) > 1 else ''} {', '.join(missing)}",
-                    found=", ".join(parameters) or "no parameters",
-                    do=f"pass {missing[0]}=..., or give it a default in the class",
-                )
+                f"{cls.__name__}(...)",
+                expected=f"the parameter{'s' if len(missing) > 1 else ''} {', '.join(missing)}",
+                found=", ".join(parameters) or "no parameters",
+                do=f"pass {missing[0]}=..., or give it a default in the class",
             )
         for name, field in _named(cls).items():
             setattr(self, name, parameters[name] if name in parameters else _default(field))
@@ -132,12 +130,10 @@ def _refuse_shared_defaults(cls: type[ParameterPiece]) -> None:
             made = f"dataclasses.field(default_factory={type(value).__name__ if is_empty else f'lambda: {value!r}'})"
             do = f"write {name} = {made}" + (f", or a tuple, {tuple(value)!r}" if isinstance(value, list) else "")
             raise PieceError(
-                explain(
-                    f"{cls.__name__}.{name}",
-                    expected="a default that cannot be changed, or a function that makes one for each piece",
-                    found=f"{type(value).__name__} {value!r}, one for all pieces",
-                    do=do,
-                )
+                f"{cls.__name__}.{name}",
+                expected="a default that cannot be changed, or a function that makes one for each piece",
+                found=f"{type(value).__name__} {value!r}, one for all pieces",
+                do=do,
             )
 
 
@@ -195,10 +191,8 @@ def _check_spaces(cls: type[ParameterPiece], *spaces: Any) -> None:
         if space is not None and not isinstance(space, gym.Space):
             parameter = next(iter(_named(cls)), "parameter")
             raise PieceError(
-                explain(
-                    f"{cls.__name__}(...), {name}",
-                    expected="a gymnasium space",
-                    found=f"{type(space).__name__} {space!r}",
-                    do=f"give parameters by name: {cls.__name__}({parameter}={space!r})",
-                )
+                f"{cls.__name__}(...), {name}",
+                expected="a gymnasium space",
+                found=f"{type(space).__name__} {space!r}",
+                do=f"give parameters by name: {cls.__name__}({parameter}={space!r})",
             )

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import SpaceError, add_context, explain
+from epibatch.core.errors import SpaceError, add_context
 
 from ..columns.box_bounds import bounds_of
 
@@ -82,12 +82,10 @@ def space_like(shape: tuple[int, ...], dtype: Any) -> gym.spaces.Box | None:
 def _samples(space: gym.Space[Any]) -> Any:
     if not isinstance(space, (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)):
         raise SpaceError(
-            explain(
-                f"{type(space).__name__} space",
-                expected="a Box, Discrete, MultiDiscrete or MultiBinary space, whose samples are arrays",
-                found=str(space),
-                do="name the parts to change, as in columns = 'obs/camera', or write output_space(self, space)",
-            )
+            f"{type(space).__name__} space",
+            expected="a Box, Discrete, MultiDiscrete or MultiBinary space, whose samples are arrays",
+            found=str(space),
+            do="name the parts to change, as in columns = 'obs/camera', or write output_space(self, space)",
         )
     own = copy.deepcopy(space)
     own.seed(0)

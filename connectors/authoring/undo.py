@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import PieceError, PieceOutputError, explain
+from epibatch.core.errors import PieceError, PieceOutputError
 from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.core.structs import map_struct
 
@@ -54,12 +54,10 @@ class Undo(ColumnarPiece):
         self.of: Any = of if isinstance(of, ConnectorV2) else build_piece(of)
         if not undoable(self.of):
             raise PieceError(
-                explain(
-                    "Undo.of",
-                    expected="a ColumnTransform of 'actions' that writes inverse(self, y)",
-                    found=repr(self.of),
-                    do='write columns = "actions" and an inverse in its class',
-                )
+                "Undo.of",
+                expected="a ColumnTransform of 'actions' that writes inverse(self, y)",
+                found=repr(self.of),
+                do='write columns = "actions" and an inverse in its class',
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -158,21 +156,17 @@ def _env_rows(transform: Any, y: Any) -> Any:
     as_many = shape is not None and shape[:1] == y.shape[:1] and (own is None or shape[1:] == own)
     if not as_many or (own is not None and rows.dtype.kind not in "biuf"):
         raise PieceOutputError(
-            explain(
-                f"{type(transform).__name__}.inverse",
-                expected=f"{len(y)} rows" + ("" if own is None else f" of shape {own}, numbers of {space}"),
-                found=f"{type(rows).__name__} {rows!r}" if shape is None else f"{rows.dtype} of shape {tuple(shape)}",
-                do="return, for each row that transform gives, the row that it was given",
-            )
+            f"{type(transform).__name__}.inverse",
+            expected=f"{len(y)} rows" + ("" if own is None else f" of shape {own}, numbers of {space}"),
+            found=f"{type(rows).__name__} {rows!r}" if shape is None else f"{rows.dtype} of shape {tuple(shape)}",
+            do="return, for each row that transform gives, the row that it was given",
         )
     if _has_nan(rows) and not _has_nan(y):
         raise PieceOutputError(
-            explain(
-                f"{type(transform).__name__}.inverse",
-                expected=f"actions of {space}",
-                found="NaN, of actions without one",
-                do="bring y to where the inverse is known, with np.clip, say: modules act outside of bounds too",
-            )
+            f"{type(transform).__name__}.inverse",
+            expected=f"actions of {space}",
+            found="NaN, of actions without one",
+            do="bring y to where the inverse is known, with np.clip, say: modules act outside of bounds too",
         )
     return _typed(rows, space)
 
@@ -219,12 +213,10 @@ def undo_actions(env_to_module: Any, module_to_env: Any) -> None:
     for transform in transforms:
         if not transform.has_inverse:
             raise PieceError(
-                explain(
-                    f"{type(transform).__name__} in {type(env_to_module).__name__}",
-                    expected="an inverse, by which the environment gets actions of its own space",
-                    found="a transform of 'actions' without one",
-                    do="write inverse(self, y) in the class",
-                )
+                f"{type(transform).__name__} in {type(env_to_module).__name__}",
+                expected="an inverse, by which the environment gets actions of its own space",
+                found="a transform of 'actions' without one",
+                do="write inverse(self, y) in the class",
             )
         own = next((piece for piece in known if piece.of is transform), None)
         copies = [piece for piece in known if not any(piece.of is one for one in transforms)]

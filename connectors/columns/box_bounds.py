@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 
 __all__ = ["bounds_of", "box_of", "choices_between", "choices_of"]
 
@@ -34,12 +34,10 @@ def bounds_of(space: gym.Space[Any], piece: str) -> tuple[Any, Any]:
     if isinstance(space, gym.spaces.MultiBinary):
         return np.zeros(space.shape, space.dtype), np.ones(space.shape, space.dtype)
     raise SpaceError(
-        explain(
-            piece,
-            expected="a Box, Discrete, MultiDiscrete or MultiBinary space, or nested ones of these",
-            found=str(space),
-            do="name the parts that are such spaces, as in 'obs/pose'",
-        )
+        piece,
+        expected="a Box, Discrete, MultiDiscrete or MultiBinary space, or nested ones of these",
+        found=str(space),
+        do="name the parts that are such spaces, as in 'obs/pose'",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ColumnError, ConfigError, explain, nearest
+from epibatch.core.errors import ColumnError, ConfigError, nearest
 
 from ..authoring.column_transform import ColumnTransform
 from .box_bounds import bounds_of, box_of, choices_between
@@ -56,12 +56,10 @@ class CastColumns(ColumnTransform):
         for name in (self.dtype, *(self.only or ())):
             if name not in _TYPES:
                 raise ConfigError(
-                    explain(
-                        "CastColumns",
-                        expected=f"types among {', '.join(_TYPES)}",
-                        found=repr(name),
-                        do=nearest(str(name), _TYPES),
-                    )
+                    "CastColumns",
+                    expected=f"types among {', '.join(_TYPES)}",
+                    found=repr(name),
+                    do=nearest(str(name), _TYPES),
                 )
 
     def transform(self, x: Any) -> Any:
@@ -122,10 +120,8 @@ def _check_range(rows: Any, dtype: Any, wanted: str) -> None:
     least, most = rows.min().item(), rows.max().item()
     if not (ends.min <= least and most <= ends.max):  # NaN is neither
         raise ColumnError(
-            explain(
-                "CastColumns",
-                expected=f"numbers from {ends.min} to {ends.max}, which {wanted} holds",
-                found=f"{dtype} from {least} to {most}",
-                do="clip or scale them in front, or choose another type",
-            )
+            "CastColumns",
+            expected=f"numbers from {ends.min} to {ends.max}, which {wanted} holds",
+            found=f"{dtype} from {least} to {most}",
+            do="clip or scale them in front, or choose another type",
         )

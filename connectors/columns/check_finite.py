@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, paths_of
 
 from ..authoring.column_paths import ColumnPath, paths_from
@@ -113,10 +113,8 @@ def _not_finite(leaf: Any, name: str, counts: Any, call: Call, *, padded: bool) 
         )
         where += f": {call.describe(chunk)}, step {step}"
     return ColumnError(
-        explain(
-            f"column {name!r}, {where}",
-            expected="finite numbers",
-            found=f"{array[first]} ({int(wrong.sum())} of {wrong.size} numbers are not finite)",
-            do="mend what made it, an environment, a network or a piece in front",
-        )
+        f"column {name!r}, {where}",
+        expected="finite numbers",
+        found=f"{array[first]} ({int(wrong.sum())} of {wrong.size} numbers are not finite)",
+        do="mend what made it, an environment, a network or a piece in front",
     )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 from ..authoring.column_paths import paths_from
 from ..authoring.parameters import ParameterPiece
@@ -69,12 +69,10 @@ class HashColumns(ParameterPiece, ColumnarPiece):
             return batch
         if self.to in batch:
             raise ColumnError(
-                explain(
-                    "HashColumns.to",
-                    expected="a new name",
-                    found=f"{self.to!r}, which the batch has already",
-                    do="choose another name",
-                )
+                "HashColumns.to",
+                expected="a new name",
+                found=f"{self.to!r}, which the batch has already",
+                do="choose another name",
             )
         opened = OpenColumns(batch, call, self._paths, "HashColumns", pull=True)
         opened.check_rows()

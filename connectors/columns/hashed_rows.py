@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 __all__ = ["hashed_rows"]
 
@@ -74,12 +74,10 @@ def _words(rows: Any, where: str) -> Any:
         return _digests([repr(row.tolist()).encode() for row in rows])
     if kind not in "biufc":
         raise ColumnError(
-            explain(
-                where,
-                expected="rows of numbers or strings",
-                found=f"{rows.dtype} rows",
-                do="name the parts that hold numbers, as in 'obs/pose'",
-            )
+            where,
+            expected="rows of numbers or strings",
+            found=f"{rows.dtype} rows",
+            do="name the parts that hold numbers, as in 'obs/pose'",
         )
     rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
     if kind in "fc":

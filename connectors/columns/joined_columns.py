@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, SpaceError, explain
+from epibatch.core.errors import ColumnError, ConfigError, SpaceError
 from epibatch.core.structs import flatten
 
 from ..authoring.column_paths import paths_from
@@ -68,12 +68,10 @@ class ConcatenateColumns(ParameterPiece, ColumnarPiece):
         (self._to,) = paths_from("ConcatenateColumns", self.to)
         if self.keep and self._to in self._paths:
             raise ConfigError(
-                explain(
-                    "ConcatenateColumns.to",
-                    expected="a new name, since keep is True",
-                    found=f"{self.to!r}, one of the columns",
-                    do="choose another name",
-                )
+                "ConcatenateColumns.to",
+                expected="a new name, since keep is True",
+                found=f"{self.to!r}, one of the columns",
+                do="choose another name",
             )
 
     @property
@@ -97,12 +95,10 @@ class ConcatenateColumns(ParameterPiece, ColumnarPiece):
         own = [path for path in self._paths if path.column == Columns.OBS]
         if self._to.column == Columns.OBS and len(own) < len(self._paths):
             raise SpaceError(
-                explain(
-                    f"ConcatenateColumns(to={self.to!r})",
-                    expected="parts of 'obs' alone, since the observation space follows from theirs",
-                    found=next(str(path) for path in self._paths if path.column != Columns.OBS),
-                    do='join into a column of its own, such as to="features"',
-                )
+                f"ConcatenateColumns(to={self.to!r})",
+                expected="parts of 'obs' alone, since the observation space follows from theirs",
+                found=next(str(path) for path in self._paths if path.column != Columns.OBS),
+                do='join into a column of its own, such as to="features"',
             )
         return moved_space(input_observation_space, lambda tree: self._moved(tree, own, self._joined_spaces))
 
@@ -135,12 +131,10 @@ class ConcatenateColumns(ParameterPiece, ColumnarPiece):
         names = sorted(rest) if isinstance(rest, dict) else ["all of it"]
         if flatten(rest)[0] or not isinstance(rest, (dict, tuple)):
             raise ColumnError(
-                explain(
-                    f"ConcatenateColumns(to={self.to!r})",
-                    expected=f"all parts of {self.to!r}, since the result takes its place",
-                    found=f"{', '.join(map(str, names))} would be lost",
-                    do=f'name them too, or write to="{self.to}/joined"',
-                )
+                f"ConcatenateColumns(to={self.to!r})",
+                expected=f"all parts of {self.to!r}, since the result takes its place",
+                found=f"{', '.join(map(str, names))} would be lost",
+                do=f'name them too, or write to="{self.to}/joined"',
             )
         return {name: own for name, own in tree.items() if name != self._to.column}
 
@@ -186,12 +180,10 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
         sizes = list(self.sizes.values()) if isinstance(self.sizes, dict) else []
         if not sizes or not all(type(size) is int and size > 0 for size in sizes):
             raise ConfigError(
-                explain(
-                    "SplitColumn.sizes",
-                    expected="the number of entries of each part, by its name",
-                    found=repr(self.sizes),
-                    do='pass a dict such as sizes={"obs/pose": 3, "obs/speed": 1}',
-                )
+                "SplitColumn.sizes",
+                expected="the number of entries of each part, by its name",
+                found=repr(self.sizes),
+                do='pass a dict such as sizes={"obs/pose": 3, "obs/speed": 1}',
             )
         (self._path,) = paths_from("SplitColumn", self.column)
         self._targets = paths_from("SplitColumn", list(self.sizes))
@@ -244,12 +236,10 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
         axis = _axis(self.axis, leading, rows)
         if axis is None or rows.shape[axis] != self._ends[-1]:
             raise ColumnError(
-                explain(
-                    f"SplitColumn, column {self.column!r}",
-                    expected=f"{self._ends[-1]} entries on axis {self.axis} of a row, the sum of its parts",
-                    found=f"rows of shape {tuple(rows.shape[leading:])}" if hasattr(rows, "shape") else "nested parts",
-                    do="let the numbers of parts add up to the entries that there are",
-                )
+                f"SplitColumn, column {self.column!r}",
+                expected=f"{self._ends[-1]} entries on axis {self.axis} of a row, the sum of its parts",
+                found=f"rows of shape {tuple(rows.shape[leading:])}" if hasattr(rows, "shape") else "nested parts",
+                do="let the numbers of parts add up to the entries that there are",
             )
         before = (slice(None),) * axis
         return [rows[(*before, slice(start, end))] for start, end in zip([0, *self._ends], self._ends)]
@@ -278,12 +268,10 @@ def _joined(leaves: list[Any], leading: int, axis: int | None) -> Any:
     shapes = [None if at is None else (*leaf.shape[:at], *leaf.shape[at + 1 :]) for leaf, at in zip(leaves, places)]
     if None in shapes or len(set(zip(shapes, places))) > 1:
         raise ColumnError(
-            explain(
-                "ConcatenateColumns",
-                expected=f"rows of one shape, but for axis {axis} along which they are joined",
-                found=", ".join(str(tuple(leaf.shape[leading:])) for leaf in leaves),
-                do="leave axis out, so that rows are made vectors first; or bring them to one shape in front",
-            )
+            "ConcatenateColumns",
+            expected=f"rows of one shape, but for axis {axis} along which they are joined",
+            found=", ".join(str(tuple(leaf.shape[leading:])) for leaf in leaves),
+            do="leave axis out, so that rows are made vectors first; or bring them to one shape in front",
         )
     place: Any = places[0]
     if isinstance(leaves[0], np.ndarray):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, SpaceError, explain
+from epibatch.core.errors import ConfigError, SpaceError
 
 from ..authoring.column_paths import paths_from
 from ..authoring.parameters import ParameterPiece
@@ -54,12 +54,10 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
         fine = isinstance(names, dict) and names and all(isinstance(one, str) and one for one in names.values())
         if not fine or len(set(names.values())) < len(names):
             raise ConfigError(
-                explain(
-                    "RenameColumns.names",
-                    expected="old names with new ones, each of them another",
-                    found=repr(names),
-                    do='pass a dict such as names={"vf_preds": "values"}',
-                )
+                "RenameColumns.names",
+                expected="old names with new ones, each of them another",
+                found=repr(names),
+                do='pass a dict such as names={"vf_preds": "values"}',
             )
         self._moves = list(
             zip(paths_from("RenameColumns", list(names)), paths_from("RenameColumns", [*names.values()]))
@@ -96,12 +94,10 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
         )
         if strange is not None:
             raise SpaceError(
-                explain(
-                    "RenameColumns.names",
-                    expected="observations made of parts of 'obs' alone, since their space follows from these",
-                    found=str(strange),
-                    do="let it become a column of its own",
-                )
+                "RenameColumns.names",
+                expected="observations made of parts of 'obs' alone, since their space follows from these",
+                found=str(strange),
+                do="let it become a column of its own",
             )
         parts = [(old, new) for old, new in self._moves if old.column == Columns.OBS and old.keys]
         return moved_space(input_observation_space, lambda tree: _moved(tree, parts))
@@ -177,12 +173,10 @@ class DropColumns(ParameterPiece, ColumnarPiece):
         needed = next((path.column for path in self._paths if path.column in MARKS), None)
         if needed is not None:
             raise ConfigError(
-                explain(
-                    "DropColumns.columns",
-                    expected="columns that hold data",
-                    found=f"{needed!r}, which says what of the batch is real; losses need it",
-                    do="leave it out",
-                )
+                "DropColumns.columns",
+                expected="columns that hold data",
+                found=f"{needed!r}, which says what of the batch is real; losses need it",
+                do="leave it out",
             )
 
     @property

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns, nearest_column
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten
 
 from ..authoring.column_paths import ColumnPath, space_of_struct, struct_of_space
@@ -51,7 +51,7 @@ def column_named(batch: dict[str, Any], name: str, piece: str) -> Any:
         behind = f"put {piece} behind the piece that makes the column"
         do = f"{nearest_column(name, known)}; or {behind}" if known else behind
         found = f"columns {sorted(known)}" if known else "a batch without columns"
-        raise ColumnError(explain(piece, expected=f"a column {name!r}", found=found, do=do))
+        raise ColumnError(piece, expected=f"a column {name!r}", found=found, do=do)
     return batch[name]
 
 
@@ -102,12 +102,10 @@ class OpenColumns:
             strange = joined and self._is_per_sequence(name) != self._is_per_sequence(self._first)
             if strange or not _alike(self._like, own):
                 raise ColumnError(
-                    explain(
-                        self._piece,
-                        expected="columns with rows of the same steps, in one layout",
-                        found=f"{self._first!r} and {name!r}, whose rows are of others",
-                        do="put them into the batch by the same kind of piece, in front",
-                    )
+                    self._piece,
+                    expected="columns with rows of the same steps, in one layout",
+                    found=f"{self._first!r} and {name!r}, whose rows are of others",
+                    do="put them into the batch by the same kind of piece, in front",
                 )
 
     def _is_per_sequence(self, name: str) -> bool:
@@ -123,7 +121,7 @@ class OpenColumns:
         for name, data in tree.items():
             if isinstance(data, (dict, tuple)) and not flatten(data)[0]:
                 do = f"name {name!r} itself, behind the piece that makes it; or keep a part of it"
-                raise ColumnError(explain(self._piece, expected=f"a part of {name!r} that stays", found="none", do=do))
+                raise ColumnError(self._piece, expected=f"a part of {name!r} that stays", found="none", do=do)
             own = self._columns.get(name, self._like)
             if name in self._columns and data is self.tree[name]:
                 if name in self._batch:

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ColumnError, ConfigError, explain
+from epibatch.core.errors import ColumnError, ConfigError
 
 from ..authoring.column_transform import ColumnTransform
 from .box_bounds import bounds_of, box_of
@@ -30,12 +30,10 @@ def _axis_of_rows(piece: str, axis: int, row_axes: int) -> int:
     """
     if not -row_axes <= axis < row_axes:
         raise ColumnError(
-            explain(
-                f"{piece}.axis",
-                expected=f"an axis from {-row_axes} to {row_axes - 1}" if row_axes else "rows of one axis at least",
-                found=f"axis {axis}",
-                do="count axes of one row, the axis of rows left out: 0 is the first",
-            )
+            f"{piece}.axis",
+            expected=f"an axis from {-row_axes} to {row_axes - 1}" if row_axes else "rows of one axis at least",
+            found=f"axis {axis}",
+            do="count axes of one row, the axis of rows left out: 0 is the first",
         )
     return axis + 1 if axis >= 0 else axis + row_axes + 1
 
@@ -66,12 +64,10 @@ class SqueezeColumns(ColumnTransform):
         axis = _axis_of_rows("SqueezeColumns", self.axis, x.ndim - 1)
         if x.shape[axis] != 1:
             raise ColumnError(
-                explain(
-                    f"SqueezeColumns(axis={self.axis})",
-                    expected="an axis of length 1",
-                    found=f"rows of shape {tuple(x.shape[1:])}",
-                    do="name the axis that has length 1",
-                )
+                f"SqueezeColumns(axis={self.axis})",
+                expected="an axis of length 1",
+                found=f"rows of shape {tuple(x.shape[1:])}",
+                do="name the axis that has length 1",
             )
         return x.reshape(*x.shape[:axis], *x.shape[axis + 1 :])
 
@@ -151,12 +147,10 @@ class PermuteColumns(ColumnTransform):
         axes = list(self.axes) if isinstance(self.axes, (list, tuple)) else []
         if not axes or any(type(axis) is not int for axis in axes) or sorted(axes) != list(range(len(axes))):
             raise ConfigError(
-                explain(
-                    "PermuteColumns.axes",
-                    expected="each axis of a row once, counted from 0",
-                    found=repr(self.axes),
-                    do="pass such a list, as in axes=[2, 0, 1]",
-                )
+                "PermuteColumns.axes",
+                expected="each axis of a row once, counted from 0",
+                found=repr(self.axes),
+                do="pass such a list, as in axes=[2, 0, 1]",
             )
 
     def transform(self, x: Any) -> Any:
@@ -170,12 +164,10 @@ class PermuteColumns(ColumnTransform):
     def _permuted(self, rows: Any, axes: list[int]) -> Any:
         if rows.ndim != len(axes) + 1:
             raise ColumnError(
-                explain(
-                    f"PermuteColumns(axes={self.axes})",
-                    expected=f"rows of {len(axes)} axes",
-                    found=f"rows of shape {tuple(rows.shape[1:])}",
-                    do="name every axis of a row",
-                )
+                f"PermuteColumns(axes={self.axes})",
+                expected=f"rows of {len(axes)} axes",
+                found=f"rows of shape {tuple(rows.shape[1:])}",
+                do="name every axis of a row",
             )
         order = [0, *(axis + 1 for axis in axes)]
         return rows.transpose(order) if isinstance(rows, np.ndarray) else rows.permute(order)
@@ -216,12 +208,10 @@ class ReshapeColumns(ColumnTransform):
             fine = isinstance(shape, (list, tuple)) and all(type(one) is int and one >= -1 for one in shape)
             if not fine or list(shape).count(-1) > 1:
                 raise ConfigError(
-                    explain(
-                        f"ReshapeColumns.{name}",
-                        expected="lengths of a row's axes, one of which may be -1",
-                        found=repr(shape),
-                        do=f"pass a list such as {name}=[2, 3]",
-                    )
+                    f"ReshapeColumns.{name}",
+                    expected="lengths of a row's axes, one of which may be -1",
+                    found=repr(shape),
+                    do=f"pass a list such as {name}=[2, 3]",
                 )
 
     def transform(self, x: Any) -> Any:
@@ -235,12 +225,10 @@ class ReshapeColumns(ColumnTransform):
             back = getattr(self.input_action_space, "shape", None)
         if back is None:
             raise ColumnError(
-                explain(
-                    "ReshapeColumns.back",
-                    expected="the shape of rows as they were",
-                    found="none, and no action space that has one",
-                    do="pass it, as in back=[6]",
-                )
+                "ReshapeColumns.back",
+                expected="the shape of rows as they were",
+                found="none, and no action space that has one",
+                do="pass it, as in back=[6]",
             )
         return self._reshaped(y, back)
 
@@ -248,12 +236,10 @@ class ReshapeColumns(ColumnTransform):
         entries, wanted = math.prod(rows.shape[1:]), math.prod(one for one in shape if one != -1)
         if entries != wanted and not (-1 in shape and wanted and entries % wanted == 0):
             raise ColumnError(
-                explain(
-                    f"ReshapeColumns(shape={self.shape})",
-                    expected=f"rows that fit into shape {tuple(shape)}",
-                    found=f"rows of shape {tuple(rows.shape[1:])}",
-                    do="choose a shape of as many entries",
-                )
+                f"ReshapeColumns(shape={self.shape})",
+                expected=f"rows that fit into shape {tuple(shape)}",
+                found=f"rows of shape {tuple(rows.shape[1:])}",
+                do="choose a shape of as many entries",
             )
         full = [entries // wanted if one == -1 else one for one in shape]
         return rows.reshape(rows.shape[0], *full)

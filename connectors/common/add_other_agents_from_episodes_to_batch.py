@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 from epibatch.core.structs import map_struct
 
 from ..agent_order import agents_of, check_agent_ids, check_several, places_of
@@ -88,12 +88,10 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
         self._agent_ids = check_agent_ids(self, agent_ids)
         if actions and not as_learner_connector:
             raise ConfigError(
-                explain(
-                    "AddOtherAgentsFromEpisodesToBatch.actions",
-                    expected="the learner's side",
-                    found="a piece for acting, when nobody has acted yet",
-                    do="leave actions=True out in the env-to-module pipeline",
-                )
+                "AddOtherAgentsFromEpisodesToBatch.actions",
+                expected="the learner's side",
+                found="a piece for acting, when nobody has acted yet",
+                do="leave actions=True out in the env-to-module pipeline",
             )
         self._names = (Columns.OBS, Columns.ACTIONS) if actions else (Columns.OBS,)
         self.writes = type(self).writes[: 2 * len(self._names)]  # type: ignore[misc]

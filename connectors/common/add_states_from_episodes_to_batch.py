@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import LookbackError, explain
+from epibatch.core.errors import LookbackError
 from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, unflatten
 
@@ -184,12 +184,10 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         if len(without):
             chunk = int(without[0])
             raise LookbackError(
-                explain(
-                    f"AddStatesFromEpisodesToBatch, {call.describe(chunk)} that starts at t={started[chunk]}",
-                    expected="a lookback of at least 1 step, which holds the state to start from",
-                    found="no lookback",
-                    do=f"cut episodes with {_lookback(call.episodes[chunk])}",
-                )
+                f"AddStatesFromEpisodesToBatch, {call.describe(chunk)} that starts at t={started[chunk]}",
+                expected="a lookback of at least 1 step, which holds the state to start from",
+                found="no lookback",
+                do=f"cut episodes with {_lookback(call.episodes[chunk])}",
             )
         return started == 0
 
@@ -218,12 +216,10 @@ def _refuse_lost_states(call: Call) -> None:
         column = episode.extra_model_outputs.get(Columns.STATE_OUT)
         if episode.t_started and column is not None and not column.len_incl_lookback():
             raise LookbackError(
-                explain(
-                    f"AddStatesFromEpisodesToBatch, {call.describe(chunk)} that goes on at t={episode.t_started}",
-                    expected="the newest state, in the chunk or its lookback",
-                    found="no lookback",
-                    do=f"cut episodes with {_lookback(episode)}",
-                )
+                f"AddStatesFromEpisodesToBatch, {call.describe(chunk)} that goes on at t={episode.t_started}",
+                expected="the newest state, in the chunk or its lookback",
+                found="no lookback",
+                do=f"cut episodes with {_lookback(episode)}",
             )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, EpisodeError, explain
+from epibatch.core.errors import ColumnError, EpisodeError
 from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import map_struct
 
@@ -101,12 +101,10 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
         if len(wrong):
             chunk = int(wrong[0])
             raise ColumnError(
-                explain(
-                    f"column {name!r}, {call.describe(chunk)}",
-                    expected=f"{call.counts[chunk]} rows, one per step" + " and bootstrap row" * call.plus_one,
-                    found=f"{counts[chunk]} rows",
-                    do="let the piece that writes it add one row per step (add_n_batch_items)",
-                )
+                f"column {name!r}, {call.describe(chunk)}",
+                expected=f"{call.counts[chunk]} rows, one per step" + " and bootstrap row" * call.plus_one,
+                found=f"{counts[chunk]} rows",
+                do="let the piece that writes it add one row per step (add_n_batch_items)",
             )
 
 
@@ -119,12 +117,10 @@ def _mask(batch: dict[str, Any], layout: PaddedLayout) -> Any:
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != layout.loss.shape:
         found = f"{mask.dtype} of shape {list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
         raise ColumnError(
-            explain(
-                "column 'loss_mask', which a piece in front has made",
-                expected="one bool per row",
-                found=f"{found}, with the time axis",
-                do="write True for rows that carry loss, np.array(..., bool); weights are a column of another name",
-            )
+            "column 'loss_mask', which a piece in front has made",
+            expected="one bool per row",
+            found=f"{found}, with the time axis",
+            do="write True for rows that carry loss, np.array(..., bool); weights are a column of another name",
         )
     return layout.loss & mask
 
@@ -149,12 +145,10 @@ def _none_left(call: Call) -> EpisodeError:
     if call.cut is not None:
         keeps, asked = "RandomSubsequences(short='pad'), which keeps", "RandomSubsequences(short='drop') leaves out"
     return EpisodeError(
-        explain(
-            "AddTimeDimToBatchAndZeroPad",
-            expected=f"a chunk of {settings.max_seq_len - burned} steps or more ({needed}); {asked} shorter ones",
-            found=f"{len(lengths)} chunks of at most {longest} steps: {', '.join(map(str, lengths[:8]))}"
-            + ", ..." * (len(lengths) > 8),
-            do=f"take {keeps} short chunks; or a max_seq_len of at most {longest + burned}; or longer chunks (a larger "
-            "rollout_fragment_length, if they are cut and no whole episodes)",
-        )
+        "AddTimeDimToBatchAndZeroPad",
+        expected=f"a chunk of {settings.max_seq_len - burned} steps or more ({needed}); {asked} shorter ones",
+        found=f"{len(lengths)} chunks of at most {longest} steps: {', '.join(map(str, lengths[:8]))}"
+        + ", ..." * (len(lengths) > 8),
+        do=f"take {keeps} short chunks; or a max_seq_len of at most {longest + burned}; or longer chunks (a larger "
+        "rollout_fragment_length, if they are cut and no whole episodes)",
     )

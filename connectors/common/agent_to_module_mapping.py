@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 
 from epibatch.core import POLICIES_TO_TRAIN
-from epibatch.core.errors import BatchLayoutError, SpaceError, explain
+from epibatch.core.errors import BatchLayoutError, SpaceError
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
@@ -69,12 +69,10 @@ class AgentToModuleMapping(ColumnarPiece):
         if not len(call.episodes) and all(len(key) == 3 for key in call.keys):
             return _by_key(batch, call)
         raise BatchLayoutError(
-            explain(
-                "AgentToModuleMapping",
-                expected="multi-agent episodes",
-                found=f"{len(call.episodes)} episodes of one agent each",
-                do="leave this piece out: they are all for the default module",
-            )
+            "AgentToModuleMapping",
+            expected="multi-agent episodes",
+            found=f"{len(call.episodes)} episodes of one agent each",
+            do="leave this piece out: they are all for the default module",
         )
 
     def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
@@ -110,12 +108,10 @@ class AgentToModuleMapping(ColumnarPiece):
             unknown = [module_id for module_id in missing if module_id not in found]
             if unknown:
                 raise SpaceError(
-                    explain(
-                        f"AgentToModuleMapping, {kind} of module {unknown[0]!r}",
-                        expected="one that its RLModuleSpec gives, or an agent that is mapped to it",
-                        found=f"agents {list(agents.spaces)}, mapped to {sorted(map(str, found))}",
-                        do=f"give the module's RLModuleSpec its {kind}; if no agent is for it, leave the module out",
-                    )
+                    f"AgentToModuleMapping, {kind} of module {unknown[0]!r}",
+                    expected="one that its RLModuleSpec gives, or an agent that is mapped to it",
+                    found=f"agents {list(agents.spaces)}, mapped to {sorted(map(str, found))}",
+                    do=f"give the module's RLModuleSpec its {kind}; if no agent is for it, leave the module out",
                 )
             spaces.update({module_id: found[module_id] for module_id in missing or found})
         return gym.spaces.Dict(spaces)
@@ -133,12 +129,10 @@ class AgentToModuleMapping(ColumnarPiece):
                 continue
             if spaces.setdefault(module_id, own) != own:
                 raise SpaceError(
-                    explain(
-                        f"AgentToModuleMapping, {kind} of module {module_id!r}",
-                        expected=f"one space for all its agents, such as {spaces[module_id]}",
-                        found=f"{own} of agent {agent_id!r}",
-                        do=f"give the module's RLModuleSpec its {kind}; bring the agents' to it with a piece in front",
-                    )
+                    f"AgentToModuleMapping, {kind} of module {module_id!r}",
+                    expected=f"one space for all its agents, such as {spaces[module_id]}",
+                    found=f"{own} of agent {agent_id!r}",
+                    do=f"give the module's RLModuleSpec its {kind}; bring the agents' to it with a piece in front",
                 )
         return spaces
 
@@ -152,13 +146,11 @@ class AgentToModuleMapping(ColumnarPiece):
                 modules[agent_id] = self._mapping(agent_id, None)
             except Exception as error:
                 raise SpaceError(
-                    explain(
-                        "AgentToModuleMapping",
-                        expected="a mapping function that answers without an episode, to know the modules' spaces",
-                        found=f"{type(error).__name__}: {error}, for agent {agent_id!r} and episode None",
-                        do="let it answer; or, if it needs the episode, give each RLModuleSpec its "
-                        "observation_space and action_space",
-                    )
+                    "AgentToModuleMapping",
+                    expected="a mapping function that answers without an episode, to know the modules' spaces",
+                    found=f"{type(error).__name__}: {error}, for agent {agent_id!r} and episode None",
+                    do="let it answer; or, if it needs the episode, give each RLModuleSpec its "
+                    "observation_space and action_space",
                 ) from error
         return modules
 

@@ -11,7 +11,7 @@ import numpy as np
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.column_use import COLUMNS_LEFT_OUT, left_out_by
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, PipelineError, explain
+from epibatch.core.errors import ColumnError, PipelineError
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten, flatten_like, stack_rows, unflatten
 
@@ -93,12 +93,10 @@ class BatchIndividualItems(ColumnarPiece):
         """Batch all columns of each module."""
         if not call.mapped:
             raise PipelineError(
-                explain(
-                    "episodes of several agents",
-                    expected="their columns by module",
-                    found="columns by agent",
-                    do="put AgentToModuleMapping in front of BatchIndividualItems",
-                )
+                "episodes of several agents",
+                expected="their columns by module",
+                found="columns by agent",
+                do="put AgentToModuleMapping in front of BatchIndividualItems",
             )
         return super().run_modules(batch, call)
 
@@ -142,12 +140,10 @@ class BatchIndividualItems(ColumnarPiece):
             rows = sum(map(rows_in, column)) if isinstance(column, list) else len(column) if column.ndim else -1
             if rows not in (0, total):
                 raise ColumnError(
-                    explain(
-                        f"column {name!r}, added without an episode",
-                        expected=f"{total} rows, as the other columns have",
-                        found=f"{rows} rows" if rows >= 0 else "a single value",
-                        do="add one item per row of the batch, or say which episode each belongs to",
-                    )
+                    f"column {name!r}, added without an episode",
+                    expected=f"{total} rows, as the other columns have",
+                    found=f"{rows} rows" if rows >= 0 else "a single value",
+                    do="add one item per row of the batch, or say which episode each belongs to",
                 )
         for name, column in columns.items():
             found = np.ones(len(call.keys), np.int64) if column.counts is None else column.counts
@@ -167,13 +163,10 @@ def _wrong_rows(name: str, found: Any, expected: Any, call: Call) -> ColumnError
     if call.training and call.rows is None and call.plus_one:
         unit += " and one for the bootstrap"
     return ColumnError(
-        explain(
-            f"column {name!r}, {call.describe(chunk)}",
-            expected=f"{expected[chunk]} rows, {unit}",
-            found=f"{found[chunk]} rows",
-            do="let the piece that writes it add as many: "
-            f"add_n_batch_items(batch, {name!r}, rows, len(rows), episode)",
-        )
+        f"column {name!r}, {call.describe(chunk)}",
+        expected=f"{expected[chunk]} rows, {unit}",
+        found=f"{found[chunk]} rows",
+        do=f"let the piece that writes it add as many: add_n_batch_items(batch, {name!r}, rows, len(rows), episode)",
     )
 
 

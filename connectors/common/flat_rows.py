@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 from epibatch.core.space_checks import encoding_advice, get_base_struct_from_space
 from epibatch.core.struct_batches import sorted_keys
 from epibatch.core.structs import flatten, flatten_like
@@ -115,12 +115,10 @@ def _entries(leaf: Any, whole: Any) -> int:
     if isinstance(leaf, (gym.spaces.Box, gym.spaces.MultiBinary)):
         return int(np.prod(leaf.shape))
     raise SpaceError(
-        explain(
-            f"flattening {whole}",
-            expected="Box, Discrete, MultiDiscrete and MultiBinary spaces, in Dicts and Tuples",
-            found=f"{leaf}",
-            do=f"{encoding_advice(leaf)}, or leave it out with keys_to_remove",
-        )
+        f"flattening {whole}",
+        expected="Box, Discrete, MultiDiscrete and MultiBinary spaces, in Dicts and Tuples",
+        found=f"{leaf}",
+        do=f"{encoding_advice(leaf)}, or leave it out with keys_to_remove",
     )
 
 
@@ -142,10 +140,8 @@ def _by_sorted_key(space: Any, leaves: list[Any]) -> list[int]:
 
 def _unfit(space: Any, found: str) -> SpaceError:
     return SpaceError(
-        explain(
-            "flattening observations",
-            expected=f"values of {space}",
-            found=found,
-            do="correct the environment's observations, or its observation_space",
-        )
+        "flattening observations",
+        expected=f"values of {space}",
+        found=found,
+        do="correct the environment's observations, or its observation_space",
     )

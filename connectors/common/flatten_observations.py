@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, SpaceError, UnknownNameError, explain, nearest
+from epibatch.core.errors import ConfigError, SpaceError, UnknownNameError, nearest
 
 from ..call import Call
 from ..episode_column import EpisodeColumn
@@ -70,21 +70,17 @@ class FlattenObservations(ObservationRewriter):
         super().__init__(input_observation_space, input_action_space)
         if keys_to_remove is not None and not isinstance(keys_to_remove, (list, tuple)):
             raise ConfigError(
-                explain(
-                    "FlattenObservations.keys_to_remove",
-                    expected="a list of keys",
-                    found=repr(keys_to_remove),
-                    do=f"pass [{keys_to_remove!r}]",
-                )
+                "FlattenObservations.keys_to_remove",
+                expected="a list of keys",
+                found=repr(keys_to_remove),
+                do=f"pass [{keys_to_remove!r}]",
             )
         if agent_ids is not None and as_learner_connector:
             raise ConfigError(
-                explain(
-                    "FlattenObservations.agent_ids",
-                    expected="the acting side, which writes vectors into the episodes",
-                    found="as_learner_connector=True",
-                    do="leave the learner's piece out: it finds the vectors there",
-                )
+                "FlattenObservations.agent_ids",
+                expected="the acting side, which writes vectors into the episodes",
+                found="as_learner_connector=True",
+                do="leave the learner's piece out: it finds the vectors there",
             )
         self._keys_to_remove = list(keys_to_remove or ())
         self._agent_ids = None if agent_ids is None else list(agent_ids)
@@ -119,22 +115,18 @@ class FlattenObservations(ObservationRewriter):
             return space
         if not isinstance(space, gym.spaces.Dict):
             raise SpaceError(
-                explain(
-                    f"FlattenObservations(keys_to_remove={self._keys_to_remove})",
-                    expected="a Dict observation space",
-                    found=space,
-                    do="leave keys_to_remove out",
-                )
+                f"FlattenObservations(keys_to_remove={self._keys_to_remove})",
+                expected="a Dict observation space",
+                found=space,
+                do="leave keys_to_remove out",
             )
         for key in self._keys_to_remove:
             if key not in space.spaces:
                 raise UnknownNameError(
-                    explain(
-                        "FlattenObservations.keys_to_remove",
-                        expected="keys of the observation space",
-                        found=repr(key),
-                        do=nearest(str(key), map(str, space.spaces)),
-                    )
+                    "FlattenObservations.keys_to_remove",
+                    expected="keys of the observation space",
+                    found=repr(key),
+                    do=nearest(str(key), map(str, space.spaces)),
                 )
         return gym.spaces.Dict([(key, own) for key, own in space.spaces.items() if key not in self._keys_to_remove])
 
@@ -160,12 +152,10 @@ class FlattenObservations(ObservationRewriter):
         space = self.input_observation_space
         if space is None:
             raise SpaceError(
-                explain(
-                    "FlattenObservations",
-                    expected="the observation space, which says what becomes a one-hot",
-                    found="none",
-                    do="pass it to the pipeline, or to the piece: FlattenObservations(observation_space)",
-                )
+                "FlattenObservations",
+                expected="the observation space, which says what becomes a one-hot",
+                found="none",
+                do="pass it to the pipeline, or to the piece: FlattenObservations(observation_space)",
             )
         if self._rows is None or self._rows[0] is not space:
             self._rows = space, FlatRows(self._kept(space))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 
 from ..call import Call
 from ..episode_column import EpisodeColumn
@@ -168,7 +168,7 @@ class FrameStacking(ObservationWindow):
             do += "with new_axis=True, or join them on an axis of another length with axis=-1"
         else:
             kind, do = f"with room for axis={self.axis}", "name an axis that there is; -1 is the last one"
-        return SpaceError(explain(where, expected=f"{things} {kind}", found=found, do=do))
+        return SpaceError(where, expected=f"{things} {kind}", found=found, do=do)
 
     def _position(self, axes: int) -> int:
         """Axis of a frame in front of which the stack's is."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.devices import device_name, missing_device
-from epibatch.core.errors import BatchLayoutError, ConfigError, explain
+from epibatch.core.errors import BatchLayoutError, ConfigError
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
@@ -67,12 +67,10 @@ class NumpyToTensor(ColumnarPiece):
             return batch
         if getattr(module, "framework", "torch") != "torch":
             raise BatchLayoutError(
-                explain(
-                    "NumpyToTensor",
-                    expected="a module of framework 'torch'",
-                    found=repr(module.framework),
-                    do="take NumpyToTensor out of the pipeline",
-                )
+                "NumpyToTensor",
+                expected="a module of framework 'torch'",
+                found=repr(module.framework),
+                do="take NumpyToTensor out of the pipeline",
             )
         return {name: self._converted(name, value) for name, value in batch.items()}
 
@@ -101,4 +99,4 @@ def _check_device(device: Any) -> None:
     if wrong is not None:
         expected, do = "a torch.device, or the name of one, such as cuda:0", "correct it, or leave it out"
         found = f"{repr(device)[:80]} ({wrong})"
-        raise ConfigError(explain("NumpyToTensor.device", expected=expected, found=found, do=do))
+        raise ConfigError("NumpyToTensor.device", expected=expected, found=found, do=do)

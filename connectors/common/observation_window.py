@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, LookbackError, SpaceError, explain
+from epibatch.core.errors import ColumnError, ConfigError, LookbackError, SpaceError
 from epibatch.core.structs import flatten
 
 from ...episodes.indexing import note_history
@@ -126,12 +126,10 @@ class ObservationWindow(ColumnarPiece):
         if frames.shape[1:] == shape:
             return np.result_type(dtype, frames.dtype)
         raise ColumnError(
-            explain(
-                type(self).__name__,
-                expected=f"frames of shape {shape}, as in {call.describe(0)}",
-                found=f"{frames.shape[1:]} in {call.describe(chunk)}",
-                do="batch only episodes of one space, or bring them to one shape with a piece in front",
-            )
+            type(self).__name__,
+            expected=f"frames of shape {shape}, as in {call.describe(0)}",
+            found=f"{frames.shape[1:]} in {call.describe(chunk)}",
+            do="batch only episodes of one space, or bring them to one shape with a piece in front",
         )
 
     def box(self, space: gym.Space[Any] | None) -> gym.spaces.Box:
@@ -143,12 +141,10 @@ class ObservationWindow(ColumnarPiece):
         if isinstance(space, gym.spaces.Box):
             return space
         raise SpaceError(
-            explain(
-                type(self).__name__,
-                expected="observations in a Box, one array each",
-                found=repr(space),
-                do="flatten them, or select one part, with a piece in front that rewrites observations",
-            )
+            type(self).__name__,
+            expected="observations in a Box, one array each",
+            found=repr(space),
+            do="flatten them, or select one part, with a piece in front that rewrites observations",
         )
 
     def _first_held(self, episode: Any, first: int, chunk: int, call: Call) -> int:
@@ -166,12 +162,10 @@ class ObservationWindow(ColumnarPiece):
         """Refuse to fill in for frames that exist: `steps` lie before the first window's own, `available` are held."""
         if available < self.lookback and steps > available:
             raise LookbackError(
-                explain(
-                    f"{type(self).__name__}, {call.describe(chunk)} that starts at t={t_started}",
-                    expected=f"a lookback of {self.lookback} steps",
-                    found=f"{available} steps (zeros would hide frames that exist)",
-                    do=f"cut episodes with len_lookback_buffer={self.lookback}",
-                )
+                f"{type(self).__name__}, {call.describe(chunk)} that starts at t={t_started}",
+                expected=f"a lookback of {self.lookback} steps",
+                found=f"{available} steps (zeros would hide frames that exist)",
+                do=f"cut episodes with len_lookback_buffer={self.lookback}",
             )
 
     def _frames(self, leaves: list[Any], chunk: int, call: Call, lead: int = 1) -> npt.NDArray[Any]:
@@ -181,12 +175,10 @@ class ObservationWindow(ColumnarPiece):
             frames: npt.NDArray[Any] = leaves[0]
             return frames
         raise SpaceError(
-            explain(
-                f"{type(self).__name__}, {call.describe(chunk)}",
-                expected="observations of one array each",
-                found=f"{len(leaves)} arrays of shapes {[leaf.shape[lead:] for leaf in leaves]}",
-                do="flatten them, or select one part, with a piece in front that rewrites observations",
-            )
+            f"{type(self).__name__}, {call.describe(chunk)}",
+            expected="observations of one array each",
+            found=f"{len(leaves)} arrays of shapes {[leaf.shape[lead:] for leaf in leaves]}",
+            do="flatten them, or select one part, with a piece in front that rewrites observations",
         )
 
     def check_frame(self, shape: tuple[int, ...], chunk: int, call: Call) -> None:
@@ -208,4 +200,4 @@ def positive(piece: str, name: str, value: Any, do: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_FRAMES:
         return value
     expected = f"an int of at least 1, up to {_MOST_FRAMES}"
-    raise ConfigError(explain(f"{piece}.{name}", expected=expected, found=repr(value), do=do))
+    raise ConfigError(f"{piece}.{name}", expected=expected, found=repr(value), do=do)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, explain
+from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError
 from epibatch.core.structs import flatten, flatten_like
 
 from ..agent_order import check_agent_ids, check_several, places_of
@@ -88,12 +88,10 @@ class StackAgents(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         if agent_ids is None:
             raise ConfigError(
-                explain(
-                    "StackAgents.agent_ids",
-                    expected="the agents that are in a row",
-                    found="none",
-                    do="name them in the order in which the module is to see them",
-                )
+                "StackAgents.agent_ids",
+                expected="the agents that are in a row",
+                found="none",
+                do="name them in the order in which the module is to see them",
             )
         self._agent_ids = check_agent_ids(self, agent_ids) or []
         self._module_ids = None if module_ids is None else list(module_ids)
@@ -120,12 +118,10 @@ class StackAgents(ColumnarPiece):
             own = call.groups[module_id]
             if own.stateful:
                 raise BatchLayoutError(
-                    explain(
-                        f"StackAgents, module {module_id!r}",
-                        expected="a module without state, whose rows are env steps",
-                        found="a recurrent one, whose rows are sequences of an agent's own steps",
-                        do="leave it out of module_ids, or show it the others with AddOtherAgentsFromEpisodesToBatch",
-                    )
+                    f"StackAgents, module {module_id!r}",
+                    expected="a module without state, whose rows are env steps",
+                    found="a recurrent one, whose rows are sequences of an agent's own steps",
+                    do="leave it out of module_ids, or show it the others with AddOtherAgentsFromEpisodesToBatch",
                 )
             batch.groups[module_id] = self._stacked(batch.groups[module_id], own, table)
         return batch
@@ -144,12 +140,10 @@ class StackAgents(ColumnarPiece):
         rest[stacked.cells] = False
         if int((numbers >= 0).sum()) - int(rest.sum()) != len(each):
             raise BatchLayoutError(
-                explain(
-                    f"StackAgents, module {own.module_id!r}",
-                    expected="each episode once",
-                    found="one that is in the call twice, so that two rows have one place",
-                    do="leave one of them out",
-                )
+                f"StackAgents, module {own.module_id!r}",
+                expected="each episode once",
+                found="one that is in the call twice, so that two rows have one place",
+                do="leave one of them out",
             )
         cells = np.flatnonzero(rest)
         if len(cells):
@@ -166,11 +160,9 @@ class StackAgents(ColumnarPiece):
         for leaf, part in zip(leaves, parts):
             if leaf.shape[2:] != part.shape[1:]:
                 raise ColumnError(
-                    explain(
-                        f"StackAgents, column 'obs' of module {own.module_id!r}",
-                        expected=f"observations as the episodes have them, of shape {part.shape[1:]}",
-                        found=f"{leaf.shape[2:]}; an agent that observed without a row of its own cannot be filled in",
-                        do="change observations in the episodes, by pieces in the env-to-module pipeline",
-                    )
+                    f"StackAgents, column 'obs' of module {own.module_id!r}",
+                    expected=f"observations as the episodes have them, of shape {part.shape[1:]}",
+                    found=f"{leaf.shape[2:]}; an agent that observed without a row of its own cannot be filled in",
+                    do="change observations in the episodes, by pieces in the env-to-module pipeline",
                 )
             leaf.reshape(-1, *leaf.shape[2:])[cells] = part

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 
 from ..agent_order import agents_of, check_agent_ids, check_several, places_of
 from ..call import Call
@@ -87,10 +87,8 @@ class AgentIndicator(ObservationRewriter):
 
     def _no_vector(self, found: Any) -> SpaceError:
         return SpaceError(
-            explain(
-                f"AgentIndicator, observations of agent {self.part_of!r}",
-                expected="vectors, a Box with one axis, to append the one-hot to",
-                found=str(found),
-                do="pass in_dict=True, which takes any observation, or put FlattenObservations in front",
-            )
+            f"AgentIndicator, observations of agent {self.part_of!r}",
+            expected="vectors, a Box with one axis, to append the one-hot to",
+            found=str(found),
+            do="pass in_dict=True, which takes any observation, or put FlattenObservations in front",
         )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 from epibatch.core.running_moments import Floats
 from epibatch.core.shared_moments import LeafShapes
 from epibatch.core.spaces import get_base_struct_from_space
@@ -85,12 +85,10 @@ class BoxLeaves:
             shape = np.shape(leaves[box.position])[1:]
             if shape != box.shape:
                 raise SpaceError(
-                    explain(
-                        box.name,
-                        expected=f"shape {box.shape}, as its space says",
-                        found=f"shape {shape}",
-                        do="let the piece in front say in recompute_output_observation_space what it makes",
-                    )
+                    box.name,
+                    expected=f"shape {box.shape}, as its space says",
+                    found=f"shape {shape}",
+                    do="let the piece in front say in recompute_output_observation_space what it makes",
                 )
         count = len(leaves[0]) if leaves else 0
         if len(self._boxes) == 1:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import PipelineError, explain
+from epibatch.core.errors import PipelineError
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import flatten
 
@@ -37,12 +37,10 @@ class EnvToModulePipeline(ConnectorPipelineV2):
             given = piece.input_action_space
             if piece.n_prev_actions and None not in (given, actions) and _choices(given) != _choices(actions):
                 raise PipelineError(
-                    explain(
-                        f"{type(self).__name__}, {type(piece).__name__}",
-                        expected=f"the actions that the module chooses and episodes hold, {actions}",
-                        found=f"{given}, which a later piece changes",
-                        do=f"move the piece that changes actions before {type(piece).__name__}",
-                    )
+                    f"{type(self).__name__}, {type(piece).__name__}",
+                    expected=f"the actions that the module chooses and episodes hold, {actions}",
+                    found=f"{given}, which a later piece changes",
+                    do=f"move the piece that changes actions before {type(piece).__name__}",
                 )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ColumnError, ConfigError, SpaceError, StateError, explain
+from epibatch.core.errors import ColumnError, ConfigError, SpaceError, StateError
 from epibatch.core.running_moments import HUGE, LARGEST, Floats, RunningMoments, warn_of_huge
 from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
 from epibatch.core.structs import flatten_like
@@ -176,12 +176,10 @@ class MeanStdFilter(ObservationRewriter):
         space = self.input_observation_space
         if space is None:
             raise SpaceError(
-                explain(
-                    "MeanStdFilter",
-                    expected="the observation space, which says what is a quantity and what a code",
-                    found="none",
-                    do="pass it to the pipeline, or to the piece: MeanStdFilter(observation_space)",
-                )
+                "MeanStdFilter",
+                expected="the observation space, which says what is a quantity and what a code",
+                found="none",
+                do="pass it to the pipeline, or to the piece: MeanStdFilter(observation_space)",
             )
         if self._boxes is None or self._boxes.space is not space:
             self._boxes = BoxLeaves(space)
@@ -238,12 +236,10 @@ class MeanStdFilter(ObservationRewriter):
             return
         if self.spaces_by_agent:
             raise StateError(
-                explain(
-                    "MeanStdFilter.set_state",
-                    expected="{'agents': {agent: statistics}}, those of each agent",
-                    found=f"{type(state).__name__} with {sorted(map(str, state))}",
-                    do="restore the state of a filter of several agents",
-                )
+                "MeanStdFilter.set_state",
+                expected="{'agents': {agent: statistics}}, those of each agent",
+                found=f"{type(state).__name__} with {sorted(map(str, state))}",
+                do="restore the state of a filter of several agents",
             )
         seen = SharedMoments.from_state(state, "MeanStdFilter.set_state")
         if self.input_observation_space is not None:
@@ -286,18 +282,16 @@ def _check_settings(clip_by_value: Any, **switches: Any) -> None:
         problems.append(("clip_by_value", "a number above 0, or None for no limit", clip_by_value))
     for name, expected, value in problems:
         do = "pass such a value, or leave it out"
-        raise ConfigError(explain(f"MeanStdFilter.{name}", expected=expected, found=repr(value), do=do))
+        raise ConfigError(f"MeanStdFilter.{name}", expected=expected, found=repr(value), do=do)
 
 
 def _not_finite(rows: Any, boxes: BoxLeaves, call: Call) -> ColumnError:
     where, value = _first(~(np.abs(rows) <= LARGEST), rows, boxes, call)
     return ColumnError(
-        explain(
-            where,
-            expected=f"finite numbers of at most {LARGEST:g}; others would spoil the statistics for good",
-            found=str(value),
-            do="correct the environment, or replace such values with a piece before the filter",
-        )
+        where,
+        expected=f"finite numbers of at most {LARGEST:g}; others would spoil the statistics for good",
+        found=str(value),
+        do="correct the environment, or replace such values with a piece before the filter",
     )
 
 

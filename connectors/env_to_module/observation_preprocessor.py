@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import BatchLayoutError, ColumnError, PipelineError, SpaceError, UnknownNameError, explain
+from epibatch.core.errors import BatchLayoutError, ColumnError, PipelineError, SpaceError, UnknownNameError
 from epibatch.core.space_checks import check_row
 from epibatch.core.structs import is_leaf
 
@@ -178,22 +178,18 @@ class MultiAgentObservationPreprocessor(ConnectorV2):
         strangers = [agent for agent in rows if agent not in observed]
         if strangers:
             raise UnknownNameError(
-                explain(
-                    f"{type(self).__name__}.preprocess",
-                    expected=f"observations of agents that have one at this env step: {', '.join(map(repr, observed))}",
-                    found=f"one for {strangers[0]!r}",
-                    do="return entries for the agents in `observations` only",
-                )
+                f"{type(self).__name__}.preprocess",
+                expected=f"observations of agents that have one at this env step: {', '.join(map(repr, observed))}",
+                found=f"one for {strangers[0]!r}",
+                do="return entries for the agents in `observations` only",
             )
 
     def _not_several(self, episode: Any) -> BatchLayoutError:
         return BatchLayoutError(
-            explain(
-                type(self).__name__,
-                expected="episodes of several agents",
-                found=type(episode).__name__,
-                do="subclass SingleAgentObservationPreprocessor",
-            )
+            type(self).__name__,
+            expected="episodes of several agents",
+            found=type(episode).__name__,
+            do="subclass SingleAgentObservationPreprocessor",
         )
 
 
@@ -246,19 +242,17 @@ def _with_integers(space: gym.Space[Any], row: Any) -> Any:
 def _nothing(piece: ConnectorV2, expected: str, name: str, found: Any = None) -> ColumnError:
     where, do = f"{type(piece).__name__}.preprocess", f"end preprocess with `return {name}`"
     found = "None" if found is None else f"{type(found).__name__}: {found!r}"
-    return ColumnError(explain(where, expected=f"{expected}, returned", found=found, do=do))
+    return ColumnError(where, expected=f"{expected}, returned", found=found, do=do)
 
 
 def _refuse_taken(piece: ConnectorV2, batch: dict[str, Any]) -> None:
     name = type(piece).__name__
     if Columns.OBS in batch:
         raise PipelineError(
-            explain(
-                name,
-                expected="a batch without observations, which are to be taken after they are rewritten",
-                found=f"a column {Columns.OBS!r}, written by a piece in front",
-                do=f"move {name} in front of that piece",
-            )
+            name,
+            expected="a batch without observations, which are to be taken after they are rewritten",
+            found=f"a column {Columns.OBS!r}, written by a piece in front",
+            do=f"move {name} in front of that piece",
         )
 
 

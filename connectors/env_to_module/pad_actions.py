@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 
 from ..agent_order import check_agent_ids, check_several, places_of
 from ..call import Call
@@ -105,12 +105,10 @@ class PadActions(ObservationRewriter):
         spaces = self.input_action_space
         if not isinstance(spaces, gym.spaces.Dict):
             raise SpaceError(
-                explain(
-                    "PadActions",
-                    expected="a Dict of the agents' action spaces",
-                    found=str(spaces),
-                    do="pass it to the pipeline, or to the piece with multi_agent=True",
-                )
+                "PadActions",
+                expected="a Dict of the agents' action spaces",
+                found=str(spaces),
+                do="pass it to the pipeline, or to the piece with multi_agent=True",
             )
         agents = list(spaces.spaces) if self._agent_ids is None else self._agent_ids
         places_of(self, list(spaces.spaces), agents)
@@ -119,12 +117,10 @@ class PadActions(ObservationRewriter):
         differ = any(one != meant[0] for one in meant)
         if differ and not isinstance(common, (gym.spaces.Discrete, gym.spaces.Box)):
             raise SpaceError(
-                explain(
-                    "PadActions, action spaces",
-                    expected="Discrete spaces, or Boxes",
-                    found=str(next(one for one in meant if one != meant[0])),
-                    do="pass agent_ids= for the agents that have such spaces; give the others a module of their own",
-                )
+                "PadActions, action spaces",
+                expected="Discrete spaces, or Boxes",
+                found=str(next(one for one in meant if one != meant[0])),
+                do="pass agent_ids= for the agents that have such spaces; give the others a module of their own",
             )
         return _Common(spaces, common, differ and isinstance(common, gym.spaces.Discrete))
 
@@ -155,12 +151,10 @@ class PadActions(ObservationRewriter):
             return {_MASK: mask, _OBSERVATIONS: observations}
         if given.shape[1:] != (int(own.n),):
             raise SpaceError(
-                explain(
-                    f"PadActions, {_MASK!r} of agent {self.part_of!r}",
-                    expected=f"one entry for each value of {own}",
-                    found=f"shape {given.shape[1:]}",
-                    do="let the environment give a mask of that length",
-                )
+                f"PadActions, {_MASK!r} of agent {self.part_of!r}",
+                expected=f"one entry for each value of {own}",
+                found=f"shape {given.shape[1:]}",
+                do="let the environment give a mask of that length",
             )
         mask = np.zeros((rows, int(common.n)), given.dtype)
         mask[:, real] = given

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 
 from ..agent_order import check_agent_ids, check_several, places_of
 from ..call import Call
@@ -92,12 +92,10 @@ class PadObservations(ObservationRewriter):
         own, common = self.input_observation_space, self.observation_space
         if own is None or common is None:
             raise SpaceError(
-                explain(
-                    "PadObservations",
-                    expected="a Dict of the agents' observation spaces",
-                    found="none",
-                    do="pass it to the pipeline, or to the piece with multi_agent=True",
-                )
+                "PadObservations",
+                expected="a Dict of the agents' observation spaces",
+                found="none",
+                do="pass it to the pipeline, or to the piece with multi_agent=True",
             )
         if self._padding is None or self._padding[0] is not common:
             self._padding = common, padding(own, common, f"PadObservations, agent {self.part_of!r}")

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 
 from ..call import Call
 from ..observation_rewriter import ObservationRewriter
@@ -36,12 +36,10 @@ class StepsBefore:
         for name, count in (("n_prev_actions", n_prev_actions), ("n_prev_rewards", n_prev_rewards)):
             if type(count) is not int or count < 0:
                 raise ConfigError(
-                    explain(
-                        f"{piece}.{name}",
-                        expected="an int of at least 0",
-                        found=repr(count),
-                        do=f"pass how many to show, such as {name}=1; 0 for none",
-                    )
+                    f"{piece}.{name}",
+                    expected="an int of at least 0",
+                    found=repr(count),
+                    do=f"pass how many to show, such as {name}=1; 0 for none",
                 )
         self.lookback = max(n_prev_actions, n_prev_rewards)
 

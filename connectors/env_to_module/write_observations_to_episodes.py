@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, map_struct
 
 from ..call import Call
@@ -71,10 +71,8 @@ class WriteObservationsToEpisodes(ColumnarPiece):
         if counts == [1] * len(call.episodes):
             return
         raise ColumnError(
-            explain(
-                f"{type(self).__name__}, column {Columns.OBS!r}",
-                expected=f"one row for each of {len(call.episodes)} episodes",
-                found=f"{sum(counts)} rows" if len(counts) != len(call.episodes) else f"{counts} rows",
-                do="add one item per episode: add_batch_item(batch, 'obs', item, episode)",
-            )
+            f"{type(self).__name__}, column {Columns.OBS!r}",
+            expected=f"one row for each of {len(call.episodes)} episodes",
+            found=f"{sum(counts)} rows" if len(counts) != len(call.episodes) else f"{counts} rows",
+            do="add one item per episode: add_batch_item(batch, 'obs', item, episode)",
         )

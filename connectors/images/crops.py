@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import ColumnError, ConfigError, explain
+from epibatch.core.errors import ColumnError, ConfigError
 
 from ..authoring.column_transform import ColumnTransform
 from .image_rows import size_of
@@ -108,12 +108,10 @@ def cut_out(x: Any, piece: str, height: int, width: int, top: int, left: int) ->
     rows, columns = size_of(x, piece)
     if top < 0 or left < 0 or top + height > rows or left + width > columns:
         raise ColumnError(
-            explain(
-                piece,
-                expected=f"images of at least {max(top, 0) + height} by {max(left, 0) + width} pixels",
-                found=f"{rows} by {columns}",
-                do="cut out less, or put the piece in front of the one that makes images smaller",
-            )
+            piece,
+            expected=f"images of at least {max(top, 0) + height} by {max(left, 0) + width} pixels",
+            found=f"{rows} by {columns}",
+            do="cut out less, or put the piece in front of the one that makes images smaller",
         )
     part = x[..., top : top + height, left : left + width, :]
     return np.ascontiguousarray(part) if isinstance(part, np.ndarray) else part.contiguous()
@@ -128,4 +126,4 @@ def check_pixels(piece: str, **values: tuple[int, int]) -> None:
     for name, (value, least) in values.items():
         if value < least:
             expected, do = f"an int of at least {least}", "give a number of pixels"
-            raise ConfigError(explain(f"{piece}.{name}", expected=expected, found=repr(value), do=do))
+            raise ConfigError(f"{piece}.{name}", expected=expected, found=repr(value), do=do)

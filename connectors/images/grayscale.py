@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import ColumnError, ConfigError, explain
+from epibatch.core.errors import ColumnError, ConfigError
 
 from ..authoring.column_transform import ColumnTransform
 from ..observations.affine import as_lists
@@ -53,12 +53,10 @@ class Grayscale(ColumnTransform):
         if self._weights.ndim == 1 and (self._weights >= 0).all() and 0 < self._weights.sum() < 1 + 1e-6:
             return
         raise ConfigError(
-            explain(
-                "Grayscale.weights",
-                expected="one number for each channel, 0 or more, at most 1 in all",
-                found=repr(self.weights),
-                do="leave them out for RGB images; (1/3, 1/3, 1/3) is the mean",
-            )
+            "Grayscale.weights",
+            expected="one number for each channel, 0 or more, at most 1 in all",
+            found=repr(self.weights),
+            do="leave them out for RGB images; (1/3, 1/3, 1/3) is the mean",
         )
 
     def transform(self, x: Any) -> Any:
@@ -66,12 +64,10 @@ class Grayscale(ColumnTransform):
         images = images_of(x, "Grayscale")
         if images.shape[-1] != len(self._weights):
             raise ColumnError(
-                explain(
-                    "Grayscale",
-                    expected=f"images with {len(self._weights)} channels on the last axis",
-                    found=f"rows of shape {x.shape[1:]}",
-                    do="give a weight for each channel: weights=(...)",
-                )
+                "Grayscale",
+                expected=f"images with {len(self._weights)} channels on the last axis",
+                found=f"rows of shape {x.shape[1:]}",
+                do="give a weight for each channel: weights=(...)",
             )
         out = in_blocks(images, images.shape[1:-1], lambda block: block @ self._weights.astype(block.dtype))
         return out.reshape(*x.shape[:-1], 1) if self.keep_axis else out.reshape(x.shape[:-1])

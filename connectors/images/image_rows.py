@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 __all__ = ["images_of", "in_blocks", "rounded", "size_of"]
 
@@ -24,12 +24,10 @@ def size_of(x: Any, piece: str) -> tuple[int, int]:
     if x.ndim >= 4:
         return x.shape[-3], x.shape[-2]
     raise ColumnError(
-        explain(
-            piece,
-            expected="images of shape (height, width, channels), such as (84, 84, 1)",
-            found=f"rows of shape {tuple(x.shape[1:])}",
-            do="name the column, or the part of it, that has images; give gray ones a last axis of length 1",
-        )
+        piece,
+        expected="images of shape (height, width, channels), such as (84, 84, 1)",
+        found=f"rows of shape {tuple(x.shape[1:])}",
+        do="name the column, or the part of it, that has images; give gray ones a last axis of length 1",
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from epibatch.core.errors import ColumnError, ConfigError, explain
+from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.restoring import restore_generator, restoring
 
 from ..authoring.column_transform import ColumnTransform
@@ -66,7 +66,7 @@ class RandomCrop(ColumnTransform):
         if not sizes and not self.pad:
             do = "give height and width, or pad=4 to shift images of 84 by 84"
             found = "an image's own size, not padded"
-            raise ConfigError(explain("RandomCrop", expected="several places to cut at", found=found, do=do))
+            raise ConfigError("RandomCrop", expected="several places to cut at", found=found, do=do)
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:
         """Draw from a random stream of this piece's own from now on."""
@@ -123,12 +123,10 @@ class RandomCrop(ColumnTransform):
         height, width = self.height or rows, self.width or columns
         if height > rows or width > columns:
             raise ColumnError(
-                explain(
-                    "RandomCrop",
-                    expected=f"images of at least {height} by {width} pixels",
-                    found=f"{rows} by {columns}",
-                    do="cut out less, or put the piece in front of the one that makes images smaller",
-                )
+                "RandomCrop",
+                expected=f"images of at least {height} by {width} pixels",
+                found=f"{rows} by {columns}",
+                do="cut out less, or put the piece in front of the one that makes images smaller",
             )
         return height, width
 

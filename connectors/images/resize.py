@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 
 from ..authoring.column_transform import ColumnTransform
 from .image_rows import images_of, in_blocks
@@ -61,7 +61,7 @@ class Resize(ColumnTransform):
             if getattr(self, name) < 1:
                 do = "give the new size in pixels, such as height=84, width=84"
                 found = repr(getattr(self, name))
-                raise ConfigError(explain(f"Resize.{name}", expected="an int of at least 1", found=found, do=do))
+                raise ConfigError(f"Resize.{name}", expected="an int of at least 1", found=found, do=do)
 
     def transform(self, x: Any) -> Any:
         """The images in the new size."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 
 from ..authoring.column_transform import ColumnTransform
 from .image_rows import size_of
@@ -47,7 +47,7 @@ class ToCHWFloat(ColumnTransform):
     def __post_init__(self) -> None:
         if not self.divide_by > 0:
             expected, do = "a number above 0", "leave it out for images of 0 to 255"
-            raise ConfigError(explain("ToCHWFloat.divide_by", expected=expected, found=repr(self.divide_by), do=do))
+            raise ConfigError("ToCHWFloat.divide_by", expected=expected, found=repr(self.divide_by), do=do)
 
     def transform(self, x: Any) -> Any:
         """The images, moved and divided."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 from epibatch.core.structs import map_struct
 
 from ..call import ADDED_LOSS_MASK, Call
@@ -67,13 +67,11 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
     def _without_last(self, chunk: int, rows: int, call: Call) -> ColumnError:
         steps = call.lengths[chunk]
         return ColumnError(
-            explain(
-                f"column 'obs', {call.describe(chunk)}",
-                expected=f"{steps + 1} rows: one per step and one for the last observation, whose value bootstraps",
-                found=f"{rows} rows",
-                do="write the last observation's row too (get_observations() has it), or insert the piece behind "
-                "AddOneTsToEpisodesAndTruncate, where episodes have it as a step",
-            )
+            f"column 'obs', {call.describe(chunk)}",
+            expected=f"{steps + 1} rows: one per step and one for the last observation, whose value bootstraps",
+            found=f"{rows} rows",
+            do="write the last observation's row too (get_observations() has it), or insert the piece behind "
+            "AddOneTsToEpisodesAndTruncate, where episodes have it as a step",
         )
 
     def _lengthened(self, name: str, column: EpisodeColumn, call: Call) -> EpisodeColumn:
@@ -84,12 +82,10 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
             if name == Columns.OBS:
                 raise self._without_last(chunk, int(counts[chunk]), call)
             raise ColumnError(
-                explain(
-                    f"column {name!r}, {call.describe(chunk)}",
-                    expected=f"{call.lengths[chunk]} rows, or {call.lengths[chunk] + 1} with one for the bootstrap",
-                    found=f"{counts[chunk]} rows",
-                    do="let the piece that writes it add one row per step",
-                )
+                f"column {name!r}, {call.describe(chunk)}",
+                expected=f"{call.lengths[chunk]} rows, or {call.lengths[chunk] + 1} with one for the bootstrap",
+                found=f"{counts[chunk]} rows",
+                do="let the piece that writes it add one row per step",
             )
         if bool((counts == call.lengths + 1).all()) or isinstance(column.data, list):
             return column

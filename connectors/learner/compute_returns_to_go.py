@@ -8,7 +8,7 @@ import gymnasium as gym
 
 from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
@@ -58,12 +58,10 @@ class ComputeReturnsToGo(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         if not isinstance(gamma, (int, float)) or not 0 <= gamma <= 1:
             raise ConfigError(
-                explain(
-                    "ComputeReturnsToGo.gamma",
-                    expected="a number in [0, 1]",
-                    found=repr(gamma),
-                    do="pass a discount between 0 and 1, such as gamma=0.99",
-                )
+                "ComputeReturnsToGo.gamma",
+                expected="a number in [0, 1]",
+                found=repr(gamma),
+                do="pass a discount between 0 and 1, such as gamma=0.99",
             )
         self.gamma = float(gamma)
 

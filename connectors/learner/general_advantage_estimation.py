@@ -12,7 +12,7 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.advantages import generalized_advantages, td_errors
 from epibatch.core.column_use import COLUMNS_READ, ReadColumns
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, add_context, explain, nearest
+from epibatch.core.errors import ColumnError, ConfigError, add_context, nearest
 
 from ..acting_module import check_given, describe_batch, is_multi, method_of
 from ..call import Call
@@ -130,12 +130,10 @@ def _values(batch: dict[str, Any], module: Any, call: Call, module_id: Any) -> A
 
 def _unfit_rewards(found: Any, expected: Any) -> ColumnError:
     return ColumnError(
-        explain(
-            f"GeneralAdvantageEstimation, column {Columns.REWARDS!r}",
-            expected=f"one number per row, shape {list(expected)}",
-            found=f"shape {list(found)}",
-            do="give each step one number as reward; of vectors of several, LineariseRewards makes one",
-        )
+        f"GeneralAdvantageEstimation, column {Columns.REWARDS!r}",
+        expected=f"one number per row, shape {list(expected)}",
+        found=f"shape {list(found)}",
+        do="give each step one number as reward; of vectors of several, LineariseRewards makes one",
     )
 
 
@@ -159,7 +157,7 @@ def _not_numbers(module: Any, call: Call, rewards: Any, values: Any, targets: An
     row = int(np.isfinite(numbers).argmin())
     chunk = int(np.searchsorted(ends, row, "right"))
     where = f"{name}, {call.describe(chunk)}, step {row - int(ends[chunk] - call.counts[chunk])}"
-    return ColumnError(explain(where, expected="finite numbers", found=str(numbers[row]), do=do))
+    return ColumnError(where, expected="finite numbers", found=str(numbers[row]), do=do)
 
 
 def _unfit_values(module: Any, values: Any, rows: Any) -> ColumnError:
@@ -172,12 +170,10 @@ def _unfit_values(module: Any, values: Any, rows: Any) -> ColumnError:
     elif values.shape[:-1] == rows:
         do = "squeeze the last axis: `return values.squeeze(-1)`"
     return ColumnError(
-        explain(
-            f"{type(module).__name__}.compute_values",
-            expected=f"one value per row, a tensor of shape {list(rows)}",
-            found=f"shape {list(values.shape)}" if is_tensor else type(values).__name__,
-            do=do,
-        )
+        f"{type(module).__name__}.compute_values",
+        expected=f"one value per row, a tensor of shape {list(rows)}",
+        found=f"shape {list(values.shape)}" if is_tensor else type(values).__name__,
+        do=do,
     )
 
 
@@ -201,20 +197,18 @@ def _check_settings(values: Mapping[str, Any], where: str) -> None:
     for name, value in values.items():
         if name not in _SETTINGS:
             expected, do = " or ".join(_SETTINGS), nearest(str(name), _SETTINGS)
-            raise ConfigError(explain(f"{where}{name}", expected=expected, found=repr(name), do=do))
+            raise ConfigError(f"{where}{name}", expected=expected, found=repr(name), do=do)
         if name == "standardize_advantages":
             if not isinstance(value, (bool, np.bool_)):
                 do = f"pass {name}=False to leave advantages as they are"
-                raise ConfigError(explain(f"{where}{name}", expected="True or False", found=repr(value), do=do))
+                raise ConfigError(f"{where}{name}", expected="True or False", found=repr(value), do=do)
             continue
         if not isinstance(value, (int, float)) or not 0 <= value <= 1:
             raise ConfigError(
-                explain(
-                    f"{where}{name}",
-                    expected="a number in [0, 1]",
-                    found=repr(value),
-                    do=f"pass a discount between 0 and 1, such as {name}=0.95",
-                )
+                f"{where}{name}",
+                expected="a number in [0, 1]",
+                found=repr(value),
+                do=f"pass a discount between 0 and 1, such as {name}=0.95",
             )
 
 
@@ -228,23 +222,19 @@ def _real_rows(batch: dict[str, Any], call: Call, shape: Any) -> Any:
     layout = layout_of(call, shape[1])
     if layout.mask.shape != tuple(shape[:2]):
         raise ColumnError(
-            explain(
-                "GeneralAdvantageEstimation",
-                expected=f"sequences {list(layout.mask.shape)}, as the chunks and the module's settings make them",
-                found=f"{list(shape[:2])}",
-                do="let it run in the pipeline that makes the sequences",
-            )
+            "GeneralAdvantageEstimation",
+            expected=f"sequences {list(layout.mask.shape)}, as the chunks and the module's settings make them",
+            found=f"{list(shape[:2])}",
+            do="let it run in the pipeline that makes the sequences",
         )
     rows = layout.destination
     if len(rows) != call.counts.sum():
         raise ConfigError(
-            explain(
-                "GeneralAdvantageEstimation",
-                expected=f"all {call.counts.sum()} rows of the chunks, whose rewards add up",
-                found=f"{len(rows)} rows: the others were left out when sequences were made",
-                do="put AddOneTsToEpisodesAndTruncate in front, with which rows that sequence_end 'drop' or 'truncate' "
-                "leaves out stay without loss; and leave RandomSubsequences out",
-            )
+            "GeneralAdvantageEstimation",
+            expected=f"all {call.counts.sum()} rows of the chunks, whose rewards add up",
+            found=f"{len(rows)} rows: the others were left out when sequences were made",
+            do="put AddOneTsToEpisodesAndTruncate in front, with which rows that sequence_end 'drop' or 'truncate' "
+            "leaves out stay without loss; and leave RandomSubsequences out",
         )
     return rows
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import EpisodeError, explain
+from epibatch.core.errors import EpisodeError
 
 from ..agent_call import AgentCall
 from ..call import Call
@@ -30,30 +30,24 @@ class LearnerConnectorPipeline(ConnectorPipelineV2):
     def check_episodes(self, call: Call | AgentCall) -> None:
         """Refuse a call without episodes, and chunks without steps."""
         if not len(call.episodes):
-            raise EpisodeError(
-                explain(type(self).__name__, expected="at least one episode", found="none", do="sample first")
-            )
+            raise EpisodeError(type(self).__name__, expected="at least one episode", found="none", do="sample first")
         if call.grouped:
             if not call.groups:
                 raise EpisodeError(
-                    explain(
-                        type(self).__name__,
-                        expected="an episode in which an agent has made a step",
-                        found=f"{len(call.episodes)} episodes without any",
-                        do="leave them out, or sample more steps",
-                    )
+                    type(self).__name__,
+                    expected="an episode in which an agent has made a step",
+                    found=f"{len(call.episodes)} episodes without any",
+                    do="leave them out, or sample more steps",
                 )
             return
         empty = np.flatnonzero(call.lengths == 0)
         if len(empty):
             raise EpisodeError(
-                explain(
-                    f"{type(self).__name__}, {call.describe(int(empty[0]))}",
-                    expected="at least one step",
-                    found="a zero-length chunk (an observation, but no step)",
-                    do="leave it out: [episode for episode in episodes if len(episode)]"
-                    + self._all_lookback(call, int(empty[0])),
-                )
+                f"{type(self).__name__}, {call.describe(int(empty[0]))}",
+                expected="at least one step",
+                found="a zero-length chunk (an observation, but no step)",
+                do="leave it out: [episode for episode in episodes if len(episode)]"
+                + self._all_lookback(call, int(empty[0])),
             )
 
     def _all_lookback(self, call: Call, chunk: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
@@ -78,10 +78,8 @@ class PrevActionsPrevRewardsLearner(ColumnarPiece):
     def _refuse_twice(self, keys: Any) -> None:
         if StepsBefore.ORIG_OBS_KEY in keys:
             raise SpaceError(
-                explain(
-                    type(self).__name__,
-                    expected="observations as the environment gave them",
-                    found=f"dicts of {', '.join(map(str, keys))}, which show earlier steps already",
-                    do="leave this piece out: PrevActionsPrevRewards wrote them into the episodes",
-                )
+                type(self).__name__,
+                expected="observations as the environment gave them",
+                found=f"dicts of {', '.join(map(str, keys))}, which show earlier steps already",
+                do="leave this piece out: PrevActionsPrevRewards wrote them into the episodes",
             )

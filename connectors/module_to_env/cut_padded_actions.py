@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from epibatch.core.action_scaling import EnvActions
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, SpaceError, explain
+from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.structs import map_struct
 
 from ..agent_order import check_several
@@ -81,12 +81,10 @@ class CutPaddedActions(ColumnarPiece):
         actions = self.need(batch, Columns.ACTIONS, "put GetActions in front")
         if not isinstance(actions, EpisodeColumn) or actions.holds_objects:
             raise ColumnError(
-                explain(
-                    f"CutPaddedActions, column {Columns.ACTIONS!r} of module {call.module_id!r}",
-                    expected="padded actions of one shape",
-                    found=f"{type(getattr(actions, 'data', actions)).__name__}",
-                    do="put it behind ModuleToAgentUnmapping, with the module's actions as they are",
-                )
+                f"CutPaddedActions, column {Columns.ACTIONS!r} of module {call.module_id!r}",
+                expected="padded actions of one shape",
+                found=f"{type(getattr(actions, 'data', actions)).__name__}",
+                do="put it behind ModuleToAgentUnmapping, with the module's actions as they are",
             )
         own = [self._of_agent(episode.agent_id, encoders_of(self, call)) for episode in call.episodes]
         cut: list[tuple[npt.NDArray[np.int64], Any]] = []
@@ -102,12 +100,10 @@ class CutPaddedActions(ColumnarPiece):
         spaces = self.input_action_space
         if spaces is None:
             raise SpaceError(
-                explain(
-                    "CutPaddedActions",
-                    expected="a Dict of the agents' own action spaces",
-                    found="none",
-                    do="pass it to the pipeline, or to the piece: CutPaddedActions(None, action_spaces)",
-                )
+                "CutPaddedActions",
+                expected="a Dict of the agents' own action spaces",
+                found="none",
+                do="pass it to the pipeline, or to the piece: CutPaddedActions(None, action_spaces)",
             )
         if not isinstance(spaces, gym.spaces.Dict):
             return encoders.of_space(spaces)
@@ -122,24 +118,20 @@ def _cut(actions: Any, space: Any, rows: npt.NDArray[np.int64], call: Call) -> A
         wrong = np.flatnonzero((actions < first) | (actions > last))
         if len(wrong):
             raise ColumnError(
-                explain(
-                    f"CutPaddedActions, {call.describe(int(rows[wrong[0]]))}",
-                    expected=f"an action of {space}: {first} to {last}",
-                    found=f"{actions[wrong[0]]}, which only other agents of module {call.module_id!r} have",
-                    do="heed batch['obs']['action_mask'] of PadActions: set the logits of masked actions very low",
-                )
+                f"CutPaddedActions, {call.describe(int(rows[wrong[0]]))}",
+                expected=f"an action of {space}: {first} to {last}",
+                found=f"{actions[wrong[0]]}, which only other agents of module {call.module_id!r} have",
+                do="heed batch['obs']['action_mask'] of PadActions: set the logits of masked actions very low",
             )
     if not isinstance(space, gym.spaces.Box):
         return actions
     shape = actions.shape[1:] if isinstance(actions, np.ndarray) else None
     if shape is None or len(shape) != len(space.shape) or any(have < need for have, need in zip(shape, space.shape)):
         raise ColumnError(
-            explain(
-                f"CutPaddedActions, {call.describe(int(rows[0]))}",
-                expected=f"actions of shape {space.shape}, or padded ones",
-                found="nested actions" if shape is None else f"shape {shape}",
-                do="put PadActions into the env-to-module pipeline, whose action space modules are built for",
-            )
+            f"CutPaddedActions, {call.describe(int(rows[0]))}",
+            expected=f"actions of shape {space.shape}, or padded ones",
+            found="nested actions" if shape is None else f"shape {shape}",
+            do="put PadActions into the env-to-module pipeline, whose action space modules are built for",
         )
     return actions[(slice(None), *map(slice, space.shape))]
 

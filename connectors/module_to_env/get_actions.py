@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, PipelineError, explain
+from epibatch.core.errors import ColumnError, PipelineError
 from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
@@ -73,7 +73,12 @@ class GetActions(ColumnarPiece):
         if inputs is None:
             if Columns.ACTIONS in batch or not len(call.episodes):
                 return batch
-            raise _no_inputs(batch)
+            raise ColumnError(
+                "GetActions",
+                expected=f"{Columns.ACTION_DIST_INPUTS!r} or {Columns.ACTIONS!r} among the module's outputs",
+                found=str(sorted(map(str, batch))),
+                do="return one of them from the module's _forward",
+            )
         if Columns.ACTIONS in batch and Columns.ACTION_LOGP in batch:
             return batch
         if not getattr(inputs, "is_cpu", False):
@@ -124,12 +129,10 @@ class GetActions(ColumnarPiece):
         expected = None if space is None else _inputs_of(distribution, space)
         if expected is not None and width != expected:
             raise ColumnError(
-                explain(
-                    f"column {Columns.ACTION_DIST_INPUTS!r} of {type(module).__name__}",
-                    expected=f"{expected} inputs per row for {space}",
-                    found=f"shape {list(inputs.shape)}",
-                    do="give the module's last layer as many outputs as the action distribution takes",
-                )
+                f"column {Columns.ACTION_DIST_INPUTS!r} of {type(module).__name__}",
+                expected=f"{expected} inputs per row for {space}",
+                found=f"shape {list(inputs.shape)}",
+                do="give the module's last layer as many outputs as the action distribution takes",
             )
         if space is not None:
             self._widths[key] = width
@@ -144,12 +147,10 @@ class GetActions(ColumnarPiece):
     def _no_distribution(self, module: Any) -> PipelineError:
         name = type(module).__name__
         return PipelineError(
-            explain(
-                "GetActions",
-                expected="a module that names the distribution of its outputs, or an action space to choose one for",
-                found=f"{name}, which has no get_exploration_action_dist_cls, and no action space",
-                do=f"give the pipeline its spaces, or {name} an attribute action_space",
-            )
+            "GetActions",
+            expected="a module that names the distribution of its outputs, or an action space to choose one for",
+            found=f"{name}, which has no get_exploration_action_dist_cls, and no action space",
+            do=f"give the pipeline its spaces, or {name} an attribute action_space",
         )
 
     def _not_a_number(self, module: Any, found: torch.Tensor) -> ColumnError:
@@ -157,12 +158,10 @@ class GetActions(ColumnarPiece):
 
         rows = torch.isnan(found).flatten(1).any(1) if found.ndim > 1 else torch.isnan(found)
         return ColumnError(
-            explain(
-                f"column {Columns.ACTION_DIST_INPUTS!r} of {type(module).__name__}",
-                expected="numbers",
-                found=f"NaN in rows {torch.nonzero(rows).flatten().tolist()[:10]}",
-                do="look for NaN in the observations and the module's weights (a learning rate that is too high?)",
-            )
+            f"column {Columns.ACTION_DIST_INPUTS!r} of {type(module).__name__}",
+            expected="numbers",
+            found=f"NaN in rows {torch.nonzero(rows).flatten().tolist()[:10]}",
+            do="look for NaN in the observations and the module's weights (a learning rate that is too high?)",
         )
 
     def _sample(self, distribution: Any, call: Call, key: tuple[Any, type]) -> Any:
@@ -218,25 +217,12 @@ def _has_nan(tensor: torch.Tensor) -> bool:
     return b"\1" in np.isnan(tensor.numpy(force=True)).tobytes()
 
 
-def _no_inputs(batch: Mapping[str, Any]) -> ColumnError:
-    return ColumnError(
-        explain(
-            "GetActions",
-            expected=f"{Columns.ACTION_DIST_INPUTS!r} or {Columns.ACTIONS!r} among the module's outputs",
-            found=str(sorted(map(str, batch))),
-            do="return one of them from the module's _forward",
-        )
-    )
-
-
 def _no_tensor(inputs: Any) -> ColumnError:
     import torch
 
     return ColumnError(
-        explain(
-            f"column {Columns.ACTION_DIST_INPUTS!r} of the module's outputs",
-            expected="a tensor of floats, one row per observation",
-            found=f"a tensor of {inputs.dtype}" if isinstance(inputs, torch.Tensor) else type(inputs).__name__,
-            do="return what the network's last layer gives",
-        )
+        f"column {Columns.ACTION_DIST_INPUTS!r} of the module's outputs",
+        expected="a tensor of floats, one row per observation",
+        found=f"a tensor of {inputs.dtype}" if isinstance(inputs, torch.Tensor) else type(inputs).__name__,
+        do="return what the network's last layer gives",
     )

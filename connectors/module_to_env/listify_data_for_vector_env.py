@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, map_struct
 
 from ..call import Call
@@ -133,10 +133,8 @@ class ListifyDataForVectorEnv(ColumnarPiece):
         counts = np.asarray(column.counts)
         chunk = int(np.flatnonzero(counts != 1)[0])
         raise ColumnError(
-            explain(
-                f"column {name!r}, {call.describe(chunk)}",
-                expected="exactly 1 item",
-                found=f"{counts[chunk]}",
-                do="let each piece add one item per episode",
-            )
+            f"column {name!r}, {call.describe(chunk)}",
+            expected="exactly 1 item",
+            found=f"{counts[chunk]}",
+            do="let each piece add one item per episode",
         )

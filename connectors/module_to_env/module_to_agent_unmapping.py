@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from epibatch.core.errors import BatchLayoutError, explain
+from epibatch.core.errors import BatchLayoutError
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
@@ -36,12 +36,10 @@ class ModuleToAgentUnmapping(ColumnarPiece):
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Refuse episodes of one agent."""
         raise BatchLayoutError(
-            explain(
-                "ModuleToAgentUnmapping",
-                expected="multi-agent episodes",
-                found=f"{len(call.episodes)} episodes of one agent each",
-                do="leave this piece out: their columns are by episode already",
-            )
+            "ModuleToAgentUnmapping",
+            expected="multi-agent episodes",
+            found=f"{len(call.episodes)} episodes of one agent each",
+            do="leave this piece out: their columns are by episode already",
         )
 
     def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:

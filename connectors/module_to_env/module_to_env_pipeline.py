@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import PipelineError, explain
+from epibatch.core.errors import PipelineError
 
 from ..connector_pipeline_v2 import ConnectorPipelineV2
 from ..connector_v2 import ConnectorV2
@@ -45,11 +45,23 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
             columns = _transformed(piece)
             where = place(type(self).__name__, position, piece)
             if Columns.ACTIONS in columns:
-                raise _changes_what_is_stored(where, piece)
+                raise PipelineError(
+                    where,
+                    expected="actions as the module gave them, since they are stored beside their log-probabilities",
+                    found=f"{piece!r}, which transforms 'actions'",
+                    do="put it into the env-to-module pipeline, .env_runners(env_to_module_connector=...), with "
+                    f"an inverse{_OR}to change only what the environment gets, transform 'actions_for_env'",
+                )
             if Columns.ACTIONS_FOR_ENV not in columns:
                 made = made or _may_make(piece)
             elif not made:
-                raise _too_early(where, piece)
+                raise PipelineError(
+                    where,
+                    expected="column 'actions_for_env', in the environment's units, made by a piece in front of it",
+                    found=f"{piece!r} in front of the piece that makes it",
+                    do="put it behind NormalizeAndClipActions: "
+                    "pipeline.insert_after('normalize_and_clip_actions', piece)",
+                )
         self._wait_for_later_pieces(pieces)
 
     def _wait_for_later_pieces(self, pieces: tuple[ConnectorV2, ...]) -> None:
@@ -165,26 +177,3 @@ def _may_make(piece: Any) -> bool:
     """Whether a piece makes the environment's actions, or does not say what it makes."""
     declared = isinstance(piece, ConnectorV2) and (piece.columnar or piece.reads is not None)
     return not declared or Columns.ACTIONS_FOR_ENV in piece.writes
-
-
-def _changes_what_is_stored(where: str, piece: Any) -> PipelineError:
-    return PipelineError(
-        explain(
-            where,
-            expected="actions as the module gave them, since they are stored beside their log-probabilities",
-            found=f"{piece!r}, which transforms 'actions'",
-            do="put it into the env-to-module pipeline, .env_runners(env_to_module_connector=...), with an inverse"
-            f"{_OR}to change only what the environment gets, transform 'actions_for_env'",
-        )
-    )
-
-
-def _too_early(where: str, piece: Any) -> PipelineError:
-    return PipelineError(
-        explain(
-            where,
-            expected="column 'actions_for_env', in the environment's units, made by a piece in front of it",
-            found=f"{piece!r} in front of the piece that makes it",
-            do="put it behind NormalizeAndClipActions: pipeline.insert_after('normalize_and_clip_actions', piece)",
-        )
-    )

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten_like, map_struct
 
 from ..acting_module import state_layout
@@ -41,12 +41,10 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
             return batch
         if Columns.STATE_OUT not in batch:
             raise ColumnError(
-                explain(
-                    f"outputs of {type(call.rl_module).__name__}, which is recurrent",
-                    expected=f"a column {Columns.STATE_OUT!r}, nested like get_initial_state()",
-                    found=f"columns {sorted(batch)}",
-                    do="return the new state as Columns.STATE_OUT from the module's _forward",
-                )
+                f"outputs of {type(call.rl_module).__name__}, which is recurrent",
+                expected=f"a column {Columns.STATE_OUT!r}, nested like get_initial_state()",
+                found=f"columns {sorted(batch)}",
+                do="return the new state as Columns.STATE_OUT from the module's _forward",
             )
         self._check_state(batch[Columns.STATE_OUT], call)
         for name, column in batch.items():
@@ -69,12 +67,10 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
         for shape, leaf in zip(layout.shapes, leaves):
             if leaf.shape[1:] != shape:
                 raise ColumnError(
-                    explain(
-                        f"column {Columns.STATE_OUT!r} of {type(call.rl_module).__name__}",
-                        expected=f"shape [rows, {', '.join(map(str, shape))}], like get_initial_state() has",
-                        found=f"shape {list(leaf.shape)}",
-                        do="return the state after the last step, without a time axis",
-                    )
+                    f"column {Columns.STATE_OUT!r} of {type(call.rl_module).__name__}",
+                    expected=f"shape [rows, {', '.join(map(str, shape))}], like get_initial_state() has",
+                    found=f"shape {list(leaf.shape)}",
+                    do="return the state after the last step, without a time axis",
                 )
 
     def _has_time_axis(self, batch: dict[str, Any], call: Call) -> bool:
@@ -91,11 +87,9 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
 def _squeezed(name: str, leaf: np.ndarray[Any, Any]) -> Any:
     if leaf.ndim < 2 or leaf.shape[1] != 1:
         raise ColumnError(
-            explain(
-                f"column {name!r}",
-                expected="shape [rows, 1, ...], with the time axis of the observations",
-                found=f"shape {list(leaf.shape)}",
-                do="keep the time axis in the recurrent module's outputs (state_out alone has none)",
-            )
+            f"column {name!r}",
+            expected="shape [rows, 1, ...], with the time axis of the observations",
+            found=f"shape {list(leaf.shape)}",
+            do="keep the time axis in the recurrent module's outputs (state_out alone has none)",
         )
     return leaf[:, 0]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, map_struct
 
 from ..call import Call
@@ -66,12 +66,10 @@ def _kept(name: str, column: Any, acted: Any) -> Any:
 def _wrong_rows(name: str, column: Any, expected: int) -> ColumnError:
     found = _rows(column)
     return ColumnError(
-        explain(
-            f"column {name!r}",
-            expected=f"{expected} rows, one per episode",
-            found=f"{found}" if found >= 0 else "a single value, or parts of different lengths",
-            do="let the module return one row per observation it was given",
-        )
+        f"column {name!r}",
+        expected=f"{expected} rows, one per episode",
+        found=f"{found}" if found >= 0 else "a single value, or parts of different lengths",
+        do="let the module return one row per observation it was given",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, StateError, explain
+from epibatch.core.errors import ColumnError, ConfigError, StateError
 from epibatch.core.running_moments import RunningMoments
 
 from ..authoring.column_transform import ColumnTransform
@@ -66,7 +66,7 @@ class Affine(ColumnTransform):
             if not np.isfinite(numbers).all() or (name == "scale" and not numbers.all()):
                 expected = "a finite number" + (", not 0" if name == "scale" else "")
                 found, do = repr(getattr(self, name)), "give a number, or a list of one for each entry of a row"
-                raise ConfigError(explain(f"Affine.{name}", expected=expected, found=found, do=do))
+                raise ConfigError(f"Affine.{name}", expected=expected, found=found, do=do)
 
     def transform(self, x: Any) -> Any:
         """The rows, shifted and scaled."""
@@ -116,12 +116,10 @@ class Affine(ColumnTransform):
         paths = self._fitted_paths()
         if len(paths) != 1:
             raise ConfigError(
-                explain(
-                    "Affine.fit",
-                    expected="one column, whose statistics are wanted",
-                    found=f"columns {', '.join(map(str, self.paths))}",
-                    do="use one piece for each",
-                )
+                "Affine.fit",
+                expected="one column, whose statistics are wanted",
+                found=f"columns {', '.join(map(str, self.paths))}",
+                do="use one piece for each",
             )
         rows = [self._rows_of(episode, paths[0]) for episode in episodes]
         mean, deviation = _statistics(str(paths[0]), rows)
@@ -148,12 +146,10 @@ class Affine(ColumnTransform):
         if len(found) == 1:
             return found[0]
         raise ColumnError(
-            explain(
-                f"Affine.fit, column {str(path)!r}",
-                expected="one array",
-                found=f"{len(found)} of them",
-                do=f"name one part, as in columns='{path}/...'",
-            )
+            f"Affine.fit, column {str(path)!r}",
+            expected="one array",
+            found=f"{len(found)} of them",
+            do=f"name one part, as in columns='{path}/...'",
         )
 
     def _take(self, loc: Any, scale: Any) -> None:
@@ -179,12 +175,10 @@ class Affine(ColumnTransform):
             return
         if not isinstance(state, Mapping) or set(state) != {"loc", "scale"}:
             raise StateError(
-                explain(
-                    "Affine.set_state",
-                    expected="loc and scale",
-                    found=f"{type(state).__name__} with {sorted(map(str, state))}",
-                    do="restore the state of an Affine piece",
-                )
+                "Affine.set_state",
+                expected="loc and scale",
+                found=f"{type(state).__name__} with {sorted(map(str, state))}",
+                do="restore the state of an Affine piece",
             )
         before = self.loc, self.scale, self._fitted
         try:
@@ -217,12 +211,10 @@ def _statistics(column: str, parts: list[Any]) -> tuple[Any, Any]:
     rows = np.concatenate([part.reshape(len(part), -1) for part in parts if len(part)]) if len(shapes) == 1 else None
     if rows is None or rows.dtype == object or not np.isfinite(rows).all():
         raise ColumnError(
-            explain(
-                f"Affine.fit, column {column!r}",
-                expected="rows of finite numbers, all of one shape",
-                found=f"rows of shapes {sorted(shapes)}" if rows is None else "others",
-                do="give episodes with steps; other values need a piece in front",
-            )
+            f"Affine.fit, column {column!r}",
+            expected="rows of finite numbers, all of one shape",
+            found=f"rows of shapes {sorted(shapes)}" if rows is None else "others",
+            do="give episodes with steps; other values need a piece in front",
         )
     moments = RunningMoments(rows.shape[1])
     moments.add(rows.astype(np.float64))

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 
 from ..authoring.column_transform import ColumnTransform
 from ..columns.box_bounds import bounds_of, choices_between
@@ -113,4 +113,4 @@ def _numbers(name: str, limit: Any) -> Any:
 
 
 def _wrong(where: str, expected: str, found: str, do: str) -> ConfigError:
-    return ConfigError(explain(f"Clip{where}", expected=expected, found=found, do=do))
+    return ConfigError(f"Clip{where}", expected=expected, found=found, do=do)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from epibatch.core.errors import ConfigError, PieceOutputError, StateError, explain
+from epibatch.core.errors import ConfigError, PieceOutputError, StateError
 from epibatch.core.import_paths import load_object
 from epibatch.core.restoring import check_like
 
@@ -40,18 +40,14 @@ class Encoder:
         self.piece, self.batch_size, self.device = piece, batch_size, torch.device(device)
         if batch_size < 1:
             do = "pass the number of rows to encode at a time, such as 256"
-            raise ConfigError(
-                explain(f"{piece}.batch_size", expected="an int of at least 1", found=repr(batch_size), do=do)
-            )
+            raise ConfigError(f"{piece}.batch_size", expected="an int of at least 1", found=repr(batch_size), do=do)
         made = load_object(module, f"{piece}.module", "function")(**keywords) if isinstance(module, str) else module
         if not isinstance(made, torch.nn.Module):
             raise ConfigError(
-                explain(
-                    f"{piece}.module",
-                    expected="an nn.Module, or 'package.module:name' of what makes one",
-                    found=f"the class {made.__name__}" if isinstance(made, type) else f"{type(made).__name__} {made!r}",
-                    do="make an instance of it" if isinstance(made, type) else "wrap it in an nn.Module",
-                )
+                f"{piece}.module",
+                expected="an nn.Module, or 'package.module:name' of what makes one",
+                found=f"the class {made.__name__}" if isinstance(made, type) else f"{type(made).__name__} {made!r}",
+                do="make an instance of it" if isinstance(made, type) else "wrap it in an nn.Module",
             )
         self._module = (made if isinstance(module, str) else copy.deepcopy(made)).requires_grad_(False)
 
@@ -88,12 +84,10 @@ class Encoder:
         if isinstance(out, torch.Tensor) and out.shape[:1] == (rows,):
             return out.detach()
         raise PieceOutputError(
-            explain(
-                f"{self.piece}.module",
-                expected=f"a tensor of {rows} rows, as many as it was given",
-                found=f"shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else type(out).__name__,
-                do="wrap it in an nn.Module whose forward gives one such tensor",
-            )
+            f"{self.piece}.module",
+            expected=f"a tensor of {rows} rows, as many as it was given",
+            found=f"shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else type(out).__name__,
+            do="wrap it in an nn.Module whose forward gives one such tensor",
         )
 
     def describe(self) -> str:
@@ -125,11 +119,9 @@ class Encoder:
             check_like(f"{self.piece}.set_state", dict(zip(weights, map(np.asarray, weights.values()))), own)
         else:
             raise StateError(
-                explain(
-                    f"{self.piece}.set_state",
-                    expected=f"weights {known}",
-                    found=f"{given}",
-                    do="build the piece with the network that was saved",
-                )
+                f"{self.piece}.set_state",
+                expected=f"weights {known}",
+                found=f"{given}",
+                do="build the piece with the network that was saved",
             )
         self._module.load_state_dict({name: torch.as_tensor(np.asarray(one)) for name, one in weights.items()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 from ..authoring.column_transform import ColumnTransform
 
@@ -46,12 +46,10 @@ class FlattenAxes(ColumnTransform):
         first, last = (axis + axes if axis < 0 else axis for axis in (self.first_axis, self.last_axis))
         if not 0 <= first <= last < axes:
             raise ColumnError(
-                explain(
-                    f"FlattenAxes(first_axis={self.first_axis}, last_axis={self.last_axis})",
-                    expected="rows that have these axes, in this order",
-                    found=f"rows of shape {shape}",
-                    do="count the axes of one row, from 0 or, from the end, from -1",
-                )
+                f"FlattenAxes(first_axis={self.first_axis}, last_axis={self.last_axis})",
+                expected="rows that have these axes, in this order",
+                found=f"rows of shape {shape}",
+                do="count the axes of one row, from 0 or, from the end, from -1",
             )
         size = 1
         for length in shape[first : last + 1]:

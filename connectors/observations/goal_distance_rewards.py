@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 from ..authoring.parameters import ParameterPiece
 from ..call import Call
@@ -97,12 +97,10 @@ class GoalDistanceRewards(ParameterPiece, ColumnarPiece):
         goal = np.asarray(self.goal)
         if not isinstance(observations, np.ndarray) or observations.shape[1:] != goal.shape:
             raise ColumnError(
-                explain(
-                    "GoalDistanceRewards",
-                    expected=f"observations of the goal's shape, {goal.shape}",
-                    found=f"shape {observations.shape[1:]}" if isinstance(observations, np.ndarray) else "nested ones",
-                    do="give one observation as goal; of nested ones, let a piece in front select a part",
-                )
+                "GoalDistanceRewards",
+                expected=f"observations of the goal's shape, {goal.shape}",
+                found=f"shape {observations.shape[1:]}" if isinstance(observations, np.ndarray) else "nested ones",
+                do="give one observation as goal; of nested ones, let a piece in front select a part",
             )
         goals = goal.astype(observations.dtype)[None]
         if self._encoder is not None:

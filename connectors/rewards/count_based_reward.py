@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 
 from ..authoring.column_paths import paths_from
 from ..call import Call
@@ -68,12 +68,10 @@ class CountBasedReward(ModuleStatistics):
         self._paths = paths_from("CountBasedReward", self.columns)
         if not math.isfinite(self.scale) or not (math.isfinite(self.exponent) and self.exponent > 0):
             raise ConfigError(
-                explain(
-                    "CountBasedReward",
-                    expected="a finite scale, and an exponent above 0",
-                    found=f"scale={self.scale}, exponent={self.exponent}",
-                    do="pass such numbers, as in scale=0.1, exponent=0.5",
-                )
+                "CountBasedReward",
+                expected="a finite scale, and an exponent above 0",
+                found=f"scale={self.scale}, exponent={self.exponent}",
+                do="pass such numbers, as in scale=0.1, exponent=0.5",
             )
 
     @property

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 
 from ..authoring.column_transform import ColumnTransform
 
@@ -45,12 +45,10 @@ class RewardClipping(ColumnTransform):
         high = math.inf if self.high is None else self.high
         if (self.low is None and self.high is None) or not low < high:
             raise ConfigError(
-                explain(
-                    "RewardClipping",
-                    expected="low below high, one of which may be None",
-                    found=f"low={self.low}, high={self.high}",
-                    do="pass limits such as low=-1.0, high=1.0",
-                )
+                "RewardClipping",
+                expected="low below high, one of which may be None",
+                found=f"low={self.low}, high={self.high}",
+                do="pass limits such as low=-1.0, high=1.0",
             )
 
     def transform(self, x: Any) -> Any:
@@ -91,12 +89,10 @@ class RewardScaling(ColumnTransform):
         """Check the numbers."""
         if not (math.isfinite(self.scale) and math.isfinite(self.loc)) or self.scale == 0:
             raise ConfigError(
-                explain(
-                    "RewardScaling",
-                    expected="finite numbers, and a scale other than 0",
-                    found=f"scale={self.scale}, loc={self.loc}",
-                    do="pass such numbers, as in scale=0.1",
-                )
+                "RewardScaling",
+                expected="finite numbers, and a scale other than 0",
+                found=f"scale={self.scale}, loc={self.loc}",
+                do="pass such numbers, as in scale=0.1",
             )
 
     def transform(self, x: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, StateError, UnknownNameError, explain, nearest
+from epibatch.core.errors import ColumnError, ConfigError, StateError, UnknownNameError, nearest
 
 from ..acting_module import is_multi
 from ..authoring.parameters import ParameterPiece
@@ -62,15 +62,13 @@ class KLReward(ParameterPiece, ColumnarPiece):
         """Check the parameters."""
         if not (math.isfinite(self.coef) and self.coef >= 0):
             do = "pass a factor such as coef=0.1"
-            raise ConfigError(explain("KLReward.coef", expected="a number of at least 0", found=repr(self.coef), do=do))
+            raise ConfigError("KLReward.coef", expected="a number of at least 0", found=repr(self.coef), do=do)
         if self.reference is not None and not hasattr(self.reference, "forward_inference"):
             raise ConfigError(
-                explain(
-                    "KLReward.reference",
-                    expected="an RLModule, or None",
-                    found=f"{type(self.reference).__name__} {self.reference!r}",
-                    do='pass RLModule.from_checkpoint("folder"), say',
-                )
+                "KLReward.reference",
+                expected="an RLModule, or None",
+                found=f"{type(self.reference).__name__} {self.reference!r}",
+                do='pass RLModule.from_checkpoint("folder"), say',
             )
         self._references: dict[Any, Any] = {}
         self._weights: dict[Any, Any] = {}
@@ -100,12 +98,10 @@ class KLReward(ParameterPiece, ColumnarPiece):
             divergence = kind.from_logits(current).kl(kind.from_logits(reference))
             if divergence.shape != rewards.shape:
                 raise ColumnError(
-                    explain(
-                        f"KLReward, module {module_id!r}",
-                        expected=f"one divergence per row, shape {list(rewards.shape)}",
-                        found=f"shape {list(divergence.shape)}",
-                        do="give a reference for the same observations and actions",
-                    )
+                    f"KLReward, module {module_id!r}",
+                    expected=f"one divergence per row, shape {list(rewards.shape)}",
+                    found=f"shape {list(divergence.shape)}",
+                    do="give a reference for the same observations and actions",
                 )
             change = (self.coef * divergence).to(rewards.dtype)
             mask = batch.get(Columns.LOSS_MASK)
@@ -119,12 +115,10 @@ class KLReward(ParameterPiece, ColumnarPiece):
             if self.reference is not None and is_multi(given):
                 if module_id not in given:
                     raise UnknownNameError(
-                        explain(
-                            "KLReward.reference",
-                            expected=f"a module {module_id!r}",
-                            found=", ".join(map(repr, given.keys())),
-                            do=nearest(str(module_id), map(str, given.keys())),
-                        )
+                        "KLReward.reference",
+                        expected=f"a module {module_id!r}",
+                        found=", ".join(map(repr, given.keys())),
+                        do=nearest(str(module_id), map(str, given.keys())),
                     )
                 given = given[module_id]
             known = self._references[module_id] = copy.deepcopy(given).requires_grad_(False).eval()
@@ -152,7 +146,7 @@ class KLReward(ParameterPiece, ColumnarPiece):
         if not isinstance(references, Mapping):
             found = f"keys {sorted(map(str, state))}" if isinstance(state, Mapping) else repr(state)
             do = "pass what get_state gave"
-            raise StateError(explain("KLReward.set_state", expected="{'references': ...}", found=found, do=do))
+            raise StateError("KLReward.set_state", expected="{'references': ...}", found=found, do=do)
         self._references, self._weights = {}, copy.deepcopy(dict(references))
 
     def reset_state(self) -> None:
@@ -168,12 +162,10 @@ def _inputs(module: Any, batch: dict[str, Any]) -> torch.Tensor:
     out = module.forward_inference(batch)
     if Columns.ACTION_DIST_INPUTS not in out:
         raise ColumnError(
-            explain(
-                f"{type(module).__name__}.forward_inference",
-                expected="'action_dist_inputs', from which the distribution is made",
-                found=f"columns {sorted(map(str, out))}",
-                do="return them, as the default modules do",
-            )
+            f"{type(module).__name__}.forward_inference",
+            expected="'action_dist_inputs', from which the distribution is made",
+            found=f"columns {sorted(map(str, out))}",
+            do="return them, as the default modules do",
         )
     inputs: torch.Tensor = out[Columns.ACTION_DIST_INPUTS]
     return inputs

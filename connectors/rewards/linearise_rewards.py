@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from epibatch.core.errors import ColumnError, ConfigError, explain
+from epibatch.core.errors import ColumnError, ConfigError
 
 from ..authoring.column_transform import ColumnTransform
 
@@ -46,12 +46,10 @@ class LineariseRewards(ColumnTransform):
             self._weights = np.empty(())
         if self._weights.ndim != 1 or not self._weights.size or not np.isfinite(self._weights).all():
             raise ConfigError(
-                explain(
-                    "LineariseRewards.weights",
-                    expected="a list of finite numbers, one per objective",
-                    found=repr(self.weights),
-                    do="pass such a list, as in weights=[1.0, 0.5]",
-                )
+                "LineariseRewards.weights",
+                expected="a list of finite numbers, one per objective",
+                found=repr(self.weights),
+                do="pass such a list, as in weights=[1.0, 0.5]",
             )
 
     def transform(self, x: Any) -> Any:
@@ -61,12 +59,10 @@ class LineariseRewards(ColumnTransform):
             return x * float(self._weights[0])
         if tuple(x.shape[1:]) != (size,):
             raise ColumnError(
-                explain(
-                    "LineariseRewards",
-                    expected=f"vectors of {size} entries, as many as weights",
-                    found=f"rows of shape {tuple(x.shape[1:])}",
-                    do="pass a weight for each objective" if x.ndim == 2 else "leave the piece out",
-                )
+                "LineariseRewards",
+                expected=f"vectors of {size} entries, as many as weights",
+                found=f"rows of shape {tuple(x.shape[1:])}",
+                do="pass a weight for each objective" if x.ndim == 2 else "leave the piece out",
             )
         if isinstance(x, np.ndarray):
             return x @ self._weights.astype(np.float32 if x.dtype == np.float32 else np.float64)

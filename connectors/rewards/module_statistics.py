@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import StateError, explain
+from epibatch.core.errors import StateError
 
 from ..authoring.parameters import ParameterPiece
 from ..call import Call
@@ -102,12 +102,10 @@ def _modules(state: Any, where: str) -> Mapping[Any, Any]:
         return {}
     if not isinstance(state, Mapping) or not isinstance(state.get("modules"), Mapping):
         raise StateError(
-            explain(
-                where,
-                expected="{'modules': {module id: statistics}}",
-                found=f"keys {sorted(map(str, state))}" if isinstance(state, Mapping) else repr(state),
-                do="pass what get_state or merge_states gave",
-            )
+            where,
+            expected="{'modules': {module id: statistics}}",
+            found=f"keys {sorted(map(str, state))}" if isinstance(state, Mapping) else repr(state),
+            do="pass what get_state or merge_states gave",
         )
     modules: Mapping[Any, Any] = state["modules"]
     return modules

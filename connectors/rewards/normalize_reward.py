@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, StateError, explain
+from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, StateError
 from epibatch.core.running_moments import HUGE, LARGEST, warn_of_huge
 from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
 
@@ -100,7 +100,7 @@ class NormalizeReward(ModuleStatistics):
             problems.append(("epsilon", "a number of at least 0", self.epsilon))
         for name, expected, found in problems:
             do = "pass such a value, or leave it out"
-            raise ConfigError(explain(f"NormalizeReward.{name}", expected=expected, found=repr(found), do=do))
+            raise ConfigError(f"NormalizeReward.{name}", expected=expected, found=repr(found), do=do)
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Count the rewards, and scale them."""
@@ -126,14 +126,14 @@ class NormalizeReward(ModuleStatistics):
         if self._warned_of_overlap:
             return
         self._warned_of_overlap = True
-        text = explain(
+        warning = EpibatchWarning(
             "NormalizeReward",
             expected="chunks of one id that follow one another; the discounted returns are kept by it",
             found=f"chunks of {id_!r} that overlap, so that steps count twice or the returns of two episodes mix",
             do="if these are parts of one episode, as of a replay buffer, nothing, or pass gamma=None; if they are "
             "several episodes, give each an id_ of its own",
         )
-        warnings.warn(text, stacklevel=2)
+        warnings.warn(warning, stacklevel=2)
 
     def _warn_of_huge(self, rewards: Any, counts: Any, call: Call) -> None:
         huge = np.abs(rewards) > HUGE
@@ -210,12 +210,10 @@ class NormalizeReward(ModuleStatistics):
         running = state.get("running") if isinstance(state, Mapping) else None
         if not isinstance(running, Mapping):
             raise StateError(
-                explain(
-                    where,
-                    expected="moments, and `running`: the discounted returns of episodes that go on",
-                    found=repr(state),
-                    do="pass what get_state or merge_states gave",
-                )
+                where,
+                expected="moments, and `running`: the discounted returns of episodes that go on",
+                found=repr(state),
+                do="pass what get_state or merge_states gave",
             )
         moments = SharedMoments.from_state(dict(state), where)
         moments.check(_SHAPES, where)
@@ -230,17 +228,15 @@ class NormalizeReward(ModuleStatistics):
 def _check(rewards: Any, counts: Any, call: Call) -> None:
     if rewards.ndim != 1 or rewards.dtype.kind not in "fiub":
         found, do = f"{rewards.dtype} of shape {rewards.shape[1:]}", "put LineariseRewards in front"
-        raise ColumnError(explain("NormalizeReward", expected="one number per step as rewards", found=found, do=do))
+        raise ColumnError("NormalizeReward", expected="one number per step as rewards", found=found, do=do)
     odd = ~(np.abs(rewards) <= LARGEST)
     if odd.any():
         where, value = _first(odd, rewards, counts, call)
         raise ColumnError(
-            explain(
-                where,
-                expected=f"finite rewards of at most {LARGEST:g}; others would spoil the statistics for good",
-                found=str(value),
-                do="correct the environment, or replace such values with a piece before this one",
-            )
+            where,
+            expected=f"finite rewards of at most {LARGEST:g}; others would spoil the statistics for good",
+            found=str(value),
+            do="correct the environment, or replace such values with a piece before this one",
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import ColumnError, LookbackError, explain
+from epibatch.core.errors import ColumnError, LookbackError
 
 from ...episodes.running_returns import running_returns
 from ..call import Call
@@ -42,12 +42,10 @@ def returns_so_far(call: Call, piece: str) -> Floats:
     found = running_returns(recording.block, recording.chunks)
     if recording.block.unknown_rewards and np.isnan(found).any():
         raise ColumnError(
-            explain(
-                piece,
-                expected="every reward since the episode's start",
-                found=f"one that nobody gave, in {call.describe(int(np.isnan(found).argmax()))}",
-                do="policy.act(obs, state, reward=reward), with the reward of the step before",
-            )
+            piece,
+            expected="every reward since the episode's start",
+            found=f"one that nobody gave, in {call.describe(int(np.isnan(found).argmax()))}",
+            do="policy.act(obs, state, reward=reward), with the reward of the step before",
         )
     return _known(found, call, piece)
 
@@ -58,11 +56,9 @@ def _known(returns: Floats, call: Call, piece: str) -> Floats:
         chunk = int(unknown[0])
         started, lookback = call.history(chunk)
         raise LookbackError(
-            explain(
-                f"{piece}, {call.describe(chunk)} that starts at t={started}",
-                expected="a chunk that knows what its episode got before",
-                found=f"one made of data, with a lookback of {lookback} steps",
-                do="make chunks with episode.cut(), or give them a lookback back to the episode's start",
-            )
+            f"{piece}, {call.describe(chunk)} that starts at t={started}",
+            expected="a chunk that knows what its episode got before",
+            found=f"one made of data, with a lookback of {lookback} steps",
+            do="make chunks with episode.cut(), or give them a lookback back to the episode's start",
         )
     return returns

@@ -8,7 +8,7 @@ import numpy as np
 
 from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 from ..authoring.parameters import ParameterPiece
 from ..call import Call
@@ -65,12 +65,10 @@ class RewardSum(ParameterPiece, ColumnarPiece):
         rewards = np.asarray(gather(call, Columns.REWARDS, plus_one=call.plus_one, last=0.0))
         if rewards.ndim != 1 or rewards.dtype.kind not in "fiub":
             raise ColumnError(
-                explain(
-                    "RewardSum",
-                    expected="one number per step as rewards",
-                    found=f"{rewards.dtype} of shape {rewards.shape[1:]}",
-                    do="sum up vectors of rewards with a piece of your own: it makes one number of a whole episode",
-                )
+                "RewardSum",
+                expected="one number per step as rewards",
+                found=f"{rewards.dtype} of shape {rewards.shape[1:]}",
+                do="sum up vectors of rewards with a piece of your own: it makes one number of a whole episode",
             )
         counts = call.counts
         firsts = (np.cumsum(counts) - counts)[counts > 0]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import StateError, explain
+from epibatch.core.errors import StateError
 
 __all__ = ["SharedCounts", "merge_shared_counts"]
 
@@ -114,12 +114,10 @@ def merge_shared_counts(states: Sequence[Any], where: str) -> dict[str, Any]:
     for i, own in enumerate(copies):
         if len(own.synchronised.keys) and not own.synchronised.same_as(first):
             raise StateError(
-                explain(
-                    f"{where}, state {i}",
-                    expected="a copy last synchronised with the others",
-                    found="one last synchronised with another state",
-                    do="give all copies the merged state (set_state) each time before any of them goes on",
-                )
+                f"{where}, state {i}",
+                expected="a copy last synchronised with the others",
+                found="one last synchronised with another state",
+                do="give all copies the merged state (set_state) each time before any of them goes on",
             )
         out.synchronised.add(own.since.keys, own.since.numbers)
     return out.to_state()
@@ -133,11 +131,9 @@ def _part(state: Any, name: str, where: str) -> _Counts:
     if part is None or part.keys.ndim != 1 or part.keys.shape != part.numbers.shape or (np.diff(part.keys) <= 0).any():
         found = f"keys {sorted(map(str, state))}" if isinstance(state, Mapping) else repr(state)
         raise StateError(
-            explain(
-                where,
-                expected="`synchronised` and `since`, each with sorted `keys` and as many `numbers`",
-                found=found,
-                do="pass what get_state or merge_states gave",
-            )
+            where,
+            expected="`synchronised` and `since`, each with sorted `keys` and as many `numbers`",
+            found=found,
+            do="pass what get_state or merge_states gave",
         )
     return part

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 
 from ..authoring.parameters import ParameterPiece
 from ..call import Call
@@ -60,12 +60,10 @@ class TargetReturn(ParameterPiece, ObservationRewriter):
         """Check the target."""
         if not math.isfinite(self.target):
             raise ConfigError(
-                explain(
-                    "TargetReturn.target",
-                    expected="a finite number",
-                    found=repr(self.target),
-                    do="pass the return that is wanted of an episode, such as target=200.0",
-                )
+                "TargetReturn.target",
+                expected="a finite number",
+                found=repr(self.target),
+                do="pass the return that is wanted of an episode, such as target=200.0",
             )
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 from epibatch.core.structs import map_struct
 
 from ..call import Call
@@ -26,12 +26,10 @@ def num_sequences_and_steps(batch: dict[str, Any]) -> tuple[int, int]:
     mask = batch.get(Columns.LOSS_MASK)
     if mask is None or mask.ndim != 2:
         raise ColumnError(
-            explain(
-                "a batch of sequences",
-                expected=f"a column {Columns.LOSS_MASK!r} [sequences, steps]",
-                found="none" if mask is None else f"shape {list(mask.shape)}",
-                do="let AddTimeDimToBatchAndZeroPad(as_learner_connector=True) make the sequences",
-            )
+            "a batch of sequences",
+            expected=f"a column {Columns.LOSS_MASK!r} [sequences, steps]",
+            found="none" if mask is None else f"shape {list(mask.shape)}",
+            do="let AddTimeDimToBatchAndZeroPad(as_learner_connector=True) make the sequences",
         )
     return int(mask.shape[0]), int(mask.shape[1])
 

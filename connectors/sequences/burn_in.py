@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 from epibatch.core.sequence_ends import burned_layout
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
@@ -68,12 +68,10 @@ def _burned(batch: dict[str, Any], call: Call) -> dict[str, Any]:
         return batch
     if layout.mask.shape != (rows, steps):
         raise ColumnError(
-            explain(
-                "BurnIn",
-                expected=f"sequences {list(layout.mask.shape)}, as the chunks and the module's settings make them",
-                found=f"{[rows, steps]}",
-                do="let it run in the pipeline that makes the sequences",
-            )
+            "BurnIn",
+            expected=f"sequences {list(layout.mask.shape)}, as the chunks and the module's settings make them",
+            found=f"{[rows, steps]}",
+            do="let it run in the pipeline that makes the sequences",
         )
     burn_in = sequence_settings(module, steps).burn_in
     burned = torch.from_numpy(layout.burn_in).to(batch[Columns.LOSS_MASK].device)
@@ -97,12 +95,10 @@ def _taken_anew(name: str, column: Any, rows: Any, call: Call) -> Any:
     take = call.per_sequence[name]
     if take is None:
         raise ColumnError(
-            explain(
-                f"BurnIn, column {name!r}, of which there is one row per sequence",
-                expected="what a view made, which is taken anew at the first row that is left",
-                found="what another piece has made, or changed",
-                do="put that piece behind BurnIn",
-            )
+            f"BurnIn, column {name!r}, of which there is one row per sequence",
+            expected="what a view made, which is taken anew at the first row that is left",
+            found="what another piece has made, or changed",
+            do="put that piece behind BurnIn",
         )
     later = flatten(take(call, rows))[0]
     leaves, form = flatten(column)
@@ -151,9 +147,9 @@ def _checked(outputs: dict[str, Any], form: Form, before: Any, module: Any) -> l
     do = "return the state behind the last step of each sequence as state_out"
     if Columns.STATE_OUT not in outputs:
         given = f"columns {sorted(map(str, outputs))}"
-        raise ColumnError(explain(where, expected="a column 'state_out'", found=given, do=do))
+        raise ColumnError(where, expected="a column 'state_out'", found=given, do=do)
     leaves = flatten_like(form, outputs[Columns.STATE_OUT])
     shapes, found = ([list(leaf.shape) for leaf in own] for own in (flatten(before)[0], leaves))
     if shapes != found:
-        raise ColumnError(explain(where, expected=f"a state_out of shapes {shapes}", found=f"{found}", do=do))
+        raise ColumnError(where, expected=f"a state_out of shapes {shapes}", found=f"{found}", do=do)
     return leaves

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import BatchLayoutError, ConfigError, UnknownNameError, explain, nearest
+from epibatch.core.errors import BatchLayoutError, ConfigError, UnknownNameError, nearest
 
 from ..call import Call
 from ..columnar_piece import ColumnarPiece
@@ -65,12 +65,10 @@ class PackSequences(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         if isinstance(columns, str) or not all(isinstance(name, str) for name in columns or ()):
             raise ConfigError(
-                explain(
-                    "PackSequences, columns",
-                    expected="a list of column names, or None for all",
-                    found=repr(columns),
-                    do="write columns=['obs'], for example",
-                )
+                "PackSequences, columns",
+                expected="a list of column names, or None for all",
+                found=repr(columns),
+                do="write columns=['obs'], for example",
             )
         self.columns = None if columns is None else list(columns)
 
@@ -84,18 +82,16 @@ class PackSequences(ColumnarPiece):
 
         if Columns.RESETS in batch:
             raise BatchLayoutError(
-                explain(
-                    "PackSequences",
-                    expected="sequences of one chunk each",
-                    found="sequence_end 'continue', in whose sequences other chunks begin",
-                    do="use JaggedSequences, or sequence_end 'pad', whose padding is not packed",
-                )
+                "PackSequences",
+                expected="sequences of one chunk each",
+                found="sequence_end 'continue', in whose sequences other chunks begin",
+                do="use JaggedSequences, or sequence_end 'pad', whose padding is not packed",
             )
         unknown = [name for name in self.columns or () if name not in batch or call.is_per_sequence(name)]
         if unknown:
             names = sorted(name for name in batch if not call.is_per_sequence(name))
             expected, do = f"columns with a time axis: {', '.join(names)}", nearest(unknown[0], names)
-            raise UnknownNameError(explain("PackSequences, columns", expected=expected, found=repr(unknown[0]), do=do))
+            raise UnknownNameError("PackSequences, columns", expected=expected, found=repr(unknown[0]), do=do)
         kept = torch.nonzero(batch[Columns.SEQ_LENS]).flatten()
         rows, steps = num_sequences_and_steps(batch)
         lengths, order = torch.sort(batch[Columns.SEQ_LENS][kept], descending=True, stable=True)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ConfigError, PipelineError, explain, nearest
+from epibatch.core.errors import ConfigError, PipelineError, nearest
 from epibatch.core.padding import check_seq_len
 from epibatch.core.restoring import restore_generator
 
@@ -63,7 +63,7 @@ class RandomSubsequences(ColumnarPiece):
         if short not in _SHORT:
             do = nearest(str(short), _SHORT)
             where = "RandomSubsequences, short"
-            raise ConfigError(explain(where, expected="'pad' or 'drop'", found=repr(short), do=do))
+            raise ConfigError(where, expected="'pad' or 'drop'", found=repr(short), do=do)
         self.length = None if length is None else check_seq_len(length, "RandomSubsequences, length")
         self.short = short
         self._generator: np.random.Generator | None = None
@@ -80,12 +80,10 @@ class RandomSubsequences(ColumnarPiece):
             call.cut = RandomCut(generator.random(len(call.episodes)), self.length, self.short)
         elif call.module_id is None and call.rl_module is not None:
             raise PipelineError(
-                explain(
-                    "RandomSubsequences",
-                    expected="a recurrent module, whose train batch consists of sequences",
-                    found=f"{type(call.rl_module).__name__} without a state",
-                    do="leave the piece out; rows of a module without state are drawn by minibatches",
-                )
+                "RandomSubsequences",
+                expected="a recurrent module, whose train batch consists of sequences",
+                found=f"{type(call.rl_module).__name__} without a state",
+                do="leave the piece out; rows of a module without state are drawn by minibatches",
             )
         return batch
 

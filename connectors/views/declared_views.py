@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 
 from ..common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
 from ..common.add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
@@ -62,7 +62,7 @@ def add_view(pipeline: ConnectorPipelineV2, name: str, view: View | Mapping[str,
             continue
         if any(name in own for own in (piece.views, *piece.per_module.values())):
             found = f"{name!r}, which the pipeline has already"
-            raise ConfigError(explain("add_view", expected="a new name", found=found, do="choose another one"))
+            raise ConfigError("add_view", expected="a new name", found=found, do="choose another one")
         if piece.per_sequence == views[name].per_sequence:
             wider = _wider(piece, views)
             _give(pipeline, [*pipeline.connectors[:place], wider, *pipeline.connectors[place + 1 :]])

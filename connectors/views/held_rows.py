@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.columns import Columns, column_meant, nearest_column
-from epibatch.core.errors import ColumnError, ConfigError, LookbackError, UnknownNameError, explain, nearest
+from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, LookbackError, UnknownNameError, nearest
 from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
@@ -63,12 +63,10 @@ def check_history(call: Call, chunk: int, started: int, lookback: int, needed: i
     """
     if lookback < needed and started > lookback:
         raise LookbackError(
-            explain(
-                f"{where}, {call.describe(chunk)} that starts at t={started}",
-                expected=f"a lookback of {min(needed, started)} steps",
-                found=f"{lookback} steps (filling in would hide {column} that exist)",
-                do=f"cut episodes with len_lookback_buffer={needed}",
-            )
+            f"{where}, {call.describe(chunk)} that starts at t={started}",
+            expected=f"a lookback of {min(needed, started)} steps",
+            found=f"{lookback} steps (filling in would hide {column} that exist)",
+            do=f"cut episodes with len_lookback_buffer={needed}",
         )
 
 
@@ -170,7 +168,7 @@ def _buffers(call: Call, name: str, where: str) -> list[Any]:
 
 def _unknown(name: str, outputs: Any, where: str) -> UnknownNameError:
     do = nearest_column(name, [*_NAMES, *outputs])
-    return UnknownNameError(explain(where, expected="a column of the episodes", found=repr(name), do=do))
+    return UnknownNameError(where, expected="a column of the episodes", found=repr(name), do=do)
 
 
 def _flags(call: Call, which: int, spans: list[tuple[int, int]]) -> list[Any]:
@@ -217,13 +215,13 @@ def _warn_if_misspelt(path: str, infos: list[Any], where: str) -> None:
     shared = [key for key in infos[0] if isinstance(key, str) and all(key in info for info in infos)]
     close = get_close_matches(path, shared, n=1, cutoff=0.75)
     if close:
-        text = explain(
+        warning = EpibatchWarning(
             where,
             expected=f"an entry {path!r} in some info dict",
             found=f"{', '.join(shared)} in all of them, so the column is its fill value everywhere",
             do=f'write "infos/{close[0]}" if you mean that',
         )
-        warnings.warn(text, stacklevel=2)
+        warnings.warn(warning, stacklevel=2)
 
 
 def _entry(info: Any, path: str) -> Any:
@@ -234,7 +232,7 @@ def _entry(info: Any, path: str) -> Any:
 
 def _no_numbers(where: str, found: str) -> ColumnError:
     do = "give them one shape in the environment or with a piece in front, or view one leaf of them (obs/position)"
-    return ColumnError(explain(where, expected="numbers of one shape at every step", found=found, do=do))
+    return ColumnError(where, expected="numbers of one shape at every step", found=found, do=do)
 
 
 def leaf_of(form: Form, view: View, where: str) -> tuple[Form, list[int]]:
@@ -252,7 +250,7 @@ def leaf_of(form: Form, view: View, where: str) -> tuple[Form, list[int]]:
         places = {str(one): one for one in keys}
         if key not in places:
             do = nearest(key, places) if places else "leave the path out: the column is not nested here"
-            raise UnknownNameError(explain(where, expected=f"a part of {view.base!r}", found=repr(key), do=do))
+            raise UnknownNameError(where, expected=f"a part of {view.base!r}", found=repr(key), do=do)
         part = part[places[key]]
     picked, own = flatten(part)
     return own, picked
@@ -285,12 +283,10 @@ def blank_rows(call: Call, view: View, where: str, space: Any) -> tuple[Form, li
         close = meant if meant in _NAMES else next(iter(get_close_matches(view.base, _NAMES, n=1)), None)
         meant = f"write {close!r} if you mean that; for a model output " if close else ""
         raise ConfigError(
-            explain(
-                where,
-                expected=f"the space of {view.column!r}: nothing was recorded yet that shows what it is like",
-                found="none",
-                do=f"{meant}View({view.column!r}, shift={view.shift!r}, space=gymnasium.spaces.Box(...))",
-            )
+            where,
+            expected=f"the space of {view.column!r}: nothing was recorded yet that shows what it is like",
+            found="none",
+            do=f"{meant}View({view.column!r}, shift={view.shift!r}, space=gymnasium.spaces.Box(...))",
         )
     leaves, form = flatten(row)
     if view.space is None:
@@ -359,7 +355,7 @@ def id_rows(call: Call, view: View, counts: Sequence[int], where: str) -> Any:
     names = [_name_of(episode, view.base) for episode in call.episodes]
     if None in names:
         do = 'leave the view out; View("eps_id") names the episode'
-        raise ColumnError(explain(where, expected="episodes of several agents", found="one agent each", do=do))
+        raise ColumnError(where, expected="episodes of several agents", found="one agent each", do=do)
     rows = [name for name, count in zip(names, counts) for _ in range(count)]
     return np.array(rows, np.int64) if all(type(name) is int for name in names) else [str(name) for name in rows]
 

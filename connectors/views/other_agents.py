@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import LookbackError, explain
+from epibatch.core.errors import LookbackError
 from epibatch.core.fill_values import exact_fill_value
 from epibatch.core.structs import flatten, unflatten
 
@@ -96,12 +96,10 @@ class OtherAgents:
         if len(lost):
             owner = int(owners[lost[0]])
             raise LookbackError(
-                explain(
-                    f"{where}, episode {self._call.episode_keys[owner]!r}, a row at env step {steps[lost[0]]}",
-                    expected=f"{view.lookback} env steps before it",
-                    found=f"a chunk that begins at env step {low[owner]}, its lookback included",
-                    do=f"cut episodes with agent_steps={view.lookback}",
-                )
+                f"{where}, episode {self._call.episode_keys[owner]!r}, a row at env step {steps[lost[0]]}",
+                expected=f"{view.lookback} env steps before it",
+                found=f"a chunk that begins at env step {low[owner]}, its lookback included",
+                do=f"cut episodes with agent_steps={view.lookback}",
             )
 
     def _found(self, table: AgentTable, rows: Indices, known: Indices | None, own: Call, view: View) -> Indices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import PipelineError, explain
+from epibatch.core.errors import PipelineError
 
 from ..sameness import mean_the_same
 from .trajectory_views import TrajectoryViews
@@ -64,12 +64,10 @@ def _views(pipeline: Any) -> tuple[dict[str, View], dict[Any, dict[str, View]]]:
 def _unlike(name: str, module_id: Any, one: View, other: View) -> PipelineError:
     module = "" if module_id is None else f" for module {module_id!r}"
     return PipelineError(
-        explain(
-            f"view {name!r}{module} of the env-to-module and the learner pipeline",
-            expected=f"the same in both, as a module is to be trained on what it acts on: {_said(one)}",
-            found=f"{_said(other)} in learner",
-            do="declare it once for both, .rl_module(view_requirements={...}), or give one of the two another name",
-        )
+        f"view {name!r}{module} of the env-to-module and the learner pipeline",
+        expected=f"the same in both, as a module is to be trained on what it acts on: {_said(one)}",
+        found=f"{_said(other)} in learner",
+        do="declare it once for both, .rl_module(view_requirements={...}), or give one of the two another name",
     )
 
 

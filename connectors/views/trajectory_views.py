@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, EpibatchError, PipelineError, UnknownNameError, explain
+from epibatch.core.errors import ConfigError, EpibatchError, PipelineError, UnknownNameError
 from epibatch.core.fill_values import exact_fill_value
 from epibatch.core.structs import unflatten
 
@@ -126,32 +126,32 @@ class TrajectoryViews(ColumnarPiece):
         """Refuse what no batch can have."""
         if not views:
             do = 'pass views={"prev_rewards": View("rewards", shift=-1)}'
-            raise ConfigError(explain("TrajectoryViews.views", expected="at least one view", found="none", do=do))
+            raise ConfigError("TrajectoryViews.views", expected="at least one view", found="none", do=do)
         for name, view in views:
             where = f"TrajectoryViews, view {name!r}"
             same = view.column == name and view.shifts == (0,) and view.is_single
             if name in _OWN_ROWS and not (same or (name == view.column == Columns.INFOS)):
                 do = f"give the view another name, such as 'view_of_{name}'"
-                raise ConfigError(explain(where, expected="a column of its own", found=f"{name!r}", do=do))
+                raise ConfigError(where, expected="a column of its own", found=f"{name!r}", do=do)
             if view.column == Columns.INFOS and name != Columns.INFOS:
                 do = f'call it "infos", or view one entry as numbers: {name!r}: View("infos/speed", ...)'
-                raise ConfigError(explain(where, expected="whole infos under their own name", found=repr(name), do=do))
+                raise ConfigError(where, expected="whole infos under their own name", found=repr(name), do=do)
             if name == Columns.OBS and (view.base != Columns.OBS or view.agent is not None or view.per_sequence):
                 do = 'give the view another name; View("obs", ...) may replace the observations'
-                raise ConfigError(explain(where, expected="observations", found=repr(view), do=do))
+                raise ConfigError(where, expected="observations", found=repr(view), do=do)
         if len({view.per_sequence for _, view in views}) > 1:
             do = "make two pieces: those with per_sequence=True go behind AddTimeDimToBatchAndZeroPad"
             found = f"both: {', '.join(f'{name} {view.per_sequence}' for name, view in views)}"
-            raise ConfigError(explain("TrajectoryViews", expected="per_sequence alike in all", found=found, do=do))
+            raise ConfigError("TrajectoryViews", expected="per_sequence alike in all", found=found, do=do)
         if any(Columns.OBS in own for own in self.per_module.values()):
             do = "put it into views, which are those of all modules"
-            raise ConfigError(explain("TrajectoryViews.per_module", expected="no view 'obs'", found="one", do=do))
+            raise ConfigError("TrajectoryViews.per_module", expected="no view 'obs'", found="one", do=do)
         if not any(self._is_for_this_side(view) for _, view in views):
             side = "train batches" if self.as_learner_connector else "batches to act on"
             other = "env-to-module" if self.as_learner_connector else "learner"
             do = f"put the piece into the {other} pipeline only"
             found = f"none: {', '.join(name for name, _ in views)} are for the other side"
-            raise ConfigError(explain("TrajectoryViews", expected=f"a view that {side} have", found=found, do=do))
+            raise ConfigError("TrajectoryViews", expected=f"a view that {side} have", found=found, do=do)
 
     def to_dict(self) -> dict[str, Any]:
         """The arguments as plain data, spaces of views as dicts.
@@ -241,12 +241,10 @@ class TrajectoryViews(ColumnarPiece):
         """
         if module_id is None and self.per_module and DEFAULT_MODULE_ID not in self.per_module:
             raise ConfigError(
-                explain(
-                    "TrajectoryViews.per_module",
-                    expected=f"views of {DEFAULT_MODULE_ID!r}, the module of episodes of one agent",
-                    found=", ".join(map(repr, self.per_module)),
-                    do="pass them as views; per_module is for several agents",
-                )
+                "TrajectoryViews.per_module",
+                expected=f"views of {DEFAULT_MODULE_ID!r}, the module of episodes of one agent",
+                found=", ".join(map(repr, self.per_module)),
+                do="pass them as views; per_module is for several agents",
             )
         return {**self.views, **self.per_module.get(DEFAULT_MODULE_ID if module_id is None else module_id, {})}
 
@@ -341,12 +339,10 @@ class TrajectoryViews(ColumnarPiece):
         if added != view.per_sequence:
             side = "behind" if view.per_sequence else "in front of"
             raise PipelineError(
-                explain(
-                    where,
-                    expected=f"to stand {side} AddTimeDimToBatchAndZeroPad, as per_sequence is {view.per_sequence}",
-                    found="the other side of it",
-                    do=f"put views with per_sequence={view.per_sequence} into a piece of their own {side} it",
-                )
+                where,
+                expected=f"to stand {side} AddTimeDimToBatchAndZeroPad, as per_sequence is {view.per_sequence}",
+                found="the other side of it",
+                do=f"put views with per_sequence={view.per_sequence} into a piece of their own {side} it",
             )
 
 

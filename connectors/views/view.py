@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.errors import ConfigError, nearest
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
 __all__ = ["IDS", "View", "as_views"]
@@ -207,7 +207,7 @@ def _refuse_unknown(cls: type, kwargs: Mapping[str, Any]) -> None:
 
 
 def _wrong(where: str, expected: str, found: str, do: str) -> ConfigError:
-    return ConfigError(explain(f"View{where}", expected=expected, found=found, do=do))
+    return ConfigError(f"View{where}", expected=expected, found=found, do=do)
 
 
 def _shifts_of(shift: Any) -> tuple[int, ...]:
@@ -254,7 +254,7 @@ def as_views(views: Any, where: str) -> dict[str, View]:
     """
     if not isinstance(views, Mapping):
         do = 'write {"prev_rewards": View("rewards", shift=-1)}'
-        raise ConfigError(explain(where, expected="a dict of views by name", found=repr(views), do=do))
+        raise ConfigError(where, expected="a dict of views by name", found=repr(views), do=do)
     return {_name(name, where): _view(view, f"{where}[{name!r}]").named(name) for name, view in views.items()}
 
 
@@ -262,7 +262,7 @@ def _name(name: Any, where: str) -> str:
     if isinstance(name, str) and name:
         return name
     do = "name each view as the column that batches are to have"
-    raise ConfigError(explain(where, expected="names of columns", found=repr(name), do=do))
+    raise ConfigError(where, expected="names of columns", found=repr(name), do=do)
 
 
 def _view(view: Any, where: str) -> View:
@@ -270,10 +270,10 @@ def _view(view: Any, where: str) -> View:
         return view
     if not isinstance(view, Mapping):
         do = 'write View("rewards", shift=-1), or {"column": "rewards", "shift": -1} in a file'
-        raise ConfigError(explain(where, expected="a View", found=repr(view), do=do))
+        raise ConfigError(where, expected="a View", found=repr(view), do=do)
     known = [field.name for field in fields(View)]
     for key in view:
         if key not in known:
             do = nearest(str(key), known)
-            raise ConfigError(explain(where, expected="the arguments of View", found=repr(key), do=do))
+            raise ConfigError(where, expected="the arguments of View", found=repr(key), do=do)
     return View(**view)

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import SpaceError, UnknownNameError, explain, nearest
+from epibatch.core.errors import SpaceError, UnknownNameError, nearest
 from epibatch.core.fill_values import exact_fill_value
 
 from .view import View
@@ -36,7 +36,7 @@ def stacked_space(space: Any, view: View) -> Any:
         parts = _parts(space)
         if key not in parts:
             where = f"the view {view.column!r} of {space}"
-            raise UnknownNameError(explain(where, expected="a part of it", found=repr(key), do=nearest(key, parts)))
+            raise UnknownNameError(where, expected="a part of it", found=repr(key), do=nearest(key, parts))
         space = parts[key]
     return _stacked(space, None if view.is_single else len(view.shifts), 0 if view.fill is None else view.fill)
 
@@ -68,10 +68,8 @@ def _stacked(space: Any, count: int | None, fill: float) -> Any:
     if isinstance(space, gym.spaces.MultiBinary):
         return gym.spaces.MultiBinary([int(count or 1), *space.shape])
     raise SpaceError(
-        explain(
-            "a view of the observations",
-            expected="Box, MultiDiscrete, MultiBinary or Discrete from 0 on, or Dicts and Tuples of these",
-            found=repr(space),
-            do="bring the observations to numbers with a piece in front (FlattenObservations)",
-        )
+        "a view of the observations",
+        expected="Box, MultiDiscrete, MultiBinary or Discrete from 0 on, or Dicts and Tuples of these",
+        found=repr(space),
+        do="bring the observations to numbers with a piece in front (FlattenObservations)",
     )

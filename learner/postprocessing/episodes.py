@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import ColumnError, EpisodeError, explain
+from epibatch.core.errors import ColumnError, EpisodeError
 from epibatch.core.padding import check_counts
 from epibatch.core.structs import map_struct
 
@@ -63,12 +63,10 @@ def remove_last_ts_from_episodes_and_restore_truncateds(
     """
     if len(orig_truncateds) != len(episodes):
         raise EpisodeError(
-            explain(
-                "remove_last_ts_from_episodes_and_restore_truncateds",
-                expected=f"{len(episodes)} flags, one per episode",
-                found=f"{len(orig_truncateds)}",
-                do="pass what add_one_ts_to_episodes_and_truncate returned for these episodes",
-            )
+            "remove_last_ts_from_episodes_and_restore_truncateds",
+            expected=f"{len(episodes)} flags, one per episode",
+            found=f"{len(orig_truncateds)}",
+            do="pass what add_one_ts_to_episodes_and_truncate returned for these episodes",
         )
     for episode in episodes:
         _check_length(episode, 1, "remove_last_ts_from_episodes_and_restore_truncateds")
@@ -98,12 +96,10 @@ def remove_last_ts_from_data(episode_lens: Sequence[int], *data: npt.NDArray[Any
     for rows in (len(array) for array in data):
         if rows != len(keep) or (counts == 0).any():
             raise ColumnError(
-                explain(
-                    "remove_last_ts_from_data",
-                    expected=f"{len(keep)} rows, and at least one per episode",
-                    found=f"{rows} rows, episode lengths {counts.tolist()}",
-                    do="pass the lengths with the added step",
-                )
+                "remove_last_ts_from_data",
+                expected=f"{len(keep)} rows, and at least one per episode",
+                found=f"{rows} rows, episode lengths {counts.tolist()}",
+                do="pass the lengths with the added step",
             )
     keep[np.cumsum(counts) - 1] = False
     return tuple(array[keep] for array in data)
@@ -112,10 +108,8 @@ def remove_last_ts_from_data(episode_lens: Sequence[int], *data: npt.NDArray[Any
 def _check_length(episode: SingleAgentEpisode, least: int, where: str) -> None:
     if len(episode) < least:
         raise EpisodeError(
-            explain(
-                f"{where}, episode {episode.id_}",
-                expected=f"at least {least} step",
-                found=f"{len(episode)} steps",
-                do="leave chunks without a step out",
-            )
+            f"{where}, episode {episode.id_}",
+            expected=f"at least {least} step",
+            found=f"{len(episode)} steps",
+            do="leave chunks without a step out",
         )

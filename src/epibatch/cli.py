@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from epibatch import __version__
-from epibatch.core.errors import EpibatchError, explain
+from epibatch.core.errors import EpibatchError, PortingError
 
 __all__ = ["app", "main"]
 
@@ -245,7 +245,7 @@ def port(
     for path in files if write else ():
         if not path.exists():
             do = "check the path; --write takes no target: it changes the files that are named, and has changed none"
-            _fail(explain(str(path), expected="a file with Python source", found="nothing there", do=do))
+            _fail(PortingError(str(path), expected="a file with Python source", found="nothing there", do=do))
     porting = importlib.import_module("epibatch.porting")
     sources = importlib.import_module("epibatch.porting.source_files")
     report = importlib.import_module("epibatch.porting.report")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, final
 
-from epibatch.core.errors import ConfigError, UnknownNameError, explain
+from epibatch.core.errors import ConfigError, UnknownNameError
 
 __all__ = ["AgentMapping"]
 
@@ -37,12 +37,10 @@ class AgentMapping:
         problem = _problem_of(table)
         if problem:
             raise ConfigError(
-                explain(
-                    "AgentMapping",
-                    expected="agents, or patterns of agents, with their modules",
-                    found=problem,
-                    do='write {"red_*": "red", "*": "others"}, say',
-                )
+                "AgentMapping",
+                expected="agents, or patterns of agents, with their modules",
+                found=problem,
+                do='write {"red_*": "red", "*": "others"}, say',
             )
         self._table = {str(agent): module for agent, module in table.items()}
         self._known: dict[str, str] = {}
@@ -76,12 +74,10 @@ class AgentMapping:
         module = self._known.get(name) or self._module_of(name)
         if module is None:
             raise UnknownNameError(
-                explain(
-                    f"module of agent {agent_id!r}",
-                    expected=f"an agent that one of these fits: {', '.join(self._table)}",
-                    found="none that does",
-                    do=f'add an entry for it, or "*": {self.modules[-1]} for all others',
-                )
+                f"module of agent {agent_id!r}",
+                expected=f"an agent that one of these fits: {', '.join(self._table)}",
+                found="none that does",
+                do=f'add an entry for it, or "*": {self.modules[-1]} for all others',
             )
         self._known[name] = module
         return module

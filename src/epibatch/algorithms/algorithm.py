@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import ConfigError, add_context, explain
+from epibatch.core.errors import ConfigError, add_context
 from epibatch.core.lazy import Elsewhere
 
 from ..connectors.two_sides import check_two_sides
@@ -75,12 +75,10 @@ class Algorithm(AlgorithmViews, SavedAlgorithm):
         config.validate()
         if config.env is None:
             raise ConfigError(
-                explain(
-                    f"{type(config).__name__}.build_algo",
-                    expected="an environment",
-                    found="none",
-                    do='name one: .environment("CartPole-v1")',
-                )
+                f"{type(config).__name__}.build_algo",
+                expected="an environment",
+                found="none",
+                do='name one: .environment("CartPole-v1")',
             )
         self.config = config.copy()
         logging.getLogger("epibatch").setLevel(self.config.log_level)

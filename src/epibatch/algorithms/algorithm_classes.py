@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from epibatch.core.errors import UnknownNameError, explain, nearest
+from epibatch.core.errors import UnknownNameError, nearest
 
 if TYPE_CHECKING:
     from .ppo import PPO
@@ -28,12 +28,10 @@ def get_trainable_cls(trainable_name: str) -> type[PPO]:
     """
     if trainable_name not in ALGORITHM_CLASSES:
         raise UnknownNameError(
-            explain(
-                "get_trainable_cls",
-                expected="an algorithm that is here",
-                found=repr(trainable_name),
-                do=nearest(str(trainable_name), ALGORITHM_CLASSES),
-            )
+            "get_trainable_cls",
+            expected="an algorithm that is here",
+            found=repr(trainable_name),
+            do=nearest(str(trainable_name), ALGORITHM_CLASSES),
         )
     module, _, name = ALGORITHM_CLASSES[trainable_name].partition(":")
     found: type[PPO] = getattr(importlib.import_module(module), name)

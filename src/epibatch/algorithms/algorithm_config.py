@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium as gym
 
-from epibatch.core.errors import NotAvailableError, explain
+from epibatch.core.errors import NotAvailableError
 
 from .evaluation_config import EVALUATED, note_overrides
 from .fluent_settings import FluentSettings
@@ -232,12 +232,10 @@ class AlgorithmConfig(FluentSettings):
             ConfigError: the config has no environment, or its settings contradict each other.
         """
         raise NotAvailableError(
-            explain(
-                f"{type(self).__name__}.build_algo",
-                expected="the config of an algorithm",
-                found="the general config",
-                do="use PPOConfig",
-            )
+            f"{type(self).__name__}.build_algo",
+            expected="the config of an algorithm",
+            found="the general config",
+            do="use PPOConfig",
         )
 
     @classmethod

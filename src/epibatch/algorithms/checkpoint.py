@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epibatch.core.checkpoints import load_state, save_state
-from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, explain, nearest
+from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, nearest
 from epibatch.core.registry import plain_data
 from epibatch.core.restoring import restoring
 
@@ -40,9 +40,7 @@ def config_class(algorithm: str) -> type[AlgorithmConfig]:
     """
     if algorithm not in CONFIGS:
         raise ConfigError(
-            explain(
-                "algorithm", expected="a known algorithm", found=repr(algorithm), do=nearest(str(algorithm), CONFIGS)
-            )
+            "algorithm", expected="a known algorithm", found=repr(algorithm), do=nearest(str(algorithm), CONFIGS)
         )
     module, _, name = CONFIGS[algorithm].partition(":")
     found: type[AlgorithmConfig] = getattr(importlib.import_module(module), name)
@@ -77,13 +75,11 @@ def config_from_checkpoint(path: Path, description: Mapping[str, Any], *, allow_
     """
     if description["config"] is None:
         raise CheckpointError(
-            explain(
-                f"checkpoint {path}",
-                expected="the original config, because part of it is code that no checkpoint stores",
-                found=str(description["not_data"]).replace("\n", "\n            "),
-                do="pass it: Algorithm.from_checkpoint(path, config=config), or "
-                "config.build_algo() and then restore_from_path(path)",
-            )
+            f"checkpoint {path}",
+            expected="the original config, because part of it is code that no checkpoint stores",
+            found=str(description["not_data"]).replace("\n", "\n            "),
+            do="pass it: Algorithm.from_checkpoint(path, config=config), or "
+            "config.build_algo() and then restore_from_path(path)",
         )
     try:
         with restoring(f"checkpoint {path}", "config"):
@@ -91,12 +87,10 @@ def config_from_checkpoint(path: Path, description: Mapping[str, Any], *, allow_
             return cls.from_dict(plain_data(description["config"]), allow_imports=allow_imports)
     except EpibatchError as error:
         raise CheckpointError(
-            explain(
-                f"checkpoint {path}",
-                expected="a config that can be rebuilt here",
-                found=str(error).replace("\n", "\n            "),
-                do="register what is missing, allow imports, or pass the original config",
-            )
+            f"checkpoint {path}",
+            expected="a config that can be rebuilt here",
+            found=str(error).replace("\n", "\n            "),
+            do="register what is missing, allow imports, or pass the original config",
         ) from error
 
 
@@ -128,11 +122,9 @@ def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     parts = {"algorithm", "config", "not_data"}
     if not isinstance(description, dict) or not parts <= description.keys() or "state" not in content:
         raise CheckpointError(
-            explain(
-                f"checkpoint {path}",
-                expected="the checkpoint of an algorithm",
-                found="the state of something else",
-                do="give the folder that Algorithm.save_to_path returned",
-            )
+            f"checkpoint {path}",
+            expected="the checkpoint of an algorithm",
+            found="the state of something else",
+            do="give the folder that Algorithm.save_to_path returned",
         )
     return description, content["state"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from epibatch.core.errors import ConfigError, EpibatchError, explain, nearest
+from epibatch.core.errors import ConfigError, EpibatchError, nearest
 from epibatch.core.registry import piece_to_dict, plain_data, registered_envs
 
 from .agent_mapping import AgentMapping
@@ -41,12 +41,10 @@ def config_from_dict(
     if not isinstance(data, Mapping):
         found = "nothing" if data is None else f"{type(data).__name__} {data!r}"
         raise ConfigError(
-            explain(
-                where,
-                expected="sections such as environment and training",
-                found=found,
-                do="write a mapping, for example `environment: {env: CartPole-v1}`",
-            )
+            where,
+            expected="sections such as environment and training",
+            found=found,
+            do="write a mapping, for example `environment: {env: CartPole-v1}`",
         )
     problems = Problems()
     config = cls(allow_imports=allow_imports)

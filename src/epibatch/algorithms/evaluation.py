@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 from epibatch.core.metrics import MetricsLogger, with_logged
 from epibatch.core.restoring import check_count
 from epibatch.core.spaces import get_base_struct_from_space
@@ -124,12 +124,10 @@ class Evaluation:
         found, expected = (_shapes(own.get_spaces()["__env_single__"]) for own in (runner, training))
         if found != expected:
             raise ConfigError(
-                explain(
-                    "evaluation.evaluation_config, environment",
-                    expected=f"the observations and actions of the training: {expected}",
-                    found=str(found),
-                    do="evaluate in an environment with the same spaces",
-                )
+                "evaluation.evaluation_config, environment",
+                expected=f"the observations and actions of the training: {expected}",
+                found=str(found),
+                do="evaluate in an environment with the same spaces",
             )
         check_same_pieces(runner.pipelines, training.pipelines, "evaluation")
         for pipeline in runner.pipelines.values():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 
 from .multi_agent_config import mapping_of, overrides_by_module, policies_of_sections
 from .policy_spec import PolicySpec
@@ -198,12 +198,10 @@ class FluentSettings(SectionValues):
         off = [name for name, value in switches.items() if not value]
         if off:
             raise ConfigError(
-                explain(
-                    f"{type(self).__name__}.api_stack",
-                    expected="RLModules and connectors; there is no other stack here",
-                    found=f"{off[0]}=False",
-                    do="leave the call out",
-                )
+                f"{type(self).__name__}.api_stack",
+                expected="RLModules and connectors; there is no other stack here",
+                found=f"{off[0]}=False",
+                do="leave the call out",
             )
         return self._changes_nothing("api_stack", "there is one stack, with RLModules and connectors")
 
@@ -215,12 +213,10 @@ class FluentSettings(SectionValues):
         """
         if framework not in (None, "torch"):
             raise ConfigError(
-                explain(
-                    f"{type(self).__name__}.framework",
-                    expected="'torch'",
-                    found=repr(framework),
-                    do="write the module in PyTorch, and leave the call out",
-                )
+                f"{type(self).__name__}.framework",
+                expected="'torch'",
+                found=repr(framework),
+                do="write the module in PyTorch, and leave the call out",
             )
         return self._changes_nothing("framework", "networks are always PyTorch's")
 

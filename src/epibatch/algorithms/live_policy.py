@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import UnknownNameError, explain, nearest
+from epibatch.core.errors import UnknownNameError, nearest
 
 from ..connectors.authoring.undo import undo_actions
 from .multi_agent_policy import MultiAgentPolicy
@@ -76,12 +76,10 @@ def check_policy_id(algorithm: Any, policy_id: Any) -> None:
     modules, name = list(algorithm.learner.module), type(algorithm).__name__
     module = policy_id if policy_id in modules else modules[0]
     raise UnknownNameError(
-        explain(
-            f"{name}.get_policy",
-            expected=f"no id: one policy acts for all agents, with the modules {', '.join(modules)}",
-            found=repr(policy_id),
-            do=f"use get_policy(), or get_module({module!r}) for one network",
-        )
+        f"{name}.get_policy",
+        expected=f"no id: one policy acts for all agents, with the modules {', '.join(modules)}",
+        found=repr(policy_id),
+        do=f"use get_policy(), or get_module({module!r}) for one network",
     )
 
 
@@ -95,10 +93,8 @@ def check_options(policy: Any, options: Iterable[str]) -> None:
     for name in options:
         if name not in known:
             raise UnknownNameError(
-                explain(
-                    f"{type(policy).__name__}.act",
-                    expected=f"options among {', '.join(known)}",
-                    found=repr(name),
-                    do=nearest(name, known),
-                )
+                f"{type(policy).__name__}.act",
+                expected=f"options among {', '.join(known)}",
+                found=repr(name),
+                do=nearest(name, known),
             )

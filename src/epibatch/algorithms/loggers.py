@@ -10,7 +10,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from epibatch.core.errors import ConfigError, EpibatchError, LoggerError, StorageError, add_context, explain, nearest
+from epibatch.core.errors import ConfigError, EpibatchError, LoggerError, StorageError, add_context, nearest
 from epibatch.core.extras import import_extra
 from epibatch.core.files import open_to_append, read_file, replace_file, storing
 
@@ -193,7 +193,7 @@ def make_logger(logger: str | Logger, folder: Path) -> Logger:
             return logger
         found, do = f"{type(logger).__name__} {logger!r}", "give it a method log(self, results)"
     expected = "the name of a logger, or an object with a method log(results)"
-    raise ConfigError(explain("loggers", expected=expected, found=found, do=do))
+    raise ConfigError("loggers", expected=expected, found=found, do=do)
 
 
 class Loggers:
@@ -248,7 +248,7 @@ def _failure(where: str, error: Exception) -> EpibatchError:
     if isinstance(error, OSError):
         kind, do = StorageError, _FREE
     found = f"{type(error).__name__}: {error}"
-    return kind(explain(where, expected="results that are written", found=found, do=do))
+    return kind(where, expected="results that are written", found=found, do=do)
 
 
 def _nothing(*_: Any) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from epibatch.core.errors import ConfigError, EpibatchError, UnknownNameError, explain, nearest
+from epibatch.core.errors import ConfigError, EpibatchError, UnknownNameError, nearest
 
 from .pipelines import check_same_pieces
 from .policy_spec import PolicySpec, settings_of
@@ -123,17 +123,15 @@ def _check_new(algorithm: Algorithm, module_id: Any) -> None:
     where = f"{type(algorithm).__name__}.add_module"
     if not algorithm.config.is_multi_agent:
         raise ConfigError(
-            explain(
-                where,
-                expected="an algorithm of several agents",
-                found="one agent",
-                do="build it from a config with .multi_agent(policies=[...]), if only of one module",
-            )
+            where,
+            expected="an algorithm of several agents",
+            found="one agent",
+            do="build it from a config with .multi_agent(policies=[...]), if only of one module",
         )
     taken = module_id in algorithm.learner.module
     if not isinstance(module_id, str) or not module_id or taken:
         found = f"{module_id!r}, which is taken" if taken else repr(module_id)
-        raise ConfigError(explain(where, expected="an id that is free", found=found, do="choose another one"))
+        raise ConfigError(where, expected="an id that is free", found=found, do="choose another one")
 
 
 def _as_settings(spec: Any, policy: PolicySpec, derived: tuple[Any, Any]) -> PolicySpec:
@@ -150,12 +148,10 @@ def removed(algorithm: Algorithm, module_id: str, mapping: Any, trained: Any) ->
     if module_id not in learner.module or not policies:
         alone = module_id in learner.module
         raise UnknownNameError(
-            explain(
-                f"{type(algorithm).__name__}.remove_module",
-                expected="the id of one of several modules",
-                found=f"{module_id!r}, the only one" if alone else repr(module_id),
-                do="keep it" if alone else nearest(str(module_id), learner.module),
-            )
+            f"{type(algorithm).__name__}.remove_module",
+            expected="the id of one of several modules",
+            found=f"{module_id!r}, the only one" if alone else repr(module_id),
+            do="keep it" if alone else nearest(str(module_id), learner.module),
         )
     settings = _changed(config, policies, mapping, trained)
     rule, overrides = settings.get("policies_to_train"), config.algorithm_config_overrides_per_module

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from epibatch.core.errors import ConfigError, EpibatchError, add_context, explain, nearest
+from epibatch.core.errors import ConfigError, EpibatchError, add_context, nearest
 
 from .policy_spec import PolicySpec, settings_of
 from .settings import Problems
@@ -167,12 +167,10 @@ def check_module(module: Any, normalize_actions: bool) -> None:
     options = module.model_config
     if not normalize_actions and hasattr(options, "get") and options.get("squash_actions", False):
         raise ConfigError(
-            explain(
-                "rl_module.model_config.squash_actions",
-                expected="environment.normalize_actions: true, which stretches [-1, 1] to the bounds of the actions",
-                found="false",
-                do="leave normalize_actions at true, or squash_actions out",
-            )
+            "rl_module.model_config.squash_actions",
+            expected="environment.normalize_actions: true, which stretches [-1, 1] to the bounds of the actions",
+            found="false",
+            do="leave normalize_actions at true, or squash_actions out",
         )
 
 
@@ -198,10 +196,8 @@ def check_sequence_settings(modules: Iterable[Any]) -> None:
                 own = not type(module).__module__.startswith(RLModule.__module__.rpartition(".")[0])
                 do = "write get_initial_state in its class" if own else 'add "use_lstm": True'
                 raise ConfigError(
-                    explain(
-                        f"rl_module.model_config.{name}",
-                        expected="a recurrent module, whose train batches consist of sequences",
-                        found=f"{value!r} with {type(module).__name__}, which has no state",
-                        do=f"{do}, or leave {name} out",
-                    )
+                    f"rl_module.model_config.{name}",
+                    expected="a recurrent module, whose train batches consist of sequences",
+                    found=f"{value!r} with {type(module).__name__}, which has no state",
+                    do=f"{do}, or leave {name} out",
                 )

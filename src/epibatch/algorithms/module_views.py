@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from epibatch.core.errors import CheckpointError, ConfigError, UnknownNameError, explain, nearest
+from epibatch.core.errors import CheckpointError, ConfigError, UnknownNameError, nearest
 
 from .policy_spec import PolicySpec, settings_of
 
@@ -61,12 +61,10 @@ def _together(common: Mapping[str, View], own: Mapping[str, View], where: str) -
     for name in common:
         if name in own and own[name] != common[name]:
             raise ConfigError(
-                explain(
-                    f"rl_module.view_requirements[{name!r}]",
-                    expected=f"what {where} declares under this name: {own[name]}",
-                    found=str(common[name]),
-                    do="give one of them another name",
-                )
+                f"rl_module.view_requirements[{name!r}]",
+                expected=f"what {where} declares under this name: {own[name]}",
+                found=str(common[name]),
+                do="give one of them another name",
             )
     return {**common, **own}
 
@@ -80,10 +78,10 @@ def added_view(algorithm: Algorithm, name: str, view: Any) -> None:
     common, per_module = module_views(config)
     if name in common or any(name in own for own in per_module.values()):
         found = f"{name!r}, which the modules have already"
-        raise ConfigError(explain(where, expected="a new name", found=found, do="choose another one"))
+        raise ConfigError(where, expected="a new name", found=found, do="choose another one")
     if name == "obs":
         do = "give it to the config, .rl_module(view_requirements=...), before the module is built"
-        raise ConfigError(explain(where, expected="a new column", found="'obs', which shapes the module", do=do))
+        raise ConfigError(where, expected="a new column", found="'obs', which shapes the module", do=do)
     _check_default_pieces(config, where)
     kept = algorithm.env_runner._lookback()
     _declare(algorithm, {**config.view_requirements, **views})
@@ -98,12 +96,10 @@ def removed_view(algorithm: Algorithm, name: str) -> None:
     if name not in added:
         own = name in views or any(name in own for own in module_views(algorithm.config)[1].values())
         raise UnknownNameError(
-            explain(
-                f"{type(algorithm).__name__}.remove_view",
-                expected="a view that add_view gave",
-                found=f"{name!r}, which the config or its modules declare" if own else repr(name),
-                do="build an algorithm with another config" if own else nearest(str(name), added),
-            )
+            f"{type(algorithm).__name__}.remove_view",
+            expected="a view that add_view gave",
+            found=f"{name!r}, which the config or its modules declare" if own else repr(name),
+            do="build an algorithm with another config" if own else nearest(str(name), added),
         )
     del added[name], views[name]
     _declare(algorithm, views)
@@ -153,12 +149,10 @@ def _joined(own: Mapping[str, View], data: Mapping[str, Any], where: str) -> tup
     for name, view in wanted.items():
         if own.get(name, view) != view:
             raise CheckpointError(
-                explain(
-                    f"{where}, view {name!r}",
-                    expected=f"a config without it, or with the one that was added: {view}",
-                    found=str(own[name]),
-                    do="give the config's view another name, or leave it out",
-                )
+                f"{where}, view {name!r}",
+                expected=f"a config without it, or with the one that was added: {view}",
+                found=str(own[name]),
+                do="give the config's view another name, or leave it out",
             )
     return wanted, {**own, **wanted}
 
@@ -166,7 +160,7 @@ def _joined(own: Mapping[str, View], data: Mapping[str, Any], where: str) -> tup
 def _check_default_pieces(config: AlgorithmConfig, where: str) -> None:
     if not config.add_default_connectors_to_env_to_module_pipeline:
         do = "use epibatch.connectors.views.add_view with each of algo.pipelines"
-        raise ConfigError(explain(where, expected="the default pieces", found="none of them", do=do))
+        raise ConfigError(where, expected="the default pieces", found="none of them", do=do)
 
 
 def _declare(algorithm: Algorithm, views: Mapping[str, View]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.errors import ConfigError, nearest
 
 from .agent_mapping import AgentMapping
 from .evaluation_config import note_overrides
@@ -154,12 +154,10 @@ def check_agents(mapping: Any, agents: Iterable[Any], modules: Iterable[str]) ->
         unmatched = mapping.unmatched(wanted)
         if unmatched:
             raise ConfigError(
-                explain(
-                    "multi_agent.policy_mapping_fn",
-                    expected=f"a module for each of the agents {_listed(wanted)}",
-                    found=f"no entry that fits {_listed(unmatched)} among {', '.join(mapping.table)}",
-                    do=f'add entries for them, or "*": {mapping.modules[-1]} for all others',
-                )
+                "multi_agent.policy_mapping_fn",
+                expected=f"a module for each of the agents {_listed(wanted)}",
+                found=f"no entry that fits {_listed(unmatched)} among {', '.join(mapping.table)}",
+                do=f'add entries for them, or "*": {mapping.modules[-1]} for all others',
             )
         return
     if mapping is not None:
@@ -175,12 +173,10 @@ def check_agents(mapping: Any, agents: Iterable[Any], modules: Iterable[str]) ->
     if wrong:
         given = ", ".join(f"{module!r} for agent {agent!r}" for agent, module in wrong.items())
         raise ConfigError(
-            explain(
-                "multi_agent.policy_mapping_fn",
-                expected=f"one of the modules {', '.join(known)}",
-                found=given,
-                do=nearest(str(next(iter(wrong.values()))), known),
-            )
+            "multi_agent.policy_mapping_fn",
+            expected=f"one of the modules {', '.join(known)}",
+            found=given,
+            do=nearest(str(next(iter(wrong.values()))), known),
         )
 
 
@@ -193,12 +189,10 @@ def _check_arguments(mapping: Any) -> None:
         signature.bind("agent", None)
     except TypeError as error:
         raise ConfigError(
-            explain(
-                "multi_agent.policy_mapping_fn",
-                expected="a function that is called as policy_mapping_fn(agent_id, episode)",
-                found=f"one of {signature}: {error}",
-                do="write it as `def policy_mapping_fn(agent_id, episode, **kwargs):`",
-            )
+            "multi_agent.policy_mapping_fn",
+            expected="a function that is called as policy_mapping_fn(agent_id, episode)",
+            found=f"one of {signature}: {error}",
+            do="write it as `def policy_mapping_fn(agent_id, episode, **kwargs):`",
         ) from error
 
 

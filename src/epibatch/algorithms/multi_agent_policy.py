@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import EpibatchError, EpisodeStateError, UnknownNameError, add_context, explain, nearest
+from epibatch.core.errors import EpibatchError, EpisodeStateError, UnknownNameError, add_context, nearest
 
 from ..env_runner.agent_acting import AgentActions, ToAct, act_for_agents, spread
 from ..env_runner.sample_amounts import explores
@@ -129,12 +129,10 @@ class MultiAgentPolicy(PolicyPipelines):
         strangers = [agent for agent in obs if agent not in known] if isinstance(obs, Mapping) else []
         if strangers:
             raise UnknownNameError(
-                explain(
-                    "observations",
-                    expected=f"those of agents {list(known)}",
-                    found=f"one of {type(strangers[0]).__name__} {strangers[0]!r}",
-                    do=nearest(str(strangers[0]), map(str, known)),
-                )
+                "observations",
+                expected=f"those of agents {list(known)}",
+                found=f"one of {type(strangers[0]).__name__} {strangers[0]!r}",
+                do=nearest(str(strangers[0]), map(str, known)),
             )
 
     def _begun(self, obs: Mapping[Any, Any], infos: Mapping[Any, Any] | None) -> MultiAgentEpisode:
@@ -161,12 +159,10 @@ class MultiAgentPolicy(PolicyPipelines):
             if known and state._owner is self._owner:
                 found = "one of an episode that has ended"
             raise EpisodeStateError(
-                explain(
-                    "state for MultiAgentPolicy.act",
-                    expected="the state that this policy's last act returned, of an episode that goes on",
-                    found=found,
-                    do="hand back what act returned; None begins a new episode",
-                )
+                "state for MultiAgentPolicy.act",
+                expected="the state that this policy's last act returned, of an episode that goes on",
+                found=found,
+                do="hand back what act returned; None begins a new episode",
             )
         lookback = self._history_needed()
         episode = state._episode.cut(lookback, agent_steps=lookback)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import PieceError, PipelineError, explain
+from epibatch.core.errors import PieceError, PipelineError
 from epibatch.core.foreign import advice_for_piece
 from epibatch.core.registry import build_piece, piece_class, spec_problems
 
@@ -143,12 +143,10 @@ def user_pieces(
             found = f"the class {piece.__name__}" if is_class else f"{type(piece).__name__} {piece!r}"
             do = f"call it: {piece.__name__}(...)" if is_class else _RETURN
             raise PieceError(
-                explain(
-                    f"{hook.setting}, the function {getattr(value, '__qualname__', type(value).__name__)}",
-                    expected="one connector piece or a list of them",
-                    found=found + ("" if made is piece else " in a list"),
-                    do=advice_for_piece(piece) or do,
-                )
+                f"{hook.setting}, the function {getattr(value, '__qualname__', type(value).__name__)}",
+                expected="one connector piece or a list of them",
+                found=found + ("" if made is piece else " in a list"),
+                do=advice_for_piece(piece) or do,
             )
     return pieces
 
@@ -192,12 +190,10 @@ def single_spaces(spaces: Mapping[str, Any] | None, env: Any, given: tuple[Any, 
         if "__env_single__" in spaces:
             return spaces["__env_single__"][0], spaces["__env_single__"][1]
         raise PipelineError(
-            explain(
-                "spaces of a pipeline",
-                expected="an entry '__env_single__': (observation space, action space)",
-                found=f"the keys {', '.join(map(str, spaces)) or 'none'}",
-                do='pass spaces={"__env__": (obs, act), "__env_single__": (obs, act)}',
-            )
+            "spaces of a pipeline",
+            expected="an entry '__env_single__': (observation space, action space)",
+            found=f"the keys {', '.join(map(str, spaces)) or 'none'}",
+            do='pass spaces={"__env__": (obs, act), "__env_single__": (obs, act)}',
         )
     if hasattr(env, "get_observation_space"):  # a MultiAgentEnv
         return _by_agent(env)
@@ -232,12 +228,10 @@ def check_same_pieces(found: Mapping[str, Any], expected: Mapping[str, Any], whe
         own, other = (_given(one) for one in (pipeline, found[name]))
         if own != other:
             raise PipelineError(
-                explain(
-                    f"{where}, {name}",
-                    expected=f"the pieces of the pipeline that trains: {', '.join(own)}",
-                    found=", ".join(other),
-                    do="give the config all pieces, rather than adding some to a pipeline that was built",
-                )
+                f"{where}, {name}",
+                expected=f"the pieces of the pipeline that trains: {', '.join(own)}",
+                found=", ".join(other),
+                do="give the config all pieces, rather than adding some to a pipeline that was built",
             )
 
 

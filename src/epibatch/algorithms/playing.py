@@ -20,7 +20,6 @@ from epibatch.core.errors import (
     NotAvailableError,
     RunnerError,
     add_context,
-    explain,
 )
 
 from .checkpoint import config_from_checkpoint, read_checkpoint
@@ -143,12 +142,10 @@ def _config(path: Path, allow_imports: bool) -> Any:
     description, _ = read_checkpoint(path)
     if description["config"] is None:
         raise CheckpointError(
-            explain(
-                f"playing {path}",
-                expected="a config of data alone",
-                found=str(description["not_data"]).replace("\n", "\n            "),
-                do="act from Python: Policy.from_checkpoint(path, config=config) needs the original config",
-            )
+            f"playing {path}",
+            expected="a config of data alone",
+            found=str(description["not_data"]).replace("\n", "\n            "),
+            do="act from Python: Policy.from_checkpoint(path, config=config) needs the original config",
         )
     return config_from_checkpoint(path, description, allow_imports=allow_imports)
 
@@ -169,24 +166,11 @@ def _made(config: Any, render: bool) -> Any:
 
 def _no_frames(name: Any, found: str) -> RunnerError:
     return RunnerError(
-        explain(
-            f"environment {str(name)!r}",
-            expected="one that renders with render_mode='rgb_array'",
-            found=found.replace("\n", "\n            "),
-            do="let it take render_mode from its env_config and list 'rgb_array' in metadata['render_modes'], or leave "
-            "out --video",
-        )
-    )
-
-
-def _missing_package(name: str, error: Exception) -> NotAvailableError:
-    return NotAvailableError(
-        explain(
-            f"environment {name!r}",
-            expected="the packages that it plays and renders with",
-            found=str(error),
-            do="install them: pip install 'epibatch[video]' for Gymnasium's own, or as the message says",
-        )
+        f"environment {str(name)!r}",
+        expected="one that renders with render_mode='rgb_array'",
+        found=found.replace("\n", "\n            "),
+        do="let it take render_mode from its env_config and list 'rgb_array' in metadata['render_modes'], or leave "
+        "out --video",
     )
 
 
@@ -218,7 +202,12 @@ def play(path: Path, count: int, *, video: Path | None = None, **options: Any) -
                 for episode in player.episodes(count, None if writer is None else writer.add):
                     played.append(episode)
             except gym.error.DependencyNotInstalled as error:
-                raise _missing_package(player.name, error) from error
+                raise NotAvailableError(
+                    f"environment {player.name!r}",
+                    expected="the packages that it plays and renders with",
+                    found=str(error),
+                    do="install them: pip install 'epibatch[video]' for Gymnasium's own, or as the message says",
+                ) from error
             except KeyboardInterrupt:
                 code, report = INTERRUPTED, "interrupted"
             except Exception as error:
@@ -269,11 +258,9 @@ def checkpoint_of(run: Path, name: str | None) -> Path:
         return path
     if not Path(name).exists():
         raise CheckpointError(
-            explain(
-                f"--checkpoint {name}",
-                expected=f"a checkpoint in {run / CHECKPOINTS}, or the path of one",
-                found=f"no folder {path}",
-                do=f"choose one of {', '.join(known)}" if known else "let the run come to its first save",
-            )
+            f"--checkpoint {name}",
+            expected=f"a checkpoint in {run / CHECKPOINTS}, or the path of one",
+            found=f"no folder {path}",
+            do=f"choose one of {', '.join(known)}" if known else "let the run come to its first save",
         )
     return Path(name)

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import EpibatchError, EpisodeStateError, add_context, explain
+from epibatch.core.errors import EpibatchError, EpisodeStateError, add_context
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
 
@@ -210,10 +210,8 @@ class Policy(PolicyPipelines):
 
 def _unfit_state(expected: str, found: str) -> EpisodeStateError:
     return EpisodeStateError(
-        explain(
-            "state for Policy.act",
-            expected=expected,
-            found=found,
-            do="hand back what act returned; None begins new episodes, and `starts` those of single rows",
-        )
+        "state for Policy.act",
+        expected=expected,
+        found=found,
+        do="hand back what act returned; None begins new episodes, and `starts` those of single rows",
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import arrays_size
-from epibatch.core.errors import CheckpointError, EpibatchError, add_context, explain
+from epibatch.core.errors import CheckpointError, EpibatchError, add_context
 from epibatch.core.registry import build_piece, piece_to_dict, plain_data
 from epibatch.core.restoring import check_count, restoring
 from epibatch.core.spaces import space_from_dict, space_to_dict
@@ -89,12 +89,10 @@ def _load_policy(path: Path, saved: Any, config: AlgorithmConfig | None, *, allo
     acting = description.get("acting")
     if not isinstance(acting, Mapping):
         raise CheckpointError(
-            explain(
-                f"checkpoint {path}",
-                expected="the spaces, pieces and module of a policy",
-                found="none: an earlier version of epibatch saved it",
-                do="load it with Algorithm.from_checkpoint(path) and save it again",
-            )
+            f"checkpoint {path}",
+            expected="the spaces, pieces and module of a policy",
+            found="none: an earlier version of epibatch saved it",
+            do="load it with Algorithm.from_checkpoint(path) and save it again",
         )
     if acting.get("several_agents") and config is None:  # its mapping pieces are the config's
         config = config_from_checkpoint(path, description, allow_imports=allow_imports)
@@ -140,12 +138,10 @@ class _Parts:
         if acting["not_data"]:
             reasons = "".join(f"\n{name}: {reason}" for name, reason in acting["not_data"].items())
             raise CheckpointError(
-                explain(
-                    self._where,
-                    expected="the original config, because part of the policy is code that no checkpoint stores",
-                    found=reasons.replace("\n", "\n            "),
-                    do="pass it: Policy.from_checkpoint(path, config=config)",
-                )
+                self._where,
+                expected="the original config, because part of the policy is code that no checkpoint stores",
+                found=reasons.replace("\n", "\n            "),
+                do="pass it: Policy.from_checkpoint(path, config=config)",
             )
 
     def pipelines(self) -> tuple[Any, Any]:
@@ -175,13 +171,11 @@ class _Parts:
 
     def _unfit(self, expected: str, found: str) -> CheckpointError:
         return CheckpointError(
-            explain(
-                self._where,
-                expected=expected,
-                found=found.replace("\n", "\n            "),
-                do="install or register what is missing, pass allow_imports=True for a checkpoint that you trust, or "
-                "pass the original config",
-            )
+            self._where,
+            expected=expected,
+            found=found.replace("\n", "\n            "),
+            do="install or register what is missing, pass allow_imports=True for a checkpoint that you trust, or "
+            "pass the original config",
         )
 
 
@@ -207,12 +201,10 @@ class _ConfigParts:
             observation, action = self._config.observation_space, self._config.action_space
         if observation is None or action is None:
             raise CheckpointError(
-                explain(
-                    f"checkpoint {path}",
-                    expected="the spaces of the environment",
-                    found=str(acting["not_data"]["spaces"]).replace("\n", "\n            "),
-                    do="give them in the config: .environment(observation_space=..., action_space=...)",
-                )
+                f"checkpoint {path}",
+                expected="the spaces of the environment",
+                found=str(acting["not_data"]["spaces"]).replace("\n", "\n            "),
+                do="give them in the config: .environment(observation_space=..., action_space=...)",
             )
         if self._config.is_multi_agent:
             return dict.fromkeys(("__env__", "__env_single__"), (observation, action))

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import ColumnError, SpaceError, explain
+from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
@@ -41,12 +41,10 @@ class PolicyInputs:
         for leaf in self._leaves:
             if leaf.shape is None or leaf.dtype is None:
                 raise SpaceError(
-                    explain(
-                        "Policy, observation space",
-                        expected="leaves with a shape and a type",
-                        found=repr(leaf),
-                        do="turn this part of the observation into numbers with a Gymnasium wrapper",
-                    )
+                    "Policy, observation space",
+                    expected="leaves with a shape and a type",
+                    found=repr(leaf),
+                    do="turn this part of the observation into numbers with a Gymnasium wrapper",
                 )
 
     def observations(self, obs: Any) -> tuple[Any, bool]:
@@ -115,7 +113,7 @@ class PolicyInputs:
     @staticmethod
     def _unfit(space: Any, found: str, path: str = "", do: str = _DO) -> SpaceError:
         where = f"observation for Policy.act{path and f', its part obs{path}'}"
-        return SpaceError(explain(where, expected=f"{space}, or a batch of them", found=found, do=do))
+        return SpaceError(where, expected=f"{space}, or a batch of them", found=found, do=do)
 
     @staticmethod
     def rewards(reward: Any, rows: int, batched: bool) -> Any:
@@ -154,24 +152,20 @@ class PolicyInputs:
         """
         if info is not None and not isinstance(info, dict):
             raise ColumnError(
-                explain(
-                    "info for Policy.act",
-                    expected="the dict that the environment's reset or step returned",
-                    found=type(info).__name__,
-                    do="pass it as it came; a vector environment's is a dict of arrays",
-                )
+                "info for Policy.act",
+                expected="the dict that the environment's reset or step returned",
+                found=type(info).__name__,
+                do="pass it as it came; a vector environment's is a dict of arrays",
             )
         return None if not info else info if batched else [info]
 
 
 def _unfit_rows(what: str, one: str, many: str, rows: int | None, found: Any) -> ColumnError:
     return ColumnError(
-        explain(
-            f"{what} for Policy.act",
-            expected=f"{one} for a single observation" if rows is None else f"{rows} {many}, one per row",
-            found=f"{found.dtype} of shape {found.shape}",
-            do=f"pass {what} as the environment's step gave it"
-            if what == "reward"
-            else "pass terminated | truncated of the step before, which say whose observation is a reset one",
-        )
+        f"{what} for Policy.act",
+        expected=f"{one} for a single observation" if rows is None else f"{rows} {many}, one per row",
+        found=f"{found.dtype} of shape {found.shape}",
+        do=f"pass {what} as the environment's step gave it"
+        if what == "reward"
+        else "pass terminated | truncated of the step before, which say whose observation is a reset one",
     )

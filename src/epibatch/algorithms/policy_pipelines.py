@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 from epibatch.core.lazy import Elsewhere
 from epibatch.core.rl_module.rl_module import evaluation_mode
 
@@ -67,12 +67,10 @@ class PolicyPipelines(ABC):
         spaces = env_to_module.input_observation_space, env_to_module.input_action_space
         if spaces[0] is None or spaces[1] is None:
             raise ConfigError(
-                explain(
-                    f"{type(self).__name__}(module, env_to_module, ...)",
-                    expected="a pipeline with the spaces of one environment",
-                    found="an observation or action space of None",
-                    do="build it with input_observation_space= and input_action_space=",
-                )
+                f"{type(self).__name__}(module, env_to_module, ...)",
+                expected="a pipeline with the spaces of one environment",
+                found="an observation or action space of None",
+                do="build it with input_observation_space= and input_action_space=",
             )
         self.observation_space: Any
         self.action_space: Any
@@ -127,12 +125,10 @@ class PolicyPipelines(ABC):
             self._before_acting(self)
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ConfigError(
-                explain(
-                    f"{type(self).__name__}.seed",
-                    expected="an integer of at least 0",
-                    found=repr(seed),
-                    do="pass seed=0, say",
-                )
+                f"{type(self).__name__}.seed",
+                expected="an integer of at least 0",
+                found=repr(seed),
+                do="pass seed=0, say",
             )
         self._sequence = np.random.SeedSequence(int(seed))
         self._seed_pieces()

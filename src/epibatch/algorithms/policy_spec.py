@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.errors import ConfigError, nearest
 
 __all__ = ["PolicySpec", "policies_of", "settings_of"]
 
@@ -46,7 +46,7 @@ class PolicySpec:
         problem = self._problem()
         if problem:
             where, expected, found = problem
-            raise ConfigError(explain(f"PolicySpec.{where}", expected=expected, found=found, do="see PolicySpec"))
+            raise ConfigError(f"PolicySpec.{where}", expected=expected, found=found, do="see PolicySpec")
 
     def _problem(self) -> tuple[str, str, str] | None:
         if self.policy_class is not None:

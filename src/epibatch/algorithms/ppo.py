@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 
 from .algorithm import Algorithm
 from .algorithm_config import AlgorithmConfig
@@ -132,13 +132,11 @@ class PPO(Algorithm):
         trained = rule is None or (not callable(rule) and module_id in rule)
         if trained and config.add_default_connectors_to_learner_pipeline and not hasattr(module, "compute_values"):
             raise ConfigError(
-                explain(
-                    f"PPO with the module {type(module).__name__}",
-                    expected="a module with a value function",
-                    found="no method compute_values",
-                    do=f"let it inherit ValueFunctionAPI, class {type(module).__name__}(TorchRLModule, "
-                    "ValueFunctionAPI), and add compute_values(self, batch, embeddings=None), one value per row",
-                )
+                f"PPO with the module {type(module).__name__}",
+                expected="a module with a value function",
+                found="no method compute_values",
+                do=f"let it inherit ValueFunctionAPI, class {type(module).__name__}(TorchRLModule, "
+                "ValueFunctionAPI), and add compute_values(self, batch, embeddings=None), one value per row",
             )
 
     def learner_overrides(self, overrides: Mapping[str, Any]) -> dict[str, Any]:

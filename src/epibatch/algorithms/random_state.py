@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.errors import CheckpointError
 from epibatch.core.restoring import check_like, check_torch_state, restoring
 
 __all__ = ["get_random_state", "random_state_apart", "seed_everything", "set_random_state"]
@@ -84,7 +84,7 @@ def _cuda_states(where: str, states: Any) -> list[torch.Tensor]:
 
 def _strange(where: str, expected: str, found: str) -> CheckpointError:
     do = "restore a state that get_random_state gave"
-    return CheckpointError(explain(where, expected=expected, found=found, do=do))
+    return CheckpointError(where, expected=expected, found=found, do=do)
 
 
 @contextmanager

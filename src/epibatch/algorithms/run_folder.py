@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from epibatch.core.errors import CheckpointError, ConfigError, explain
+from epibatch.core.errors import CheckpointError, ConfigError
 from epibatch.core.files import LOCK, FolderLock, is_unfinished, open_file, replace_file, storing
 
 from .metric_rows import RETURN_MEAN, nested_metrics
@@ -55,19 +55,17 @@ class RunFolder:
             cls(path)._refuse_used()
         except OSError as error:
             raise ConfigError(
-                explain(f"run folder {path}", expected="a folder", found=str(error), do="choose another one")
+                f"run folder {path}", expected="a folder", found=str(error), do="choose another one"
             ) from error
         return cls(path)
 
     def _refuse_used(self) -> None:
         if any(entry.name != LOCK and not is_unfinished(entry) for entry in self.path.iterdir()):
             raise ConfigError(
-                explain(
-                    f"run folder {self.path}",
-                    expected="a new or an empty folder",
-                    found="files in it, which are never overwritten",
-                    do=f"choose another folder, or go on with that run: --resume {self.path}",
-                )
+                f"run folder {self.path}",
+                expected="a new or an empty folder",
+                found="files in it, which are never overwritten",
+                do=f"choose another folder, or go on with that run: --resume {self.path}",
             )
 
     @classmethod
@@ -82,12 +80,10 @@ class RunFolder:
         if not run.config_path.is_file():
             checkpoint, lacking = (path / "COMPLETE").exists(), "a file" if path.exists() else "no such folder"
             raise CheckpointError(
-                explain(
-                    f"run folder {path}",
-                    expected="the folder of a run",
-                    found="a checkpoint" if checkpoint else "no config.yaml" if path.is_dir() else lacking,
-                    do="give the folder that `epibatch train` wrote" + (", one above" if checkpoint else ""),
-                )
+                f"run folder {path}",
+                expected="the folder of a run",
+                found="a checkpoint" if checkpoint else "no config.yaml" if path.is_dir() else lacking,
+                do="give the folder that `epibatch train` wrote" + (", one above" if checkpoint else ""),
             )
         return run
 
@@ -158,7 +154,7 @@ class RunFolder:
             return [], None
         except OSError as error:
             expected, do = "the metrics of a run, in a file", "put it elsewhere; the run goes on without its rows"
-            raise CheckpointError(explain(str(self.jsonl_path), expected=expected, found=str(error), do=do)) from error
+            raise CheckpointError(str(self.jsonl_path), expected=expected, found=str(error), do=do) from error
         return rows, (len(damaged), damaged[0]) if damaged else None
 
     def last_results(self) -> dict[str, Any] | None:

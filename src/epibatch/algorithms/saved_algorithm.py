@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from epibatch.core.checkpoints import arrays_size
-from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.errors import CheckpointError
 from epibatch.core.restoring import check_count, restoring
 from epibatch.core.state_codec import state_parts
 
@@ -86,12 +86,10 @@ class SavedAlgorithm(ABC):
         missing = [part for part in ("learner", "env_runner", "counters", "random") if part not in state]
         if missing:
             raise CheckpointError(
-                explain(
-                    f"{type(self).__name__}.set_state",
-                    expected="the parts learner, env_runner, counters and random",
-                    found=f"no {', '.join(missing)}",
-                    do="use a state that get_state of the same algorithm gave",
-                )
+                f"{type(self).__name__}.set_state",
+                expected="the parts learner, env_runner, counters and random",
+                found=f"no {', '.join(missing)}",
+                do="use a state that get_state of the same algorithm gave",
             )
         before = self.get_state()
         try:
@@ -172,12 +170,10 @@ class SavedAlgorithm(ABC):
         description, state = read_checkpoint(Path(path))
         if not isinstance(description["algorithm"], str) or description["algorithm"] != self.config.algorithm:
             raise CheckpointError(
-                explain(
-                    f"checkpoint {path}",
-                    expected=f"one of {self.config.algorithm!r}",
-                    found=repr(description["algorithm"]),
-                    do="restore it with the algorithm that saved it",
-                )
+                f"checkpoint {path}",
+                expected=f"one of {self.config.algorithm!r}",
+                found=repr(description["algorithm"]),
+                do="restore it with the algorithm that saved it",
             )
         self.set_state(state)
         self._callbacks.checkpoint_loaded()
@@ -204,12 +200,10 @@ class SavedAlgorithm(ABC):
         algorithm = config.build_algo() if config else _rebuilt(path, description, state, allow_imports)
         if not isinstance(algorithm, cls):
             raise CheckpointError(
-                explain(
-                    f"{cls.__name__}.from_checkpoint({str(path)!r})",
-                    expected=f"a checkpoint of {cls.__name__}",
-                    found=type(algorithm).__name__,
-                    do=f"use {type(algorithm).__name__}.from_checkpoint",
-                )
+                f"{cls.__name__}.from_checkpoint({str(path)!r})",
+                expected=f"a checkpoint of {cls.__name__}",
+                found=type(algorithm).__name__,
+                do=f"use {type(algorithm).__name__}.from_checkpoint",
             )
         try:
             algorithm.set_state(state)

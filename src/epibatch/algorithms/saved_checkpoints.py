@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from epibatch.core.checkpoints import check_state
-from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.errors import CheckpointError
 from epibatch.core.files import refuse_links, storing
 
 __all__ = ["CHECKPOINTS", "SavedCheckpoints", "newest_checkpoint", "read_newest", "refuse_links_in_run", "unused"]
@@ -78,12 +78,10 @@ class SavedCheckpoints:
         if self.iterations() != listed:  # a training run has saved and pruned meanwhile
             return self.newest()
         raise CheckpointError(
-            explain(
-                f"checkpoints in {self.folder}",
-                expected="a whole checkpoint",
-                found="".join(f"\n    - {fault}".replace("\n", "\n      ") for fault in faults) or "none",
-                do="restore one from a copy" if faults else "let the run come to its first save",
-            )
+            f"checkpoints in {self.folder}",
+            expected="a whole checkpoint",
+            found="".join(f"\n    - {fault}".replace("\n", "\n      ") for fault in faults) or "none",
+            do="restore one from a copy" if faults else "let the run come to its first save",
         )
 
     def prune(self, num_to_keep: int | None) -> None:

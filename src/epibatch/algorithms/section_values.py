@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 from epibatch.core.devices import missing_device
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 
 from .evaluation_config import note_overrides
 from .multi_agent_config import note_module_settings, note_policies
@@ -148,12 +148,10 @@ class SectionValues:
             section = next((hook.section for hook in PIPELINES.values() if hook.setting == name), "")
         if not section:
             raise ConfigError(
-                explain(
-                    f"{type(self).__name__}.{name}",
-                    expected="a known setting",
-                    found=repr(name),
-                    do=setting_advice(name, self.places()),
-                )
+                f"{type(self).__name__}.{name}",
+                expected="a known setting",
+                found=repr(name),
+                do=setting_advice(name, self.places()),
             )
         self.change(name, {section: {setting: value}})
 

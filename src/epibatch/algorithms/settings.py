@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from epibatch.core.errors import ConfigError, NotAvailableError, explain
+from epibatch.core.errors import ConfigError, NotAvailableError
 
 from .other_libraries import setting_advice
 from .setting_types import (
@@ -283,12 +283,10 @@ class Problems:
         lines = [f"{path}: {text}".replace("\n", "\n      ") for path, text in self.found]
         kind = ConfigError if self._wrong else NotAvailableError
         raise kind(
-            explain(
-                where,
-                expected="known settings with fitting values",
-                found="".join(f"\n    - {line}" for line in lines),
-                do=f"correct {'this setting' if len(lines) == 1 else f'these {len(lines)} settings'}",
-            )
+            where,
+            expected="known settings with fitting values",
+            found="".join(f"\n    - {line}" for line in lines),
+            do=f"correct {'this setting' if len(lines) == 1 else f'these {len(lines)} settings'}",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from epibatch.core.errors import RunnerError, explain
+from epibatch.core.errors import RunnerError
 
 from ..episodes.episode_facts import count_steps
 
@@ -37,12 +37,10 @@ def sample_train_batch(runner: Any, wanted: int, count: Callable[[Sequence[Any]]
         new = count(more)
         if new == 0:
             raise RunnerError(
-                explain(
-                    "Algorithm.train",
-                    expected=f"{wanted} {'agent' if count is count_agent_steps else 'env'} steps",
-                    found=f"{steps}, and a sample without any",
-                    do="check that the environment's steps succeed",
-                )
+                "Algorithm.train",
+                expected=f"{wanted} {'agent' if count is count_agent_steps else 'env'} steps",
+                found=f"{steps}, and a sample without any",
+                do="check that the environment's steps succeed",
             )
         episodes = [*episodes, *more]
         steps += new

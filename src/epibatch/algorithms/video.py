@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import ConfigError, NotAvailableError, RunnerError, explain
+from epibatch.core.errors import ConfigError, NotAvailableError, RunnerError
 
 __all__ = ["VideoWriter"]
 
@@ -32,18 +32,16 @@ class VideoWriter:
     def __init__(self, path: Path, fps: float) -> None:
         if path.suffix.lower() != ".mp4":
             raise ConfigError(
-                explain("video", expected="a file that ends in .mp4", found=str(path), do="name it so, say out.mp4")
+                "video", expected="a file that ends in .mp4", found=str(path), do="name it so, say out.mp4"
             )
         try:
             from moviepy.video.io.ffmpeg_writer import FFMPEG_VideoWriter
         except ImportError as error:
             raise NotAvailableError(
-                explain(
-                    "writing a video",
-                    expected="the extra `video`",
-                    found=str(error),
-                    do="install it: pip install 'epibatch[video]'",
-                )
+                "writing a video",
+                expected="the extra `video`",
+                found=str(error),
+                do="install it: pip install 'epibatch[video]'",
             ) from error
         self.path, self.count = path, 0
         self._fps, self._make = fps, FFMPEG_VideoWriter
@@ -75,12 +73,10 @@ class VideoWriter:
 
     def _unfit(self, expected: str, found: str) -> RunnerError:
         return RunnerError(
-            explain(
-                f"frame {self.count} of the video",
-                expected=expected,
-                found=found,
-                do="let the environment's render() return one, with render_mode='rgb_array'",
-            )
+            f"frame {self.count} of the video",
+            expected=expected,
+            found=found,
+            do="let the environment's render() return one, with render_mode='rgb_array'",
         )
 
     def close(self) -> None:

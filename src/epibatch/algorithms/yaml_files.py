@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from epibatch.core.errors import ConfigError, explain
+from epibatch.core.errors import ConfigError
 from epibatch.core.files import read_file
 
 __all__ = ["parse_yaml", "read_yaml", "to_yaml_text", "yaml_name"]
@@ -104,9 +104,7 @@ def read_yaml(source: str | Path) -> Any:
         try:
             text = read_file(Path(os.path.realpath(source)), _MOST_BYTES).decode("utf-8")
         except (OSError, ValueError) as error:  # a null byte in a path is a ValueError
-            raise ConfigError(
-                explain(where, expected="a readable YAML file", found=str(error), do="check the path")
-            ) from error
+            raise ConfigError(where, expected="a readable YAML file", found=str(error), do="check the path") from error
     return parse_yaml(str(text), where)
 
 
@@ -148,13 +146,13 @@ def parse_yaml(text: str, where: str) -> Any:
         if mark is not None:
             where += f", line {mark.line + 1}, column {mark.column + 1}"
         found += f"\n{snippet}" if snippet else ""
-        raise ConfigError(explain(where, expected="YAML", found=found, do="correct it there")) from error
+        raise ConfigError(where, expected="YAML", found=found, do="correct it there") from error
     except yaml.YAMLError as error:
         found = str(error).replace('"<unicode string>", ', "")
-        raise ConfigError(explain(where, expected="YAML", found=found, do="correct it there")) from error
+        raise ConfigError(where, expected="YAML", found=found, do="correct it there") from error
     except (ValueError, TypeError, AttributeError, RecursionError) as error:  # a tag on what does not fit it
         found = f"something that cannot be read ({type(error).__name__}: {error})"
-        raise ConfigError(explain(where, expected="YAML", found=found, do="correct it")) from error
+        raise ConfigError(where, expected="YAML", found=found, do="correct it") from error
 
 
 def _refuse_aliases(node: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import ColumnError, ConfigError, explain
+from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.padding import check_counts
 
 __all__ = [
@@ -224,16 +224,14 @@ def _check_segments(counts: npt.ArrayLike, **columns: npt.NDArray[Any]) -> npt.N
 
 def _check_discount(value: float, name: str) -> float:
     if not 0.0 <= value <= 1.0:
-        raise ConfigError(explain(name, expected="a number in [0, 1]", found=repr(value), do=f"set {name} in [0, 1]"))
+        raise ConfigError(name, expected="a number in [0, 1]", found=repr(value), do=f"set {name} in [0, 1]")
     return float(value)
 
 
 def _length_error(name: str, expected: str, found: object) -> ColumnError:
     return ColumnError(
-        explain(
-            f"column {name!r}",
-            expected=expected,
-            found=f"shape {found}",
-            do="give one entry per row, and counts that cover every row once",
-        )
+        f"column {name!r}",
+        expected=expected,
+        found=f"shape {found}",
+        do="give one entry per row, and counts that cover every row once",
     )

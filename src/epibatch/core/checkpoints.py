@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from epibatch.core.errors import CheckpointError, add_context, explain
+from epibatch.core.errors import CheckpointError, add_context
 from epibatch.core.files import create_file, open_file, read_file, refuse_links, storing
 from epibatch.core.state_codec import decode_state, encode_state
 
@@ -123,7 +123,7 @@ def _refuse_large(text: bytes) -> bool:
         found = f"{len(text):,} bytes, which take up to {memory:,} bytes of memory"
         limits = f"at most {_MAX_STATE_BYTES:,} bytes of numbers and strings, and {_MAX_STATE_MEMORY:,} in memory"
         do = "keep long lists and large tables as NumPy arrays"
-        raise CheckpointError(explain(_STATE, expected=limits, found=found, do=do))
+        raise CheckpointError(_STATE, expected=limits, found=found, do=do)
     return 2 * len(text) > _MAX_STATE_BYTES or 2 * memory > _MAX_STATE_MEMORY
 
 
@@ -176,12 +176,10 @@ def _refuse_foreign_files(path: Path) -> None:
     found = sorted({entry.name for entry in path.iterdir()} - _FILES) if path.is_dir() else ["a file"]
     if found:
         raise CheckpointError(
-            explain(
-                f"saving to {path}",
-                expected="a new folder, an empty one or a checkpoint",
-                found=", ".join(found[:5]),
-                do="save to a folder of its own, for example a subfolder",
-            )
+            f"saving to {path}",
+            expected="a new folder, an empty one or a checkpoint",
+            found=", ".join(found[:5]),
+            do="save to a folder of its own, for example a subfolder",
         )
 
 
@@ -278,12 +276,10 @@ def _read_marker(folder: Path) -> dict[str, Any]:
     if folder.is_symlink() or not file.is_file():
         found = f"no file named {_MARKER}" if folder.is_dir() else "a file" if folder.exists() else "no such folder"
         raise CheckpointError(
-            explain(
-                f"loading {folder}",
-                expected="a complete checkpoint",
-                found=found,
-                do=f"check the path; a folder without the file {_MARKER} was not written to its end",
-            )
+            f"loading {folder}",
+            expected="a complete checkpoint",
+            found=found,
+            do=f"check the path; a folder without the file {_MARKER} was not written to its end",
         )
     try:
         marker = json.loads(read_file(file, _MAX_MARKER_BYTES))
@@ -293,12 +289,10 @@ def _read_marker(folder: Path) -> dict[str, Any]:
         raise _damaged(folder, f"{_MARKER} cannot be read ({error})") from error
     if not known or version != FORMAT_VERSION:
         raise CheckpointError(
-            explain(
-                f"loading {folder}",
-                expected=f"format {_FORMAT!r}, version {FORMAT_VERSION}",
-                found=f"format {marker['format']!r}, version {version!r}",
-                do="load it with the release of epibatch that wrote it",
-            )
+            f"loading {folder}",
+            expected=f"format {_FORMAT!r}, version {FORMAT_VERSION}",
+            found=f"format {marker['format']!r}, version {version!r}",
+            do="load it with the release of epibatch that wrote it",
         )
     return dict(marker)
 
@@ -406,12 +400,10 @@ def _exactly(file: BinaryIO, size: int) -> bytes:
 
 def _damaged(folder: Path, found: str) -> CheckpointError:
     return CheckpointError(
-        explain(
-            f"loading {folder}",
-            expected="an undamaged checkpoint",
-            found=found,
-            do="restore the files from a copy, or load an earlier checkpoint",
-        )
+        f"loading {folder}",
+        expected="an undamaged checkpoint",
+        found=found,
+        do="restore the files from a copy, or load an earlier checkpoint",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 __all__ = [
     "ALWAYS_KEPT",
@@ -186,12 +186,10 @@ class LeanColumns(_WatchedColumns):
 
 def _left_out(where: str, found: str) -> ColumnError:
     return ColumnError(
-        explain(
-            where,
-            expected="columns that were read in the first update, as the setting columns='auto' wants",
-            found=found,
-            do="read it in every update, or .learners(columns='all')",
-        )
+        where,
+        expected="columns that were read in the first update, as the setting columns='auto' wants",
+        found=found,
+        do="read it in every update, or .learners(columns='all')",
     )
 
 

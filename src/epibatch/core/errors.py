@@ -1,7 +1,8 @@
 """Every error class of epibatch, each inheriting the builtin that fits it.
 
-Messages have one form: where it happened, what was expected, what was found, what to do.
-`explain` builds that form; `nearest` adds the closest known name.
+Messages have one form: where it happened, what was expected, what was found, what to do. An error is raised with
+these four parts, `SpaceError("env 3, reset()", expected="shape (4,)", found="(3,)", do="return the space's shape")`,
+and keeps them as attributes. `nearest` adds the closest known name.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ __all__ = [
     "EpisodeIndexError",
     "EpisodeStateError",
     "EpibatchError",
+    "EpibatchWarning",
     "LoggerError",
     "LookbackError",
     "MissingExtraError",
@@ -39,18 +41,49 @@ __all__ = [
     "UnknownNameError",
     "add_context",
     "add_note",
-    "explain",
     "nearest",
 ]
 
 _LISTED = 40
 
 
-class EpibatchError(Exception):
-    """Base of every error that epibatch raises on purpose."""
+class _FourParts(Exception):
+    """A message of four parts, which stay readable as attributes after `copy` and `pickle` too."""
+
+    where: str | None = None
+    expected: str | None = None
+    found: str | None = None
+    do: str | None = None
+
+    def __init__(self, *args: object, expected: object = None, found: object = None, do: object = None) -> None:
+        if expected is None and found is None and do is None:
+            super().__init__(*args)
+            return
+        parts = {"where": str(args[0]), "expected": str(expected), "found": str(found), "do": str(do)}
+        text = "{where}\n  expected: {expected}\n  found:    {found}\n  do:       {do}".format(**parts)
+        super().__init__("\n".join(line.rstrip() for line in text.splitlines()))
+        vars(self).update(parts)
 
     def __str__(self) -> str:  # KeyError would print the repr of its message
         return "\n".join(str(part) for part in self.args)
+
+
+class EpibatchError(_FourParts):
+    """Base of every error that epibatch raises on purpose.
+
+    Args:
+        *args: Where it happened; or a whole message, without the other three.
+        expected: What would have been right.
+        found: What was there.
+        do: What mends it.
+
+    Attributes:
+        where, expected, found, do: The four parts as text; None for an error with a whole message.
+    """
+
+
+class EpibatchWarning(_FourParts, UserWarning):
+    """A warning of epibatch, with the same four parts as its errors."""
 
 
 class EpisodeError(EpibatchError, ValueError):
@@ -165,12 +198,6 @@ class NotAvailableError(EpibatchError, NotImplementedError):
     """A capability this release does not have; the message says what to use instead."""
 
 
-def explain(where: str, *, expected: object, found: object, do: str) -> str:
-    """Format one message: where, what was expected, what was found, what to do."""
-    text = f"{where}\n  expected: {expected}\n  found:    {found}\n  do:       {do}"
-    return "\n".join(line.rstrip() for line in text.splitlines())
-
-
 def nearest(name: str, known: Iterable[str]) -> str:
     """Say which known name is closest to `name`, then list all of them, or the closest of very many."""
     names = sorted(known)
@@ -199,3 +226,14 @@ def add_note(error: BaseException, note: str) -> None:
         error.add_note(note)
     else:  # Python 3.10 keeps notes, but its tracebacks do not print them
         error.__notes__ = [*getattr(error, "__notes__", []), note]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "explain":
+        raise RegistryError(
+            "epibatch.core.errors.explain",
+            expected="SomeError(where, expected=..., found=..., do=...)",
+            found="explain, which built the text before the error did",
+            do="give the four parts to the error class itself",
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from epibatch.core.errors import MissingExtraError, explain
+from epibatch.core.errors import MissingExtraError
 
 __all__ = ["import_extra"]
 
@@ -33,6 +33,6 @@ def import_extra(module: str, extra: str, purpose: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        command = f"pip install 'epibatch[{extra}]'"
-        message = explain(purpose, expected=f"the extra {extra!r}", found=str(error), do=command)
-        raise MissingExtraError(message) from error
+        raise MissingExtraError(
+            purpose, expected=f"the extra {extra!r}", found=error, do=f"pip install 'epibatch[{extra}]'"
+        ) from error

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from epibatch.core.errors import CheckpointError, StorageError, explain
+from epibatch.core.errors import CheckpointError, StorageError
 
 __all__ = [
     "FolderLock",
@@ -58,7 +58,7 @@ def storing(where: str, do: str) -> Iterator[None]:
         raise
     except OSError as error:
         found = f"{type(error).__name__}: {error}"
-        raise StorageError(explain(where, expected="a place that can be written to", found=found, do=do)) from None
+        raise StorageError(where, expected="a place that can be written to", found=found, do=do) from None
 
 
 # -- reading -----------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def refuse_links(folder: Path, only: re.Pattern[str] | None = None) -> None:
 
 def _strange(folder: Path, found: str) -> CheckpointError:
     do = "look into the folder, and remove what epibatch did not write"
-    return CheckpointError(explain(str(folder), expected="regular files and folders only", found=found, do=do))
+    return CheckpointError(str(folder), expected="regular files and folders only", found=found, do=do)
 
 
 # -- writing -----------------------------------------------------------------------------------------
@@ -306,10 +306,8 @@ def _lock_on_windows(descriptor: int) -> None:
 def _in_use(folder: Path, holder: bytes) -> StorageError:
     text = "".join(letter for letter in holder.decode("ascii", "replace") if letter.isprintable())
     return StorageError(
-        explain(
-            str(folder),
-            expected="a run folder that no other process uses",
-            found=f"one that {text or 'another process'} is using",
-            do="wait until that process has ended, or end it",
-        )
+        str(folder),
+        expected="a run folder that no other process uses",
+        found=f"one that {text or 'another process'} is using",
+        do="wait until that process has ended, or end it",
     )

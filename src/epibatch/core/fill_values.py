@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 __all__ = ["exact_fill_value", "fill_value", "promoting_fill_value"]
 
@@ -87,4 +87,4 @@ def _cast(dtype: np.dtype[Any], fill: Any, where: str, do: str) -> Any:
 
 def _cannot_hold(dtype: np.dtype[Any], fill: Any, where: str, do: str) -> ColumnError:
     expected = f"a fill value that a column of {dtype} can hold"
-    return ColumnError(explain(where, expected=expected, found=repr(fill), do=do))
+    return ColumnError(where, expected=expected, found=repr(fill), do=do)

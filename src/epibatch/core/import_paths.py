@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from epibatch.core.errors import RegistryError, explain, nearest
+from epibatch.core.errors import RegistryError, nearest
 
 __all__ = ["load_object"]
 
@@ -28,22 +28,20 @@ def load_object(path: str, where: str, kind: str = "class") -> Any:
     form = f"module:{kind.capitalize() if kind == 'class' else kind}"
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
-        raise RegistryError(
-            explain(where, expected=f"an import path {form}", found=repr(path), do=f"write it as {form}")
-        )
+        raise RegistryError(where, expected=f"an import path {form}", found=repr(path), do=f"write it as {form}")
     try:
         target: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         found = f"{type(error).__name__}: {error}"
         raise RegistryError(
-            explain(where, expected=f"the {kind} {path}", found=found, do=_how_to_import(error, module_name, form))
+            where, expected=f"the {kind} {path}", found=found, do=_how_to_import(error, module_name, form)
         ) from error
     for part in attribute.split("."):
         if not hasattr(target, part):
             own = _defined_in(target)
             found = f"{getattr(target, '__name__', target)} has no {part!r}"
             do = nearest(part, own) if own else f"check that the path is {form}"
-            raise RegistryError(explain(where, expected=f"the {kind} {path}", found=found, do=do))
+            raise RegistryError(where, expected=f"the {kind} {path}", found=found, do=do)
         target = getattr(target, part)
     return target
 

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 
 __all__ = ["choice_counts", "has_legal_choices", "random_legal_actions"]
 
@@ -33,12 +33,10 @@ def choice_counts(space: gym.Space[Any] | None) -> list[int]:
     if isinstance(space, gym.spaces.MultiBinary):
         return [2] * int(np.prod(space.shape))
     raise SpaceError(
-        explain(
-            "a mask of legal actions",
-            expected="a Discrete, MultiDiscrete or MultiBinary action space",
-            found=str(space),
-            do="mask choices of such spaces; of a Dict's parts in a module of your own, with mask_logits",
-        )
+        "a mask of legal actions",
+        expected="a Discrete, MultiDiscrete or MultiBinary action space",
+        found=str(space),
+        do="mask choices of such spaces; of a Dict's parts in a module of your own, with mask_logits",
     )
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from epibatch.core import ALL_MODULES, DEFAULT_AGENT_ID, DEFAULT_MODULE_ID, DEFAULT_POLICY_ID
-from epibatch.core.errors import ConfigError, UnknownNameError, explain, nearest
+from epibatch.core.errors import ConfigError, UnknownNameError, nearest
 from epibatch.core.restoring import check_count, restoring
 
 __all__ = [
@@ -290,7 +290,7 @@ class MetricsLogger:
             found = self._results(path)
         if found is _MISSING:
             known = nearest("/".join(map(str, path)), ("/".join(map(str, other)) for other in self._metrics))
-            raise UnknownNameError(explain("metrics", expected="a key with values", found=repr(key), do=known))
+            raise UnknownNameError("metrics", expected="a key with values", found=repr(key), do=known)
         return found
 
     def reduce(self) -> dict[str, Any]:
@@ -370,7 +370,7 @@ def with_logged(results: Mapping[str, Any], logged: MetricsLogger, where: str) -
     if taken:
         expected = f"names that the {where}'s own metrics do not have"
         do = "log it under another name, or below one: metrics.log_value(('mine', 'value'), value)"
-        raise ConfigError(explain(f"metrics of the {where}", expected=expected, found=", ".join(taken), do=do))
+        raise ConfigError(f"metrics of the {where}", expected=expected, found=", ".join(taken), do=do)
     return {**results, **others}
 
 
@@ -407,10 +407,10 @@ def _number(value: Any) -> float:
         return int(item) if isinstance(item, int) else float(item)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(
-            explain("metrics", expected="a number", found=repr(value), do="log one number, or pass reduce=None")
+            "metrics", expected="a number", found=repr(value), do="log one number, or pass reduce=None"
         ) from error
 
 
 def _refuse(key: Any, expected: str, found: object) -> ConfigError:
     do = "use one key and one set of options per metric"
-    return ConfigError(explain(f"metric {key!r}", expected=expected, found=found, do=do))
+    return ConfigError(f"metric {key!r}", expected=expected, found=found, do=do)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import ColumnError, ConfigError, explain
+from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 __all__ = [
@@ -326,15 +326,13 @@ def check_seq_len(max_seq_len: int, where: str = "max_seq_len") -> int:
     """
     if isinstance(max_seq_len, bool) or not isinstance(max_seq_len, (int, np.integer)) or max_seq_len < 1:
         raise ConfigError(
-            explain(
-                where,
-                expected="an integer >= 1",
-                found=repr(max_seq_len),
-                do="set model_config['max_seq_len'] of the stateful module" if where == "max_seq_len" else "set it so",
-            )
+            where,
+            expected="an integer >= 1",
+            found=repr(max_seq_len),
+            do="set model_config['max_seq_len'] of the stateful module" if where == "max_seq_len" else "set it so",
         )
     return int(max_seq_len)
 
 
 def _row_error(where: str, expected: str, found: str) -> ColumnError:
-    return ColumnError(explain(where, expected=expected, found=found, do="give every chunk's rows exactly once"))
+    return ColumnError(where, expected=expected, found=found, do="give every chunk's rows exactly once")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from epibatch.core.errors import PieceError, explain, nearest
+from epibatch.core.errors import PieceError, nearest
 
 __all__ = ["LAYOUTS", "PIPELINE_NAMES", "check_declarations"]
 
@@ -60,5 +60,5 @@ def _is_property(value: Any) -> bool:
 
 def _wrong(where: str, name: str, expected: str, found: Any, do: str) -> PieceError:
     return PieceError(
-        explain(f"{where}, its attribute {name}", expected=expected, found=f"{type(found).__name__} {found!r}", do=do)
+        f"{where}, its attribute {name}", expected=expected, found=f"{type(found).__name__} {found!r}", do=do
     )

@@ -18,7 +18,7 @@ from pathlib import PurePath
 from typing import Any, TypeVar, overload
 
 from epibatch.core.built_in_pieces import ALIASES, BUILT_IN_PIECES
-from epibatch.core.errors import PieceError, RegistryError, UnknownNameError, explain, nearest
+from epibatch.core.errors import PieceError, RegistryError, UnknownNameError, nearest
 from epibatch.core.piece_counterparts import named_elsewhere
 from epibatch.core.piece_offers import (
     ENTRY_POINT_GROUP,
@@ -102,12 +102,10 @@ def _register(cls: PieceT, name: str | None) -> PieceT:
     key = snake_case(cls.__name__) if name is None else name
     if not isinstance(key, str) or not key.isidentifier():
         raise RegistryError(
-            explain(
-                where,
-                expected="a plain name such as 'frame_stacking'",
-                found=repr(key),
-                do="use letters, digits and underscores; dots and colons mark import paths",
-            )
+            where,
+            expected="a plain name such as 'frame_stacking'",
+            found=repr(key),
+            do="use letters, digits and underscores; dots and colons mark import paths",
         )
     own = _registered_entry(key, cls)
     others = [_registered_entry(key, _registered[key])] if key in _registered else []
@@ -125,12 +123,10 @@ def unregister(name: str) -> None:
     """Take a name given with `register` back; names of installed packages stay."""
     if name not in _registered:
         raise UnknownNameError(
-            explain(
-                "unregister",
-                expected="a name given with register()",
-                found=repr(name),
-                do=nearest(str(name), _registered),
-            )
+            "unregister",
+            expected="a name given with register()",
+            found=repr(name),
+            do=nearest(str(name), _registered),
         )
     del _registered[name]
 
@@ -179,12 +175,10 @@ def piece_class(name: str, *, allow_imports: bool = False) -> type:
     """
     if not isinstance(name, str):
         raise UnknownNameError(
-            explain(
-                "piece name",
-                expected="a string",
-                found=f"{type(name).__name__} {name!r}",
-                do="write the piece's registered name",
-            )
+            "piece name",
+            expected="a string",
+            found=f"{type(name).__name__} {name!r}",
+            do="write the piece's registered name",
         )
     claims = _claims(name)
     if not claims and name not in _registered:
@@ -213,7 +207,7 @@ def _look_again(name: str) -> list[PieceEntry]:
     known = [*_offered(), *_registered, *ALIASES]
     elsewhere, _ = named_elsewhere(name)
     do = elsewhere or _what_was_meant(name, known)
-    raise UnknownNameError(explain(f"piece {name!r}", expected="a registered piece name", found="no such piece", do=do))
+    raise UnknownNameError(f"piece {name!r}", expected="a registered piece name", found="no such piece", do=do)
 
 
 def _what_was_meant(name: str, known: Sequence[str]) -> str:
@@ -238,13 +232,11 @@ def _import_class(path: str, allow_imports: bool) -> type:
         raise _is_a_file(path)
     if not allow_imports:
         raise RegistryError(
-            explain(
-                f"piece {path!r}",
-                expected="a registered piece name",
-                found="an import path, which runs code when it is loaded",
-                do="register the class under a name, or allow it with allow_imports=True "
-                "(on the command line: --allow-imports)",
-            )
+            f"piece {path!r}",
+            expected="a registered piece name",
+            found="an import path, which runs code when it is loaded",
+            do="register the class under a name, or allow it with allow_imports=True "
+            "(on the command line: --allow-imports)",
         )
     if ":" not in path:
         module, _, attribute = path.rpartition(".")
@@ -257,7 +249,7 @@ def _is_a_file(path: str) -> RegistryError:
     module = ".".join(part for part in PurePath(file.removesuffix(".py")).parts if part not in (".", "/"))
     do = f"name the module, without .py: {module or 'my_module'}:{name or 'MyPiece'}, from the folder that it is in"
     return RegistryError(
-        explain(f"piece {path!r}", expected="a registered name, or module:Class", found="the path of a file", do=do)
+        f"piece {path!r}", expected="a registered name, or module:Class", found="the path of a file", do=do
     )
 
 
@@ -291,12 +283,10 @@ def piece_name(cls: type) -> str:
             return entry.name
     if "<locals>" in path or cls.__module__ == "__main__":
         raise PieceError(
-            explain(
-                f"piece class {cls.__qualname__}",
-                expected="a class that another process can find",
-                found=f"one defined in {'a function' if '<locals>' in path else 'the running script'}",
-                do="move it into an importable module, or give it a name with epibatch.core.registry.register",
-            )
+            f"piece class {cls.__qualname__}",
+            expected="a class that another process can find",
+            found=f"one defined in {'a function' if '<locals>' in path else 'the running script'}",
+            do="move it into an importable module, or give it a name with epibatch.core.registry.register",
         )
     return path
 

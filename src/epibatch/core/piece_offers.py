@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from epibatch.core.errors import PieceError, RegistryError, explain
+from epibatch.core.errors import PieceError, RegistryError
 from epibatch.core.foreign import advice_for_piece
 from epibatch.core.import_paths import load_object
 from epibatch.core.piece_declarations import check_declarations
@@ -105,7 +105,7 @@ def _entry_of(point: importlib.metadata.EntryPoint, name: str) -> PieceEntry:
 
 def taken(name: str, owners: Iterable[str], do: str) -> RegistryError:
     """The error for a name that several offer."""
-    return RegistryError(explain(f"piece name {name!r}", expected="one owner", found=" and ".join(owners), do=do))
+    return RegistryError(f"piece name {name!r}", expected="one owner", found=" and ".join(owners), do=do)
 
 
 # ------------------------------------------------------------------------------------------- loading
@@ -123,22 +123,18 @@ def load_entry(entry: PieceEntry) -> type:
         where = f"piece {entry.name!r}"
     if not entry.name.isidentifier():
         raise RegistryError(
-            explain(
-                where,
-                expected="a plain name such as 'frame_stacking'",
-                found=repr(entry.name),
-                do=f"let {entry.owner} rename its entry point; dots and colons mark import paths",
-            )
+            where,
+            expected="a plain name such as 'frame_stacking'",
+            found=repr(entry.name),
+            do=f"let {entry.owner} rename its entry point; dots and colons mark import paths",
         )
     wanted = _unmet(entry.requires)
     if wanted:
         raise RegistryError(
-            explain(
-                where,
-                expected=f"{wanted}, which {entry.owner} asks for",
-                found=f"epibatch {__version__}",
-                do=f"install an epibatch that fits, or a release of {entry.owner} made for this one",
-            )
+            where,
+            expected=f"{wanted}, which {entry.owner} asks for",
+            found=f"epibatch {__version__}",
+            do=f"install an epibatch that fits, or a release of {entry.owner} made for this one",
         )
     return load_class(entry.path, where)
 
@@ -186,11 +182,9 @@ def check_piece_class(target: Any, where: str) -> type:
     kind = type(target).__name__
     found = f"the class {class_path(target)}" if isinstance(target, type) else f"something of type {kind}"
     raise PieceError(
-        explain(
-            where,
-            expected="a subclass of epibatch.connectors.ConnectorV2",
-            found=found,
-            do=advice_for_piece(target)
-            or "inherit from epibatch's ConnectorV2, and name the class itself, not an instance or a function",
-        )
+        where,
+        expected="a subclass of epibatch.connectors.ConnectorV2",
+        found=found,
+        do=advice_for_piece(target)
+        or "inherit from epibatch's ConnectorV2, and name the class itself, not an instance or a function",
     )

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from epibatch.core.errors import EpibatchError, PieceError, add_context, explain, nearest
+from epibatch.core.errors import EpibatchError, PieceError, add_context, nearest
 from epibatch.core.piece_arguments import constructor_keywords, constructor_parameters, wrong_values
 from epibatch.core.piece_names import piece_class, piece_name
 
@@ -86,12 +86,10 @@ def build_piece(spec: PieceSpec, *, allow_imports: bool = False) -> Any:
     problems = spec_problems(spec, allow_imports=allow_imports)
     if problems or cls is None:
         raise PieceError(
-            explain(
-                f"piece {name!r}" if name else "piece",
-                expected="the keywords of its constructor" if cls else "a piece spec",
-                found="; ".join(problem for _, problem in problems),
-                do="correct the spec, for example {piece: frame_stacking, num_frames: 4}",
-            )
+            f"piece {name!r}" if name else "piece",
+            expected="the keywords of its constructor" if cls else "a piece spec",
+            found="; ".join(problem for _, problem in problems),
+            do="correct the spec, for example {piece: frame_stacking, num_frames: 4}",
         )
     keywords = {} if isinstance(spec, str) else {key: value for key, value in spec.items() if key != "piece"}
     try:
@@ -101,12 +99,10 @@ def build_piece(spec: PieceSpec, *, allow_imports: bool = False) -> Any:
         raise
     except (TypeError, ValueError) as error:
         raise PieceError(
-            explain(
-                f"piece {name!r}",
-                expected="values that its constructor takes",
-                found=f"{type(error).__name__}: {error}",
-                do=f"correct the values of {', '.join(keywords) or 'the spec'}",
-            )
+            f"piece {name!r}",
+            expected="values that its constructor takes",
+            found=f"{type(error).__name__}: {error}",
+            do=f"correct the values of {', '.join(keywords) or 'the spec'}",
         ) from error
 
 
@@ -175,10 +171,8 @@ def plain_data(value: Any) -> Any:
 
 def _not_data(cls: type, key: str, found: str) -> PieceError:
     return PieceError(
-        explain(
-            f"piece {cls.__name__}, argument {key!r}",
-            expected="plain data: numbers, strings, booleans, lists and dicts of these",
-            found=found,
-            do="give the piece a constructor of plain data, or keep the original config at hand for restoring",
-        )
+        f"piece {cls.__name__}, argument {key!r}",
+        expected="plain data: numbers, strings, booleans, lists and dicts of these",
+        found=found,
+        do="give the piece a constructor of plain data, or keep the original config at hand for restoring",
     )

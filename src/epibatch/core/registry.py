@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from epibatch.core.errors import RegistryError, UnknownNameError, explain, nearest
+from epibatch.core.errors import RegistryError, UnknownNameError, nearest
 from epibatch.core.piece_names import (
     BUILT_IN_PIECES,
     ENTRY_POINT_GROUP,
@@ -59,12 +59,10 @@ def register_env(name: str, env_creator: Callable[..., Any]) -> None:
     """
     if not isinstance(name, str) or not name or not callable(env_creator):
         raise RegistryError(
-            explain(
-                "register_env",
-                expected="a name and a function of env_config that returns an environment",
-                found=f"{name!r} and {type(env_creator).__name__}",
-                do='call register_env("my_env", lambda env_config: MyEnv(**env_config))',
-            )
+            "register_env",
+            expected="a name and a function of env_config that returns an environment",
+            found=f"{name!r} and {type(env_creator).__name__}",
+            do='call register_env("my_env", lambda env_config: MyEnv(**env_config))',
         )
     _env_creators[name] = env_creator
 
@@ -77,12 +75,10 @@ def env_creator(name: str) -> Callable[..., Any]:
     """
     if name not in _env_creators:
         raise UnknownNameError(
-            explain(
-                f"environment {name!r}",
-                expected="a name given to register_env",
-                found="no such environment",
-                do=nearest(str(name), _env_creators),
-            )
+            f"environment {name!r}",
+            expected="a name given to register_env",
+            found="no such environment",
+            do=nearest(str(name), _env_creators),
         )
     return _env_creators[name]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import CheckpointError, EpibatchError, explain
+from epibatch.core.errors import CheckpointError, EpibatchError
 
 __all__ = [
     "check_count",
@@ -233,4 +233,4 @@ def _text(value: Any) -> str:
 
 def _unfit(where: str, expected: str, found: str) -> CheckpointError:
     do = "restore a state that get_state of the same object gave"
-    return CheckpointError(explain(where, expected=expected, found=found, do=do))
+    return CheckpointError(where, expected=expected, found=found, do=do)

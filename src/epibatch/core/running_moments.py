@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import ColumnError, StateError, explain
+from epibatch.core.errors import ColumnError, EpibatchWarning, StateError
 
 __all__ = ["HUGE", "LARGEST", "RunningMoments", "warn_of_huge"]
 
@@ -31,13 +31,13 @@ def warn_of_huge(where: str, value: float, kind: str) -> None:
         value: The value.
         kind: What it is: "observations", say.
     """
-    text = explain(
+    warning = EpibatchWarning(
         where,
         expected=f"{kind} of at most {HUGE:g}",
         found=f"{value:g}; its deviation is now so large that ordinary {kind} come out as 0",
         do="correct the environment, or clip or replace such values with a piece before this one",
     )
-    warnings.warn(text, stacklevel=2)
+    warnings.warn(warning, stacklevel=2)
 
 
 class RunningMoments:
@@ -82,12 +82,10 @@ class RunningMoments:
         largest = float(np.abs(rows).max(initial=0.0))
         if not largest <= LARGEST:
             raise ColumnError(
-                explain(
-                    "running moments",
-                    expected=f"finite numbers of at most {LARGEST:g}",
-                    found=f"one of {largest:g}",
-                    do="correct what makes such values, or clip them first",
-                )
+                "running moments",
+                expected=f"finite numbers of at most {LARGEST:g}",
+                found=f"one of {largest:g}",
+                do="correct what makes such values, or clip them first",
             )
         count = len(rows)
         if count == 1:
@@ -165,10 +163,8 @@ class RunningMoments:
 def _no_moments(found: str) -> StateError:
     keys: Mapping[str, str] = {"count": "rows", "mean": "one number per column", "squares": "one number per column"}
     return StateError(
-        explain(
-            "state of running moments",
-            expected="; ".join(f"{key!r}: {meaning}" for key, meaning in keys.items()),
-            found=found,
-            do="pass what to_state() gave",
-        )
+        "state of running moments",
+        expected="; ".join(f"{key!r}: {meaning}" for key, meaning in keys.items()),
+        found=found,
+        do="pass what to_state() gave",
     )

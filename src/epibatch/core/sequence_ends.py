@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.errors import ConfigError, nearest
 from epibatch.core.padding import PaddedLayout, check_counts, check_seq_len, padded_layout
 
 __all__ = [
@@ -118,7 +118,7 @@ def random_layout(
     check_burn_in(burn_in, steps, "pad", "random_layout, burn_in")
     if short not in ("pad", "drop"):
         do = nearest(str(short), ("pad", "drop"))
-        raise ConfigError(explain("random_layout, short", expected="'pad' or 'drop'", found=repr(short), do=do))
+        raise ConfigError("random_layout, short", expected="'pad' or 'drop'", found=repr(short), do=do)
     length = steps - burn_in
     places = np.maximum(rows - length + 1, 1)
     begin = np.minimum((np.asarray(draws, np.float64) * places).astype(np.int64), places - 1)
@@ -196,7 +196,7 @@ def check_sequence_end(end: Any, where: str) -> str:
     """
     if end not in SEQUENCE_ENDS:
         hint = nearest(str(end), SEQUENCE_ENDS)
-        raise ConfigError(explain(where, expected=f"one of {', '.join(SEQUENCE_ENDS)}", found=repr(end), do=hint))
+        raise ConfigError(where, expected=f"one of {', '.join(SEQUENCE_ENDS)}", found=repr(end), do=hint)
     return str(end)
 
 
@@ -208,22 +208,18 @@ def check_burn_in(burn_in: Any, steps: int, end: str, where: str) -> int:
     """
     if isinstance(burn_in, bool) or not isinstance(burn_in, (int, np.integer)) or not 0 <= burn_in < steps:
         raise ConfigError(
-            explain(
-                where,
-                expected=f"an integer of at least 0 and less than max_seq_len = {steps}",
-                found=repr(burn_in),
-                do="make max_seq_len the steps to burn in and those to learn from together",
-            )
+            where,
+            expected=f"an integer of at least 0 and less than max_seq_len = {steps}",
+            found=repr(burn_in),
+            do="make max_seq_len the steps to burn in and those to learn from together",
         )
     if burn_in and end in ("truncate", "continue"):
         raise ConfigError(
-            explain(
-                where,
-                expected=f"0 with sequence_end {end!r}, "
-                + ("whose sequences all begin with a chunk" if end == "truncate" else "whose sequences mix chunks"),
-                found=repr(burn_in),
-                do="use sequence_end 'pad', 'drop' or 'overlap', or leave burn_in out",
-            )
+            where,
+            expected=f"0 with sequence_end {end!r}, "
+            + ("whose sequences all begin with a chunk" if end == "truncate" else "whose sequences mix chunks"),
+            found=repr(burn_in),
+            do="use sequence_end 'pad', 'drop' or 'overlap', or leave burn_in out",
         )
     return int(burn_in)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from epibatch.core.errors import StateError, explain
+from epibatch.core.errors import StateError
 from epibatch.core.running_moments import Floats, RunningMoments
 
 __all__ = ["LeafShapes", "SharedMoments", "merge_shared_moments"]
@@ -100,12 +100,10 @@ class SharedMoments:
         """
         if self.shapes != shapes:
             raise StateError(
-                explain(
-                    where,
-                    expected=f"statistics of {shapes}",
-                    found=str(self.shapes),
-                    do="use the state of a piece for the same observation space",
-                )
+                where,
+                expected=f"statistics of {shapes}",
+                found=str(self.shapes),
+                do="use the state of a piece for the same observation space",
             )
 
 
@@ -126,13 +124,11 @@ def merge_shared_moments(states: Sequence[Any], where: str) -> dict[str, Any]:
         copy.check(first.shapes, f"{where}, state {i}")
         if copy.synchronised.count and not copy.synchronised.same_as(first.synchronised):
             raise StateError(
-                explain(
-                    f"{where}, state {i}",
-                    expected=f"a copy last synchronised with the others, at {first.synchronised.count} rows",
-                    found=f"one last synchronised at {copy.synchronised.count} rows, with another state",
-                    do="give all copies the merged state (set_state) each time before any of them goes on; "
-                    "what this one has seen cannot be told from what the others know already",
-                )
+                f"{where}, state {i}",
+                expected=f"a copy last synchronised with the others, at {first.synchronised.count} rows",
+                found=f"one last synchronised at {copy.synchronised.count} rows, with another state",
+                do="give all copies the merged state (set_state) each time before any of them goes on; "
+                "what this one has seen cannot be told from what the others know already",
             )
     known = first.synchronised.merged([copy.since for copy in copies])
     return SharedMoments(first.shapes, known, RunningMoments(len(known.mean))).to_state()
@@ -148,10 +144,8 @@ def _is_shape(shape: Any) -> bool:
 
 def _unknown(where: str, found: str) -> StateError:
     return StateError(
-        explain(
-            where,
-            expected="a state with the keys 'synchronised', 'since' and 'leaves', of one size",
-            found=found,
-            do="pass what get_state or merge_states gave",
-        )
+        where,
+        expected="a state with the keys 'synchronised', 'since' and 'leaves', of one size",
+        found=found,
+        do="pass what get_state or merge_states gave",
     )

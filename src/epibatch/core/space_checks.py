@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 from epibatch.core.structs import is_leaf
 
 __all__ = ["check_row", "encoding_advice", "get_base_struct_from_space"]
@@ -108,10 +108,8 @@ def _describe(row: Any) -> str:
 
 def _unfit(where: str, expected: str, found: str, space: gym.Space[Any]) -> SpaceError:
     return SpaceError(
-        explain(
-            where,
-            expected=f"{expected}, as in {space}",
-            found=found,
-            do="make the environment (or the piece that writes it) return values of its space",
-        )
+        where,
+        expected=f"{expected}, as in {space}",
+        found=found,
+        do="make the environment (or the piece that writes it) return values of its space",
     )

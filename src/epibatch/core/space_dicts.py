@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from epibatch.core.errors import SpaceError, explain, nearest
+from epibatch.core.errors import SpaceError, nearest
 
 __all__ = ["space_from_dict", "space_to_dict"]
 
@@ -34,12 +34,10 @@ def space_to_dict(space: gym.Space[Any]) -> dict[str, Any]:
     writer = _WRITERS.get(type(space))
     if writer is None:
         raise SpaceError(
-            explain(
-                "space_to_dict()",
-                expected=f"a space of class {', '.join(_READERS)}",
-                found=f"{type(space).__module__}.{type(space).__qualname__}",
-                do="use one of the expected spaces, or give the space in code",
-            )
+            "space_to_dict()",
+            expected=f"a space of class {', '.join(_READERS)}",
+            found=f"{type(space).__module__}.{type(space).__qualname__}",
+            do="use one of the expected spaces, or give the space in code",
         )
     return {"type": type(space).__name__, **writer(space)}
 
@@ -58,12 +56,10 @@ def space_from_dict(d: dict[str, Any]) -> gym.Space[Any]:
     reader = _READERS.get(kind) if isinstance(kind, str) else None
     if reader is None:
         raise SpaceError(
-            explain(
-                "space_from_dict()",
-                expected="a dict with a known 'type'",
-                found=repr(d),
-                do=nearest(str(kind), _READERS),
-            )
+            "space_from_dict()",
+            expected="a dict with a known 'type'",
+            found=repr(d),
+            do=nearest(str(kind), _READERS),
         )
     try:
         with _bounded():
@@ -73,12 +69,10 @@ def space_from_dict(d: dict[str, Any]) -> gym.Space[Any]:
     except (KeyError, TypeError, ValueError, AssertionError, OverflowError) as error:
         found = f"{d!r} ({type(error).__name__}: {error})"
         raise SpaceError(
-            explain(
-                "space_from_dict()",
-                expected=f"the entries that space_to_dict() gives a {kind}",
-                found=found,
-                do="write the description with space_to_dict()",
-            )
+            "space_from_dict()",
+            expected=f"the entries that space_to_dict() gives a {kind}",
+            found=found,
+            do="write the description with space_to_dict()",
         ) from error
 
 
@@ -102,12 +96,10 @@ def _spend(nbytes: int) -> None:
     left = (_left.get() or 0) - nbytes
     if left < 0:
         raise SpaceError(
-            explain(
-                "space_from_dict()",
-                expected=f"a space whose bounds take at most {_MOST_BYTES:,} bytes",
-                found="a larger one",
-                do="give so large a space in code",
-            )
+            "space_from_dict()",
+            expected=f"a space whose bounds take at most {_MOST_BYTES:,} bytes",
+            found="a larger one",
+            do="give so large a space in code",
         )
     _left.set(left)
 
@@ -196,9 +188,7 @@ def _read_multi_binary(d: dict[str, Any]) -> gym.Space[Any]:
 def _write_dict(space: Any) -> dict[str, Any]:
     for key in space.spaces:
         if not isinstance(key, (str, int)):
-            raise SpaceError(
-                explain("space_to_dict()", expected="string or integer keys", found=repr(key), do="rename it")
-            )
+            raise SpaceError("space_to_dict()", expected="string or integer keys", found=repr(key), do="rename it")
     return {"spaces": [[key, space_to_dict(sub)] for key, sub in space.spaces.items()]}
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from epibatch.core.action_scaling import clip_action, normalize_action, unsquash_action
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 from epibatch.core.fill_values import fill_value
 from epibatch.core.space_checks import check_row, get_base_struct_from_space
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
@@ -70,12 +70,10 @@ def fill_row(space: gym.Space[Any], value: Any) -> Any:
 def _full(leaf: gym.Space[Any], lead: tuple[int, ...], value: Any) -> npt.NDArray[Any]:
     if leaf.shape is None or leaf.dtype is None:
         raise SpaceError(
-            explain(
-                "filling a space with one value",
-                expected="leaves with a shape and a type",
-                found=f"{type(leaf).__name__} space",
-                do="replace this part of the observation before it is batched",
-            )
+            "filling a space with one value",
+            expected="leaves with a shape and a type",
+            found=f"{type(leaf).__name__} space",
+            do="replace this part of the observation before it is batched",
         )
     return np.full(lead + leaf.shape, value, leaf.dtype)
 
@@ -162,7 +160,7 @@ def one_hot(
             found = f"values from {indices.min()} to {indices.max()}"
     if found:
         expected = f"integers in [0, {depth})" if depth else "integers from 0 on"
-        raise SpaceError(explain("one_hot()", expected=expected, found=found, do="subtract the start, check the depth"))
+        raise SpaceError("one_hot()", expected=expected, found=found, do="subtract the start, check the depth")
     result = np.full((*indices.shape, depth), off_value, dtype)
     if indices.size:
         np.put_along_axis(result, indices.astype(np.intp)[..., None], on_value, axis=-1)
@@ -186,12 +184,10 @@ def one_hot_multidiscrete(x: npt.ArrayLike, depths: Sequence[int]) -> npt.NDArra
     values = np.asarray(convert_to_numpy(x))
     if values.ndim == 0 or values.shape[-1] != len(depths):
         raise SpaceError(
-            explain(
-                "one_hot_multidiscrete()",
-                expected=f"a last axis of {len(depths)} entries, one per depth",
-                found=f"shape {values.shape}",
-                do="flatten the entries of the space into the last axis",
-            )
+            "one_hot_multidiscrete()",
+            expected=f"a last axis of {len(depths)} entries, one per depth",
+            found=f"shape {values.shape}",
+            do="flatten the entries of the space into the last axis",
         )
     return np.concatenate([one_hot(values[..., i], int(depth)) for i, depth in enumerate(depths)], axis=-1)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.errors import CheckpointError
 
 __all__ = ["decode_state", "encode_state", "state_parts"]
 
@@ -152,7 +152,7 @@ def _encode_array(value: Any, place: str, arrays: dict[str, np.ndarray[Any, Any]
 
 def _unfit(place: str, expected: str, found: str) -> CheckpointError:
     do = "convert it in get_state and back in set_state, or leave it out"
-    return CheckpointError(explain(f"saving {place}", expected=expected, found=found, do=do))
+    return CheckpointError(f"saving {place}", expected=expected, found=found, do=do)
 
 
 def state_parts(where: str, state: Any) -> Mapping[Any, Any]:
@@ -164,7 +164,7 @@ def state_parts(where: str, state: Any) -> Mapping[Any, Any]:
     if isinstance(state, Mapping):
         return state
     found, do = f"{type(state).__name__} {state!r}", "pass what get_state gave"
-    raise CheckpointError(explain(where, expected="a dict of states", found=found, do=do))
+    raise CheckpointError(where, expected="a dict of states", found=found, do=do)
 
 
 def decode_state(data: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
@@ -189,9 +189,7 @@ def decode_state(data: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
 
 def _unreadable(found: str) -> CheckpointError:
     do = "restore the files from a copy, or load an earlier checkpoint"
-    return CheckpointError(
-        explain("reading a checkpoint", expected="a state that save_state wrote", found=found, do=do)
-    )
+    return CheckpointError("reading a checkpoint", expected="a state that save_state wrote", found=found, do=do)
 
 
 def _decode(data: Any, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:

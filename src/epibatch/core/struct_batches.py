@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, flatten_like, is_leaf, map_struct, unflatten
 
 __all__ = [
@@ -58,7 +58,7 @@ def batch(list_of_structs: Sequence[Any], *, individual_items_already_have_batch
         {'a': array([1, 2])}
     """
     if not len(list_of_structs):
-        raise ColumnError(explain("batch()", expected="at least one item", found="none", do="skip empty columns"))
+        raise ColumnError("batch()", expected="at least one item", found="none", do="skip empty columns")
     join: Callable[[Sequence[Any]], Array]
     if individual_items_already_have_batch_dim == "auto":
         join = _join_auto
@@ -107,12 +107,10 @@ def _plain(array: Array) -> Array:
 def _ragged(rows: Sequence[Any]) -> ColumnError:
     shapes = list(dict.fromkeys(np.shape(row) if isinstance(row, np.ndarray) else type(row).__name__ for row in rows))
     return ColumnError(
-        explain(
-            "batch()",
-            expected="leaves of one shape (apart from the batch axis)",
-            found=", ".join(str(shape) for shape in shapes),
-            do="pad the items to one shape before batching them",
-        )
+        "batch()",
+        expected="leaves of one shape (apart from the batch axis)",
+        found=", ".join(str(shape) for shape in shapes),
+        do="pad the items to one shape before batching them",
     )
 
 
@@ -136,7 +134,7 @@ def unbatch(batched_struct: Any) -> list[Any]:
     if None in counts or len(set(counts)) > 1:
         found = ", ".join("no batch axis" if count is None else f"{count} rows" for count in counts)
         raise ColumnError(
-            explain("unbatch()", expected="leaves with one number of rows", found=found, do="batch all leaves alike")
+            "unbatch()", expected="leaves with one number of rows", found=found, do="batch all leaves alike"
         )
     rows = [_plain(leaf) if isinstance(leaf, np.ndarray) else leaf for leaf in leaves]
     if form is None:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 __all__ = [
     "Form",
@@ -77,12 +77,10 @@ def flatten_like(form: Form, struct: Any) -> list[Any]:
     elif form[0] == "tuple" and isinstance(struct, tuple) and len(struct) == len(form[2]):
         return _leaves_like(form[2], struct)
     raise ColumnError(
-        explain(
-            "nested structure",
-            expected=spell_form(form),
-            found=spell_form(form_of(struct)),
-            do="give every step of a column the same keys and nesting",
-        )
+        "nested structure",
+        expected=spell_form(form),
+        found=spell_form(form_of(struct)),
+        do="give every step of a column the same keys and nesting",
     )
 
 
@@ -161,7 +159,7 @@ def stack_rows(rows: Sequence[Any]) -> Any:
         ColumnError: there are no rows, or the rows differ in nesting.
     """
     if not rows:
-        raise ColumnError(explain("stacking rows", expected="at least one row", found="none", do="skip empty columns"))
+        raise ColumnError("stacking rows", expected="at least one row", found="none", do="skip empty columns")
     first, form = flatten(rows[0])
     if form is None:
         return np.stack([np.asarray(row) for row in rows])

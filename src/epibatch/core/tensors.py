@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 __all__ = ["FLOAT_MAX", "FLOAT_MIN", "convert_to_numpy", "convert_to_torch_tensor", "try_import_torch"]
 
@@ -87,12 +87,10 @@ def _array(leaf: Any) -> np.ndarray[Any, Any]:
         return np.asarray(leaf)
     except ValueError as error:
         raise ColumnError(
-            explain(
-                "converting a list to a tensor",
-                expected="rows of one shape",
-                found=str(error),
-                do="pad the rows to one length, or keep them as an object array",
-            )
+            "converting a list to a tensor",
+            expected="rows of one shape",
+            found=str(error),
+            do="pad the rows to one length, or keep them as an object array",
         ) from error
 
 

@@ -10,7 +10,7 @@ import warnings
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from epibatch.core.errors import PortingError, explain
+from epibatch.core.errors import PortingError
 
 from .config_calls import failing_config_calls
 from .import_statements import Ported, port_from_import, port_plain_import
@@ -191,7 +191,7 @@ def _parsed(text: str, name: str) -> ast.Module:
         where = f"{name}, line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else name
         said = error.msg if isinstance(error, SyntaxError) else error
         do = "mend the file until Python reads it, then port it; code for Python 2 has to be moved to Python 3 first"
-        raise PortingError(explain(where, expected="Python source", found=said, do=do)) from error
+        raise PortingError(where, expected="Python source", found=said, do=do) from error
 
 
 def _is_of_ray(node: ast.Import | ast.ImportFrom) -> bool:

@@ -8,7 +8,7 @@ import tokenize
 from pathlib import Path
 from typing import NamedTuple
 
-from epibatch.core.errors import PortingError, StorageError, explain
+from epibatch.core.errors import PortingError, StorageError
 from epibatch.core.files import replace_file, storing
 
 __all__ = ["SourceFile", "read_source", "write_source"]
@@ -62,10 +62,10 @@ def write_source(file: SourceFile, text: str) -> None:
     target = file.path.resolve()
     if not os.access(target, os.W_OK):
         do = f"make it writable: chmod u+w {file.path}"
-        raise StorageError(explain(str(file.path), expected="a file that can be written", found="read-only", do=do))
+        raise StorageError(str(file.path), expected="a file that can be written", found="read-only", do=do)
     with storing(str(file.path), "make its folder writable, or leave out --write and apply the diff yourself"):
         replace_file(target, text.encode(file.encoding))
 
 
 def _refused(path: Path, found: str, do: str) -> PortingError:
-    return PortingError(explain(str(path), expected="a file with Python source", found=found, do=do))
+    return PortingError(str(path), expected="a file with Python source", found=found, do=do)

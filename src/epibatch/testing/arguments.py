@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import PieceError, UnknownNameError, explain, nearest
+from epibatch.core.errors import PieceError, UnknownNameError, nearest
 from epibatch.core.piece_declarations import PIPELINE_NAMES
 from epibatch.testing.contract import contract_checks
 from epibatch.testing.rehearsal import Factory, made_again
@@ -78,12 +78,10 @@ def _refuse(retired: Mapping[str, Any]) -> None:
     for name, value in retired.items():
         known = ("sides", "spaces", "model_config", "only", "skip")
         raise PieceError(
-            explain(
-                f"check_connector, {name}",
-                expected=f"keywords among {', '.join(known)}",
-                found=f"{name}={value!r}",
-                do=f"write {_RETIRED[name].format(value)}" if name in _RETIRED else nearest(name, known),
-            )
+            f"check_connector, {name}",
+            expected=f"keywords among {', '.join(known)}",
+            found=f"{name}={value!r}",
+            do=f"write {_RETIRED[name].format(value)}" if name in _RETIRED else nearest(name, known),
         )
 
 
@@ -99,12 +97,10 @@ def _factory_of(piece: Any) -> tuple[Factory, Any]:
             return piece, first
         found = "the same piece twice" if first is second else f"a function that returns a {type(first).__name__}"
     raise PieceError(
-        explain(
-            "check_connector",
-            expected="a piece, its class, or a function that makes a new piece each time",
-            found=found,
-            do="check_connector(MyPiece), or check_connector(MyPiece(x=1))",
-        )
+        "check_connector",
+        expected="a piece, its class, or a function that makes a new piece each time",
+        found=found,
+        do="check_connector(MyPiece), or check_connector(MyPiece(x=1))",
     )
 
 
@@ -120,14 +116,12 @@ def _sides(piece: Any, given: Any) -> tuple[str, ...]:
     if sides and not strangers:
         return tuple(dict.fromkeys(sides))
     raise PieceError(
-        explain(
-            "check_connector, sides",
-            expected=f"some of {', '.join(PIPELINE_NAMES)}",
-            found=repr(strangers[0]) if strangers else "none, and the piece does not say one either",
-            do=nearest(str(strangers[0]), PIPELINE_NAMES)
-            if strangers
-            else 'check_connector(MyPiece, sides="learner"), or pipelines = ("learner",) on the class',
-        )
+        "check_connector, sides",
+        expected=f"some of {', '.join(PIPELINE_NAMES)}",
+        found=repr(strangers[0]) if strangers else "none, and the piece does not say one either",
+        do=nearest(str(strangers[0]), PIPELINE_NAMES)
+        if strangers
+        else 'check_connector(MyPiece, sides="learner"), or pipelines = ("learner",) on the class',
     )
 
 
@@ -157,12 +151,10 @@ def _spaces(given: Any) -> tuple[Any, Any]:
     ):
         return AgentSpaces(pair[0]), AgentSpaces(pair[1])
     raise PieceError(
-        explain(
-            "check_connector, spaces",
-            expected="(observation space, action space) of one environment, or two dicts with those of several agents",
-            found=f"{type(given).__name__} {given!r}",
-            do="spaces=(gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2))",
-        )
+        "check_connector, spaces",
+        expected="(observation space, action space) of one environment, or two dicts with those of several agents",
+        found=f"{type(given).__name__} {given!r}",
+        do="spaces=(gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(2))",
     )
 
 
@@ -181,12 +173,10 @@ def _skipped(skip: Any) -> dict[str, str]:
         return {}
     if not isinstance(skip, Mapping) or not all(isinstance(why, str) and why.strip() for why in skip.values()):
         raise PieceError(
-            explain(
-                "check_connector, skip",
-                expected="names of checks, each with the reason",
-                found=repr(skip),
-                do='skip={"chunks": "returns need the whole episode"}, say',
-            )
+            "check_connector, skip",
+            expected="names of checks, each with the reason",
+            found=repr(skip),
+            do='skip={"chunks": "returns need the whole episode"}, say',
         )
     for name in skip:
         _known(name, "skip")
@@ -196,10 +186,8 @@ def _skipped(skip: Any) -> dict[str, str]:
 def _known(name: Any, argument: str) -> None:
     if name not in contract_checks():
         raise UnknownNameError(
-            explain(
-                f"check_connector, {argument}",
-                expected="the name of a check",
-                found=repr(name),
-                do=nearest(str(name), contract_checks()),
-            )
+            f"check_connector, {argument}",
+            expected="the name of a check",
+            found=repr(name),
+            do=nearest(str(name), contract_checks()),
         )

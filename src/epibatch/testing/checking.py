@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from epibatch.core.errors import PieceCheckError, explain
+from epibatch.core.errors import PieceCheckError
 from epibatch.testing.agents_rehearsal import AgentsRehearsal
 from epibatch.testing.arguments import AgentSpaces, Asked, asked_for
 from epibatch.testing.contract import ContractCheck, Fault, NotApplied, contract_checks
@@ -126,12 +126,10 @@ def _made(check: ContractCheck, rehearsal: Rehearsal, where: str) -> CheckResult
 def _failed(report: CheckReport) -> PieceCheckError:
     failed = [one for one in report if one.outcome == FAILED]
     error = PieceCheckError(
-        explain(
-            f"check_connector({report.piece})",
-            expected="a piece that keeps the contract of ConnectorV2",
-            found=f"{len(failed)} of {len(report)} checks failed" + f"\n{report.faults_text()}".replace("\n", "\n    "),
-            do="mend them; docs/contract-kit.md says what each of them is about",
-        )
+        f"check_connector({report.piece})",
+        expected="a piece that keeps the contract of ConnectorV2",
+        found=f"{len(failed)} of {len(report)} checks failed" + f"\n{report.faults_text()}".replace("\n", "\n    "),
+        do="mend them; docs/contract-kit.md says what each of them is about",
     )
     error.report = report
     return error

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from epibatch.algorithms.yaml_files import parse_yaml
-from epibatch.core.errors import PieceError, explain
+from epibatch.core.errors import PieceError
 from epibatch.core.registry import build_piece, spec_problems
 from epibatch.testing.arguments import asked_for
 from epibatch.testing.checking import report_on
@@ -61,12 +61,10 @@ def _check_arguments(spec: Mapping[str, Any], allow_imports: bool) -> None:
     wrong = [(key, what) for key, what in spec_problems(spec, allow_imports=allow_imports) if key not in ("", "piece")]
     if wrong:
         raise PieceError(
-            explain(
-                f"epibatch check {spec['piece']}",
-                expected="the arguments of its constructor",
-                found="; ".join(what for _, what in wrong),
-                do=f"give it by --set {wrong[0][0]}=VALUE" if wrong[0][0] not in spec else "correct what --set says",
-            )
+            f"epibatch check {spec['piece']}",
+            expected="the arguments of its constructor",
+            found="; ".join(what for _, what in wrong),
+            do=f"give it by --set {wrong[0][0]}=VALUE" if wrong[0][0] not in spec else "correct what --set says",
         )
 
 
@@ -79,5 +77,5 @@ def _split(texts: Iterable[str], option: str) -> Iterable[tuple[str, str]]:
         key, equals, value = text.partition("=")
         if not equals or not key.strip() or not value.strip():
             expected = "a check and the reason" if option == "--skip" else "a key and its value"
-            raise PieceError(explain(option, expected=expected, found=repr(text), do=f"write {option} key=value"))
+            raise PieceError(option, expected=expected, found=repr(text), do=f"write {option} key=value")
         yield key.strip(), value.strip()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from epibatch.core.errors import explain
+from epibatch.core.errors import PieceCheckError
 from epibatch.core.piece_declarations import PIPELINE_NAMES
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Fault:
     do: str
 
     def __str__(self) -> str:
-        return explain(self.where, expected=self.expected, found=self.found, do=self.do)
+        return str(PieceCheckError(self.where, expected=self.expected, found=self.found, do=self.do))
 
 
 @dataclass(frozen=True)

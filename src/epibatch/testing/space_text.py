@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import SpaceError, explain, nearest
+from epibatch.core.errors import SpaceError, nearest
 
 __all__ = ["space_from_text"]
 
@@ -75,10 +75,8 @@ def _value(node: ast.expr) -> Any:
 
 def _wrong(text: str, found: str) -> SpaceError:
     return SpaceError(
-        explain(
-            f"space {text!r}",
-            expected=f"a call of {', '.join(_SPACES)}",
-            found=found,
-            do="write it as Python would, such as Box(-1, 1, (3,)) or Dict(a=Discrete(2), b=Box(0, 1, (4,)))",
-        )
+        f"space {text!r}",
+        expected=f"a call of {', '.join(_SPACES)}",
+        found=found,
+        do="write it as Python would, such as Box(-1, 1, (3,)) or Dict(a=Discrete(2), b=Box(0, 1, (4,)))",
     )

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from epibatch.core.distributions.deterministic import Deterministic
 from epibatch.core.distributions.distribution import Distribution, as_shape, same_kind, unfit
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 __all__ = ["Categorical", "TorchCategorical"]
 
@@ -109,12 +109,10 @@ class Categorical(Distribution):
         *rows, choices = self.logits.shape
         span = f", from {int(value.min()) + self.start} to {int(value.max()) + self.start}" if value.numel() else ""
         return ColumnError(
-            explain(
-                "actions of a categorical distribution",
-                expected=f"integers from {self.start} to {self.start + choices - 1}, of shape {rows}",
-                found=f"shape {list(value.shape)}{span}",
-                do="give one action of the action space per row of the inputs",
-            )
+            "actions of a categorical distribution",
+            expected=f"integers from {self.start} to {self.start + choices - 1}, of shape {rows}",
+            found=f"shape {list(value.shape)}{span}",
+            do="give one action of the action space per row of the inputs",
         )
 
     def entropy(self) -> torch.Tensor:

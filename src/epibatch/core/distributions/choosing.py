@@ -15,7 +15,7 @@ from epibatch.core.distributions.distribution import Distribution
 from epibatch.core.distributions.multi_categorical import MultiCategorical
 from epibatch.core.distributions.multi_distribution import MultiDistribution
 from epibatch.core.distributions.squashed_gaussian import SquashedGaussian
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 from epibatch.core.struct_batches import sorted_keys
 
 __all__ = ["distribution_for", "input_lens_for", "log_std_columns"]
@@ -183,4 +183,4 @@ def _leaves(space: Any) -> list[Any]:
 
 def _unsupported(whole: Any, path: str, space: Any, expected: str, do: str) -> SpaceError:
     where = f"choosing an action distribution for {whole}" if path else "choosing an action distribution"
-    return SpaceError(explain(where, expected=expected, found=f"{space} at {path}" if path else space, do=do))
+    return SpaceError(where, expected=expected, found=f"{space} at {path}" if path else space, do=do)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from epibatch.core.distributions.distribution import Distribution, as_shape, unfit
-from epibatch.core.errors import NotAvailableError, explain
+from epibatch.core.errors import NotAvailableError
 
 __all__ = ["Deterministic", "TorchDeterministic"]
 
@@ -76,10 +76,8 @@ TorchDeterministic = Deterministic
 
 def _undefined(what: str) -> NotAvailableError:
     return NotAvailableError(
-        explain(
-            f"Deterministic.{what}",
-            expected="a distribution that spreads its probability",
-            found="Deterministic",
-            do=f"ask for the {what} before calling to_deterministic()",
-        )
+        f"Deterministic.{what}",
+        expected="a distribution that spreads its probability",
+        found="Deterministic",
+        do=f"ask for the {what} before calling to_deterministic()",
     )

@@ -12,7 +12,7 @@ import torch
 
 from epibatch.core.distributions.deterministic import Deterministic
 from epibatch.core.distributions.distribution import Distribution, as_shape, same_kind, unfit
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 
 __all__ = ["DiagGaussian", "TorchDiagGaussian"]
 
@@ -47,12 +47,10 @@ class DiagGaussian(Distribution):
         """Split `[..., 2 d]` into the means (first half) and log standard deviations (second half)."""
         if logits.shape[-1] % 2:
             raise SpaceError(
-                explain(
-                    "DiagGaussian.from_logits",
-                    expected="an even last axis: d means, then d log standard deviations",
-                    found=f"shape {tuple(logits.shape)}",
-                    do="let the policy head give required_input_dim(action_space) outputs",
-                )
+                "DiagGaussian.from_logits",
+                expected="an even last axis: d means, then d log standard deviations",
+                found=f"shape {tuple(logits.shape)}",
+                do="let the policy head give required_input_dim(action_space) outputs",
             )
         mean, log_std = logits.chunk(2, -1)
         return cls(mean, log_std, shape=shape)

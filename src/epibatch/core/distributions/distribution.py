@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import gymnasium as gym
 import torch
 
-from epibatch.core.errors import NotAvailableError, SpaceError, explain
+from epibatch.core.errors import NotAvailableError, SpaceError
 
 __all__ = ["Distribution", "TorchDistribution", "as_shape", "same_kind", "unfit"]
 
@@ -78,12 +78,10 @@ class Distribution(ABC):
             NotAvailableError: the distribution has no such form.
         """
         raise NotAvailableError(
-            explain(
-                f"{type(self).__name__}.rsample",
-                expected="a distribution with a differentiable sample, such as DiagGaussian",
-                found=type(self).__name__,
-                do="use sample() and a score-function loss",
-            )
+            f"{type(self).__name__}.rsample",
+            expected="a distribution with a differentiable sample, such as DiagGaussian",
+            found=type(self).__name__,
+            do="use sample() and a score-function loss",
         )
 
     def sample_and_logp(
@@ -150,12 +148,10 @@ def same_kind(kind: type[_D], other: Distribution) -> _D:
     """
     if not isinstance(other, kind):
         raise NotAvailableError(
-            explain(
-                f"{kind.__name__}.kl",
-                expected=f"another {kind.__name__}",
-                found=type(other).__name__,
-                do="compare distributions of one class",
-            )
+            f"{kind.__name__}.kl",
+            expected=f"another {kind.__name__}",
+            found=type(other).__name__,
+            do="compare distributions of one class",
         )
     return other
 
@@ -163,10 +159,8 @@ def same_kind(kind: type[_D], other: Distribution) -> _D:
 def unfit(name: str, expected: str, space: gym.Space[Any]) -> SpaceError:
     """The error for asking a distribution about a space that it does not fit."""
     return SpaceError(
-        explain(
-            f"{name}.required_input_dim",
-            expected=expected,
-            found=space,
-            do="take the class that distribution_for(space) returns",
-        )
+        f"{name}.required_input_dim",
+        expected=expected,
+        found=space,
+        do="take the class that distribution_for(space) returns",
     )

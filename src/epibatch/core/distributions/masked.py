@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 __all__ = ["mask_logits"]
 
@@ -36,13 +36,11 @@ def mask_logits(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """
     if mask.shape != logits.shape:
         raise ColumnError(
-            explain(
-                "action_mask",
-                expected=f"one entry for each logit, shape {list(logits.shape)}",
-                found=f"shape {list(mask.shape)}",
-                do="mask all choices of the action space the module is built for: "
-                "put ActionMask behind the pieces that change it",
-            )
+            "action_mask",
+            expected=f"one entry for each logit, shape {list(logits.shape)}",
+            found=f"shape {list(mask.shape)}",
+            do="mask all choices of the action space the module is built for: "
+            "put ActionMask behind the pieces that change it",
         )
     legal = mask if mask.dtype is torch.bool else mask != 0
     kept = legal | ~legal.any(-1, keepdim=True)

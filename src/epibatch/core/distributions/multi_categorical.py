@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from epibatch.core.distributions.categorical import Categorical
 from epibatch.core.distributions.deterministic import Deterministic
 from epibatch.core.distributions.distribution import Distribution, same_kind, unfit
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 
 __all__ = ["MultiCategorical", "TorchMultiCategorical"]
 
@@ -107,12 +107,10 @@ class MultiCategorical(Distribution):
         lens = tuple(int(length) for length in input_lens)
         if logits.shape[-1] != sum(lens):
             raise SpaceError(
-                explain(
-                    "MultiCategorical.from_logits",
-                    expected=f"a last axis of {sum(lens)}: {'+'.join(map(str, lens[:20]))} logits",
-                    found=f"shape {tuple(logits.shape)}",
-                    do="let the policy head give required_input_dim(action_space) outputs",
-                )
+                "MultiCategorical.from_logits",
+                expected=f"a last axis of {sum(lens)}: {'+'.join(map(str, lens[:20]))} logits",
+                found=f"shape {tuple(logits.shape)}",
+                do="let the policy head give required_input_dim(action_space) outputs",
             )
         layout = _layout(lens, None if start is None else tuple(int(first) for first in start))
         if layout.columns is not None:

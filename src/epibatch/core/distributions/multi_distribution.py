@@ -9,7 +9,7 @@ import gymnasium as gym
 import torch
 
 from epibatch.core.distributions.distribution import Distribution, same_kind
-from epibatch.core.errors import NotAvailableError, SpaceError, explain
+from epibatch.core.errors import NotAvailableError, SpaceError
 from epibatch.core.struct_batches import sorted_keys
 from epibatch.core.structs import flatten, flatten_like, unflatten
 
@@ -65,12 +65,10 @@ class MultiDistribution(Distribution):
         lens = list(input_lens) if isinstance(input_lens, list) else flatten(_sorted(input_lens))[0]
         if logits.shape[-1] != sum(lens) or len(lens) != len(classes):
             raise SpaceError(
-                explain(
-                    "MultiDistribution.from_logits",
-                    expected=f"a last axis of {sum(lens)}: {'+'.join(map(str, lens))} inputs for {len(classes)} parts",
-                    found=f"shape {tuple(logits.shape)}",
-                    do="let the policy head give required_input_dim(action_space) outputs",
-                )
+                "MultiDistribution.from_logits",
+                expected=f"a last axis of {sum(lens)}: {'+'.join(map(str, lens))} inputs for {len(classes)} parts",
+                found=f"shape {tuple(logits.shape)}",
+                do="let the policy head give required_input_dim(action_space) outputs",
             )
         parts = torch.split(logits, lens, -1)
         return cls(unflatten(form, [child.from_logits(part) for child, part in zip(classes, parts)]))
@@ -118,12 +116,10 @@ class MultiDistribution(Distribution):
         other = same_kind(MultiDistribution, other)
         if other._form != self._form:
             raise NotAvailableError(
-                explain(
-                    "MultiDistribution.kl",
-                    expected="a MultiDistribution over parts nested alike",
-                    found=f"{other._form}, not {self._form}",
-                    do="compare distributions over one space",
-                )
+                "MultiDistribution.kl",
+                expected="a MultiDistribution over parts nested alike",
+                found=f"{other._form}, not {self._form}",
+                do="compare distributions over one space",
             )
         return _total(mine.kl(theirs) for mine, theirs in zip(self._children, other._children))
 

@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from epibatch.core.errors import ConfigError, SpaceError, explain, nearest
+from epibatch.core.errors import ConfigError, SpaceError, nearest
 
 if TYPE_CHECKING:
     from epibatch.core.distributions.distribution import Distribution
@@ -39,12 +39,10 @@ def partial_class(parent: type[Distribution], fixed: Mapping[str, Any]) -> type[
     def required_input_dim(space: Any, **kwargs: Any) -> Any:
         if "space" in fixed and space != fixed["space"]:
             raise SpaceError(
-                explain(
-                    f"{parent.__name__}.required_input_dim of a class made for one space",
-                    expected=fixed["space"],
-                    found=space,
-                    do="make a class for this space: distribution_for(space)",
-                )
+                f"{parent.__name__}.required_input_dim of a class made for one space",
+                expected=fixed["space"],
+                found=space,
+                do="make a class for this space: distribution_for(space)",
             )
         _refuse_fixed(parent.__name__, kwargs, fixed)
         return measure(space, **for_measure, **kwargs)
@@ -66,12 +64,10 @@ def _refuse_unknown(parent: type[Distribution], fixed: Mapping[str, Any], used: 
         methods = (parent.from_logits, parent.required_input_dim)
         known = {name for method in methods for name in inspect.signature(method).parameters}
         raise ConfigError(
-            explain(
-                f"{parent.__name__}.get_partial_dist_cls",
-                expected="keywords of its from_logits or required_input_dim",
-                found=", ".join(unknown),
-                do=nearest(unknown[0], known - {"logits"}),
-            )
+            f"{parent.__name__}.get_partial_dist_cls",
+            expected="keywords of its from_logits or required_input_dim",
+            found=", ".join(unknown),
+            do=nearest(unknown[0], known - {"logits"}),
         )
 
 
@@ -87,10 +83,8 @@ def _refuse_fixed(name: str, kwargs: Mapping[str, Any], fixed: Mapping[str, Any]
     twice = [key for key in kwargs if key in fixed]
     if twice:
         raise ConfigError(
-            explain(
-                f"{name} with fixed arguments",
-                expected="other keywords than those that were fixed",
-                found=", ".join(twice),
-                do="leave them out, or make another class with get_partial_dist_cls",
-            )
+            f"{name} with fixed arguments",
+            expected="other keywords than those that were fixed",
+            found=", ".join(twice),
+            do="leave them out, or make another class with get_partial_dist_cls",
         )

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from epibatch.core.distributions.deterministic import Deterministic
 from epibatch.core.distributions.diag_gaussian import DiagGaussian
 from epibatch.core.distributions.distribution import Distribution, same_kind, unfit
-from epibatch.core.errors import NotAvailableError, SpaceError, explain
+from epibatch.core.errors import NotAvailableError, SpaceError
 
 __all__ = ["SquashedGaussian", "TorchSquashedGaussian"]
 
@@ -124,12 +124,10 @@ class SquashedGaussian(Distribution):
         other = same_kind(SquashedGaussian, other)
         if not torch.equal(self.half, other.half) or not torch.equal(self.center, other.center):
             raise NotAvailableError(
-                explain(
-                    "SquashedGaussian.kl",
-                    expected="a SquashedGaussian with the same bounds",
-                    found="other bounds, so the divergence is infinite in one direction",
-                    do="compare distributions over one space",
-                )
+                "SquashedGaussian.kl",
+                expected="a SquashedGaussian with the same bounds",
+                found="other bounds, so the divergence is infinite in one direction",
+                do="compare distributions over one space",
             )
         return self.base.kl(other.base)
 
@@ -155,12 +153,10 @@ def _scale(
     lows, highs = (torch.as_tensor(bound, dtype=dtype, device=device).flatten() for bound in (low, high))
     if not bool(((lows < highs) & lows.isfinite() & highs.isfinite()).all()):
         raise SpaceError(
-            explain(
-                "SquashedGaussian",
-                expected="finite bounds, low < high in every entry",
-                found=f"low={low!r}, high={high!r}",
-                do="take DiagGaussian for entries without bounds",
-            )
+            "SquashedGaussian",
+            expected="finite bounds, low < high in every entry",
+            found=f"low={low!r}, high={high!r}",
+            do="take DiagGaussian for entries without bounds",
         )
     half = highs / 2.0 - lows / 2.0
     return lows + half, half

@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from epibatch.core.errors import ConfigError, SpaceError, explain
+from epibatch.core.errors import ConfigError, SpaceError
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import activation_layers, init_parameters
 
@@ -86,7 +86,7 @@ class CNN(nn.Module):
         super().__init__()
         if not filters:
             raise ConfigError(
-                explain("CNN", expected="at least one layer", found="none", do="set conv_filters to [[16, 4, 2]], say")
+                "CNN", expected="at least one layer", found="none", do="set conv_filters to [[16, 4, 2]], say"
             )
         self.shape = tuple(shape)
         self._is_first = config.conv_channels == "first"
@@ -133,14 +133,12 @@ def sizes_of(shape: Sequence[int], config: DefaultModelConfig) -> tuple[int, int
         return second, third, first
     if config.conv_channels is None and first < min(second, third) and min(second, third) >= _LEAST_IMAGE:
         raise SpaceError(
-            explain(
-                f"images of shape {tuple(shape)} for a default module",
-                expected="the channels last, (height, width, channels)",
-                found=f"{first} in front of {second} and {third}: the channels seem to come first, as to_chw_float "
-                "puts them",
-                do="leave to_chw_float out, as default modules move and scale images themselves; or say which it is, "
-                'model_config={"conv_channels": "first"} or "last"',
-            )
+            f"images of shape {tuple(shape)} for a default module",
+            expected="the channels last, (height, width, channels)",
+            found=f"{first} in front of {second} and {third}: the channels seem to come first, as to_chw_float "
+            "puts them",
+            do="leave to_chw_float out, as default modules move and scale images themselves; or say which it is, "
+            'model_config={"conv_channels": "first"} or "last"',
         )
     return first, second, third
 
@@ -154,13 +152,11 @@ def with_shape(part: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     lead = part.dim() - len(shape)
     if lead < 0 or tuple(part.shape[lead:]) != shape:
         raise SpaceError(
-            explain(
-                "observations of a default module",
-                expected=f"shape [batch, ...] + {shape}, as the module's observation_space says",
-                found=f"shape {tuple(part.shape)}",
-                do="build the module with the space that the env-to-module pipeline puts out, and give the learner "
-                "pipeline the pieces that change observations too (as_learner_connector=True)",
-            )
+            "observations of a default module",
+            expected=f"shape [batch, ...] + {shape}, as the module's observation_space says",
+            found=f"shape {tuple(part.shape)}",
+            do="build the module with the space that the env-to-module pipeline puts out, and give the learner "
+            "pipeline the pieces that change observations too (as_learner_connector=True)",
         )
     return part
 

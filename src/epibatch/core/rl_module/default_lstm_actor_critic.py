@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from epibatch.core.columns import Columns
 from epibatch.core.distributions import Distribution, distribution_for
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import (
     MLP,
@@ -156,4 +156,4 @@ class DefaultLSTMActorCritic(TorchRLModule, ValueFunctionAPI):
 
     def _not_sequences(self, found: str, do: str) -> ColumnError:
         expected = "obs [batch, time, ...] and state_in {'h': [batch, H], 'c': [batch, H]}"
-        return ColumnError(explain("DefaultLSTMActorCritic", expected=expected, found=found, do=do))
+        return ColumnError("DefaultLSTMActorCritic", expected=expected, found=found, do=do)

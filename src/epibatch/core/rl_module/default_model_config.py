@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from epibatch.core.errors import ConfigError, explain, nearest
+from epibatch.core.errors import ConfigError, nearest
 from epibatch.core.sequence_ends import SEQUENCE_ENDS
 
 __all__ = ["ACTIVATIONS", "DefaultModelConfig"]
@@ -144,17 +144,15 @@ class DefaultModelConfig:
         options = options or {}
         if not isinstance(options, Mapping):
             raise ConfigError(
-                explain(
-                    "model_config",
-                    expected="a dict or a DefaultModelConfig",
-                    found=type(options).__name__,
-                    do="pass model_config={'fcnet_hiddens': [64, 64]}, for example",
-                )
+                "model_config",
+                expected="a dict or a DefaultModelConfig",
+                found=type(options).__name__,
+                do="pass model_config={'fcnet_hiddens': [64, 64]}, for example",
             )
         known = [spec.name for spec in dataclasses.fields(cls)]
         unknown = [key for key in options if key not in known]
         if unknown:
-            raise ConfigError("\n".join(_unknown(str(key), known) for key in unknown))
+            raise ConfigError("\n".join(str(_unknown(str(key), known)) for key in unknown))
         return cls(**options)
 
     def to_dict(self) -> dict[str, Any]:
@@ -167,16 +165,16 @@ class DefaultModelConfig:
 
     def __getitem__(self, key: str) -> Any:
         if key not in self:
-            raise ConfigError(_unknown(key, [spec.name for spec in dataclasses.fields(self)]))
+            raise _unknown(key, [spec.name for spec in dataclasses.fields(self)])
         return getattr(self, key)
 
     def __contains__(self, key: object) -> bool:
         return any(spec.name == key for spec in dataclasses.fields(self))
 
 
-def _unknown(key: str, known: list[str]) -> str:
+def _unknown(key: str, known: list[str]) -> ConfigError:
     do = next((advice for start, advice in _ELSEWHERE.items() if key.startswith(start)), nearest(key, known))
-    return explain(f"model_config[{key!r}]", expected="an option of DefaultModelConfig", found=repr(key), do=do)
+    return ConfigError(f"model_config[{key!r}]", expected="an option of DefaultModelConfig", found=repr(key), do=do)
 
 
 def _is_int(value: Any, least: int) -> bool:
@@ -212,7 +210,7 @@ def _problems(config: DefaultModelConfig) -> list[str]:
     def check(name: str, fits: bool, expected: str) -> None:
         if not fits:
             problems.append(
-                explain(name, expected=expected, found=repr(values[name]), do=f"change model_config[{name!r}]")
+                str(ConfigError(name, expected=expected, found=repr(values[name]), do=f"change model_config[{name!r}]"))
             )
 
     for name, value in values.items():

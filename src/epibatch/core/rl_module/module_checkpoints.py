@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from epibatch.core.checkpoints import arrays_size, is_checkpoint, load_state, save_state
-from epibatch.core.errors import CheckpointError, EpibatchError, explain, nearest
+from epibatch.core.errors import CheckpointError, EpibatchError, nearest
 from epibatch.core.restoring import restoring
 
 if TYPE_CHECKING:
@@ -119,12 +119,10 @@ def load_modules(multi: MultiRLModule, path: str | os.PathLike[str], module_ids:
     lacking = [module_id for module_id in chosen if module_id not in states]
     if lacking:
         raise CheckpointError(
-            explain(
-                f"checkpoint {path}",
-                expected=f"states of {', '.join(map(repr, chosen))}",
-                found=f"none of {', '.join(map(repr, lacking))}",
-                do=f"name modules that are in it. {nearest(str(lacking[0]), map(str, states))}",
-            )
+            f"checkpoint {path}",
+            expected=f"states of {', '.join(map(repr, chosen))}",
+            found=f"none of {', '.join(map(repr, lacking))}",
+            do=f"name modules that are in it. {nearest(str(lacking[0]), map(str, states))}",
         )
     multi.set_state(states if module_ids is None else {module_id: states[module_id] for module_id in chosen})
 
@@ -151,29 +149,25 @@ def _part(state: Any, names: str, folder: Path) -> dict[str, Any]:
         fitting = [key for key in keys if names == key or names.startswith(f"{key}/")]
         if not fitting:
             raise CheckpointError(
-                explain(
-                    f"checkpoint {folder}",
-                    expected="a module, or another part, that is in it",
-                    found=repr(names),
-                    do=nearest(names.partition("/")[0], keys),
-                )
+                f"checkpoint {folder}",
+                expected="a module, or another part, that is in it",
+                found=repr(names),
+                do=nearest(names.partition("/")[0], keys),
             )
         key = max(fitting, key=len)
         state, names = state[key], names[len(key) + 1 :]
     if not isinstance(state, Mapping):
         found = type(state).__name__
         raise CheckpointError(
-            explain(f"checkpoint {folder}", expected="the state of a module", found=found, do="name the module")
+            f"checkpoint {folder}", expected="the state of a module", found=found, do="name the module"
         )
     return dict(state)
 
 
 def _unfit(folder: Path, found: str, do: str) -> CheckpointError:
     return CheckpointError(
-        explain(
-            f"checkpoint {folder}",
-            expected="a module that can be built from data",
-            found=found.replace("\n", "\n            "),
-            do=do,
-        )
+        f"checkpoint {folder}",
+        expected="a module that can be built from data",
+        found=found.replace("\n", "\n            "),
+        do=do,
     )

@@ -17,7 +17,6 @@ from epibatch.core.errors import (
     NotAvailableError,
     UnknownNameError,
     add_context,
-    explain,
     nearest,
 )
 from epibatch.core.rl_module.module_checkpoints import load_modules, read_states
@@ -133,12 +132,10 @@ class MultiRLModule(TorchRLModule):
             return self._rl_modules[module_id]
         except KeyError:
             raise UnknownNameError(
-                explain(
-                    "MultiRLModule",
-                    expected="the id of one of its modules",
-                    found=repr(module_id),
-                    do=nearest(str(module_id), map(str, self._rl_modules)),
-                )
+                "MultiRLModule",
+                expected="the id of one of its modules",
+                found=repr(module_id),
+                do=nearest(str(module_id), map(str, self._rl_modules)),
             ) from None
 
     def __len__(self) -> int:
@@ -199,12 +196,10 @@ class MultiRLModule(TorchRLModule):
         present = [key for key in batch if key in self._rl_modules]
         if batch and not present:
             raise BatchLayoutError(
-                explain(
-                    "MultiRLModule",
-                    expected=f"a batch keyed by module id ({', '.join(map(str, self._rl_modules)) or 'none'})",
-                    found=f"keys {', '.join(map(str, batch))}",
-                    do="put the columns under their module id: {'default_policy': {'obs': ...}}",
-                )
+                "MultiRLModule",
+                expected=f"a batch keyed by module id ({', '.join(map(str, self._rl_modules)) or 'none'})",
+                found=f"keys {', '.join(map(str, batch))}",
+                do="put the columns under their module id: {'default_policy': {'obs': ...}}",
             )
         return present
 
@@ -262,12 +257,10 @@ class MultiRLModule(TorchRLModule):
         unknown = [module_id for module_id in state if module_id not in self]
         if unknown:
             raise CheckpointError(
-                explain(
-                    "MultiRLModule.set_state",
-                    expected=f"states of {', '.join(map(str, self)) or 'no modules'}",
-                    found=f"states of {', '.join(map(str, unknown))}",
-                    do="add the missing modules first, or leave their states out",
-                )
+                "MultiRLModule.set_state",
+                expected=f"states of {', '.join(map(str, self)) or 'no modules'}",
+                found=f"states of {', '.join(map(str, unknown))}",
+                do="add the missing modules first, or leave their states out",
             )
         before: dict[str, Any] = {}
         for module_id, module_state in state.items():
@@ -307,15 +300,13 @@ def _names(names: str | Collection[str] | None) -> Collection[str]:
 
 def _refuse(module_id: object, expected: str, found: str, do: str) -> ConfigError:
     where = f"MultiRLModule.add_module({module_id!r})"
-    return ConfigError(explain(where, expected=expected, found=found, do=do))
+    return ConfigError(where, expected=expected, found=found, do=do)
 
 
 def _ask_the_module(method: str) -> NoReturn:
     raise NotAvailableError(
-        explain(
-            f"MultiRLModule.{method}",
-            expected="one module",
-            found="several, each with action distributions of its own",
-            do=f"call multi_rl_module[module_id].{method}()",
-        )
+        f"MultiRLModule.{method}",
+        expected="one module",
+        found="several, each with action distributions of its own",
+        do=f"call multi_rl_module[module_id].{method}()",
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import ConfigError, EpibatchError, UnknownNameError, add_context, explain, nearest
+from epibatch.core.errors import ConfigError, EpibatchError, UnknownNameError, add_context, nearest
 from epibatch.core.rl_module.module_checkpoints import load_modules
 from epibatch.core.rl_module.multi_rl_module import MultiRLModule
 from epibatch.core.rl_module.rl_module import RLModule
@@ -63,12 +63,10 @@ class MultiRLModuleSpec:
         self.inference_only = all(spec.inference_only for spec in specs.values()) if given is None else given
         if self.modules_to_load is not None and self.load_state_path is None:
             raise ConfigError(
-                explain(
-                    "modules_to_load",
-                    expected="a load_state_path to load them from",
-                    found="none",
-                    do="give load_state_path too",
-                )
+                "modules_to_load",
+                expected="a load_state_path to load them from",
+                found="none",
+                do="give load_state_path too",
             )
 
     def add_modules(self, module_specs: Mapping[str, RLModuleSpec], override: bool = True) -> None:
@@ -84,12 +82,10 @@ class MultiRLModuleSpec:
         for module_id, spec in module_specs.items():
             if not isinstance(spec, RLModuleSpec):
                 raise ConfigError(
-                    explain(
-                        f"rl_module_specs[{module_id!r}]",
-                        expected="an RLModuleSpec",
-                        found=type(spec).__name__,
-                        do="wrap it: RLModuleSpec(module_class=...)",
-                    )
+                    f"rl_module_specs[{module_id!r}]",
+                    expected="an RLModuleSpec",
+                    found=type(spec).__name__,
+                    do="wrap it: RLModuleSpec(module_class=...)",
                 )
             if override or module_id not in self.rl_module_specs:
                 self.rl_module_specs[module_id] = spec
@@ -105,16 +101,14 @@ class MultiRLModuleSpec:
             if module_id not in self.rl_module_specs:
                 known = nearest(module_id, self.rl_module_specs)
                 raise UnknownNameError(
-                    explain("MultiRLModuleSpec.remove_modules", expected="a module id", found=repr(module_id), do=known)
+                    "MultiRLModuleSpec.remove_modules", expected="a module id", found=repr(module_id), do=known
                 )
             del self.rl_module_specs[module_id]
 
     def __getitem__(self, module_id: str) -> RLModuleSpec:
         if module_id not in self.rl_module_specs:
             known = nearest(module_id, self.rl_module_specs)
-            raise UnknownNameError(
-                explain("MultiRLModuleSpec", expected="a module id", found=repr(module_id), do=known)
-            )
+            raise UnknownNameError("MultiRLModuleSpec", expected="a module id", found=repr(module_id), do=known)
         return self.rl_module_specs[module_id]
 
     def __contains__(self, module_id: object) -> bool:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from epibatch.core.errors import ConfigError, RunnerError, explain, nearest
+from epibatch.core.errors import ConfigError, RunnerError, nearest
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 
 __all__ = [
@@ -176,12 +176,10 @@ def init_parameters(
         name = initializer if initializer.endswith("_") else f"{initializer}_"
         if name not in known:
             raise ConfigError(
-                explain(
-                    "initializer in model_config",
-                    expected="the name of a function in torch.nn.init",
-                    found=repr(initializer),
-                    do=nearest(name, known),
-                )
+                "initializer in model_config",
+                expected="the name of a function in torch.nn.init",
+                found=repr(initializer),
+                do=nearest(name, known),
             )
         fill = partial(getattr(nn.init, name), **options)
     elif initializer is not None:
@@ -192,22 +190,18 @@ def init_parameters(
                 fill(parameter)
     except TypeError as error:
         raise ConfigError(
-            explain(
-                "initializer in model_config",
-                expected=f"keywords that {initializer!r} takes",
-                found=f"{dict(options)!r}: {error}",
-                do="correct the initializer's ..._kwargs",
-            )
+            "initializer in model_config",
+            expected=f"keywords that {initializer!r} takes",
+            found=f"{dict(options)!r}: {error}",
+            do="correct the initializer's ..._kwargs",
         ) from error
 
 
 def no_value_function(module: nn.Module) -> RunnerError:
     """The error for asking a module without a value function for values."""
     return RunnerError(
-        explain(
-            f"{type(module).__name__}.compute_values",
-            expected="a module built for training",
-            found="inference_only=True",
-            do="build it with inference_only=False",
-        )
+        f"{type(module).__name__}.compute_values",
+        expected="a module built for training",
+        found="inference_only=True",
+        do="build it with inference_only=False",
     )

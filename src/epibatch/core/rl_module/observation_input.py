@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import nn
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, SpaceError, explain
+from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.rl_module.cnn import CNN, conv_size, default_conv_filters, sizes_of, with_shape
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.space_checks import encoding_advice
@@ -56,13 +56,11 @@ class ObservationInput:
         self._config = config or DefaultModelConfig()
         if space is None:
             raise SpaceError(
-                explain(
-                    "observation space of a default module",
-                    expected="a space, for which the network is built",
-                    found=None,
-                    do="give it to the module's spec: RLModuleSpec(observation_space=..., action_space=...); if a "
-                    "piece makes observations of a type without a space, of complex numbers, let it give real ones",
-                )
+                "observation space of a default module",
+                expected="a space, for which the network is built",
+                found=None,
+                do="give it to the module's spec: RLModuleSpec(observation_space=..., action_space=...); if a "
+                "piece makes observations of a type without a space, of complex numbers, let it give real ones",
             )
         leaves = list(_leaves(space, ()))
         self._paths = [path for path, _ in leaves]
@@ -80,7 +78,12 @@ class ObservationInput:
                 self._encoders.append(encoder)
                 self.size += size
         if not self.size:
-            raise _no_numbers(space)
+            raise SpaceError(
+                "observation space of a default module",
+                expected="at least one number for the network to see",
+                found=f"none in {space}",
+                do="give the environment an observation, a constant if there is nothing to see: Box(0, 1, (1,))",
+            )
         self._only = self._encoders[0] if self._paths == [()] else None
 
     def _filters(self, leaf: Any) -> list[Any]:
@@ -135,12 +138,10 @@ def observations_of(batch: Any) -> Any:
     except (KeyError, TypeError) as error:
         found = f"columns {sorted(map(str, batch))}" if isinstance(batch, Mapping) else type(batch).__name__
         raise ColumnError(
-            explain(
-                "the module's forward pass",
-                expected=f"a batch with a column {Columns.OBS!r}",
-                found=found,
-                do="pass what the env-to-module or the learner pipeline made",
-            )
+            "the module's forward pass",
+            expected=f"a batch with a column {Columns.OBS!r}",
+            found=found,
+            do="pass what the env-to-module or the learner pipeline made",
         ) from error
 
 
@@ -168,14 +169,12 @@ def _part(obs: Any, path: tuple[Any, ...]) -> torch.Tensor:
         return part
     name = "".join(f"[{key!r}]" for key in path)
     raise ColumnError(
-        explain(
-            "observations of a default module",
-            expected=f"a tensor at obs{name}, as the module's observation_space says",
-            found=f"{type(obs if part is None else part).__name__}"
-            + (f" with keys {list(obs)}" if isinstance(obs, dict) else ""),
-            do="build the module with the space that the env-to-module pipeline puts out, and give the learner "
-            "pipeline the pieces that change observations too (as_learner_connector=True)",
-        )
+        "observations of a default module",
+        expected=f"a tensor at obs{name}, as the module's observation_space says",
+        found=f"{type(obs if part is None else part).__name__}"
+        + (f" with keys {list(obs)}" if isinstance(obs, dict) else ""),
+        do="build the module with the space that the env-to-module pipeline puts out, and give the learner "
+        "pipeline the pieces that change observations too (as_learner_connector=True)",
     )
 
 
@@ -184,13 +183,11 @@ def _encoder(leaf: Any, path: tuple[Any, ...], whole: Any) -> tuple[Encoder, int
     choices = int(leaf.n) if isinstance(leaf, spaces.Discrete) else int(np.sum(getattr(leaf, "nvec", 0)))
     if choices > _MOST_CHOICES:
         raise SpaceError(
-            explain(
-                "observation space of a default module",
-                expected=f"at most {_MOST_CHOICES:,} choices, as each is an entry of a one-hot vector",
-                found=f"{leaf} at {''.join(f'[{key!r}]' for key in path)} of {whole}" if path else leaf,
-                do="let the environment give fewer, or their digits (MultiDiscrete), or write an RLModule with an "
-                "embedding",
-            )
+            "observation space of a default module",
+            expected=f"at most {_MOST_CHOICES:,} choices, as each is an entry of a one-hot vector",
+            found=f"{leaf} at {''.join(f'[{key!r}]' for key in path)} of {whole}" if path else leaf,
+            do="let the environment give fewer, or their digits (MultiDiscrete), or write an RLModule with an "
+            "embedding",
         )
     if isinstance(leaf, spaces.Discrete):
         counts, start = np.array([leaf.n], np.int64), np.array([leaf.start], np.int64)
@@ -202,23 +199,10 @@ def _encoder(leaf: Any, path: tuple[Any, ...], whole: Any) -> tuple[Encoder, int
         size = int(np.prod(leaf.shape))
         return _Flat(tuple(leaf.shape), size), size
     raise SpaceError(
-        explain(
-            "observation space of a default module",
-            expected="Box, Discrete, MultiDiscrete and MultiBinary spaces, in Dicts and Tuples",
-            found=f"{leaf} at {''.join(f'[{key!r}]' for key in path)} of {whole}" if path else leaf,
-            do=f"{encoding_advice(leaf)}, or write an RLModule of your own",
-        )
-    )
-
-
-def _no_numbers(space: Any) -> SpaceError:
-    return SpaceError(
-        explain(
-            "observation space of a default module",
-            expected="at least one number for the network to see",
-            found=f"none in {space}",
-            do="give the environment an observation, a constant if there is nothing to see: Box(0, 1, (1,))",
-        )
+        "observation space of a default module",
+        expected="Box, Discrete, MultiDiscrete and MultiBinary spaces, in Dicts and Tuples",
+        found=f"{leaf} at {''.join(f'[{key!r}]' for key in path)} of {whole}" if path else leaf,
+        do=f"{encoding_advice(leaf)}, or write an RLModule of your own",
     )
 
 
@@ -268,11 +252,9 @@ class _OneHot:
         if bool(outside.any()):
             rows = sorted(set(outside.nonzero()[:, 0].tolist())) if values.dim() > 1 else []
             raise SpaceError(
-                explain(
-                    f"observations of a default module{self._path and f', part {self._path}'}",
-                    expected="integers of their Discrete or MultiDiscrete space, "
-                    f"from {self._start.tolist()} on, {self._counts.tolist()} of them",
-                    found=f"{values[outside][:5].tolist()}" + (f" in rows {rows[:5]} of the batch" if rows else ""),
-                    do="correct the environment's observations, or its observation_space",
-                )
+                f"observations of a default module{self._path and f', part {self._path}'}",
+                expected="integers of their Discrete or MultiDiscrete space, "
+                f"from {self._start.tolist()} on, {self._counts.tolist()} of them",
+                found=f"{values[outside][:5].tolist()}" + (f" in rows {rows[:5]} of the batch" if rows else ""),
+                do="correct the environment's observations, or its observation_space",
             )

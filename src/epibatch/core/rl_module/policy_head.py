@@ -12,7 +12,7 @@ from torch import nn
 from epibatch.core.columns import Columns
 from epibatch.core.distributions import distribution_for, mask_logits
 from epibatch.core.distributions.choosing import log_std_columns
-from epibatch.core.errors import SpaceError, explain
+from epibatch.core.errors import SpaceError
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import MLP, head_style, run
 
@@ -44,7 +44,12 @@ class PolicyHead(nn.Module):
         size_out = 0 if action_space is None else int(distribution.required_input_dim(action_space))
         columns = [] if action_space is None else log_std_columns(action_space)
         if action_space is not None and not size_out:
-            raise _nothing_to_choose(action_space)
+            raise SpaceError(
+                "action space of a default module",
+                expected="actions with at least one entry",
+                found=action_space,
+                do="give the environment something to choose",
+            )
         self._clip = float(config.log_std_clip_param)
         self._clips = bool(columns)
         self._is_log_std: torch.Tensor
@@ -81,17 +86,6 @@ def masked(logits: torch.Tensor, batch: Mapping[str, Any]) -> dict[str, Any]:
     if mask is None:
         return {Columns.ACTION_DIST_INPUTS: logits}
     return {Columns.ACTION_DIST_INPUTS: mask_logits(logits, mask), Columns.ACTION_MASK: mask}
-
-
-def _nothing_to_choose(space: gym.Space[Any]) -> SpaceError:
-    return SpaceError(
-        explain(
-            "action space of a default module",
-            expected="actions with at least one entry",
-            found=space,
-            do="give the environment something to choose",
-        )
-    )
 
 
 def _mask(columns: Sequence[int], size: int) -> torch.Tensor:

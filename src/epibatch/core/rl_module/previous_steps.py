@@ -7,7 +7,7 @@ from typing import Any, final
 import gymnasium as gym
 import torch
 
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.observation_input import ObservationInput
 
@@ -72,12 +72,10 @@ class PreviousSteps:
     def _column(batch: dict[str, Any], name: str) -> Any:
         if name not in batch:
             raise ColumnError(
-                explain(
-                    "the default network with use_prev_action or use_prev_reward",
-                    expected=f"a batch with a column {name!r}",
-                    found=f"columns {', '.join(sorted(map(str, batch)))}",
-                    do="put TrajectoryViews(views=type(module).get_view_requirements(module.model_config)) into both "
-                    "pipelines, as a config does unless its default pieces are off",
-                )
+                "the default network with use_prev_action or use_prev_reward",
+                expected=f"a batch with a column {name!r}",
+                found=f"columns {', '.join(sorted(map(str, batch)))}",
+                do="put TrajectoryViews(views=type(module).get_view_requirements(module.model_config)) into both "
+                "pipelines, as a config does unless its default pieces are off",
             )
         return batch[name]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from epibatch.core.errors import ColumnError, explain
+from epibatch.core.errors import ColumnError
 
 __all__ = ["resetting"]
 
@@ -43,7 +43,12 @@ def resetting(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, states: 
     resets = resets.to(torch.bool)
     most = int(resets.sum(1).max()) if len(resets) else 0
     if most > at[0].shape[1] or bool(resets[:, 0].any()):
-        raise _wrong_resets(most, at[0].shape[1])
+        raise ColumnError(
+            "columns 'resets' and 'reset_states'",
+            expected="a state for each reset of a row, and no reset at its first timestep, which has 'state_in'",
+            found=f"up to {most} resets and {at[0].shape[1]} states",
+            do="let AddTimeDimToBatchAndZeroPad and AddStatesFromEpisodesToBatch make both",
+        )
     some = resets.any(1)
     without, having = (torch.nonzero(own).flatten() for own in (~some, some))
     outputs, last = [], []
@@ -90,14 +95,3 @@ def _woven(own: torch.Tensor, again: torch.Tensor, first: torch.Tensor, others: 
     states[first] = own
     states[others] = again.to(own.dtype)
     return states
-
-
-def _wrong_resets(most: int, given: int) -> ColumnError:
-    return ColumnError(
-        explain(
-            "columns 'resets' and 'reset_states'",
-            expected="a state for each reset of a row, and no reset at its first timestep, which has 'state_in'",
-            found=f"up to {most} resets and {given} states",
-            do="let AddTimeDimToBatchAndZeroPad and AddStatesFromEpisodesToBatch make both",
-        )
-    )

@@ -19,7 +19,6 @@ from epibatch.core.errors import (
     ConfigError,
     NotAvailableError,
     RunnerError,
-    explain,
     nearest,
 )
 from epibatch.core.rl_module.module_checkpoints import build_module, read_states, write_module
@@ -116,12 +115,10 @@ class RLModule(Checkpointable, ABC):
     ) -> None:
         for key in kwargs:
             raise ConfigError(
-                explain(
-                    f"{type(self).__name__}(...)",
-                    expected="a keyword of RLModule",
-                    found=repr(key),
-                    do=f"{nearest(key, _OPTIONS)}; options of your own belong into model_config",
-                )
+                f"{type(self).__name__}(...)",
+                expected="a keyword of RLModule",
+                found=repr(key),
+                do=f"{nearest(key, _OPTIONS)}; options of your own belong into model_config",
             )
         self.observation_space = observation_space
         self.action_space = action_space
@@ -160,12 +157,10 @@ class RLModule(Checkpointable, ABC):
             state = self.get_initial_state()
             if not isinstance(state, Mapping):
                 raise ColumnError(
-                    explain(
-                        f"{type(self).__name__}.get_initial_state",
-                        expected="a dict of unbatched arrays, empty for a module without a state",
-                        found=type(state).__name__,
-                        do='give every part a name, for example {"h": torch.zeros(64)}',
-                    )
+                    f"{type(self).__name__}.get_initial_state",
+                    expected="a dict of unbatched arrays, empty for a module without a state",
+                    found=type(state).__name__,
+                    do='give every part a name, for example {"h": torch.zeros(64)}',
                 )
             self._is_stateful = bool(state)
         return self._is_stateful
@@ -193,12 +188,10 @@ class RLModule(Checkpointable, ABC):
         """
         if self.inference_only:
             raise RunnerError(
-                explain(
-                    f"{type(self).__name__}.forward_train",
-                    expected="a module built for training",
-                    found="inference_only=True",
-                    do="build it with inference_only=False, or call forward_inference",
-                )
+                f"{type(self).__name__}.forward_train",
+                expected="a module built for training",
+                found="inference_only=True",
+                do="build it with inference_only=False, or call forward_inference",
             )
         return self._forward_train(batch, **kwargs)
 
@@ -213,13 +206,11 @@ class RLModule(Checkpointable, ABC):
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
         raise NotAvailableError(
-            explain(
-                f"{type(self).__name__}._forward",
-                expected="a module that implements _forward, or _forward_inference, "
-                "_forward_exploration and _forward_train",
-                found="none of them",
-                do="implement _forward(self, batch, **kwargs) and return a dict of columns",
-            )
+            f"{type(self).__name__}._forward",
+            expected="a module that implements _forward, or _forward_inference, "
+            "_forward_exploration and _forward_train",
+            found="none of them",
+            do="implement _forward(self, batch, **kwargs) and return a dict of columns",
         )
 
     def get_inference_action_dist_cls(self) -> type[Distribution]:
@@ -343,11 +334,9 @@ class RLModule(Checkpointable, ABC):
         module = build_module(path, component, allow_imports=allow_imports)
         if not isinstance(module, cls):
             raise CheckpointError(
-                explain(
-                    f"{cls.__name__}.from_checkpoint({str(path)!r})",
-                    expected=f"a {cls.__name__}",
-                    found=type(module).__name__,
-                    do=f"use {type(module).__name__}.from_checkpoint",
-                )
+                f"{cls.__name__}.from_checkpoint({str(path)!r})",
+                expected=f"a {cls.__name__}",
+                found=type(module).__name__,
+                do=f"use {type(module).__name__}.from_checkpoint",
             )
         return module

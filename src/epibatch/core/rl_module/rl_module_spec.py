@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import CheckpointError, ConfigError, explain
+from epibatch.core.errors import CheckpointError, ConfigError
 from epibatch.core.rl_module.rl_module import RLModule
 from epibatch.core.rl_module.spec_data import class_from_name, class_name, fields_from_data, fields_to_data
 
@@ -42,12 +42,10 @@ class _Budget:
         size = sum(weight.numel() * weight.element_size() for weight in weights)
         if size > self.left:
             raise CheckpointError(
-                explain(
-                    "building the module of a checkpoint",
-                    expected=f"weights of at most {self.whole:,} bytes, which are as many as the checkpoint has",
-                    found=f"settings of a network with {size:,}",
-                    do="restore the files from a copy; a module that is built in Python may have any size",
-                )
+                "building the module of a checkpoint",
+                expected=f"weights of at most {self.whole:,} bytes, which are as many as the checkpoint has",
+                found=f"settings of a network with {size:,}",
+                do="restore the files from a copy; a module that is built in Python may have any size",
             )
         self.left -= size
 
@@ -86,12 +84,10 @@ def saved_spec(cls: Any, data: Mapping[str, Any], *, allow_imports: bool) -> Any
     for each in (spec, *getattr(spec, "rl_module_specs", {}).values()):
         if each.load_state_path is not None:
             raise CheckpointError(
-                explain(
-                    "the spec in a checkpoint",
-                    expected="no load_state_path, because the state is in the checkpoint",
-                    found=repr(each.load_state_path)[:120],
-                    do="build the module, and call its restore_from_path",
-                )
+                "the spec in a checkpoint",
+                expected="no load_state_path, because the state is in the checkpoint",
+                found=repr(each.load_state_path)[:120],
+                do="build the module, and call its restore_from_path",
             )
     return spec
 
@@ -144,12 +140,10 @@ class RLModuleSpec:
             module_class = default.module_class
         if not (isinstance(module_class, type) and issubclass(module_class, RLModule)):
             raise ConfigError(
-                explain(
-                    "RLModuleSpec.module_class",
-                    expected="a subclass of RLModule",
-                    found=repr(module_class),
-                    do="pass the class itself, not an instance or a name",
-                )
+                "RLModuleSpec.module_class",
+                expected="a subclass of RLModule",
+                found=repr(module_class),
+                do="pass the class itself, not an instance or a name",
             )
         make = partial(
             module_class,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from epibatch.core.errors import ConfigError, EpibatchError, RegistryError, add_context, explain, nearest
+from epibatch.core.errors import ConfigError, EpibatchError, RegistryError, add_context, nearest
 from epibatch.core.import_paths import load_object
 from epibatch.core.registry import plain_data
 from epibatch.core.spaces import space_from_dict, space_to_dict
@@ -59,21 +59,17 @@ def class_from_name(name: str | None, where: str, *, allow_imports: bool) -> Any
         return load_object(_BUILT_IN[name], where)
     if not isinstance(name, str) or ":" not in name:
         raise RegistryError(
-            explain(
-                where,
-                expected="the name of a module class, or an import path module:Class",
-                found=repr(name),
-                do=nearest(str(name), _BUILT_IN),
-            )
+            where,
+            expected="the name of a module class, or an import path module:Class",
+            found=repr(name),
+            do=nearest(str(name), _BUILT_IN),
         )
     if not allow_imports:
         raise RegistryError(
-            explain(
-                where,
-                expected="a module class that may be imported",
-                found=f"the import path {name!r}, which runs code when it is loaded",
-                do="pass allow_imports=True if you trust whoever wrote it",
-            )
+            where,
+            expected="a module class that may be imported",
+            found=f"the import path {name!r}, which runs code when it is loaded",
+            do="pass allow_imports=True if you trust whoever wrote it",
         )
     return load_object(name, f"{where}: module class {name!r}")
 
@@ -110,13 +106,11 @@ def fields_from_data(cls: type, data: Any, names: tuple[str, ...]) -> dict[str, 
     where = f"{cls.__name__}.from_dict"
     if not isinstance(data, Mapping):
         raise ConfigError(
-            explain(where, expected="a dict", found=type(data).__name__, do=f"pass what {cls.__name__}.to_dict gave")
+            where, expected="a dict", found=type(data).__name__, do=f"pass what {cls.__name__}.to_dict gave"
         )
     for name in data:
         if name not in names:
-            raise ConfigError(
-                explain(where, expected="entries of to_dict", found=repr(name), do=nearest(str(name), names))
-            )
+            raise ConfigError(where, expected="entries of to_dict", found=repr(name), do=nearest(str(name), names))
     return {
         name: space_from_dict(value) if name in _SPACES and value is not None else value for name, value in data.items()
     }
@@ -132,10 +126,8 @@ def _described(space: Any, where: str) -> dict[str, Any]:
 
 def _refuse(where: str, found: str) -> NoReturn:
     raise ConfigError(
-        explain(
-            where,
-            expected="a spec that is data: an importable class, spaces, and options of plain values",
-            found=found,
-            do="define the class in a module, and name functions instead of passing them",
-        )
+        where,
+        expected="a spec that is data: an importable class, spaces, and options of plain values",
+        found=found,
+        do="define the class in a module, and name functions instead of passing them",
     )

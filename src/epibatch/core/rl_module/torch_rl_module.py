@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from epibatch.core.errors import CheckpointError, explain
+from epibatch.core.errors import CheckpointError
 from epibatch.core.restoring import converted_numbers, restoring
 from epibatch.core.rl_module.rl_module import RLModule
 from epibatch.core.state_codec import state_parts
@@ -128,12 +128,10 @@ class TorchRLModule(nn.Module, RLModule):
             ]
         if problems:
             raise CheckpointError(
-                explain(
-                    where,
-                    expected="the state of a module of the same class, spaces and model_config",
-                    found="; ".join(problems),
-                    do="build the module as it was built when the state was taken",
-                )
+                where,
+                expected="the state of a module of the same class, spaces and model_config",
+                found="; ".join(problems),
+                do="build the module as it was built when the state was taken",
             )
         with restoring(where, "weights"), torch.no_grad():
             values = {name: converted_numbers(f"{where}, {name!r}", state[name], own[name]) for name in own}

@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.connectors.layouts import is_plain
 from epibatch.core.columns import Columns
-from epibatch.core.errors import BatchLayoutError, explain
+from epibatch.core.errors import BatchLayoutError
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import map_struct
 
@@ -104,12 +104,10 @@ def _owners(name: str, column: dict[Key, Any], chunks: dict[Key, list[int]], cou
     if len(column) == count:
         return [[i] for i in range(count)]
     raise BatchLayoutError(
-        explain(
-            f"column {name!r}",
-            expected=f"keys of this call's chunks, such as {list(chunks)[:1]}",
-            found=str(strangers[0]),
-            do="add items with add_batch_item(..., single_agent_episode=episode), which finds the key",
-        )
+        f"column {name!r}",
+        expected=f"keys of this call's chunks, such as {list(chunks)[:1]}",
+        found=str(strangers[0]),
+        do="add items with add_batch_item(..., single_agent_episode=episode), which finds the key",
     )
 
 
@@ -122,10 +120,8 @@ def _shares(name: str, items: list[Any], chunks: list[int], lengths: Sequence[in
             stops = np.cumsum(counts).tolist()
             return [items[stop - count : stop] for stop, count in zip(stops, counts)]
     raise BatchLayoutError(
-        explain(
-            f"column {name!r}",
-            expected=f"one item for each of the {len(chunks)} chunks that share a key, or one per step",
-            found=f"{len(items)} items",
-            do="give the chunks ids of their own: RLlib keeps the rows of equal ids under one key",
-        )
+        f"column {name!r}",
+        expected=f"one item for each of the {len(chunks)} chunks that share a key, or one per step",
+        found=f"{len(items)} items",
+        do="give the chunks ids of their own: RLlib keeps the rows of equal ids under one key",
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import EpisodeStateError, explain
+from epibatch.core.errors import EpisodeStateError
 from epibatch.core.structs import flatten
 from epibatch.episodes import SingleAgentEpisode
 from epibatch.episodes.buffer_source import NOTHING
@@ -111,12 +111,10 @@ class TheirChanges:
         ours, theirs = self._ours, self._theirs
         if len(theirs) != self._length:
             raise EpisodeStateError(
-                explain(
-                    f"{piece} of RLlib's, episode {ours.id_!r}",
-                    expected=f"an episode of {self._length} steps, as it was",
-                    found=f"{len(theirs)} steps",
-                    do="change the rows of steps only; AddOneTsToEpisodesAndTruncate adds bootstrap rows to the batch",
-                )
+                f"{piece} of RLlib's, episode {ours.id_!r}",
+                expected=f"an episode of {self._length} steps, as it was",
+                found=f"{len(theirs)} steps",
+                do="change the rows of steps only; AddOneTsToEpisodesAndTruncate adds bootstrap rows to the batch",
             )
         for name, buffer in _columns(theirs).items():
             if name not in self._rows:

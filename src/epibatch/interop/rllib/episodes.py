@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, overload
 
-from epibatch.core.errors import EpisodeError, NotAvailableError, explain
+from epibatch.core.errors import EpisodeError, NotAvailableError
 from epibatch.episodes import InfosBuffer, MultiAgentEpisode, SingleAgentEpisode, VectorEpisodes
 
 from .columns import our_column, their_buffer
@@ -220,16 +220,14 @@ def _no_episode(
     library = rllib()
     if isinstance(found, (MultiAgentEpisode, library.MultiAgentEpisode)):
         return NotAvailableError(
-            explain(
-                where,
-                expected="single-agent episodes",
-                found=f"a multi-agent episode, {getattr(found, 'id_', '')!r}",
-                do="exchange the agents' own episodes: [*episode.agent_episodes.values()]",
-            )
+            where,
+            expected="single-agent episodes",
+            found=f"a multi-agent episode, {getattr(found, 'id_', '')!r}",
+            do="exchange the agents' own episodes: [*episode.agent_episodes.values()]",
         )
     name, do = f"{type(found).__name__} {found!r}", "pass an episode, or a list of episodes"
     if isinstance(found, type):
         name, do = f"the class {found.__module__}.{found.__name__}", "pass an episode, an instance of the class"
     elif isinstance(found, (library.SingleAgentEpisode, SingleAgentEpisode)):
         name, do = f"{found!r}, which is {other}", do_then
-    return EpisodeError(explain(where, expected=f"{expected}, or a list of such", found=name, do=do))
+    return EpisodeError(where, expected=f"{expected}, or a list of such", found=name, do=do)

@@ -10,7 +10,7 @@ from epibatch.connectors.call import running_call
 from epibatch.connectors.chunk_keys import chunk_keys
 from epibatch.connectors.common.batch_individual_items import RowMap
 from epibatch.connectors.connector_v2 import ConnectorV2
-from epibatch.core.errors import PieceOutputError, explain
+from epibatch.core.errors import PieceOutputError
 
 from .batches import ROW_MAP, Key, key_of_theirs, rekeyed, retag_as_ours, retag_as_theirs, sequences
 from .changes import TheirChanges
@@ -81,12 +81,10 @@ class GuestPiece(ConnectorV2):
         )
         if not isinstance(out, Mapping):
             raise PieceOutputError(
-                explain(
-                    f"{type(self.piece).__name__}.__call__, of RLlib's",
-                    expected="the batch dict, returned",
-                    found=f"{type(out).__name__}: {out!r}",
-                    do="end __call__ with `return batch`",
-                )
+                f"{type(self.piece).__name__}.__call__, of RLlib's",
+                expected="the batch dict, returned",
+                found=f"{type(out).__name__}: {out!r}",
+                do="end __call__ with `return batch`",
             )
         for change in changes:
             change.carry_back(type(self.piece).__name__)

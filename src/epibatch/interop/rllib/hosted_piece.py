@@ -10,7 +10,7 @@ from ray.rllib.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.call import ADDED_LOSS_MASK, Call, within
 from epibatch.connectors.common.batch_individual_items import RowMap
 from epibatch.connectors.layouts import to_columns, to_plain
-from epibatch.core.errors import PieceOutputError, add_context, explain
+from epibatch.core.errors import PieceOutputError, add_context
 
 from .batches import ROW_MAP, Key, key_of_theirs, rekeyed, retag_as_ours, retag_as_theirs, sequences
 from .changes import OurChanges
@@ -106,12 +106,10 @@ class HostedPiece(ConnectorV2):  # type: ignore[misc]
         )
         if not isinstance(out, Mapping):
             raise PieceOutputError(
-                explain(
-                    f"{type(self.piece).__name__}.__call__",
-                    expected="the batch dict, returned",
-                    found=f"{type(out).__name__}: {out!r}",
-                    do="end __call__ with `return batch`",
-                )
+                f"{type(self.piece).__name__}.__call__",
+                expected="the batch dict, returned",
+                found=f"{type(out).__name__}: {out!r}",
+                do="end __call__ with `return batch`",
             )
         return dict(out)
 

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from epibatch.connectors.connector_v2 import ConnectorV2
-from epibatch.core.errors import PieceError, explain, nearest
+from epibatch.core.errors import PieceError, nearest
 from epibatch.core.extras import import_extra
 from epibatch.core.piece_declarations import PIPELINE_NAMES
 
@@ -63,7 +63,7 @@ def to_rllib_piece(piece: ConnectorV2, *, pipeline: str | None = None) -> Any:
     if pipeline is not None and pipeline not in PIPELINE_NAMES:
         do = nearest(str(pipeline), PIPELINE_NAMES)
         expected = "env_to_module, module_to_env or learner"
-        raise PieceError(explain("to_rllib_piece, pipeline", expected=expected, found=repr(pipeline), do=do))
+        raise PieceError("to_rllib_piece, pipeline", expected=expected, found=repr(pipeline), do=do)
     return hosted(piece, pipeline)
 
 
@@ -141,4 +141,4 @@ def _no_piece(where: str, found: Any, expected: str, other: str) -> PieceError:
         name, do = f"the class {found.__module__}.{found.__name__}", f"call it: {found.__name__}(...)"
     elif other:
         name, do = f"{type(found).__name__}, which is {other}", "use it as it is"
-    return PieceError(explain(where, expected=expected, found=name, do=do))
+    return PieceError(where, expected=expected, found=name, do=do)
