@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 
 from epibatch.core.errors import (
+    PieceError,
     UnknownNameError,
     nearest,
 )
@@ -18,12 +19,11 @@ from epibatch.core.piece_names import snake_case
 from ..episodes.indexing import HistoryWatch, watch_history
 from .agent_call import AgentCall, call_class
 from .call import Call, within
-from .connector_v2 import ConnectorV2
+from .connector_v2 import ConnectorV2, PipelineReference
 from .layouts import to_plain
-from .piece_copies import keep_apart
 from .pipeline_arguments import are_episodes, check_batch, check_pipeline_arguments, no_episodes
 from .pipeline_state import PipelineState
-from .plan import Plan, built_piece, make_plan, numbered
+from .plan import Plan, built_piece, make_plan, numbered, place
 from .run_plan import run_plan
 from .step_watch import MetricsTimers, StepWatch, watches_of
 
@@ -89,12 +89,31 @@ class ConnectorPipelineV2(PipelineState):
             pieces, name = self.pieces(), type(self).__name__
             self._check_pieces(pieces)
             plan = make_plan(name, pieces, self.start_layout, self.start_columns, self.training)
-            keep_apart(self)
+            self._check_apart()
             self._wire_spaces()
             self._plan = plan
+            for piece in self.connectors:
+                piece.in_pipeline = PipelineReference(self)
         self._planned = list(self.connectors)
         self._nested = any(isinstance(piece, ConnectorPipelineV2) for piece in self.connectors)
         return self._plan
+
+    def _check_apart(self) -> None:
+        """Refuse pieces that another pipeline has, or that are here twice, unless they are shared."""
+        for position, piece in enumerate(self.connectors):
+            if piece.shared:
+                continue
+            other = piece.in_pipeline() if piece.in_pipeline else None
+            if any(piece is earlier for earlier in self.connectors[:position]):
+                found = "the same piece twice in this pipeline"
+            elif other is not None and other is not self and any(piece is theirs for theirs in other.connectors):
+                found = f"the one that is in another {type(other).__name__} already"
+            else:
+                continue
+            name = type(piece).__name__
+            do = f"make a new {name} for each place, or piece.clone(); to use one state in both, piece.share()"
+            where = place(type(self).__name__, position, piece)
+            raise PieceError(where, expected="a piece of its own", found=found, do=do)
 
     def _check_pieces(self, pieces: tuple[ConnectorV2, ...]) -> None:
         """Refuse pieces that cannot be meant in a pipeline of this kind."""

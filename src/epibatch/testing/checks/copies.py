@@ -56,5 +56,5 @@ def cloned(rehearsal: Rehearsal) -> Iterator[Finding]:
     rehearsal.outputs(rehearsal.pipeline(shared))
     unlike = difference(convert_to_numpy(piece.get_state()), convert_to_numpy(shared.get_state()))
     if unlike:
-        do = "keep what it learns in attributes of self, without __slots__"
+        do = "return self.share() if share_state, as ConnectorV2.clone does"
         yield Fault(f"{rehearsal.name}.clone(share_state=True)", "one state for both", unlike, do)
