@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-REPOSITORY = Path(__file__).resolve().parents[2]
-PYPROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
-SETUPTOOLS: dict[str, Any] = PYPROJECT["tool"]["setuptools"]
-
-
-def folder_of(package: str) -> Path:
-    """The real folder of a listed package, found through the package-dir mapping."""
-    roots: dict[str, str] = SETUPTOOLS["package-dir"]
-    root = max((name for name in roots if f"{package}.".startswith(f"{name}.")), key=len)
-    return REPOSITORY.joinpath(roots[root], *package[len(root) :].split(".")[1:])
-
-
-PACKAGES = {package: folder_of(package) for package in SETUPTOOLS["packages"]}
-MODULES = {
-    package if path.stem == "__init__" else f"{package}.{path.stem}": path
-    for package, folder in PACKAGES.items()
-    for path in sorted(folder.glob("*.py"))
-}
+from sources import MODULES, PACKAGES, PYPROJECT, REPOSITORY, Source, package_sources
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -59,3 +36,9 @@ def packages() -> dict[str, Path]:
 def modules() -> dict[str, Path]:
     """Module name -> its real file, for every module of every listed package."""
     return MODULES
+
+
+@pytest.fixture(scope="module")
+def sources() -> dict[str, Source]:
+    """Module name -> its parsed file."""
+    return package_sources()

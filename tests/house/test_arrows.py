@@ -7,6 +7,8 @@ import re
 
 import pytest
 
+from sources import Source
+
 MAY_IMPORT = {
     "core": {"core"},
     "episodes": {"core", "episodes"},
@@ -26,30 +28,14 @@ def room_of(module):
     return rest[0] if rest and rest[0] in MAY_IMPORT else "face"
 
 
-def imports_of(source, module, is_package):
-    """Yield (line, absolute module name, whether it was written relatively) for every import in a source text."""
-    package = module.split(".") if is_package else module.split(".")[:-1]
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name, False) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            target = ".".join([*base, *([node.module] if node.module else [])])
-            if target == "epibatch":  # the room is what is imported: `from .. import connectors`
-                yield from ((node.lineno, f"{target}.{alias.name}", bool(node.level)) for alias in node.names)
-            else:
-                yield node.lineno, target, bool(node.level)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            literal = node.args[0] if node.args else None
-            if isinstance(literal, ast.Constant) and isinstance(literal.value, str):
-                yield node.lineno, literal.value, False
-
-
-def faults_in(source, module, is_package=False):
-    """Every import of a source text that breaks a rule of the house, as a sentence."""
+def faults_in(source):
+    """Every import of a source that breaks a rule of the house, as a sentence."""
+    module = source.module
     here = room_of(module)
     faults = []
-    for line, target, relative in imports_of(source, module, is_package):
+    for one in source.imports:
+        line, relative = one.line, one.is_relative
+        target = f"epibatch.{one.name}" if one.module == "epibatch" and one.name else one.module
         there = room_of(target)
         if target.split(".")[0] in PARTS:
             faults.append(f"{module}:{line} imports {target!r} by its folder name; write `from ..{target} import ...`")
@@ -64,11 +50,8 @@ def faults_in(source, module, is_package=False):
     return faults
 
 
-def test_arrows_point_down(modules):
-    faults = []
-    for module, path in modules.items():
-        faults += faults_in(path.read_text(encoding="utf-8"), module, path.name == "__init__.py")
-    assert faults == []
+def test_arrows_point_down(sources):
+    assert [fault for source in sources.values() for fault in faults_in(source)] == []
 
 
 @pytest.mark.parametrize(
@@ -85,7 +68,7 @@ def test_arrows_point_down(modules):
     ],
 )
 def test_allowed(module, source):
-    assert faults_in(source, module) == []
+    assert faults_in(Source(f"{module}.py", module, ast.parse(source))) == []
 
 
 @pytest.mark.parametrize(
@@ -108,5 +91,5 @@ def test_allowed(module, source):
     ],
 )
 def test_forbidden(module, source, message):
-    (fault,) = faults_in(source, module)
+    (fault,) = faults_in(Source(f"{module}.py", module, ast.parse(source)))
     assert re.search(message, fault), fault

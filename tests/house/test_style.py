@@ -7,9 +7,10 @@ import re
 
 import pytest
 
+from sources import FUNCTIONS
+
 LONGEST_FUNCTION = 40
 UNFINISHED = re.compile("|".join(rf"\b{word}\b" for word in ("TO" + "DO", "FIX" + "ME", "XX" + "X")))
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def body_length(function):
@@ -18,9 +19,8 @@ def body_length(function):
     return body[-1].end_lineno - body[0].lineno + 1 if body else 0
 
 
-def style_faults(source):
+def style_faults(source, tree):
     """What breaks the rules in one module's source, as (line, sentence)."""
-    tree = ast.parse(source)
     for number, line in enumerate(source.splitlines(), 1):
         if UNFINISHED.search(line):
             yield number, "unfinished work"
@@ -75,27 +75,24 @@ def is_repeated(node):
     return any(name_of(decorator) in ("overload", "setter", "deleter") for decorator in node.decorator_list)
 
 
-def test_modules_are_in_style(modules):
+def test_modules_are_in_style(modules, sources):
     faults = [
         f"{name}:{line}: {fault}"
         for name, path in modules.items()
-        for line, fault in style_faults(path.read_text(encoding="utf-8"))
+        for line, fault in style_faults(path.read_text(encoding="utf-8"), sources[name].tree)
     ]
     assert faults == []
 
 
-def test_public_names_are_documented(modules):
-    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in modules.items()}
+def test_public_names_are_documented(sources):
+    trees = {name: source.tree for name, source in sources.items()}
     classes = classes_in(trees.values())
     missing = [f"{name}:{line}: {what}" for name, tree in trees.items() for line, what in undocumented(tree, classes)]
     assert missing == []
 
 
-def test_modules_say_what_they_are(modules):
-    bare = [
-        name for name, path in modules.items() if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    ]
-    assert bare == []
+def test_modules_say_what_they_are(sources):
+    assert [name for name, source in sources.items() if not ast.get_docstring(source.tree)] == []
 
 
 def test_tests_have_no_packages(repository):
@@ -116,7 +113,7 @@ def lines(count):
     ],
 )
 def test_faults_are_seen(source, fault):
-    ((_, found),) = style_faults(source)
+    ((_, found),) = style_faults(source, ast.parse(source))
     assert fault in found
 
 
@@ -128,7 +125,7 @@ def test_faults_are_seen(source, fault):
     ],
 )
 def test_good_sources_have_no_faults(source):
-    assert list(style_faults(source)) == []
+    assert list(style_faults(source, ast.parse(source))) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,121 @@
+"""The source files of the repository: their places, their syntax trees, their imports."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PYPROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+SETUPTOOLS: dict[str, Any] = PYPROJECT["tool"]["setuptools"]
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+IMPORT_OF_PACKAGE = re.compile(r"^[ \t]*((?:from|import) epibatch\b(?:[^\n(]*\([^)]*\)|[^\n]*))", re.MULTILINE)
+
+
+def folder_of(package: str) -> Path:
+    """The real folder of a listed package, found through the package-dir mapping."""
+    roots: dict[str, str] = SETUPTOOLS["package-dir"]
+    root = max((name for name in roots if f"{package}.".startswith(f"{name}.")), key=len)
+    return REPOSITORY.joinpath(roots[root], *package[len(root) :].split(".")[1:])
+
+
+PACKAGES = {package: folder_of(package) for package in SETUPTOOLS["packages"]}
+MODULES = {
+    package if path.stem == "__init__" else f"{package}.{path.stem}": path
+    for package, folder in PACKAGES.items()
+    for path in sorted(folder.glob("*.py"))
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name: `from module import name`, or `import module` with no name."""
+
+    line: int
+    module: str
+    """The absolute name of the module. Empty if it is computed: `import_module(name)`."""
+    name: str = ""
+    is_relative: bool = False
+    in_function: bool = False
+    for_typing: bool = False
+    """True if it is inside `if TYPE_CHECKING:`."""
+    by_call: bool = False
+    """True if it is a call of `import_module` or `__import__`."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A parsed file."""
+
+    path: str
+    """Its path from the repository's root."""
+    module: str
+    tree: ast.Module
+
+    @property
+    def is_package(self) -> bool:
+        return self.path.endswith("__init__.py")
+
+    @cached_property
+    def imports(self) -> list[Import]:
+        """Every import, those inside functions included."""
+        package = self.module.split(".")[: None if self.is_package else -1]
+        return list(_imports_below(self.tree, package, {}))
+
+
+def package_sources() -> dict[str, Source]:
+    """Every module of the package by its name."""
+    return {name: _source(path, name, path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+def tests_imports() -> list[Source]:
+    """Every file below tests/, of which only the imports of the package are parsed: that takes a tenth of the time."""
+    paths = sorted((REPOSITORY / "tests").rglob("*.py"))
+    return [_source(path, path.stem, only_imports(path.read_text(encoding="utf-8"))) for path in paths]
+
+
+def only_imports(text: str) -> str:
+    """Blank all lines but the imports of the package, which begin a line or are indented."""
+    kept, end = [], 0
+    for match in IMPORT_OF_PACKAGE.finditer(text):
+        kept += ["\n" * text.count("\n", end, match.start(1)), match[1]]
+        end = match.end()
+    return "".join(kept)
+
+
+def _source(path: Path, module: str, text: str) -> Source:
+    return Source(path.relative_to(REPOSITORY).as_posix(), module, ast.parse(text))
+
+
+def _imports_below(node: ast.AST, package: list[str], where: Mapping[str, bool]) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        inner = where
+        if isinstance(child, ast.Import):
+            yield from (Import(child.lineno, alias.name, **where) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            base = package[: len(package) - child.level + 1] if child.level else []
+            module = ".".join([*base, *([child.module] if child.module else [])])
+            relative = bool(child.level)
+            yield from (Import(child.lineno, module, alias.name, relative, **where) for alias in child.names)
+        elif isinstance(child, ast.Call) and ast.unparse(child.func).endswith(("import_module", "__import__")):
+            first = child.args[0] if child.args else None
+            name = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+            yield Import(child.lineno, name, by_call=True, **where)
+        elif isinstance(child, (*FUNCTIONS, ast.Lambda)):
+            inner = {**where, "in_function": True}
+        elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            body = ast.Module(body=child.body, type_ignores=[])
+            yield from _imports_below(body, package, {**where, "for_typing": True})
+            child = ast.Module(body=child.orelse, type_ignores=[])
+        yield from _imports_below(child, package, inner)
