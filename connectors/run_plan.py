@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from time import perf_counter
-from traceback import walk_tb
 from typing import Any
 
 import numpy as np
 
 from epibatch.core.column_use import COLUMNS_READ, note_read
-from epibatch.core.columns import Columns, column_meant
-from epibatch.core.errors import PieceOutputError, add_context, add_note
+from epibatch.core.columns import Columns, note_columns
+from epibatch.core.errors import PieceOutputError, add_context
 
 from ..episodes.indexing import HistoryWatch
 from .acting_module import is_multi
@@ -68,7 +66,7 @@ def run_plan(
         except Exception as error:
             add_context(error, f"in {step.where}:")
             if type(error) is KeyError and not step.columnar:
-                _note_columns(error, plan, step, to_plain(batch, call))
+                note_columns(error, to_plain(batch, call), _added_later(plan, step, error))
             raise
         if watches:
             seconds = perf_counter() - started
@@ -140,43 +138,21 @@ def _plain_run(step: Step, batch: Any, call: Call | AgentCall, history: HistoryW
     return {name: _unshared(value) for name, value in out.items()}
 
 
-_COLUMNS = [name for key, name in vars(Columns).items() if key.isupper()]
 _GETTERS = {Columns.OBS: "get_observations", Columns.ACTIONS: "get_actions", Columns.REWARDS: "get_rewards"}
 
 
-def _note_columns(error: KeyError, plan: Plan, step: Step, shown: dict[Any, Any]) -> None:
-    """Note which columns there are, if a plain piece looked one up that is not there, or one of nearly that name.
-
-    Args:
-        error: What the piece raised.
-        plan: The running plan.
-        step: The piece.
-        shown: The batch that it was given.
-    """
+def _added_later(plan: Plan, step: Step, error: KeyError) -> str:
+    """Advice for a piece that looks up a column before the piece that adds it; empty if no piece does."""
     name = error.args[0] if error.args else None
-    if not isinstance(name, str):
-        return
-    *_, (frame, _) = walk_tb(error.__traceback__)
-    modules = {key: own for key, own in shown.items() if isinstance(own, Mapping) and own and not is_plain(own)}
-    looked_up = [own.keys() for own in frame.f_locals.values() if isinstance(own, Mapping) and name not in own]
-    inside = [str(column) for own in modules.values() for column in own]
-    columns = [str(key) for key in shown if key not in modules]
-    later = plan.steps[plan.steps.index(step) + 1 :]
-    known = {*_COLUMNS, *columns, *inside, *(column for other in later for column in other.piece.writes)}
-    if not any(keys <= own.keys() for own in (shown, *modules.values()) for keys in looked_up) or not (
-        get_close_matches(column_meant(name), known, cutoff=0.75)
-    ):
-        return
-    columns += [f"{key}/{column}" for key, own in modules.items() for column in own]
-    note = f"The batch has no column {name!r} at this place. Its columns: {', '.join(columns) or 'none'}."
-    writer = next((other.where.split(", ", 1)[1] for other in later if name in other.piece.writes), None)
-    if writer is not None:
-        getter = f", or read episode.{_GETTERS[name]}()" if name in _GETTERS else ""
-        note += (
-            f" It is added after this piece, by {writer}. Subclass ColumnTransform with columns = {name!r}, which "
-            f"takes the rows from the episodes{getter}; or insert this piece after that one."
-        )
-    add_note(error, note)
+    for later in plan.steps[plan.steps.index(step) + 1 :]:
+        if name in later.piece.writes:
+            piece = later.where.split(", ", 1)[1]
+            getter = f", or read episode.{_GETTERS[name]}()" if name in _GETTERS else ""
+            return (
+                f"It is added after this piece, by {piece}. Subclass ColumnTransform with columns = {name!r}, which "
+                f"takes the rows from the episodes{getter}; or insert this piece after that one."
+            )
+    return ""
 
 
 def _names(batch: Any) -> set[str]:

@@ -8,15 +8,20 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.columns import Columns
+from epibatch.core.columns import Columns, note_columns
 from epibatch.core.errors import ColumnError, add_context
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
 from ..connectors.acting_module import describe_batch
-from ..connectors.missing_columns import blame_missing_column
 
 __all__ = ["act", "blame_observations", "check_actions", "forward", "with_members"]
+
+_MISSING = (
+    "Read what is known in training alone, as views of this step or later ones are, in _forward_train only. An "
+    "env-to-module piece adds columns, or a view of earlier steps, which modules declare on the class: pipelines are "
+    "made before the module."
+)
 
 
 def act(
@@ -109,14 +114,13 @@ def forward(module: Any, batch: dict[str, Any], *, explore: bool, t: int) -> dic
 
     Raises:
         ColumnError: the module returned something other than a dict.
-        UnknownNameError: the module reads a column that the batch to act on does not have.
+        KeyError: the module reads a column that the batch to act on does not have; a note lists those that it has.
     """
     try:
         outputs: dict[str, Any]
         outputs = module.forward_exploration(batch, t=t) if explore else module.forward_inference(batch)
     except Exception as error:
-        if isinstance(error, KeyError):
-            blame_missing_column(error, module, batch, training=False)
+        note_columns(error, batch, _MISSING)
         add_context(error, f"in {type(module).__name__}'s forward pass, with {describe_batch(batch)}:")
         raise
     if not isinstance(outputs, Mapping):

@@ -12,13 +12,12 @@ import torch
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.column_use import LeanColumns, ReadColumns
-from epibatch.core.columns import Columns
+from epibatch.core.columns import Columns, note_columns
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, NonFiniteLossError, add_context
 from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.structs import map_struct
 
 from ..connectors.acting_module import describe_batch
-from ..connectors.missing_columns import blame_missing_column
 from .loss import Loss
 from .minibatches import Minibatches
 from .optimizers import ModuleOptimizer
@@ -26,6 +25,11 @@ from .settings import LearnerSettings
 from .update_metrics import UpdateMetrics
 
 __all__ = ["ModuleTrainer", "row_order"]
+
+_MISSING = (
+    "A learner piece adds columns, or a view with train=True, which modules declare on the class: pipelines are made "
+    "before the module. What env-to-module pieces add is not stored."
+)
 
 
 class ModuleTrainer:
@@ -134,7 +138,7 @@ class ModuleTrainer:
                 self.loss(minibatch, outputs, module.get_train_action_dist_cls(), self.coefficients)
             )
         except KeyError as error:
-            blame_missing_column(error, module, given, training=True)
+            note_columns(error, given, _MISSING)
             raise
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from epibatch.core.columns import Columns, column_meant, nearest_column
+from epibatch.core.columns import Columns, column_meant, nearest_column, note_columns
+from epibatch.core.errors import UnknownNameError
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,24 @@ def test_no_column_of_ours_means_another():
 )
 def test_the_nearest_column(name, known, said):
     assert nearest_column(name, known) == said
+
+
+@pytest.mark.parametrize(
+    ("batch", "columns"),
+    [
+        ({}, "none"),
+        ({"obs": 1, "rewards": {("e",): [1.0]}}, "obs, rewards"),
+        ({"red": {"obs": 1, "t": 2}, "blue": {"obs": 1}}, "red/obs, red/t, blue/obs"),
+    ],
+)
+def test_a_column_that_is_not_there_comes_with_those_that_are(batch, columns):
+    error = KeyError("speed")
+    note_columns(error, batch, "Add it.")
+    (note,) = error.__notes__
+    assert note.endswith(f"no column 'speed' at this place. Its columns: {columns}. Add it.")
+
+
+@pytest.mark.parametrize("error", [KeyError("obs"), KeyError(3), KeyError(), ValueError("x"), UnknownNameError("x")])
+def test_other_errors_stay_as_they_are(error):
+    note_columns(error, {"obs": 1})
+    assert not hasattr(error, "__notes__")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import traceback
 import warnings
 
 import pytest
@@ -50,6 +51,24 @@ def test_context_stands_before_the_text_and_leaves_the_parts():
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == f"in piece 2:\n{TEXT}"
     assert again.where == "env 3, reset()"
+
+
+class OldKeyError(KeyError):
+    """A KeyError of Python 3.10, whose tracebacks print no notes."""
+
+    @property
+    def add_note(self):
+        raise AttributeError
+
+
+@pytest.mark.parametrize("kind", [KeyError, OldKeyError])
+def test_a_key_error_is_printed_with_its_notes(kind):
+    error = kind("speed")
+    errors.add_note(error, "in piece 2")
+    errors.add_note(error, "of the pipeline")
+    printed = "".join(traceback.format_exception(kind, error, None))
+    assert "'speed'\nin piece 2\nof the pipeline\n" in printed
+    assert error.args == ("speed",) and error.__notes__ == ["in piece 2", "of the pipeline"]
 
 
 def test_a_warning_has_the_same_parts():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from .errors import nearest
+from .errors import add_note, nearest
 
-__all__ = ["Columns", "column_meant", "nearest_column"]
+__all__ = ["Columns", "column_meant", "nearest_column", "note_columns"]
 
 
 class Columns:
@@ -85,3 +86,31 @@ def nearest_column(name: str, known: Iterable[str]) -> str:
     known = list(known)
     meant = column_meant(name)
     return nearest(meant if meant in known else name, known)
+
+
+def note_columns(error: BaseException, batch: Mapping[Any, Any], advice: str = "") -> None:
+    """Note which columns a batch has, if the error is a KeyError for a name that is not in it.
+
+    Args:
+        error: The error of a piece, module or loss that was given the batch.
+        batch: Column -> values, or module id -> column -> values.
+        advice: A sentence to add.
+
+    Example:
+        >>> error = KeyError("reward")
+        >>> note_columns(error, {"obs": 1, "rewards": 2})
+        >>> error.__notes__
+        ["If the batch was meant: it has no column 'reward' at this place. Its columns: obs, rewards."]
+    """
+    name = error.args[0] if type(error) is KeyError and len(error.args) == 1 else None
+    if not isinstance(name, str) or name in batch:
+        return
+    columns: list[str] = []
+    for key, value in batch.items():
+        inner = list(value) if isinstance(value, Mapping) else []
+        nested = inner and all(isinstance(part, str) for part in inner)
+        columns += [f"{key}/{part}" for part in inner] if nested else [str(key)]
+    note = (
+        f"If the batch was meant: it has no column {name!r} at this place. Its columns: {', '.join(columns) or 'none'}."
+    )
+    add_note(error, f"{note} {advice}".rstrip())

@@ -224,8 +224,20 @@ def add_note(error: BaseException, note: str) -> None:
     """Put `note` behind an error's message, where its traceback is printed."""
     if hasattr(error, "add_note"):
         error.add_note(note)
-    else:  # Python 3.10 keeps notes, but its tracebacks do not print them
-        error.__notes__ = [*getattr(error, "__notes__", []), note]
+        return
+    error.__notes__ = [*getattr(error, "__notes__", []), note]  # Python 3.10 keeps notes and prints none
+    if isinstance(error, KeyError) and len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (_NotedKey(error.args[0]),)
+        error.args[0].notes = error.__notes__
+
+
+class _NotedKey(str):
+    """The key of a KeyError, shown with the notes of the error."""
+
+    notes: Iterable[str] = ()
+
+    def __repr__(self) -> str:
+        return "\n".join([super().__repr__(), *self.notes])
 
 
 def __getattr__(name: str) -> Any:

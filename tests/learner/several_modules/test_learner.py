@@ -172,12 +172,9 @@ def test_other_errors_name_the_module(points):
     batches = {"red": points.batch("red", 4), "blue": {"y": torch.zeros(3)}}
     with pytest.raises(KeyError) as caught:
         points.learner(points.modules(**AT), batches).update(episodes=[1])
-    lines = str(caught.value).splitlines()
-    assert (
-        lines[0] == "in the update of module 'blue':"
-        and lines[2] == "  expected: columns of the train batch, which are y"
-    )
-    assert lines[3] == "  found:    'x' is not among them"
+    assert caught.value.args == ("x",)
+    assert "no column 'x' at this place. Its columns: y." in caught.value.__notes__[0]
+    assert "in the update of module 'blue'" in caught.value.__notes__
 
 
 # ------------------------------------------------------------------------------------ add and remove
