@@ -195,7 +195,7 @@ class PieceSide:
         return self.sample.step(self._recorder)
 
     def _call(self, episodes: Any) -> Any:
-        from epibatch.connectors.call import Call
+        from epibatch.connectors._engine.call import Call
 
         call = Call(rl_module=None, episodes=episodes, explore=True, training=not self.bare.acting)
         call.lengths  # noqa: B018  # some piece in front has asked for it
@@ -203,7 +203,7 @@ class PieceSide:
 
     def given(self) -> tuple[dict[str, Any], Any]:
         """A batch, and a call about the episodes; both new."""
-        from epibatch.connectors.episode_column import EpisodeColumn
+        from epibatch.connectors._engine.columns import EpisodeColumn
 
         bare, counts = self.bare, self.sample.counts
         if self.changes:
@@ -225,7 +225,7 @@ class PieceSide:
 
     def once(self) -> dict[str, Any]:
         """The same of a first run, with columns that the piece wrote into episodes."""
-        from epibatch.connectors.gather import gather
+        from epibatch.connectors._engine.gather import gather
 
         given = self.given()
         self.piece.reset_state()

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .call import Call
+    from ._engine.call import Call
+    from ._engine.columns import EpisodeColumn
+    from ._inspect.profile import PieceCost, PipelineProfile, profile_pipelines
+    from ._inspect.trace import PipelineTrace, TracedPiece
+    from ._inspect.traced_columns import TracedColumn
     from .columnar_piece import ColumnarPiece
     from .connector_pipeline_v2 import ConnectorPipelineV2
     from .connector_v2 import ConnectorV2
-    from .episode_column import EpisodeColumn
-    from .piece_profile import PieceCost, PipelineProfile, profile_pipelines
-    from .piece_trace import PipelineTrace, TracedPiece
-    from .traced_columns import TracedColumn
     from .two_sides import check_two_sides
 
 
@@ -36,17 +36,17 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "Call": ".call",
+        "Call": "._engine.call",
         "ColumnarPiece": ".columnar_piece",
         "ConnectorPipelineV2": ".connector_pipeline_v2",
         "ConnectorV2": ".connector_v2",
-        "EpisodeColumn": ".episode_column",
-        "PieceCost": ".piece_profile",
-        "PipelineProfile": ".piece_profile",
-        "PipelineTrace": ".piece_trace",
-        "TracedColumn": ".traced_columns",
-        "TracedPiece": ".piece_trace",
+        "EpisodeColumn": "._engine.columns",
+        "PieceCost": "._inspect.profile",
+        "PipelineProfile": "._inspect.profile",
+        "PipelineTrace": "._inspect.trace",
+        "TracedColumn": "._inspect.traced_columns",
+        "TracedPiece": "._inspect.trace",
         "check_two_sides": ".two_sides",
-        "profile_pipelines": ".piece_profile",
+        "profile_pipelines": "._inspect.profile",
     },
 )

@@ -13,16 +13,16 @@ import gymnasium as gym
 from epibatch.core.columns import nearest_column
 from epibatch.core.errors import ColumnError, add_context
 
-from .acting_module import is_multi
-from .agent_call import call_class
-from .agent_parts import AgentParts
-from .call import ADDED_LOSS_MASK, Call, running_call, within
+from ._engine.agent_call import call_class
+from ._engine.agent_copies import AgentParts
+from ._engine.call import ADDED_LOSS_MASK, Call, running_call, within
+from ._engine.layouts import hand_out, is_plain, to_columns, to_plain
+from ._engine.modules import is_multi
 from .connector_v2 import ConnectorV2
-from .layouts import hand_out, is_plain, to_columns, to_plain
 
 if TYPE_CHECKING:
-    from .agent_batch import AgentBatch
-    from .agent_call import AgentCall
+    from ._engine.agent_batch import AgentBatch
+    from ._engine.agent_call import AgentCall
 
 __all__ = ["ColumnarPiece"]
 

@@ -16,20 +16,20 @@ from epibatch.core.errors import (
 )
 from epibatch.core.piece_names import snake_case
 
-from ..episodes.indexing import HistoryWatch, watch_history
-from .agent_call import AgentCall, call_class
-from .call import Call, within
+from ..episodes._storage.indexing import HistoryWatch, watch_history
+from ._engine.agent_call import AgentCall, call_class
+from ._engine.call import Call, within
+from ._engine.checks import are_episodes, check_batch, check_pipeline_arguments, no_episodes
+from ._engine.layouts import to_plain
+from ._engine.pipeline_state import PipelineState
+from ._engine.plan import Plan, built_piece, make_plan, numbered, place
+from ._engine.run import run_plan
+from ._engine.step_watch import MetricsTimers, StepWatch, watches_of
 from .connector_v2 import ConnectorV2, PipelineReference
-from .layouts import to_plain
-from .pipeline_arguments import are_episodes, check_batch, check_pipeline_arguments, no_episodes
-from .pipeline_state import PipelineState
-from .plan import Plan, built_piece, make_plan, numbered, place
-from .run_plan import run_plan
-from .step_watch import MetricsTimers, StepWatch, watches_of
 
 if TYPE_CHECKING:
-    from .piece_profile import PipelineProfile
-    from .piece_trace import PipelineTrace
+    from ._inspect.profile import PipelineProfile
+    from ._inspect.trace import PipelineTrace
 
 __all__ = ["ConnectorPipelineV2"]
 
@@ -340,7 +340,7 @@ class ConnectorPipelineV2(PipelineState):
         Returns:
             A profile to open with `with`; then print it, or read its `rows()`.
         """
-        from .piece_profile import profile_pipelines
+        from ._inspect.profile import profile_pipelines
 
         return profile_pipelines({snake_case(type(self).__name__): self})
 
@@ -375,7 +375,7 @@ class ConnectorPipelineV2(PipelineState):
             PipelineError: `episodes` are none.
             BatchLayoutError: `batch` is no dict.
         """
-        from .piece_trace import trace_pipeline
+        from ._inspect.trace import trace_pipeline
 
         return trace_pipeline(self, episodes, module, batch, shared_data, copies, explore=explore, **kwargs)
 

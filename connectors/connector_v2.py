@@ -14,8 +14,8 @@ from epibatch.core.checkpoints import Checkpointable
 from epibatch.core.errors import ConfigError, PieceError, nearest
 from epibatch.core.piece_arguments import wrong_values
 
-from . import batch_items
-from .agent_parts import output_spaces, spaces_of_all
+from ._engine import batch_items
+from ._engine.agent_copies import output_spaces, spaces_of_all
 from .two_sides import own_change
 
 __all__ = ["ConnectorV2", "PipelineReference"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from epibatch.core.piece_arguments import all_arguments
 
-from ..episodes.leaves import same_leaf, same_value
+from ..episodes._storage.arrays import same_leaf, same_value
 
 __all__ = ["mean_the_same"]
 

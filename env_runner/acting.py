@@ -13,7 +13,7 @@ from epibatch.core.errors import ColumnError, add_context
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
-from ..connectors.acting_module import describe_batch
+from ..connectors._engine.modules import describe_batch
 
 __all__ = ["act", "blame_observations", "check_actions", "forward", "with_members"]
 

@@ -11,7 +11,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 
 from ..episodes import MultiAgentEpisode
-from ..episodes.leaves import owned
+from ..episodes._storage.arrays import owned
 from .acting import blame_observations, forward, with_members
 
 __all__ = ["AgentActions", "ToAct", "act_for_agents", "own_actions", "spread"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from ._storage.infos_buffer import InfosBuffer
     from .infinite_lookback_buffer import InfiniteLookbackBuffer
-    from .infos_buffer import InfosBuffer
     from .multi_agent_episode import MultiAgentEpisode
     from .single_agent_episode import SingleAgentEpisode
     from .vector_episodes import VectorEpisodes
@@ -28,7 +28,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "InfiniteLookbackBuffer": ".infinite_lookback_buffer",
-        "InfosBuffer": ".infos_buffer",
+        "InfosBuffer": "._storage.infos_buffer",
         "MultiAgentEpisode": ".multi_agent_episode",
         "SingleAgentEpisode": ".single_agent_episode",
         "VectorEpisodes": ".vector_episodes",

@@ -12,12 +12,7 @@ from epibatch.core.errors import EpisodeIndexError, SpaceError
 from epibatch.core.fill_values import fill_value, promoting_fill_value
 from epibatch.core.structs import flatten, flatten_like, form_of, map_struct, unflatten
 
-from .buffer_source import NOTHING, BufferSource
-from .buffer_state import added, buffer_from_state, buffer_state, from_slots, slots_of
-from .column_writes import stacked_rows, write_row, write_rows
-from .growing_column import GrowingColumn
-from .indexing import Positions, may_write, position_of, positions_of
-from .leaves import (
+from ._storage.arrays import (
     Leaf,
     copied,
     filled,
@@ -30,6 +25,11 @@ from .leaves import (
     shielded,
     with_rows,
 )
+from ._storage.buffer_source import NOTHING, BufferSource
+from ._storage.buffer_state import added, buffer_from_state, buffer_state, from_slots, slots_of
+from ._storage.column_writes import stacked_rows, write_row, write_rows
+from ._storage.growing_column import GrowingColumn
+from ._storage.indexing import Positions, may_write, position_of, positions_of
 
 __all__ = ["NOTHING", "InfiniteLookbackBuffer"]
 
@@ -217,7 +217,7 @@ class InfiniteLookbackBuffer(GrowingColumn):
         return fill
 
     def _one_hot(self, indices: Any, neg_index_as_lookback: bool, fill: Any) -> Any:
-        from .one_hot_rows import one_hot_rows
+        from ._storage.one_hot_rows import one_hot_rows
 
         if self.space is None:
             return super()._one_hot(indices, neg_index_as_lookback, fill)

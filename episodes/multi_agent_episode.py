@@ -8,16 +8,16 @@ from typing import Any, Literal
 
 from epibatch.core.errors import EpisodeStateError, NotAvailableError
 
-from .agent_segment import AgentRecord, AgentSegment
-from .buffer_source import NOTHING
-from .episode_arguments import check_steps
-from .episode_ids import fresh_id
-from .leaves import same_value
-from .multi_agent_arguments import add_given_steps, check_spaces, flags_by_agent
-from .multi_agent_facts import MultiAgentFacts, map_to_default
-from .multi_agent_parts import cut_episode, join_episode, slice_episode
-from .multi_agent_state import episode_from_state, episode_state
-from .multi_agent_steps import EnvStep, add_first_observations, add_step
+from ._parts.agent_segment import AgentRecord, AgentSegment
+from ._parts.episode_arguments import check_steps
+from ._parts.episode_ids import fresh_id
+from ._parts.multi_agent_arguments import add_given_steps, check_spaces, flags_by_agent
+from ._parts.multi_agent_facts import MultiAgentFacts, map_to_default
+from ._parts.multi_agent_parts import cut_episode, join_episode, slice_episode
+from ._parts.multi_agent_state import episode_from_state, episode_state
+from ._parts.multi_agent_steps import EnvStep, add_first_observations, add_step
+from ._storage.arrays import same_value
+from ._storage.buffer_source import NOTHING
 
 __all__ = ["MultiAgentEpisode"]
 

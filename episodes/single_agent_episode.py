@@ -12,16 +12,16 @@ import numpy as np
 from epibatch.core.errors import EpisodeError, EpisodeStateError, NotAvailableError
 from epibatch.core.structs import flatten, form_of
 
-from .buffer_source import NOTHING
-from .episode_arguments import as_flag, as_info, as_rewards, check_space, check_steps
-from .episode_facts import EpisodeFacts, no_column
-from .episode_ids import fresh_id
-from .episode_parts import cut_episode, join_episode, slice_episode
-from .episode_state import episode_from_state, episode_state
-from .episode_steps import add_step, check_first_observation, not_steppable, put_step
+from ._parts.episode_arguments import as_flag, as_info, as_rewards, check_space, check_steps
+from ._parts.episode_facts import EpisodeFacts, no_column
+from ._parts.episode_ids import fresh_id
+from ._parts.episode_parts import cut_episode, join_episode, slice_episode
+from ._parts.episode_state import episode_from_state, episode_state
+from ._parts.episode_steps import add_step, check_first_observation, not_steppable, put_step
+from ._storage.arrays import same_value
+from ._storage.buffer_source import NOTHING
+from ._storage.infos_buffer import EMPTY, InfosBuffer
 from .infinite_lookback_buffer import InfiniteLookbackBuffer
-from .infos_buffer import EMPTY, InfosBuffer
-from .leaves import same_value
 
 __all__ = ["SingleAgentEpisode"]
 

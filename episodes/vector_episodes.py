@@ -11,13 +11,13 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeStateError, UnknownNameError, nearest
 from epibatch.core.structs import flatten, flatten_like, unflatten
 
-from .acting_rewards import known
-from .block import Block, BlockColumn
-from .buffer_source import NOTHING
-from .chunk import Chunk
-from .leaves import Leaf
+from ._parts.acting_rewards import known
+from ._storage.arrays import Leaf
+from ._storage.block import Block, BlockColumn
+from ._storage.buffer_source import NOTHING
+from ._storage.chunk import Chunk
+from ._storage.vector_columns import ChunkFacts, take, with_tails
 from .single_agent_episode import SingleAgentEpisode
-from .vector_columns import ChunkFacts, take, with_tails
 
 __all__ = ["VectorEpisodes"]
 

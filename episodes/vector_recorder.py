@@ -12,13 +12,13 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import EpisodeError, EpisodeStateError
 from epibatch.core.structs import map_struct
 
-from .block import Block, BlockColumn
-from .block_infos import env_infos
-from .chunk import Chunk
-from .leaves import owned
-from .running_returns import running_returns
+from ._parts.running_returns import running_returns
+from ._storage.arrays import owned
+from ._storage.block import Block, BlockColumn
+from ._storage.block_infos import env_infos
+from ._storage.chunk import Chunk
+from ._storage.vector_checks import VectorChecks
 from .single_agent_episode import SingleAgentEpisode
-from .vector_checks import VectorChecks
 from .vector_episodes import VectorEpisodes
 
 __all__ = ["VectorRecorder"]

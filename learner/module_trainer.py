@@ -17,7 +17,7 @@ from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, NonFin
 from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.structs import map_struct
 
-from ..connectors.acting_module import describe_batch
+from ..connectors._engine.modules import describe_batch
 from .loss import Loss
 from .minibatches import Minibatches
 from .optimizers import ModuleOptimizer

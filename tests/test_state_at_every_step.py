@@ -16,14 +16,14 @@ import yaml
 
 from epibatch.algorithms import PPO, PPOConfig
 from epibatch.connectors import ConnectorV2, env_to_module, module_to_env
+from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.sequences import layout_of
 from epibatch.connectors.actions import DiscretizeActions, EpisodeNoise, ProjectDiscreteActions
-from epibatch.connectors.call import Call
 from epibatch.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards
 from epibatch.connectors.images import RandomCrop
 from epibatch.connectors.module_to_env import GetActions
 from epibatch.connectors.observations import Affine, FrozenModule, GoalDistanceRewards
 from epibatch.connectors.rewards import CountBasedReward, KLReward, NormalizeReward
-from epibatch.connectors.sequence_cut import layout_of
 from epibatch.connectors.sequences import RandomSubsequences
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.piece_names import BUILT_IN_PIECES, piece_class

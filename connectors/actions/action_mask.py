@@ -11,11 +11,11 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError, nearest
 from epibatch.core.legal_actions import choice_counts, has_legal_choices
 
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.gather import latest_observations
+from .._engine.observation_rewriter import ObservationRewriter
 from ..authoring.column_paths import ColumnPath, struct_of_space
-from ..call import Call
-from ..episode_column import EpisodeColumn
-from ..gather import latest_observations
-from ..observation_rewriter import ObservationRewriter
 
 __all__ = ["ActionMask"]
 

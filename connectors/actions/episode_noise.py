@@ -11,9 +11,9 @@ import numpy as np
 from epibatch.core.errors import ConfigError
 from epibatch.core.restoring import check_count, check_like, restore_generator, restoring
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
 
 __all__ = ["EpisodeNoise"]
 

@@ -15,12 +15,12 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, add_context
 from epibatch.core.structs import flatten
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.sequences import leading_axes, step_places
+from .._engine.stacked_rows import stacked_rows_of
+from .._engine.taken import taken
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
-from ..sequence_cut import leading_axes, step_places
-from ..stacked_rows import stacked_rows_of
-from ..taken import taken
 from ..two_sides import own_arguments
 from .column_paths import ColumnPath, paths_from
 from .parameters import ParameterPiece

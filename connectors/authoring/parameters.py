@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from epibatch.core.errors import PieceError
 
-from ...episodes.leaves import same_value
+from ...episodes._storage.arrays import same_value
 from ..connector_v2 import ConnectorV2
 
 __all__ = ["ParameterPiece"]

@@ -13,10 +13,10 @@ from epibatch.core.errors import PieceError, PieceOutputError
 from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.core.structs import map_struct
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 from ..connector_v2 import ConnectorV2
-from ..episode_column import EpisodeColumn
 from .column_transform import ColumnTransform
 
 __all__ = ["Undo", "acted_at_random", "actions_for_env", "undo_actions", "undoable"]

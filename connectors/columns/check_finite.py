@@ -11,13 +11,13 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, paths_of
 
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.sequences import layout_of, leading_axes
+from .._engine.taken import taken
 from ..authoring.column_paths import ColumnPath, paths_from
 from ..authoring.parameters import ParameterPiece
-from ..call import Call
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
-from ..sequence_cut import layout_of, leading_axes
-from ..taken import taken
 
 __all__ = ["CheckFinite"]
 

@@ -10,9 +10,9 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 
+from .._engine.call import Call
 from ..authoring.column_paths import paths_from
 from ..authoring.parameters import ParameterPiece
-from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from .hashed_rows import hashed_rows
 from .joined_columns import sorted_leaves

@@ -13,9 +13,9 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError
 from epibatch.core.structs import flatten
 
+from .._engine.call import Call
 from ..authoring.column_paths import paths_from
 from ..authoring.parameters import ParameterPiece
-from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from .box_bounds import bounds_of, box_of
 from .open_columns import OpenColumns, in_tree, known_names, moved_space

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, SpaceError
 
+from .._engine.call import Call
 from ..authoring.column_paths import paths_from
 from ..authoring.parameters import ParameterPiece
-from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from .open_columns import MARKS, OpenColumns, in_tree, known_names, moved_space
 

@@ -12,11 +12,11 @@ from epibatch.core.columns import Columns, nearest_column
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten
 
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.sequences import leading_axes
+from .._engine.taken import taken
 from ..authoring.column_paths import ColumnPath, space_of_struct, struct_of_space
-from ..call import Call
-from ..episode_column import EpisodeColumn
-from ..sequence_cut import leading_axes
-from ..taken import taken
 
 __all__ = ["MARKS", "OpenColumns", "column_named", "in_tree", "known_names", "moved_space"]
 

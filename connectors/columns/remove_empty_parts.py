@@ -10,9 +10,9 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 
+from .._engine.call import Call
 from ..authoring.column_paths import paths_from
 from ..authoring.parameters import ParameterPiece
-from ..call import Call
 from ..columnar_piece import ColumnarPiece
 from .open_columns import OpenColumns, known_names, moved_space
 

@@ -8,10 +8,10 @@ import gymnasium as gym
 
 from epibatch.core.columns import Columns
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.gather import gather_column, latest_observations
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
-from ..gather import gather_column, latest_observations
 
 __all__ = ["AddObservationsFromEpisodesToBatch"]
 

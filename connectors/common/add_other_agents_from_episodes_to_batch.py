@@ -12,15 +12,15 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
 from epibatch.core.structs import map_struct
 
-from ..agent_order import agents_of, check_agent_ids, check_several, places_of
-from ..agent_table import AgentTable
-from ..call import Call
+from .._engine.agent_order import agents_of, check_agent_ids, check_several, places_of
+from .._engine.agent_table import AgentTable
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
 
 if TYPE_CHECKING:
-    from ..agent_batch import AgentBatch
-    from ..agent_call import AgentCall
+    from .._engine.agent_batch import AgentBatch
+    from .._engine.agent_call import AgentCall
 
 __all__ = ["AddOtherAgentsFromEpisodesToBatch"]
 

@@ -12,12 +12,12 @@ from epibatch.core.errors import LookbackError
 from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, unflatten
 
-from ...episodes.newest_rows import newest_rows
-from ..acting_module import acting_module, initial_state, state_layout, to_array
-from ..call import Call
+from ...episodes._storage.newest_rows import newest_rows
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.modules import acting_module, initial_state, state_layout, to_array
+from .._engine.sequences import layout_of
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
-from ..sequence_cut import layout_of
 
 __all__ = ["AddStatesFromEpisodesToBatch"]
 

@@ -14,10 +14,10 @@ from epibatch.core.errors import ColumnError, EpisodeError
 from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import map_struct
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.sequences import layout_of, sequence_settings
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
-from ..sequence_cut import layout_of, sequence_settings
 
 __all__ = ["AddTimeDimToBatchAndZeroPad"]
 

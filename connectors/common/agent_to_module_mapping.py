@@ -10,14 +10,14 @@ import gymnasium as gym
 from epibatch.core import POLICIES_TO_TRAIN
 from epibatch.core.errors import BatchLayoutError, SpaceError
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.layouts import plain_column
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
-from ..layouts import plain_column
 
 if TYPE_CHECKING:
-    from ..agent_batch import AgentBatch
-    from ..agent_call import AgentCall
+    from .._engine.agent_batch import AgentBatch
+    from .._engine.agent_call import AgentCall
 
 __all__ = ["AgentToModuleMapping"]
 

@@ -15,16 +15,16 @@ from epibatch.core.errors import ColumnError, PipelineError
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten, flatten_like, stack_rows, unflatten
 
-from ..acting_module import is_multi
-from ..call import Call
-from ..chunk_keys import chunk_keys
+from .._engine.call import Call
+from .._engine.chunk_keys import chunk_keys
+from .._engine.columns import EpisodeColumn
+from .._engine.layouts import rows_in
+from .._engine.modules import is_multi
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
-from ..layouts import rows_in
 
 if TYPE_CHECKING:
-    from ..agent_batch import AgentBatch
-    from ..agent_call import AgentCall
+    from .._engine.agent_batch import AgentBatch
+    from .._engine.agent_call import AgentCall
 
 __all__ = ["BatchIndividualItems", "RowMap"]
 

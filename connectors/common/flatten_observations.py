@@ -11,15 +11,15 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, SpaceError, UnknownNameError, nearest
 
-from ..call import Call
-from ..episode_column import EpisodeColumn
-from ..gather import gather
-from ..observation_rewriter import ObservationRewriter
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.gather import gather
+from .._engine.observation_rewriter import ObservationRewriter
 from .flat_rows import FlatRows
 
 if TYPE_CHECKING:
-    from ..agent_batch import AgentBatch
-    from ..agent_call import AgentCall
+    from .._engine.agent_batch import AgentBatch
+    from .._engine.agent_call import AgentCall
 
 __all__ = ["FlattenObservations"]
 

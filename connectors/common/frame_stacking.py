@@ -11,8 +11,8 @@ import numpy.typing as npt
 from epibatch.core.columns import Columns
 from epibatch.core.errors import SpaceError
 
-from ..call import Call
-from ..episode_column import EpisodeColumn
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
 from .observation_window import ChunkFrames, ObservationWindow, positive
 from .stacked_frames import fill_before_start, pool_frames, pooled_newest, stack_frames
 

@@ -13,9 +13,9 @@ from epibatch.core.columns import Columns
 from epibatch.core.devices import device_name, missing_device
 from epibatch.core.errors import BatchLayoutError, ConfigError
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
 
 __all__ = ["NumpyToTensor"]
 

@@ -13,8 +13,8 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, LookbackError, SpaceError
 from epibatch.core.structs import flatten
 
-from ...episodes.indexing import note_history
-from ..call import Call
+from ...episodes._storage.indexing import note_history
+from .._engine.call import Call
 from ..columnar_piece import ColumnarPiece
 
 __all__ = ["ChunkFrames", "ObservationWindow", "positive"]

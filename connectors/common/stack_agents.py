@@ -13,15 +13,15 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError
 from epibatch.core.structs import flatten, flatten_like
 
-from ..agent_order import check_agent_ids, check_several, places_of
-from ..agent_table import AgentTable
-from ..call import Call
+from .._engine.agent_order import check_agent_ids, check_several, places_of
+from .._engine.agent_table import AgentTable
+from .._engine.call import Call
+from .._engine.stacked_rows import StackedRows, stacked_rows_of, stacked_space
 from ..columnar_piece import ColumnarPiece
-from ..stacked_rows import StackedRows, stacked_rows_of, stacked_space
 
 if TYPE_CHECKING:
-    from ..agent_batch import AgentBatch
-    from ..agent_call import AgentCall
+    from .._engine.agent_batch import AgentBatch
+    from .._engine.agent_call import AgentCall
 
 
 __all__ = ["StackAgents"]

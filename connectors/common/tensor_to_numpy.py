@@ -8,7 +8,7 @@ import numpy as np
 
 from epibatch.core.structs import map_struct
 
-from ..call import Call
+from .._engine.call import Call
 from ..columnar_piece import ColumnarPiece
 
 __all__ = ["TensorToNumpy"]

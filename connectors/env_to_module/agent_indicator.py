@@ -10,9 +10,9 @@ import numpy as np
 
 from epibatch.core.errors import SpaceError
 
-from ..agent_order import agents_of, check_agent_ids, check_several, places_of
-from ..call import Call
-from ..observation_rewriter import ObservationRewriter
+from .._engine.agent_order import agents_of, check_agent_ids, check_several, places_of
+from .._engine.call import Call
+from .._engine.observation_rewriter import ObservationRewriter
 
 __all__ = ["AgentIndicator"]
 

@@ -12,8 +12,8 @@ from epibatch.core.errors import PipelineError
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import flatten
 
+from .._engine.checks import check_connectors
 from ..connector_pipeline_v2 import ConnectorPipelineV2
-from ..pipeline_arguments import check_connectors
 from .prev_actions_prev_rewards import PrevActionsPrevRewards
 
 __all__ = ["EnvToModulePipeline", "default_pipeline"]

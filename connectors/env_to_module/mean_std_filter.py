@@ -14,13 +14,13 @@ from epibatch.core.running_moments import HUGE, LARGEST, Floats, RunningMoments,
 from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
 from epibatch.core.structs import flatten_like
 
-from ..call import Call
-from ..observation_rewriter import ObservationRewriter
+from .._engine.call import Call
+from .._engine.observation_rewriter import ObservationRewriter
 from .box_leaves import BoxLeaves, filtered_dtype
 
 if TYPE_CHECKING:
-    from ..agent_batch import AgentBatch
-    from ..agent_call import AgentCall
+    from .._engine.agent_batch import AgentBatch
+    from .._engine.agent_call import AgentCall
 
 __all__ = ["MeanStdFilter"]
 

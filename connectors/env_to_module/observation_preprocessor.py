@@ -16,7 +16,7 @@ from epibatch.core.space_checks import check_row
 from epibatch.core.structs import is_leaf
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode
-from ..agent_parts import entry_of
+from .._engine.agent_copies import entry_of
 from ..connector_v2 import ConnectorV2
 
 __all__ = ["MultiAgentObservationPreprocessor", "ObservationPreprocessor", "SingleAgentObservationPreprocessor"]

@@ -10,14 +10,14 @@ import numpy as np
 
 from epibatch.core.errors import SpaceError
 
-from ..agent_order import check_agent_ids, check_several, places_of
-from ..call import Call
-from ..observation_rewriter import ObservationRewriter
-from ..padded_spaces import common_space
+from .._engine.agent_order import check_agent_ids, check_several, places_of
+from .._engine.call import Call
+from .._engine.observation_rewriter import ObservationRewriter
+from .padded_spaces import common_space
 
 if TYPE_CHECKING:
-    from ..agent_batch import AgentBatch
-    from ..agent_call import AgentCall
+    from .._engine.agent_batch import AgentBatch
+    from .._engine.agent_call import AgentCall
 
 __all__ = ["PadActions"]
 

@@ -9,9 +9,9 @@ import gymnasium as gym
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
 
-from ..call import Call
-from ..observation_rewriter import ObservationRewriter
-from ..step_history import StepHistory
+from .._engine.call import Call
+from .._engine.observation_rewriter import ObservationRewriter
+from .._engine.step_history import StepHistory
 
 __all__ = ["PrevActionsPrevRewards", "StepsBefore"]
 

@@ -10,9 +10,9 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, map_struct
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
 
 __all__ = ["WriteObservationsToEpisodes"]
 

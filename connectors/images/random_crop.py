@@ -14,8 +14,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.restoring import restore_generator, restoring
 
+from .._engine.call import Call
 from ..authoring.column_transform import ColumnTransform
-from ..call import Call
 from .crops import check_pixels, cut_out, margin
 from .image_rows import size_of
 

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.gather import end_flags, gather_column, output_keys
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
-from ..gather import end_flags, gather_column, output_keys
 
 __all__ = ["AddColumnsFromEpisodesToBatch", "AddColumnsFromEpisodesToTrainBatch"]
 

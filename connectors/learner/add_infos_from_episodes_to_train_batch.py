@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
 
 __all__ = ["AddInfosFromEpisodesToTrainBatch"]
 

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.gather import next_observations
 from ..columnar_piece import ColumnarPiece
-from ..gather import next_observations
 
 __all__ = ["AddNextObservationsFromEpisodesToTrainBatch"]
 

@@ -10,10 +10,10 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import map_struct
 
-from ..call import ADDED_LOSS_MASK, Call
+from .._engine.call import ADDED_LOSS_MASK, Call
+from .._engine.columns import EpisodeColumn
+from .._engine.gather import end_flags
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
-from ..gather import end_flags
 
 __all__ = ["AddOneTsToEpisodesAndTruncate"]
 

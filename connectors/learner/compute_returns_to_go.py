@@ -10,10 +10,10 @@ from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.taken import taken
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
-from ..taken import taken
 
 __all__ = ["ComputeReturnsToGo"]
 

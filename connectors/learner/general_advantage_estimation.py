@@ -14,11 +14,11 @@ from epibatch.core.column_use import COLUMNS_READ, ReadColumns
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, add_context, nearest
 
-from ..acting_module import check_given, describe_batch, is_multi, method_of
-from ..call import Call
+from .._engine.call import Call
+from .._engine.modules import check_given, describe_batch, is_multi, method_of
+from .._engine.sequences import layout_of
+from .._engine.stacked_rows import StackedRows, stacked_rows_of
 from ..columnar_piece import ColumnarPiece
-from ..sequence_cut import layout_of
-from ..stacked_rows import StackedRows, stacked_rows_of
 
 __all__ = ["GeneralAdvantageEstimation"]
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeError
 
-from ..agent_call import AgentCall
-from ..call import Call
+from .._engine.agent_call import AgentCall
+from .._engine.call import Call
+from .._engine.checks import check_connectors
 from ..connector_pipeline_v2 import ConnectorPipelineV2
-from ..pipeline_arguments import check_connectors
 
 __all__ = ["LearnerConnectorPipeline", "add_advantages", "default_pipeline"]
 

@@ -9,11 +9,11 @@ import gymnasium as gym
 from epibatch.core.columns import Columns
 from epibatch.core.errors import SpaceError
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.gather import gather
 from ..columnar_piece import ColumnarPiece
 from ..env_to_module.prev_actions_prev_rewards import StepsBefore
-from ..episode_column import EpisodeColumn
-from ..gather import gather
 
 __all__ = ["PrevActionsPrevRewardsLearner"]
 

@@ -8,10 +8,10 @@ import gymnasium as gym
 
 from epibatch.core.action_scaling import EnvActions
 
-from ..agent_parts import entry_of
+from .._engine.agent_copies import entry_of
 
 if TYPE_CHECKING:
-    from ..call import Call
+    from .._engine.call import Call
 
 __all__ = ["ActionEncoders", "encoders_of", "forget_counted", "note_counted"]
 

@@ -13,10 +13,10 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.structs import map_struct
 
-from ..agent_order import check_several
-from ..call import Call
+from .._engine.agent_order import check_several
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
 from .action_encoders import ActionEncoders, encoders_of
 
 __all__ = ["CutPaddedActions"]

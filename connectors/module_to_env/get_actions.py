@@ -13,8 +13,8 @@ from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
 
-from ..acting_module import acting_module, check_given, has_method
-from ..call import Call
+from .._engine.call import Call
+from .._engine.modules import acting_module, check_given, has_method
 from ..columnar_piece import ColumnarPiece
 from .action_encoders import forget_counted, note_counted
 

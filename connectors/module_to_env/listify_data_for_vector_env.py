@@ -11,14 +11,14 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, map_struct
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
 
 if TYPE_CHECKING:
-    from ..agent_batch import AgentBatch
-    from ..agent_call import AgentCall
-    from ..agent_chunks import AgentRows
+    from .._engine.agent_batch import AgentBatch
+    from .._engine.agent_call import AgentCall
+    from .._engine.agent_chunks import AgentRows
 
 __all__ = ["EnvRows", "ListifyDataForVectorEnv"]
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from epibatch.core.errors import BatchLayoutError
 
-from ..call import Call
+from .._engine.call import Call
 from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:
-    from ..agent_batch import AgentBatch
-    from ..agent_call import AgentCall
+    from .._engine.agent_batch import AgentBatch
+    from .._engine.agent_call import AgentCall
 
 __all__ = ["ModuleToAgentUnmapping"]
 

@@ -10,15 +10,15 @@ import gymnasium as gym
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PipelineError
 
+from .._engine.checks import check_connectors
+from .._engine.plan import built_piece, place
 from ..connector_pipeline_v2 import ConnectorPipelineV2
 from ..connector_v2 import ConnectorV2
-from ..pipeline_arguments import check_connectors
-from ..plan import built_piece, place
 from .normalize_and_clip_actions import NormalizeAndClipActions
 
 if TYPE_CHECKING:
-    from ..agent_call import AgentCall
-    from ..call import Call
+    from .._engine.agent_call import AgentCall
+    from .._engine.call import Call
 
 __all__ = ["ModuleToEnvPipeline", "default_pipeline", "has_the_last_word"]
 

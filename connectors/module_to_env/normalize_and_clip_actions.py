@@ -10,9 +10,9 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.structs import flatten, map_struct
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
 from .action_encoders import ActionEncoders, encoders_of
 
 __all__ = ["NormalizeAndClipActions"]

@@ -11,10 +11,10 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten_like, map_struct
 
-from ..acting_module import state_layout
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.modules import state_layout
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
 
 __all__ = ["RemoveSingleTsTimeRankFromBatch"]
 

@@ -9,13 +9,13 @@ import numpy as np
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, map_struct
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
 
 if TYPE_CHECKING:
-    from ..agent_batch import AgentBatch
-    from ..agent_call import AgentCall
+    from .._engine.agent_batch import AgentBatch
+    from .._engine.agent_call import AgentCall
 
 __all__ = ["UnBatchToIndividualItems"]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..agent_order import check_several
-from ..call import Call
+from .._engine.agent_order import check_several
+from .._engine.call import Call
+from .._engine.stacked_rows import StackedRows, stacked_rows_of
 from ..columnar_piece import ColumnarPiece
-from ..stacked_rows import StackedRows, stacked_rows_of
 
 if TYPE_CHECKING:
-    from ..agent_batch import AgentBatch
-    from ..agent_call import AgentCall
+    from .._engine.agent_batch import AgentBatch
+    from .._engine.agent_call import AgentCall
 
 __all__ = ["UnstackAgents"]
 

@@ -10,12 +10,12 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.gather import gather
+from .._engine.taken import taken
 from ..authoring.parameters import ParameterPiece
-from ..call import Call
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
-from ..gather import gather
-from ..taken import taken
 from .encoder import Encoder
 
 __all__ = ["GoalDistanceRewards"]

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
 
 __all__ = ["CountSteps", "MarkFirstSteps"]
 

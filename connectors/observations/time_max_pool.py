@@ -9,10 +9,10 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
 from ..common.observation_window import ObservationWindow, positive
 from ..common.stacked_frames import pool_frames, pooled_newest
-from ..episode_column import EpisodeColumn
 
 __all__ = ["TimeMaxPool"]
 

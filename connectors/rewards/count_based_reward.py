@@ -10,14 +10,14 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
 
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.gather import gather
+from .._engine.taken import taken
 from ..authoring.column_paths import paths_from
-from ..call import Call
 from ..columns.hashed_rows import hashed_rows
 from ..columns.joined_columns import sorted_leaves
 from ..columns.open_columns import in_tree
-from ..episode_column import EpisodeColumn
-from ..gather import gather
-from ..taken import taken
 from .module_statistics import ModuleStatistics
 from .shared_counts import SharedCounts, merge_shared_counts
 

@@ -11,9 +11,9 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, StateError, UnknownNameError, nearest
 
-from ..acting_module import is_multi
+from .._engine.call import Call
+from .._engine.modules import is_multi
 from ..authoring.parameters import ParameterPiece
-from ..call import Call
 from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import StateError
 
+from .._engine.call import Call
 from ..authoring.parameters import ParameterPiece
-from ..call import Call
 from ..columnar_piece import ColumnarPiece
 
 __all__ = ["ModuleStatistics"]

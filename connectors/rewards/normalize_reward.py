@@ -16,9 +16,9 @@ from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, Stat
 from epibatch.core.running_moments import HUGE, LARGEST, warn_of_huge
 from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
 
-from ..call import Call
-from ..episode_column import EpisodeColumn
-from ..taken import taken
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.taken import taken
 from .module_statistics import ModuleStatistics
 
 __all__ = ["NormalizeReward"]

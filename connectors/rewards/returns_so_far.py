@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from epibatch.core.errors import ColumnError, LookbackError
 
-from ...episodes.running_returns import running_returns
-from ..call import Call
+from ...episodes._parts.running_returns import running_returns
+from .._engine.call import Call
 
 __all__ = ["returns_before", "returns_so_far"]
 

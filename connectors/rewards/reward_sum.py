@@ -10,11 +10,11 @@ from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.gather import gather
 from ..authoring.parameters import ParameterPiece
-from ..call import Call
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
-from ..gather import gather
 from .returns_so_far import returns_before
 
 __all__ = ["RewardSum"]

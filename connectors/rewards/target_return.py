@@ -10,9 +10,9 @@ import numpy as np
 
 from epibatch.core.errors import ConfigError
 
+from .._engine.call import Call
+from .._engine.observation_rewriter import ObservationRewriter
 from ..authoring.parameters import ParameterPiece
-from ..call import Call
-from ..observation_rewriter import ObservationRewriter
 from .returns_so_far import returns_so_far
 
 __all__ = ["TargetReturn"]

@@ -9,7 +9,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import map_struct
 
-from ..call import Call
+from .._engine.call import Call
 
 if TYPE_CHECKING:
     import torch

@@ -9,10 +9,10 @@ from epibatch.core.errors import ColumnError
 from epibatch.core.sequence_ends import burned_layout
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
-from ..acting_module import method_of
-from ..call import Call
+from .._engine.call import Call
+from .._engine.modules import method_of
+from .._engine.sequences import layout_of, sequence_settings
 from ..columnar_piece import ColumnarPiece
-from ..sequence_cut import layout_of, sequence_settings
 from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns
 
-from ..call import Call
+from .._engine.call import Call
 from ..columnar_piece import ColumnarPiece
 from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
 

@@ -10,7 +10,7 @@ import gymnasium as gym
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ConfigError, UnknownNameError, nearest
 
-from ..call import Call
+from .._engine.call import Call
 from ..columnar_piece import ColumnarPiece
 from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
 

@@ -11,9 +11,9 @@ from epibatch.core.errors import ConfigError, PipelineError, nearest
 from epibatch.core.padding import check_seq_len
 from epibatch.core.restoring import restore_generator
 
-from ..call import Call
+from .._engine.call import Call
+from .._engine.sequences import RandomCut
 from ..columnar_piece import ColumnarPiece
-from ..sequence_cut import RandomCut
 
 __all__ = ["RandomSubsequences"]
 

@@ -14,10 +14,10 @@ from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, Look
 from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
-from ...episodes.column_parts import spans_of
-from ..acting_module import acting_module, initial_state, to_array
-from ..call import Call
-from ..window_rows import HeldRows
+from ...episodes._storage.column_parts import spans_of
+from .._engine.call import Call
+from .._engine.modules import acting_module, initial_state, to_array
+from .._engine.windows import HeldRows
 from .view import IDS, View
 
 __all__ = ["blank_rows", "check_history", "held_rows", "id_rows", "leaf_of", "shown_rows", "steps_held"]

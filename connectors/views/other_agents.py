@@ -13,16 +13,16 @@ from epibatch.core.errors import LookbackError
 from epibatch.core.fill_values import exact_fill_value
 from epibatch.core.structs import flatten, unflatten
 
-from ..agent_order import agents_of, places_of
-from ..agent_table import AgentTable
-from ..call import Call
-from ..episode_column import EpisodeColumn
+from .._engine.agent_order import agents_of, places_of
+from .._engine.agent_table import AgentTable
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
 from .held_rows import blank_rows, leaf_of, shown_rows
 from .view import View
 
 if TYPE_CHECKING:
-    from ..agent_batch import AgentBatch
-    from ..agent_call import AgentCall
+    from .._engine.agent_batch import AgentBatch
+    from .._engine.agent_call import AgentCall
     from .trajectory_views import TrajectoryViews
 
 __all__ = ["OtherAgents"]

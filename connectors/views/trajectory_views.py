@@ -14,20 +14,20 @@ from epibatch.core.errors import ConfigError, EpibatchError, PipelineError, Unkn
 from epibatch.core.fill_values import exact_fill_value
 from epibatch.core.structs import unflatten
 
-from ..agent_order import check_agent_ids, check_several
-from ..call import Call
+from .._engine.agent_order import check_agent_ids, check_several
+from .._engine.call import Call
+from .._engine.columns import EpisodeColumn
+from .._engine.sequences import layout_of
+from .._engine.windows import WindowRows
 from ..columnar_piece import ColumnarPiece
-from ..episode_column import EpisodeColumn
-from ..sequence_cut import layout_of
-from ..window_rows import WindowRows
 from .held_rows import blank_rows, check_history, held_rows, id_rows, steps_held
 from .other_agents import OtherAgents
 from .view import IDS, View, as_views
 from .view_spaces import stacked_space
 
 if TYPE_CHECKING:
-    from ..agent_batch import AgentBatch
-    from ..agent_call import AgentCall
+    from .._engine.agent_batch import AgentBatch
+    from .._engine.agent_call import AgentCall
 
 __all__ = ["TrajectoryViews"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epibatch.connectors.agent_batch import AgentBatch
-from epibatch.connectors.agent_call import AgentCall
+from epibatch.connectors._engine.agent_batch import AgentBatch
+from epibatch.connectors._engine.agent_call import AgentCall
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, AgentToModuleMapping
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.learner import (

@@ -11,8 +11,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
-from epibatch.connectors.agent_call import AgentCall
-from epibatch.connectors.batch_items import add_n_batch_items, single_agent_episode_iterator
+from epibatch.connectors._engine.agent_call import AgentCall
+from epibatch.connectors._engine.batch_items import add_n_batch_items, single_agent_episode_iterator
 from epibatch.connectors.common import AgentToModuleMapping, FlattenObservations
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import LearnerConnectorPipeline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from epibatch.connectors.agent_chunks import (
+from epibatch.connectors._engine.agent_chunks import (
     AgentRows,
     RowsByModule,
     acting_rows,
@@ -12,7 +12,7 @@ from epibatch.connectors.agent_chunks import (
     rows_given_back,
     training_rows,
 )
-from epibatch.connectors.batch_items import single_agent_episode_iterator
+from epibatch.connectors._engine.batch_items import single_agent_episode_iterator
 from epibatch.episodes import MultiAgentEpisode
 
 

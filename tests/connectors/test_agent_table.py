@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.connectors.agent_call import AgentCall
-from epibatch.connectors.agent_table import AgentTable
+from epibatch.connectors._engine.agent_call import AgentCall
+from epibatch.connectors._engine.agent_table import AgentTable
 from epibatch.connectors.env_to_module import AgentIndicator
 from epibatch.episodes import MultiAgentEpisode
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from epibatch.connectors import ConnectorV2
-from epibatch.connectors.call import Call
+from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.columns import EpisodeColumn
+from epibatch.connectors._engine.layouts import collect, hand_out, to_columns, to_plain
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems
-from epibatch.connectors.episode_column import EpisodeColumn
-from epibatch.connectors.layouts import collect, hand_out, to_columns, to_plain
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import ColumnError
 from epibatch.core.spaces import BatchedNdArray

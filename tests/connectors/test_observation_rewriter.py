@@ -6,9 +6,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from epibatch.connectors._engine.observation_rewriter import ObservationRewriter
 from epibatch.connectors.env_to_module import AddObservationsFromEpisodesToBatch, EnvToModulePipeline
 from epibatch.connectors.learner import LearnerConnectorPipeline
-from epibatch.connectors.observation_rewriter import ObservationRewriter
 from epibatch.core.errors import PipelineError
 from epibatch.episodes import VectorRecorder
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 
-from epibatch.connectors.padded_spaces import common_space, padding
+from epibatch.connectors.env_to_module.padded_spaces import common_space, padding
 from epibatch.core.errors import SpaceError
 
 ONE = MultiBinary(1)

@@ -9,19 +9,19 @@ import pytest
 import torch
 
 from epibatch.connectors import ConnectorV2, EpisodeColumn, profile_pipelines
+from epibatch.connectors._engine.step_watch import PieceSeconds
+from epibatch.connectors._inspect.profile import rows_and_bytes
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems, NumpyToTensor
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, LearnerConnectorPipeline
-from epibatch.connectors.piece_profile import rows_and_bytes
-from epibatch.connectors.step_watch import PieceSeconds
 from epibatch.core.errors import PipelineError
 from epibatch.core.metrics import MetricsLogger
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten
 from epibatch.episodes import SingleAgentEpisode
-from epibatch.episodes.column_parts import ColumnParts
+from epibatch.episodes._storage.column_parts import ColumnParts
 
-CLOCK = "epibatch.connectors.run_plan.perf_counter"
+CLOCK = "epibatch.connectors._engine.run.perf_counter"
 
 
 class Clock:
@@ -157,7 +157,7 @@ def test_joining_chunks_is_left_to_the_piece_that_needs_them_joined(monkeypatch)
 
     inside, counting, join = [], [], ColumnParts.joined
     monkeypatch.setattr(ColumnParts, "joined", joined)
-    monkeypatch.setattr("epibatch.connectors.piece_profile.rows_and_bytes", counted)
+    monkeypatch.setattr("epibatch.connectors._inspect.profile.rows_and_bytes", counted)
     pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
     pipeline = LearnerConnectorPipeline(connectors=[*pieces, BatchIndividualItems()])
     with pipeline.profile() as profile:

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.connectors.call import Call
+from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.sequences import layout_of, merged_sequences, sequence_settings
 from epibatch.connectors.columns import ConcatenateColumns
 from epibatch.connectors.common import AgentToModuleMapping, BatchIndividualItems
 from epibatch.connectors.connector_v2 import ConnectorV2
-from epibatch.connectors.sequence_cut import layout_of, merged_sequences, sequence_settings
 from epibatch.core.errors import ColumnError, ConfigError, EpisodeError
 from epibatch.core.padding import pad, unpad
 from epibatch.core.rl_module import MultiRLModule, RLModuleSpec

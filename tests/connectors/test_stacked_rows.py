@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.connectors.stacked_rows import StackedRows, stacked_rows_of, stacked_space
+from epibatch.connectors._engine.stacked_rows import StackedRows, stacked_rows_of, stacked_space
 from epibatch.core.errors import ColumnError
 
 

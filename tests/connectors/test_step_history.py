@@ -8,8 +8,8 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from gymnasium.vector.utils import batch_space, iterate
 
-from epibatch.connectors.call import Call
-from epibatch.connectors.step_history import StepHistory
+from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.step_history import StepHistory
 from epibatch.core.errors import LookbackError, SpaceError
 from epibatch.episodes import VectorRecorder
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from epibatch.connectors import ConnectorV2
+from epibatch.connectors._engine.step_watch import MetricsTimers, PieceSeconds
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems
 from epibatch.connectors.env_to_module import EnvToModulePipeline
-from epibatch.connectors.step_watch import MetricsTimers, PieceSeconds
 from epibatch.core.metrics import MetricsLogger
 from epibatch.episodes import SingleAgentEpisode
 
-CLOCK = "epibatch.connectors.run_plan.perf_counter"
+CLOCK = "epibatch.connectors._engine.run.perf_counter"
 
 
 class Notes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from epibatch.connectors.call import Call
-from epibatch.connectors.episode_column import EpisodeColumn
-from epibatch.connectors.taken import taken
+from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.columns import EpisodeColumn
+from epibatch.connectors._engine.taken import taken
 from epibatch.core.errors import ColumnError
 from epibatch.episodes import SingleAgentEpisode
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from epibatch.connectors import EpisodeColumn
-from epibatch.connectors.agent_batch import AgentBatch
-from epibatch.connectors.traced_columns import differences, stored_columns, traced_columns
+from epibatch.connectors._engine.agent_batch import AgentBatch
+from epibatch.connectors._inspect.traced_columns import differences, stored_columns, traced_columns
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.episodes import SingleAgentEpisode
 
@@ -101,8 +101,8 @@ def test_no_rows_and_types_that_numpy_has_not():
 
 def test_chunks_that_were_not_joined_stay_so():
     episode = SingleAgentEpisode(observations=[0, 1, 2], actions=[0, 1], rewards=[0.0, 1.0], len_lookback_buffer=0)
-    from epibatch.connectors.call import Call
-    from epibatch.connectors.gather import gather_column
+    from epibatch.connectors._engine.call import Call
+    from epibatch.connectors._engine.gather import gather_column
 
     column = gather_column(Call(rl_module=None, episodes=[episode], training=True), "rewards")
     assert column.parts is not None

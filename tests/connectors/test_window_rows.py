@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epibatch.connectors.call import Call
+from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.windows import HeldRows, WindowRows
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
     AddTimeDimToBatchAndZeroPad,
@@ -16,7 +17,6 @@ from epibatch.connectors.common import (
 )
 from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, LearnerConnectorPipeline
 from epibatch.connectors.views import TrajectoryViews, View
-from epibatch.connectors.window_rows import HeldRows, WindowRows
 from epibatch.core.rl_module import RLModule
 from epibatch.episodes import SingleAgentEpisode
 

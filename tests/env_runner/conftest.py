@@ -21,8 +21,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
+from epibatch.connectors._engine.gather import latest_observations
 from epibatch.connectors.columnar_piece import ColumnarPiece
-from epibatch.connectors.gather import latest_observations
 from epibatch.core.columns import Columns
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
 from epibatch.env_runner import SingleAgentEnvRunner

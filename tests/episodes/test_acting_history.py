@@ -6,7 +6,7 @@ import pytest
 
 from epibatch.core.errors import ColumnError, EpisodeError
 from epibatch.episodes import SingleAgentEpisode
-from epibatch.episodes.acting_history import ActingHistory
+from epibatch.episodes._parts.acting_history import ActingHistory
 
 SPACES = (gym.spaces.Dict(x=gym.spaces.Box(-9, 9, (2,))), gym.spaces.Discrete(5))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import ColumnError
-from epibatch.episodes.acting_rewards import ActingRewards, known
+from epibatch.episodes._parts.acting_rewards import ActingRewards, known
 
 REWARDS = [1.0, 2.0, float("nan"), 4.0]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from epibatch.episodes import SingleAgentEpisode
-from epibatch.episodes.agent_segment import AgentRecord, AgentSegment
+from epibatch.episodes._parts.agent_segment import AgentRecord, AgentSegment
 
 
 def segment(*steps: int) -> AgentSegment:

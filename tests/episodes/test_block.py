@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epibatch.core.errors import ColumnError
-from epibatch.episodes.block import Block, BlockColumn
+from epibatch.episodes._storage.block import Block, BlockColumn
 
 
 def test_put_grows_and_promotes() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import EpisodeIndexError
-from epibatch.episodes.block_infos import env_infos
-from epibatch.episodes.infos_buffer import InfosBuffer
+from epibatch.episodes._storage.block_infos import env_infos
+from epibatch.episodes._storage.infos_buffer import InfosBuffer
 from epibatch.episodes.vector_recorder import VectorRecorder
 
 DONE = np.zeros(2, bool)

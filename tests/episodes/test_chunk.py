@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import EpisodeStateError
-from epibatch.episodes.block import Block
-from epibatch.episodes.chunk import Chunk
+from epibatch.episodes._storage.block import Block
+from epibatch.episodes._storage.chunk import Chunk
 
 
 def recorded(steps: int = 3, start: int = 1) -> Chunk:

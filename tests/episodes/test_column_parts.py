@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from epibatch.core.structs import flatten, flatten_like
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
-from epibatch.episodes.acting_rewards import ActingRewards
-from epibatch.episodes.column_parts import ColumnParts, lengths_of
+from epibatch.episodes._parts.acting_rewards import ActingRewards
+from epibatch.episodes._storage.column_parts import ColumnParts, lengths_of
 from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
 
 KINDS = {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from epibatch.core.errors import EpibatchError
 from epibatch.episodes import single_agent_episode
-from epibatch.episodes.growing_column import GrowingColumn
+from epibatch.episodes._storage.growing_column import GrowingColumn
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
 SCALARS: list[Any] = [

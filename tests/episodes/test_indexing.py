@@ -9,7 +9,7 @@ import pytest
 
 from epibatch.core.errors import EpisodeIndexError, EpisodeStateError, LookbackError
 from epibatch.episodes import InfiniteLookbackBuffer
-from epibatch.episodes.indexing import (
+from epibatch.episodes._storage.indexing import (
     HistoryWatch,
     check_writable,
     note_history,

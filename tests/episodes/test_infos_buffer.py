@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from epibatch.core.errors import EpisodeIndexError
-from epibatch.episodes.infos_buffer import EMPTY, InfosBuffer
+from epibatch.episodes._storage.infos_buffer import EMPTY, InfosBuffer
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
 

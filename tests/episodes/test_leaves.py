@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epibatch.episodes import leaves
+from epibatch.episodes._storage import arrays as leaves
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epibatch.core.errors import EpisodeIndexError
-from epibatch.episodes.indexing import HistoryWatch, watch_history
+from epibatch.episodes._storage.indexing import HistoryWatch, watch_history
 from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
 
 BOUND = st.one_of(st.none(), st.integers(-12, 12), st.integers(-12, 12).map(np.int64))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from epibatch.episodes import MultiAgentEpisode
-from epibatch.episodes.buffer_source import NOTHING
-from epibatch.episodes.multi_agent_columns import AgentColumn
+from epibatch.episodes._parts.multi_agent_columns import AgentColumn
+from epibatch.episodes._storage.buffer_source import NOTHING
 
 
 @pytest.fixture

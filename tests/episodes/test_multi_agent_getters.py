@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from epibatch.episodes import MultiAgentEpisode
-from epibatch.episodes.multi_agent_getters import MultiAgentGetters
+from epibatch.episodes._parts.multi_agent_getters import MultiAgentGetters
 
 COLUMNS = ("observations", "infos", "actions", "rewards", "extra_model_outputs")
 

@@ -9,7 +9,7 @@ import pytest
 
 from epibatch.core.errors import EpisodeIndexError, EpisodeStateError, LookbackError, UnknownNameError
 from epibatch.episodes import MultiAgentEpisode
-from epibatch.episodes.indexing import HistoryWatch, watch_history
+from epibatch.episodes._storage.indexing import HistoryWatch, watch_history
 
 
 def turns(**keywords: Any) -> MultiAgentEpisode:

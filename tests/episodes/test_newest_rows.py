@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from epibatch.core.structs import flatten
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
+from epibatch.episodes._storage.newest_rows import newest_rows
 from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
-from epibatch.episodes.newest_rows import newest_rows
 
 KINDS = {
     "vector": lambda rng: rng.standard_normal(3).astype(np.float32),

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import SpaceError
+from epibatch.episodes._storage.one_hot_rows import one_hot_rows
 from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
-from epibatch.episodes.one_hot_rows import one_hot_rows
 
 PAIR = gym.spaces.MultiDiscrete([2, 3])
 

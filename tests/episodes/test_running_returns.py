@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
-from epibatch.episodes.acting_history import ActingHistory
-from epibatch.episodes.running_returns import running_returns
+from epibatch.episodes._parts.acting_history import ActingHistory
+from epibatch.episodes._parts.running_returns import running_returns
 
 SPACES = gym.spaces.Box(-9, 9, (1,)), gym.spaces.Discrete(2)
 

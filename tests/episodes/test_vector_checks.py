@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from epibatch.core.errors import ColumnError, EpibatchError, SpaceError
 from epibatch.episodes import VectorRecorder
-from epibatch.episodes.vector_checks import VectorChecks
+from epibatch.episodes._storage.vector_checks import VectorChecks
 
 BOX = gym.spaces.Box(-9, 9, (3,), np.float32)
 NESTED = gym.spaces.Dict(x=BOX, n=gym.spaces.Tuple([gym.spaces.Discrete(4)]))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import ColumnError
-from epibatch.episodes.block import Block
-from epibatch.episodes.chunk import Chunk
-from epibatch.episodes.vector_columns import ChunkFacts, take, with_tails
+from epibatch.episodes._storage.block import Block
+from epibatch.episodes._storage.chunk import Chunk
+from epibatch.episodes._storage.vector_columns import ChunkFacts, take, with_tails
 
 
 def chunk(env: int, start: int, stop: int, tail: Any = None) -> Chunk:

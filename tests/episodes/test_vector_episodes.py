@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epibatch.connectors.call import Call
-from epibatch.connectors.gather import gather, output_keys
+from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.gather import gather, output_keys
 from epibatch.core.errors import ColumnError, EpisodeStateError, UnknownNameError
 from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorRecorder
 from epibatch.episodes.vector_episodes import VectorEpisodes

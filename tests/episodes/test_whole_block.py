@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epibatch.episodes import InfiniteLookbackBuffer, VectorRecorder
-from epibatch.episodes.whole_block import WholeBlock, whole_block
+from epibatch.episodes._storage.whole_block import WholeBlock, whole_block
 
 NO = np.zeros(3, bool)
 

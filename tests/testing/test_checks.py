@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from epibatch.connectors import ColumnarPiece, ConnectorV2
+from epibatch.connectors._engine.columns import EpisodeColumn
+from epibatch.connectors._engine.gather import gather_column
 from epibatch.connectors.authoring import ColumnTransform, EpisodeTransform
 from epibatch.connectors.env_to_module import MeanStdFilter
-from epibatch.connectors.episode_column import EpisodeColumn
-from epibatch.connectors.gather import gather_column
 from epibatch.core.columns import Columns
 from epibatch.episodes.vector_episodes import VectorEpisodes
 from epibatch.testing import check_connector

@@ -15,7 +15,7 @@ from epibatch.core.lazy import Elsewhere
 
 from ..connectors.two_sides import check_two_sides
 from ..env_runner.made_env import is_of_environment
-from ..episodes.episode_facts import count_steps
+from ..episodes._parts.episode_facts import count_steps
 from .algorithm_callbacks import AlgorithmCallbacks
 from .algorithm_views import AlgorithmViews
 from .evaluation import Evaluation

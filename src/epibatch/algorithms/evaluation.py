@@ -13,7 +13,7 @@ from epibatch.core.restoring import check_count
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
-from ..connectors.pipeline_state import FrozenStates
+from ..connectors._engine.pipeline_state import FrozenStates
 from .evaluated_episodes import EvaluatedEpisodes
 from .evaluation_config import evaluation_config
 from .pipelines import check_same_pieces

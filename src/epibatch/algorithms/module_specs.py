@@ -159,8 +159,8 @@ def check_module(module: Any, normalize_actions: bool) -> None:
             `sequence_end` and `burn_in` do not fit; or it squashes
             its actions into [-1, 1], and nothing stretches them.
     """
-    from ..connectors.acting_module import is_stateful
-    from ..connectors.sequence_cut import sequence_settings
+    from ..connectors._engine.modules import is_stateful
+    from ..connectors._engine.sequences import sequence_settings
 
     if is_stateful(module):
         sequence_settings(module)
@@ -183,7 +183,7 @@ def check_sequence_settings(modules: Iterable[Any]) -> None:
     Raises:
         ConfigError: a `sequence_end` or `burn_in`, and no module is recurrent.
     """
-    from ..connectors.acting_module import is_stateful, model_option
+    from ..connectors._engine.modules import is_stateful, model_option
     from ..core.rl_module.rl_module import RLModule
 
     every = list(modules)

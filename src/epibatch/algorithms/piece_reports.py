@@ -7,8 +7,8 @@ from typing import Any
 
 from epibatch.core.metrics import MetricsLogger, with_logged
 
+from ..connectors._engine.step_watch import PieceSeconds
 from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
-from ..connectors.step_watch import PieceSeconds
 
 __all__ = ["PieceReports"]
 

@@ -16,7 +16,7 @@ from epibatch.core.structs import flatten, map_struct
 
 from ..env_runner.acting import act
 from ..env_runner.sample_amounts import explores
-from ..episodes.acting_history import ActingHistory
+from ..episodes._parts.acting_history import ActingHistory
 from .policy_inputs import PolicyInputs
 from .policy_pipelines import PolicyPipelines
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from epibatch.core.errors import RunnerError
 
-from ..episodes.episode_facts import count_steps
+from ..episodes._parts.episode_facts import count_steps
 
 __all__ = ["count_agent_steps", "sample_train_batch"]
 

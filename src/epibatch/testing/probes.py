@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from epibatch.connectors.call import Call
+from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.columns import EpisodeColumn
 from epibatch.connectors.columnar_piece import ColumnarPiece
-from epibatch.connectors.episode_column import EpisodeColumn
 from epibatch.core.struct_batches import convert_to_numpy
 from epibatch.core.structs import flatten, map_struct
 

@@ -10,8 +10,8 @@ import gymnasium as gym
 import numpy as np
 from hypothesis import strategies as st
 
-from epibatch.episodes.block import Block
-from epibatch.episodes.chunk import Chunk as BlockChunk
+from epibatch.episodes._storage.block import Block
+from epibatch.episodes._storage.chunk import Chunk as BlockChunk
 from epibatch.episodes.vector_episodes import VectorEpisodes
 from oracle.episodes import ENDS, EXTRAS, REWARDS, Chunk
 from oracle.libraries import EPIBATCH
@@ -128,7 +128,7 @@ def in_a_block(chunks: Sequence[Chunk]) -> VectorEpisodes:
     _fill(block.observations, [episode.observations for episode in episodes], places, rows, 1)
     _fill(block.actions, [episode.actions for episode in episodes], places, rows, 0)
     _fill(block.rewards, [episode.rewards for episode in episodes], places, rows, 0)
-    from epibatch.episodes.block import BlockColumn
+    from epibatch.episodes._storage.block import BlockColumn
 
     for name in episodes[0].extra_model_outputs:
         block.extras[name] = BlockColumn()

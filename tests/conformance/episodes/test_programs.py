@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from epibatch.episodes import episode_parts
+from epibatch.episodes._parts import episode_parts
 from oracle.cases import SETTINGS, random_cases
 from oracle.programs import Machine, programs
 from oracle.twin_episodes import Case, cases

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from epibatch.env_runner import SingleAgentEnvRunner
-from epibatch.episodes.leaves import same_value
+from epibatch.episodes._storage.arrays import same_value
 from epibatch.interop.rllib import from_rllib, to_rllib
 from oracle.cases import random_cases
 from oracle.compare import mismatches

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.episodes.agent_segment import AgentRecord
+from epibatch.episodes._parts.agent_segment import AgentRecord
 from oracle.agent_content import content, slow_content
 from oracle.agents import Schedule, schedules
 from oracle.cases import SETTINGS, random_cases

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.connectors.call import Call, within
+from epibatch.connectors._engine.call import Call, within
 from epibatch.connectors.columns import CheckFinite
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,

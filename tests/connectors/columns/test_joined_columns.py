@@ -103,7 +103,7 @@ def test_splitting_into_columns_of_their_own(nested):
 
 
 def test_tensors():
-    from epibatch.connectors.call import Call, within
+    from epibatch.connectors._engine.call import Call, within
 
     call = Call(rl_module=None, episodes=[SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=[0.0])])
     batch = {"a": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([3])}

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.connectors.call import Call
+from epibatch.connectors._engine.call import Call
 from epibatch.connectors.common.frame_stacking import FrameStacking
 from epibatch.connectors.env_to_module.frame_stacking import FrameStackingEnvToModule
 from epibatch.connectors.learner.frame_stacking import FrameStackingLearner

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.connectors.call import Call, within
+from epibatch.connectors._engine.call import Call, within
 from epibatch.connectors.rewards import KLReward
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import ColumnError, ConfigError, PipelineError, StateError, UnknownNameError

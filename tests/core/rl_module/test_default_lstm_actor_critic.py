@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.connectors.acting_module import max_seq_len
+from epibatch.connectors._engine.modules import max_seq_len
 from epibatch.core.errors import ColumnError, RunnerError
 from epibatch.core.rl_module import DefaultLSTMActorCritic, DefaultModelConfig
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.connectors.layouts import is_plain
+from epibatch.connectors._engine.layouts import is_plain
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError
 from epibatch.core.spaces import BatchedNdArray

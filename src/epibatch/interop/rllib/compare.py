@@ -78,7 +78,7 @@ def _are_objects(value: Any) -> bool:
 
 
 def _equal_objects(theirs: Any, ours: Any) -> bool:
-    from epibatch.episodes.leaves import same_value
+    from epibatch.episodes._storage.arrays import same_value
 
     def as_list(value: Any) -> Any:
         return value.tolist() if isinstance(value, np.ndarray) else value

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from epibatch.connectors.batch_items import key_for
-from epibatch.connectors.call import running_call
-from epibatch.connectors.chunk_keys import chunk_keys
+from epibatch.connectors._engine.batch_items import key_for
+from epibatch.connectors._engine.call import running_call
+from epibatch.connectors._engine.chunk_keys import chunk_keys
 from epibatch.connectors.common.batch_individual_items import RowMap
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.core.errors import PieceOutputError

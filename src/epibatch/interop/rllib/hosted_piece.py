@@ -7,9 +7,9 @@ from typing import Any
 
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 
-from epibatch.connectors.call import ADDED_LOSS_MASK, Call, within
+from epibatch.connectors._engine.call import ADDED_LOSS_MASK, Call, within
+from epibatch.connectors._engine.layouts import to_columns, to_plain
 from epibatch.connectors.common.batch_individual_items import RowMap
-from epibatch.connectors.layouts import to_columns, to_plain
 from epibatch.core.errors import PieceOutputError, add_context
 
 from .batches import ROW_MAP, Key, key_of_theirs, rekeyed, retag_as_ours, retag_as_theirs, sequences

@@ -6,7 +6,7 @@ from typing import Any
 
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
-from epibatch.episodes.indexing import note_history, position_of, positions_of
+from epibatch.episodes._storage.indexing import note_history, position_of, positions_of
 
 __all__ = ["WatchedBuffer"]
 
@@ -26,7 +26,7 @@ class WatchedBuffer(InfiniteLookbackBuffer):  # type: ignore[misc]
         t_started: The step of the whole episode at which the chunk starts.
 
     Example:
-        >>> from epibatch.episodes.indexing import HistoryWatch, watch_history
+        >>> from epibatch.episodes._storage.indexing import HistoryWatch, watch_history
         >>> buffer = WatchedBuffer([1, 2, 3], lookback=2)
         >>> with watch_history(HistoryWatch()) as watch:
         ...     rows = buffer.get(slice(-2, None))

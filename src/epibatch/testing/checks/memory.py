@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.connectors.episode_column import EpisodeColumn
+from epibatch.connectors._engine.columns import EpisodeColumn
 from epibatch.core.structs import flatten, is_leaf, map_struct
 from epibatch.testing.comparing import difference, facts_of
 from epibatch.testing.contract import Fault, Finding, NotApplied, contract_check

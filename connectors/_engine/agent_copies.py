@@ -1,0 +1,144 @@
+"""Copies of a piece for agents of other spaces, or with states of their own."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from epibatch.core.errors import SpaceError, add_context
+
+if TYPE_CHECKING:
+    from ..connector_v2 import ConnectorV2
+
+__all__ = ["AgentParts", "entry_of", "output_spaces", "spaces_of_all"]
+
+
+class AgentParts:
+    """One copy of a piece per agent, with the agent's spaces and a state of its own.
+
+    Args:
+        whole: The piece, whose spaces are Dicts of the agents' spaces.
+    """
+
+    def __init__(self, whole: ConnectorV2) -> None:
+        self.whole = whole
+        self._parts: dict[Any, Any] = {}
+        self._spaces: tuple[Any, Any] = (None, None)
+
+    def of(self, agent_id: Any) -> Any:
+        """The agent's copy, made when it is first asked for.
+
+        Raises:
+            SpaceError: the piece's spaces have no entry for the agent.
+        """
+        spaces = self.whole.input_observation_space, self.whole.input_action_space
+        if spaces[0] is not self._spaces[0] or spaces[1] is not self._spaces[1]:
+            self._spaces = spaces
+            for known, part in self._parts.items():
+                _give_spaces(part, self.whole, known)
+        part = self._parts.get(agent_id)
+        if part is None:
+            part = _part(self.whole, agent_id)
+            part.reset_state()
+            self._parts[agent_id] = part
+        return part
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """Agents and their copies, in the order in which they were first asked for."""
+        return list(self._parts.items())
+
+    def clear(self) -> None:
+        """Forget all copies."""
+        self._parts = {}
+
+
+def _part(whole: ConnectorV2, key: Any) -> Any:
+    part = copy.copy(whole)
+    part.spaces_by_agent, part.part_of, part.whole = False, key, whole
+    _give_spaces(part, whole, key)
+    return part
+
+
+def _give_spaces(part: ConnectorV2, whole: ConnectorV2, key: Any) -> None:
+    part.input_observation_space = entry_of(whole, "observation space", whole.input_observation_space, key)
+    part.input_action_space = entry_of(whole, "action space", whole.input_action_space, key)
+
+
+def entry_of(piece: Any, kind: str, space: Any, key: Any) -> Any:
+    """An agent's (or module's) space out of a Dict of them; another space is that of all.
+
+    Raises:
+        SpaceError: the Dict has no entry for it.
+    """
+    if not isinstance(space, gym.spaces.Dict):
+        return space
+    if key not in space.spaces:
+        raise SpaceError(
+            f"{type(piece).__name__}, {kind} of agent {key!r}",
+            expected=f"an entry among those of {list(space.spaces)}",
+            found="none",
+            do="give the environment's observation_spaces and action_spaces an entry for every possible agent",
+        )
+    return space.spaces[key]
+
+
+def output_spaces(piece: ConnectorV2) -> tuple[Any, Any]:
+    """What a piece makes of Dicts of agents' (or modules') spaces, entry by entry."""
+    observations, actions = piece.input_observation_space, piece.input_action_space
+    keys = dict.fromkeys(
+        key for space in (observations, actions) if isinstance(space, gym.spaces.Dict) for key in space.spaces
+    )
+    parts = {}
+    for key in keys:
+        part = copy.copy(piece)
+        part.spaces_by_agent, part.part_of, part.whole = False, key, piece
+        part.input_observation_space, part.input_action_space = (
+            space.spaces.get(key) if isinstance(space, gym.spaces.Dict) else space for space in (observations, actions)
+        )
+        parts[key] = part
+    return _together(parts, "observation_space", observations), _together(parts, "action_space", actions)
+
+
+def _together(parts: dict[Any, Any], kind: str, space: Any) -> Any:
+    if not isinstance(space, gym.spaces.Dict):
+        return space
+    spaces = {key: getattr(parts[key], kind) for key in space.spaces}
+    if None in spaces.values():  # one that is not known any more
+        return None
+    return space if all(own is space.spaces[key] for key, own in spaces.items()) else gym.spaces.Dict(spaces)
+
+
+def spaces_of_all(piece: Any, recompute: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
+    """The output spaces of a piece that is given the Dicts of all agents' spaces.
+
+    Args:
+        piece: The piece, for messages.
+        recompute: Gives its spaces of observations and of actions.
+
+    Raises:
+        SpaceError: one of them has no entries for the agents.
+    """
+    where = f"{type(piece).__name__}.recompute_output_{{}}_space"
+    try:
+        outputs = recompute()
+    except Exception as error:
+        add_context(
+            error,
+            f"{where.format('...')}, given the Dict of all agents' spaces "
+            "(with `space_by_space = True` in the class it is given one agent's at a time):",
+        )
+        raise
+    given = piece.input_observation_space, piece.input_action_space
+    for kind, before, after in zip(("observation", "action"), given, outputs):
+        if isinstance(before, gym.spaces.Dict) and not isinstance(after, gym.spaces.Dict):
+            raise SpaceError(
+                where.format(kind),
+                expected=f"a Dict of the agents' spaces, of {', '.join(map(repr, before.spaces))}",
+                found=after,
+                do="set `space_by_space = True` in the class, to be given one agent's spaces at a time; "
+                "or return gymnasium.spaces.Dict({agent: space})",
+            )
+    return outputs

@@ -1,0 +1,267 @@
+"""Which agent has which observation at which env step, in all episodes of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError
+from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
+
+from ...episodes._parts.agent_segment import AgentSegment
+from .agent_call import AgentCall
+from .agent_order import places_of
+from .call import Call
+from .gather import latest_observations
+from .layouts import join_rows
+
+__all__ = ["AgentTable"]
+
+Indices = npt.NDArray[np.int64]
+_NO_STEPS: Indices = np.empty(0, np.int64)
+
+
+class _Life(NamedTuple):
+    """An agent's life in an episode of the call.
+
+    Args:
+        owner: Position of the episode.
+        segment: The life.
+        steps: Env steps of its observations, lookback included; none where only the newest one counts.
+        skipped: How many of its observations came before these.
+    """
+
+    owner: int
+    segment: AgentSegment
+    steps: Indices
+    skipped: int = 0
+
+
+class AgentTable:
+    """Rows of observations by env step and agent, so that those of one env step can be gathered by index.
+
+    Agents that did not observe at an env step have no row there. What was cut makes no difference.
+
+    Args:
+        call: What the pipeline call is about.
+        agents: All agents that can be there, in the order of the table's second axis.
+        piece: Who asks, for messages.
+        newest: Whether only the newest env step of each episode counts, as for acting; otherwise all of them.
+        history: With `newest`, how many env steps before it count as well.
+        only: Whether agents that are not among `agents` are left out; otherwise they are an error.
+
+    Attributes:
+        rows: int64 [env steps of all episodes, agents]: number of the row among all agents' rows; -1 where there is
+            none.
+        bounds: First and last env step of each episode that the table has.
+
+    Raises:
+        UnknownNameError: an agent that is not among `agents`, without `only`.
+    """
+
+    def __init__(
+        self,
+        call: AgentCall,
+        agents: Sequence[Any],
+        piece: Any,
+        *,
+        newest: bool,
+        only: bool = False,
+        history: int = 0,
+    ) -> None:
+        self._call, self._newest, self._width = call, newest and not history, len(agents)
+        self._acting, self._ends = newest, np.array([episode.env_t for episode in call.episodes], np.int64)
+        rows = call.rows.values()
+        self._mine: dict[int, int] = {id(part): i for own in rows for i, part in zip(own.owners, own.parts)}
+        lives = self._all_lives(history)
+        first = self._ends - history if newest else self._ends.copy()
+        for life in () if newest else lives:
+            first[life.owner] = min(first[life.owner], life.steps[0])
+        spans = self._ends - first + 1
+        self._offsets = np.cumsum(spans) - spans - first
+        self._size = int(spans.sum())
+        self.bounds = first, self._ends
+        self._own_steps = {id(life.segment.episode): life for life in lives}
+        known = set(agents)
+        self._lives = [life for life in lives if not only or life.segment.agent_id in known]
+        self._places = places_of(piece, agents, [life.segment.agent_id for life in self._lives])
+        self.rows = self._table([life.steps for life in self._lives])
+
+    def _all_lives(self, history: int) -> list[_Life]:
+        """The lives that count, of all agents."""
+        lives = []
+        for owner, (episode, end) in enumerate(zip(self._call.episodes, self._ends.tolist())):
+            for segment in (*episode.past_segments, *episode.segments):
+                if self._newest and segment.steps[-1] == end:
+                    lives.append(_Life(owner, segment, _NO_STEPS))
+                elif not self._newest and (not self._acting or segment.steps[-1] >= end - history):
+                    steps = segment.env_steps
+                    skipped = int(np.searchsorted(steps, end - history)) if self._acting else 0
+                    lives.append(_Life(owner, segment, steps[skipped:], skipped))
+        return lives
+
+    def _table(self, steps: list[Indices]) -> Indices:
+        """Numbers of rows that lie one life after the other, by env step and agent."""
+        table = np.full(self._size * self._width, -1, np.int64)
+        if self._newest:
+            owners = np.array([life.owner for life in self._lives], np.int64)
+            table[owners * self._width + self._places] = np.arange(len(owners))
+        elif steps:
+            counts = np.array([len(own) for own in steps])
+            shifts = np.array([self._offsets[life.owner] for life in self._lives])
+            at = np.concatenate(steps) + np.repeat(shifts, counts)
+            table[at * self._width + np.repeat(self._places, counts)] = np.arange(len(at))
+        return table.reshape(self._size, self._width)
+
+    def env_rows(self, own: Call) -> Indices:
+        """Which row of the table each row of a module's chunks is at: int64, [rows]."""
+        steps, owners = self.env_steps(own)
+        rows: Indices = steps + self._offsets[owners]
+        return rows
+
+    def env_steps(self, own: Call) -> tuple[Indices, Indices]:
+        """The env step of each row of a module's chunks, and the position of its episode: int64, [rows] each."""
+        if self._acting:
+            owners = np.array([self._mine[id(episode)] for episode in own.episodes], np.int64)
+            return self._ends[owners], owners
+        parts, counts = [], own.counts.tolist()
+        lives = [self._own_steps[id(episode)] for episode in own.episodes]
+        for life, count in zip(lives, counts):
+            start = life.segment.episode.lookback
+            parts.append(life.steps[start : start + count])
+        return np.concatenate(parts), np.repeat(np.array([life.owner for life in lives], np.int64), counts)
+
+    @property
+    def empty(self) -> bool:
+        """Whether none of the agents has a row."""
+        return not self._lives
+
+    # -- rows of columns -----------------------------------------------------------------------
+
+    def observations(self, numbers: Indices | None = None) -> Any:
+        """All agents' observations, in the order of the table's numbers, and a row of zeros at the end.
+
+        Args:
+            numbers: Only these rows, without zeros.
+
+        Raises:
+            ColumnError: agents' observations differ in shape or nesting, or are no numbers.
+        """
+        lives = range(len(self._lives))
+        if numbers is None:
+            about = self._about(lives)
+            rows = latest_observations(about) if self._newest else self._joined(lives, about)
+            return _with_zeros(rows, about)
+        counts = np.array([1 if self._newest else len(life.steps) for life in self._lives])
+        owners = np.repeat(np.arange(len(counts)), counts)[numbers]
+        wanted = np.bincount(owners, minlength=len(counts)) > 0
+        gone = np.cumsum(np.where(wanted, 0, counts))  # rows that are left out up to each life
+        about = self._about(np.flatnonzero(wanted).tolist())
+        rows = latest_observations(about) if self._newest else self._joined(np.flatnonzero(wanted).tolist(), about)
+        places = numbers - gone[owners]
+        return map_struct(lambda leaf: leaf[places], rows)
+
+    def _joined(self, lives: Sequence[int], about: Call) -> Any:
+        """All observations of some lives, one after the other."""
+        lengthened, parts = self._lengthened(), []
+        for life in [self._lives[i] for i in lives]:
+            part = life.segment.episode
+            buffer = lengthened.get(id(part), part).observations
+            start = life.skipped - part.lookback
+            parts.append(unflatten(buffer.form, buffer.rows(start, start + len(life.steps))))
+        return join_rows(Columns.OBS, parts, list(range(len(parts))), about)
+
+    def actions(self) -> tuple[Indices, Any]:
+        """A table like `rows` of the actions that followed the observations, and all actions with a row of zeros.
+
+        Those that wait for their agent's next observation are among them.
+
+        Raises:
+            ColumnError: agents' actions differ in shape or nesting, or are no numbers.
+        """
+        rows, data, _ = self.steps(Columns.ACTIONS)
+        return rows, data
+
+    def steps(self, name: str) -> tuple[Indices, Any, Indices]:
+        """A table like `rows` of what followed the observations.
+
+        Args:
+            name: `actions`, `rewards`, or the key of a model output.
+
+        Returns:
+            The table; all rows and one of zeros (None if there is none); and for each, by which row of the table it
+            was known: actions and outputs at their own, rewards when their agent observed again.
+
+        Raises:
+            ColumnError: agents' rows differ in shape or nesting, or are no numbers.
+        """
+        lengthened = self._lengthened()
+        parts, steps, owners, known = [], [], [], [_NO_STEPS]
+        for i, life in enumerate(self._lives):
+            part, count = life.segment.episode, len(life.steps) - 1
+            buffer = _column(lengthened.get(id(part), part), name)
+            waiting = self._waiting(life, name)
+            start = life.skipped - part.lookback
+            if count and buffer is not None:
+                parts.append(unflatten(buffer.form, buffer.rows(start, start + count)))
+                owners.append(i)
+            if waiting is not None:
+                parts.append(_one_row(waiting, buffer.form if count and buffer is not None else None))
+                owners.append(i)
+            held = life.steps[: (count if buffer is not None else 0) + (waiting is not None)]
+            steps.append(held)
+            known.append((life.steps[1:] if name == Columns.REWARDS else held) + self._offsets[life.owner])
+        about = self._about(range(len(self._lives)))
+        data = _with_zeros(join_rows(name, parts, owners, about), about) if parts else None
+        return self._table(steps), data, np.concatenate(known)
+
+    def _waiting(self, life: _Life, name: str) -> Any:
+        """What an agent did that waits for its next observation; None if nothing does."""
+        episode, agent_id = self._call.episodes[life.owner], life.segment.agent_id
+        if life.segment.ended_at is not None or name == Columns.REWARDS:
+            return None
+        if name == Columns.ACTIONS:
+            return episode.pending_actions.get(agent_id)
+        return episode.pending_extra_model_outputs.get(agent_id, {}).get(name)
+
+    def _lengthened(self) -> dict[int, Any]:
+        """Copies that plain pieces were shown, and may have written to, by the episodes that they are of."""
+        calls = self._call.groups.values()
+        return {id(one): long for own in calls for one, long in zip(own.episodes, own.lengthened or ())}
+
+    def _about(self, lives: Sequence[int]) -> Call:
+        """A call about some lives, for messages."""
+        parts = [self._lives[i].segment.episode for i in lives]
+        names = [self._call.episodes[self._lives[i].owner].id_ for i in lives]
+        keys: list[tuple[Any, ...]] = [(name, part.agent_id, part.module_id) for name, part in zip(names, parts)]
+        return Call(rl_module=None, episodes=parts, keys=lambda: keys, module_id="")
+
+
+def _column(episode: Any, name: str) -> Any:
+    """The column of an episode; None for an output that it does not have."""
+    if name in (Columns.ACTIONS, Columns.REWARDS):
+        return episode.actions if name == Columns.ACTIONS else episode.rewards
+    return episode.extra_model_outputs.get(name)
+
+
+def _one_row(row: Any, form: Any) -> Any:
+    if form is None:
+        return map_struct(lambda leaf: np.asarray(leaf)[None], row)
+    return unflatten(form, [np.asarray(leaf)[None] for leaf in flatten_like(form, row)])
+
+
+def _with_zeros(rows: Any, about: Call) -> Any:
+    leaves, form = flatten(rows)
+    if any(leaf.dtype.kind not in "biufc" for leaf in leaves):
+        raise ColumnError(
+            f"rows of {len(about.episodes)} agents",
+            expected="numbers, of one shape for all agents",
+            found=f"types {sorted({str(leaf.dtype) for leaf in leaves})}",
+            do="bring them to vectors of one length with pieces in front (FlattenObservations, PadObservations)",
+        )
+    zeros = [np.zeros((1, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
+    return unflatten(form, [np.concatenate([leaf, zero]) for leaf, zero in zip(leaves, zeros)])

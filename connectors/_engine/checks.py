@@ -1,0 +1,132 @@
+"""What a pipeline is given: refused where it cannot be meant, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import gymnasium as gym
+
+from epibatch.core.errors import (
+    BatchLayoutError,
+    CheckpointError,
+    PieceError,
+    PipelineError,
+    SpaceError,
+    nearest,
+)
+from epibatch.core.foreign import advice_for_episode, is_rllibs
+
+from ...episodes.vector_episodes import VectorEpisodes
+
+__all__ = ["are_episodes", "check_batch", "check_connectors", "check_pipeline_arguments", "check_state", "no_episodes"]
+
+
+def check_pipeline_arguments(
+    pipeline: Any, spaces: tuple[Any, Any], connectors: Any, others: Mapping[str, Any]
+) -> None:
+    """Check a pipeline's constructor arguments.
+
+    Args:
+        pipeline: the pipeline.
+        spaces: input observation and action space.
+        connectors: the pieces.
+        others: keywords beyond these; a subclass of somebody else's may pass some on.
+
+    Raises:
+        PieceError: pieces in another place than `connectors=`, or an unknown keyword.
+        SpaceError: a space that is none.
+    """
+    name = type(pipeline).__name__
+    if isinstance(spaces[0], (list, tuple)):
+        expected, found = "input spaces first, and the pieces as `connectors=`", type(spaces[0]).__name__
+        do = f"{name}(connectors=[...])"
+        raise PieceError(f"{name}(...)", expected=expected, found=f"a {found} as input_observation_space", do=do)
+    for key, space in zip(("input_observation_space", "input_action_space"), spaces):
+        if space is not None and not isinstance(space, gym.Space):
+            found = f"{type(space).__name__} {space!r}"
+            do = "pass env.observation_space and env.action_space of one environment"
+            raise SpaceError(f"{name}.{key}", expected="a gymnasium Space", found=found, do=do)
+    check_connectors(name, connectors)
+    if others and type(pipeline).__module__.startswith("epibatch."):
+        known = ["input_observation_space", "input_action_space", "connectors"]
+        expected, unknown = f"arguments among {', '.join(known)}", next(iter(others))
+        raise PieceError(f"{name}(...)", expected=expected, found=unknown, do=nearest(unknown, known))
+
+
+def check_connectors(where: str, connectors: Any) -> None:
+    """Refuse pieces that are not given as a list.
+
+    Raises:
+        PieceError: they are something else.
+    """
+    if connectors is not None and (isinstance(connectors, (str, Mapping)) or not isinstance(connectors, Sequence)):
+        found = f"{type(connectors).__name__} {connectors!r}"
+        raise PieceError(
+            f"{where}.connectors", expected="a list of pieces", found=found, do=f"{where}(connectors=[...])"
+        )
+
+
+def are_episodes(episodes: Any) -> bool:
+    """Whether this is a sequence of episodes; only a list is looked at item by item."""
+    if type(episodes) is list:
+        return all(map(_is_episode, set(map(type, episodes))))
+    if type(episodes) is VectorEpisodes:
+        return True
+    return isinstance(episodes, Sequence) and not isinstance(episodes, (str, bytes))
+
+
+@cache
+def _is_episode(kind: type) -> bool:
+    return hasattr(kind, "get_observations") and not is_rllibs(kind)
+
+
+def no_episodes(pipeline: Any, found: Any) -> PipelineError:
+    """The error for something else than a sequence of episodes."""
+    items, kind = f"a {type(found).__name__}", type(found)
+    if isinstance(found, Sequence):
+        strangers = [i for i, one in enumerate(found) if not are_episodes([one])]
+        kind = type(found[strangers[0]]) if strangers else kind
+        name = f"{kind.__module__}.{kind.__name__}" if is_rllibs(kind) else kind.__name__
+        items += f" of {name} at position {strangers[0]}" if strangers else ""
+    return PipelineError(
+        f"{type(pipeline).__name__}(episodes=...)",
+        expected="a list of SingleAgentEpisode, or of MultiAgentEpisode",
+        found=items,
+        do=advice_for_episode(kind) or "pass [episode], or list(episodes)",
+    )
+
+
+def check_batch(pipeline: Any, batch: Any) -> None:
+    """Refuse a batch that is no dict.
+
+    Raises:
+        BatchLayoutError: it is something else.
+    """
+    if type(batch) is not dict and not isinstance(batch, Mapping):
+        raise BatchLayoutError(
+            f"{type(pipeline).__name__}(batch=...)",
+            expected="a dict of columns",
+            found=f"{type(batch).__name__} {batch!r}",
+            do="pass batch={}, or a module's outputs",
+        )
+
+
+def check_state(pipeline: Any, state: Any) -> None:
+    """Refuse a state that is no dict of dicts by piece name.
+
+    Raises:
+        CheckpointError: it is something else.
+    """
+    wrong = "" if isinstance(state, Mapping) else f"{type(state).__name__} {state!r}"
+    for name, own in state.items() if isinstance(state, Mapping) else ():
+        if not isinstance(own, Mapping):
+            wrong = f"{type(own).__name__} {own!r} as the state of {name!r}"
+    if wrong:
+        raise CheckpointError(
+            f"{type(pipeline).__name__}.set_state",
+            expected="a dict of states by the pieces' names",
+            found=wrong,
+            do="pass what get_state of such a pipeline gave",
+        )

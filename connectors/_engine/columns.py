@@ -1,0 +1,97 @@
+"""A per-episode column that is one array already."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.padding import PaddedLayout, pad
+from epibatch.core.structs import flatten, map_struct
+
+from ...episodes._storage.column_parts import LazyRows
+
+__all__ = ["EpisodeColumn"]
+
+
+class EpisodeColumn:
+    """Rows of all chunks of a call, one chunk after the other.
+
+    It stands for `{key: [items]}` of the plain layout without taking it apart.
+
+    Args:
+        data: Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects, or
+            the chunks' own rows as `LazyRows`, which are joined when somebody asks for `data`.
+        counts: Rows of each chunk (int64, [number of chunks]); None: one row each.
+        single: Whether a plain piece sees each row as an item of its own; otherwise it sees one
+            item that holds all of a chunk's rows.
+    """
+
+    __slots__ = ("_data", "counts", "single")
+
+    def __init__(
+        self,
+        data: Any,
+        counts: np.ndarray[Any, np.dtype[np.int64]] | None = None,
+        *,
+        single: bool = False,
+    ) -> None:
+        self._data = data
+        self.counts = counts
+        self.single = single or counts is None
+
+    @property
+    def data(self) -> Any:
+        """Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects."""
+        data = self._data
+        if isinstance(data, LazyRows):
+            data = self._data = data.joined()
+        return data
+
+    @data.setter
+    def data(self, data: Any) -> None:
+        self._data = data
+
+    @property
+    def parts(self) -> LazyRows | None:
+        """The chunks' own rows, as long as nobody asked for them as `data`."""
+        return self._data if isinstance(self._data, LazyRows) else None
+
+    def settle(self) -> None:
+        """Copy the rows now, if that was not done yet: somebody may be about to write to the episodes."""
+        if isinstance(self._data, LazyRows):
+            self._data = self._data.joined()
+
+    def batched(self, *, halved: bool) -> Any:
+        """The same as `data`, for a batch.
+
+        Args:
+            halved: Whether float64 is about to become float32, so that it may be so at once.
+        """
+        if halved and isinstance(self._data, LazyRows):
+            return self._data.joined(halved=True)
+        return self.data
+
+    @property
+    def holds_objects(self) -> bool:
+        """Whether the rows are a list of Python objects, which no piece turns into arrays."""
+        return isinstance(self._data, list)
+
+    def padded(self, layout: PaddedLayout) -> Any:
+        """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is.
+
+        Args:
+            layout: Of chunks with as many rows as these.
+        """
+        if isinstance(self._data, LazyRows):
+            return self._data.padded(layout)
+        return map_struct(lambda leaf: pad(leaf, layout), self.data)
+
+    def __len__(self) -> int:
+        return len(self.data if isinstance(self.data, list) else flatten(self.data)[0][0])
+
+    def __repr__(self) -> str:
+        if isinstance(self.data, list):
+            return f"EpisodeColumn({len(self)} objects)"
+        shapes = [(leaf.shape, str(leaf.dtype)) for leaf in flatten(self.data)[0]]
+        return f"EpisodeColumn({shapes})"

@@ -1,0 +1,72 @@
+"""Pieces that replace the newest observation of every episode."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import PipelineError
+from epibatch.core.structs import flatten, unflatten
+
+from ..columnar_piece import ColumnarPiece
+from .call import Call
+from .gather import latest_observations
+
+__all__ = ["ObservationRewriter"]
+
+
+class ObservationRewriter(ColumnarPiece):
+    """Writes observations back into the episodes, so that the learner sees what the module saw.
+
+    Subclasses write `rewrite`, which gets the newest observations of all episodes as one structure
+    of arrays, and `recompute_output_observation_space`. Such a piece stands in an env-to-module
+    pipeline, in front of whatever puts observations into the batch.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = ()
+    rewrites_observations = True
+    uses_spaces: ClassVar[bool] = True
+
+    @abstractmethod
+    def rewrite(self, observations: Any, call: Call) -> Any:
+        """What the newest observations become.
+
+        Args:
+            observations: Arrays of shape [number of episodes, ...], not to be written to.
+            call: The episodes and everything else the call is about.
+
+        Returns:
+            Arrays of shape [number of episodes, ...], nested and typed as the output space says.
+        """
+
+    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Rewrite the newest observations; the batch stays as it is."""
+        if not len(call.episodes):
+            return batch
+        self._refuse_taken(batch)
+        recording = call.recording
+        if recording is not None:
+            recording.set_latest_observations(self.rewrite(recording.latest_observations(), call))
+            return batch
+        leaves, form = flatten(self.rewrite(latest_observations(call), call))
+        for i, episode in enumerate(call.episodes):
+            episode.set_observations(new_data=unflatten(form, [leaf[i] for leaf in leaves]), at_indices=-1)
+            if self.input_observation_space is not None:
+                episode.observation_space = self.observation_space
+        return batch
+
+    def _refuse_taken(self, batch: dict[str, Any]) -> None:
+        if Columns.OBS in batch:
+            raise PipelineError(
+                type(self).__name__,
+                expected="a batch without observations, which are to be taken after they are rewritten",
+                found=f"a column {Columns.OBS!r}, written by a piece in front",
+                do=f"move {type(self).__name__} in front of that piece",
+            )

@@ -1,0 +1,217 @@
+"""How the chunks of a call become sequences: by the module's settings, or by what a piece in front has drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ConfigError, PipelineError
+from epibatch.core.padding import PaddedLayout
+from epibatch.core.sequence_ends import (
+    check_burn_in,
+    check_sequence_end,
+    merged_layout,
+    random_layout,
+    sequence_layout,
+)
+from epibatch.core.structs import flatten
+
+from .call import Call
+from .columns import EpisodeColumn
+from .modules import acting_module, max_seq_len, model_option
+from .stacked_rows import StackedRows
+
+__all__ = [
+    "RandomCut",
+    "SequenceSettings",
+    "layout_of",
+    "leading_axes",
+    "merged_sequences",
+    "sequence_settings",
+    "step_places",
+]
+
+_OUTPUT_STATES = (Columns.STATE_OUT, Columns.NEXT_STATE_OUT)
+
+
+class SequenceSettings(NamedTuple):
+    """How a recurrent module wants its train batches.
+
+    Args:
+        max_seq_len: T, rows per sequence.
+        end: How sequences end, one of `epibatch.core.sequence_ends.SEQUENCE_ENDS`.
+        burn_in: Rows in front of each sequence that are there for the state alone.
+    """
+
+    max_seq_len: int
+    end: str
+    burn_in: int
+
+
+class RandomCut(NamedTuple):
+    """One random sub-sequence of each chunk.
+
+    Args:
+        draws: float [chunks], uniform in [0, 1).
+        length: Rows per sequence; None: the module's `max_seq_len`.
+        short: What becomes of chunks that are too short, "pad" or "drop".
+    """
+
+    draws: npt.NDArray[np.float64]
+    length: int | None
+    short: str
+
+    def settings(self, rl_module: Any, steps: int | None = None) -> SequenceSettings:
+        """The module's settings, with this length.
+
+        Raises:
+            ConfigError: the module asks for sequences that end in a way of their own, or burns in too much for them.
+        """
+        found = sequence_settings(rl_module, self.length if steps is None else steps)
+        if found.end == "pad":
+            return found
+        raise ConfigError(
+            "RandomSubsequences",
+            expected="sequence_end 'pad' in the module's model_config; each chunk has one sequence here",
+            found=repr(found.end),
+            do="leave sequence_end out, or RandomSubsequences",
+        )
+
+
+def sequence_settings(rl_module: Any, steps: int | None = None) -> SequenceSettings:
+    """The settings in a recurrent module's `model_config`: `max_seq_len`, `sequence_end` and `burn_in`.
+
+    Args:
+        rl_module: The module, or a module of modules.
+        steps: Rows per sequence, where they are known already.
+
+    Raises:
+        ConfigError: one is no such setting, they do not fit together, or the module cannot begin anew within a
+            sequence, as it has to with `sequence_end` "continue".
+    """
+    module = acting_module(rl_module)
+    steps = max_seq_len(module) if steps is None else steps
+    end, burn_in = model_option(module, "sequence_end"), model_option(module, "burn_in")
+    if end is None and not burn_in:
+        return SequenceSettings(steps, "pad", 0)
+    where = f"model_config of {type(module).__name__}, "
+    end = check_sequence_end("pad" if end is None else end, f"{where}sequence_end")
+    burn_in = check_burn_in(0 if burn_in is None else burn_in, steps, end, f"{where}burn_in")
+    if end == "continue" and not getattr(module, "handles_resets", False):
+        raise ConfigError(
+            f"{where}sequence_end",
+            expected="one of pad, drop, truncate, overlap",
+            found="'continue', and a module that does not say that it begins anew where column 'resets' is True",
+            do="go on from `reset_states` at `resets` in forward_train and set the class attribute "
+            "handles_resets = True, as the default LSTM does; or use sequence_end 'overlap'",
+        )
+    return SequenceSettings(steps, end, burn_in)
+
+
+def layout_of(call: Call, steps: int | None = None) -> PaddedLayout:
+    """Where the rows of a call's chunks lie in its sequences.
+
+    Args:
+        call: About a recurrent module.
+        steps: Rows per sequence, where the batch has its time axis already.
+
+    Raises:
+        ConfigError: the module's settings are wrong.
+        PipelineError: random sub-sequences of chunks that have a bootstrap row.
+    """
+    known = call.sequences
+    if known is not None and (known.counts is call.counts or np.array_equal(known.counts, call.counts)):
+        return known
+    call.sequences = _layout(call, steps) if call.cut is None else _random(call, call.cut)
+    return call.sequences
+
+
+def leading_axes(call: Call, name: str, column: Any) -> int:
+    """How many axes of a column's arrays are in front of those of a row: 2 in sequences `[B, T, ...]`, otherwise 1.
+
+    Args:
+        call: The running call.
+        name: The column's name.
+        column: An `EpisodeColumn`, or arrays or tensors that are batched already.
+    """
+    if not call.stateful or call.ragged or call.is_per_sequence(name) or name in _OUTPUT_STATES:
+        return 1
+    if not isinstance(column, EpisodeColumn):
+        return 2
+    if call.rows is None or call.sequences is None or column.holds_objects:
+        return 1
+    leaves = flatten(column.data)[0]
+    return 2 if leaves and leaves[0].shape[:2] == call.sequences.mask.shape else 1
+
+
+def step_places(call: Call, *, leading: int = 1, stacked: StackedRows | None = None) -> npt.NDArray[np.bool_] | None:
+    """Which rows of a train batch are steps of the episodes: neither bootstrap rows nor padding.
+
+    Args:
+        call: The running call.
+        leading: Axes in front of those of a row, as `leading_axes` says.
+        stacked: Where the rows are, if agents were stacked.
+
+    Returns:
+        bool [rows]; [B, T] of sequences, [B, A] of stacked agents. None: all are steps.
+    """
+    if call.ragged:
+        return None
+    steps = np.ones(int(call.counts.sum()), np.bool_)
+    if call.plus_one:
+        steps[np.cumsum(call.counts) - 1] = False
+    if leading > 1:
+        layout = layout_of(call)
+        found = steps[layout.source].reshape(layout.mask.shape) & layout.mask
+    else:
+        found = steps if stacked is None else stacked.stack(Columns.LOSS_MASK, steps)
+    return None if found.all() else found
+
+
+def merged_sequences(
+    layouts: Sequence[PaddedLayout | None], places: Sequence[Sequence[int]], module_id: Any
+) -> PaddedLayout | None:
+    """The sequences of several groups of one module's chunks, or None as long as there are none.
+
+    Args:
+        layouts: Of each group.
+        places: Where each group's chunks stand among all.
+        module_id: Whose they are.
+
+    Raises:
+        ConfigError: sequences that hold several chunks; those of other groups would stand in between.
+    """
+    found = [layout for layout in layouts if layout is not None]
+    if len(found) < len(layouts):
+        return None
+    if any(layout.resets is not None for layout in found):
+        raise ConfigError(
+            f"module {module_id!r}, sequence_end",
+            expected="one of pad, drop, truncate, overlap, since its agents have different spaces",
+            found="'continue'",
+            do="use sequence_end 'overlap', or a module for each kind of agent",
+        )
+    return merged_layout(found, places)
+
+
+def _layout(call: Call, steps: int | None) -> PaddedLayout:
+    settings = sequence_settings(call.rl_module, steps)
+    return sequence_layout(
+        call.counts, settings.max_seq_len, end=settings.end, burn_in=settings.burn_in, bootstrapped=call.plus_one
+    )
+
+
+def _random(call: Call, cut: RandomCut) -> PaddedLayout:
+    if call.plus_one:
+        raise PipelineError(
+            "RandomSubsequences",
+            expected="chunks without a bootstrap row, of which every part is as good as another",
+            found="AddOneTsToEpisodesAndTruncate, as PPO puts it in front of its advantages",
+            do="leave RandomSubsequences out; advantages need whole chunks",
+        )
+    settings = cut.settings(call.rl_module)
+    return random_layout(call.counts, settings.max_seq_len, cut.draws, burn_in=settings.burn_in, short=cut.short)

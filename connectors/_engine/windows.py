@@ -1,0 +1,208 @@
+"""Rows of a column, some steps away from the rows of a batch, that lie in the episodes until they are batched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.fill_values import exact_fill_value
+from epibatch.core.padding import PaddedLayout
+from epibatch.core.structs import Form, unflatten
+
+from ...episodes._storage.arrays import Leaf
+from ...episodes._storage.column_parts import LazyRows
+
+__all__ = ["HeldRows", "WindowRows"]
+
+Indices = npt.NDArray[np.int64]
+
+
+class HeldRows(NamedTuple):
+    """Consecutive rows that chunks hold of a column, without copying them.
+
+    Args:
+        form: Nesting of the column.
+        leaves: For each leaf the chunks' rows: views of the episodes' storage.
+        tails: For chunks whose last row lies elsewhere: that row of each leaf, of shape [1, ...].
+        firsts: Where each chunk's first row lies, counted from the chunk's start.
+        like: For each leaf an array without rows, of the column's shape and type.
+        real: Which rows of each chunk are the episode's own: bool; None: all.
+    """
+
+    form: Form
+    leaves: list[list[Leaf]]
+    tails: Mapping[int, list[Leaf]]
+    firsts: Indices
+    like: list[Leaf]
+    real: list[npt.NDArray[np.bool_]] | None = None
+
+    def counts(self) -> Indices:
+        """How many rows each chunk holds."""
+        counts = np.fromiter(map(len, self.leaves[0]), np.int64, len(self.leaves[0]))
+        counts[list(self.tails)] += 1
+        return counts
+
+
+class WindowRows(LazyRows):
+    """For each row of a batch the values at some shifts from it, filled in where the chunk has none.
+
+    Nothing is copied before `joined` or `padded`: a window of 50 steps is 50 times its column.
+
+    Args:
+        held: The chunks' rows; none that no window reaches.
+        starts: Place of each chunk's first row in the batch, counted from the chunk's start.
+        counts: Rows of each chunk.
+        shifts: At least one.
+        single: Whether there is one shift and no axis for it.
+        fill: A number; None: zero.
+        where: What the rows are, for messages.
+
+    Raises:
+        ColumnError: the column's type cannot hold `fill`: that of all chunks' rows, of which some may be floats.
+
+    Example:
+        >>> rows = np.array([1.0, 2.0, 3.0])
+        >>> held = HeldRows(None, [[rows]], {}, np.array([0]), [rows[:0]])
+        >>> WindowRows(held, np.array([0]), np.array([3]), (-2, 0), single=False).joined().tolist()
+        [[0.0, 1.0], [0.0, 2.0], [1.0, 3.0]]
+    """
+
+    __slots__ = ("_counts", "_fills", "_held", "_low", "_reach", "_shifts", "_single", "_starts")
+
+    def __init__(
+        self,
+        held: HeldRows,
+        starts: Indices,
+        counts: Indices,
+        shifts: Sequence[int],
+        *,
+        single: bool,
+        fill: float | None = None,
+        where: str = "fill rows",
+    ) -> None:
+        self._held, self._starts, self._counts = held, starts, counts
+        self._shifts, self._single, self._low = list(shifts), single, min(shifts)
+        self._reach = max(shifts) - self._low + 1
+        value = 0 if fill is None else fill
+        self._fills = [exact_fill_value(self._dtype(i), value, where) for i in range(len(held.like))]
+
+    @property
+    def held(self) -> HeldRows:
+        """The rows of the episodes that these are about."""
+        return self._held
+
+    def windows(self, chunk: int, leaf: int = 0) -> Leaf:
+        """A chunk's windows that nothing is filled into, as a view of the episode's storage: [rows, reach, ...]."""
+        return _windows(self._held.leaves[leaf][chunk], self._reach)
+
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """Which values are the episode's own and no fill: bool, [rows] or [rows, k]."""
+        counts = self._counts
+        t = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - self._starts + self._held.firsts, counts)
+        at = t[:, None] + np.array(self._shifts)
+        held = self._held.counts()
+        real: npt.NDArray[np.bool_] = (at >= 0) & (at < np.repeat(held, counts)[:, None])
+        if self._held.real is not None:
+            firsts = np.repeat(np.cumsum(held) - held, counts)[:, None]
+            real[real] = np.concatenate(self._held.real)[(at + firsts)[real]]
+        return real[:, 0] if self._single else real
+
+    def rows_and_bytes(self) -> tuple[int, int]:
+        """How many rows `joined` gives, and the bytes of all its arrays."""
+        rows = int(self._counts.sum())
+        row = sum(math.prod(own.shape[1:]) * self._dtype(i).itemsize for i, own in enumerate(self._held.like))
+        return rows, rows * row * len(self._shifts)
+
+    def joined(self, gaps: Sequence[int] | None = None, *, halved: bool = False) -> Any:
+        """Copies of all rows, chunk after chunk, in the column's nesting.
+
+        Args:
+            gaps: Rows of zeros to leave behind each chunk's; default: none.
+            halved: Whether leaves that are float64 throughout become float32.
+        """
+        at = None
+        if not self._single or gaps is not None:
+            at = self._places()
+            if gaps is not None:
+                at = np.insert(at, np.repeat(np.cumsum(self._counts), gaps), self._spans().sum())
+        return unflatten(self._held.form, [self._taken(i, at, halved) for i in range(len(self._held.like))])
+
+    def padded(self, layout: PaddedLayout) -> Any:
+        """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is; each is made once."""
+        zeros = int(self._spans().sum())
+        at = np.append(self._places(), zeros)[layout.source]
+        at[layout.holes] = zeros
+        leaves = [self._taken(i, at, False) for i in range(len(self._held.like))]
+        shape = (layout.num_sequences, layout.max_seq_len)
+        return unflatten(self._held.form, [leaf.reshape(*shape, *leaf.shape[1:]) for leaf in leaves])
+
+    def at(self, rows: Indices) -> Any:
+        """Copies of some rows, in the column's nesting.
+
+        Args:
+            rows: Their numbers among all chunks' rows.
+        """
+        at = self._places()[rows]
+        return unflatten(self._held.form, [self._taken(i, at, False) for i in range(len(self._held.like))])
+
+    # -- rows side by side, with what is filled in ---------------------------------------------------
+
+    def _spans(self) -> Indices:
+        """How many rows each chunk's windows reach over."""
+        spans: Indices = np.where(self._counts > 0, self._counts + self._reach - 1, 0)
+        return spans
+
+    def _places(self) -> Indices:
+        """Where the windows of all rows begin among the rows that lie side by side."""
+        spans, counts = self._spans(), self._counts
+        firsts = np.cumsum(spans) - spans - (np.cumsum(counts) - counts)
+        places: Indices = np.arange(counts.sum()) + np.repeat(firsts, counts)
+        return places
+
+    def _dtype(self, leaf: int, halved: bool = False) -> np.dtype[Any]:
+        dtypes = {part.dtype for part in self._held.leaves[leaf] if len(part)}
+        dtypes |= {own[leaf].dtype for own in self._held.tails.values()}
+        dtype = np.result_type(*dtypes) if dtypes else self._held.like[leaf].dtype
+        return np.dtype(np.float32) if halved and dtype == np.float64 and len(dtypes) < 2 else dtype
+
+    def _taken(self, leaf: int, at: Indices | None, halved: bool) -> Leaf:
+        """The windows that begin at some rows of all that lie side by side; None: these rows themselves."""
+        rows = self._side_by_side(leaf, halved)
+        if at is None:
+            return rows[: len(rows) - self._reach]
+        if self._single:
+            return rows[at]
+        if self._shifts == list(range(self._low, self._low + self._reach)):
+            out: Leaf = _windows(rows, self._reach)[at]
+        else:
+            out = rows[at[:, None] + (np.array(self._shifts) - self._low)]
+        return out
+
+    def _side_by_side(self, leaf: int, halved: bool) -> Leaf:
+        """All chunks' rows with those filled in, and a window of zeros at the end."""
+        like, parts = self._held.like[leaf], self._held.leaves[leaf]
+        spans = self._spans()
+        front = np.minimum(np.maximum(self._held.firsts - self._starts - self._low, 0), spans)
+        back = spans - front - self._held.counts()
+        most = max(int(front.max(initial=0)), int(back.max(initial=0)))
+        filler = np.full((most, *like.shape[1:]), self._fills[leaf])
+        fillers = {count: filler[:count] for count in {*front.tolist(), *back.tolist()}}
+        woven = [like] * (3 * len(parts) + 1)
+        woven[:-1:3] = [fillers[count] for count in front.tolist()]
+        woven[1::3] = parts
+        woven[2::3] = [fillers[count] for count in back.tolist()]
+        woven[-1] = np.zeros((self._reach, *like.shape[1:]), like.dtype)
+        for chunk, tail in self._held.tails.items():
+            woven[3 * chunk + 1] = np.concatenate([parts[chunk], tail[leaf]])
+        rows: Leaf = np.concatenate(woven, dtype=self._dtype(leaf, halved), casting="same_kind")
+        return rows
+
+
+def _windows(rows: Leaf, width: int) -> Leaf:
+    """The windows of `width` consecutive rows as a view: [rows - width + 1, width, ...]."""
+    shape = (max(0, len(rows) - width + 1), width, *rows.shape[1:])
+    return np.lib.stride_tricks.as_strided(rows, shape, (rows.strides[0], *rows.strides), writeable=False)

@@ -1,0 +1,3 @@
+"""What a pipeline did and costs: traces, column spaces and profiles."""
+
+__all__: list[str] = []

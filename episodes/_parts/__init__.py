@@ -1,0 +1,3 @@
+"""Steps, cuts, states and facts of episodes."""
+
+__all__: list[str] = []

@@ -1,0 +1,133 @@
+"""What episodes hold while somebody acts in them from outside, as a value: a step makes a new one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import EpisodeError
+from epibatch.core.structs import flatten
+
+from .._storage.block import Block, BlockColumn
+from .._storage.chunk import Chunk
+from .._storage.vector_checks import VectorChecks
+from ..vector_episodes import VectorEpisodes
+from .running_returns import running_returns
+
+__all__ = ["ActingHistory"]
+
+Spaces = tuple["gym.Space[Any] | None", "gym.Space[Any] | None"]
+
+
+class ActingHistory:
+    """The running episodes of N environments, as much of each as pieces look back at.
+
+    It is never changed once `commit` was called: `after` copies the rows that are kept and adds to the
+    copy. So a caller may go on from an old one, and do so twice.
+
+    Args:
+        block: The rows.
+        chunks: One per environment.
+
+    Attributes:
+        episodes: The episodes, for pipelines.
+
+    Example:
+        >>> spaces = (gym.spaces.Box(0, 9, (1,)), gym.spaces.Discrete(2))
+        >>> first = ActingHistory.start(np.zeros((2, 1)), spaces)
+        >>> first.commit()
+        >>> step = {"actions": np.zeros(2, int), "rewards": np.ones(2), "outputs": {}}
+        >>> later = first.after(observations=np.ones((2, 1)), lookback=3, **step)
+        >>> later.episodes[0].get_observations(slice(-2, None)).tolist(), len(first.episodes[0])
+        ([[0.0], [1.0]], 0)
+    """
+
+    def __init__(self, block: Block, chunks: list[Chunk]) -> None:
+        self._block = block
+        self.episodes = VectorEpisodes(block, chunks, recording=True)
+
+    @classmethod
+    def start(cls, observations: Any, spaces: Spaces, infos: Any = None) -> ActingHistory:
+        """New episodes.
+
+        Args:
+            observations: Arrays of shape [N, ...].
+            spaces: Observation and action space of one environment.
+            infos: A vector environment's infos, that is a dict of arrays, or one dict per environment.
+        """
+        block = Block(len(flatten(observations)[0][0]), 1)
+        block.stage(observations)
+        _put_infos(block, infos)
+        return cls(block, [Chunk(block, env, 0, 0, spaces) for env in range(block.num_envs)])
+
+    def after(
+        self,
+        *,
+        observations: Any,
+        actions: Any,
+        rewards: Any,
+        outputs: dict[str, Any],
+        lookback: int,
+        starts: Any = None,
+        infos: Any = None,
+    ) -> ActingHistory:
+        """The history one step later.
+
+        Args:
+            observations: What came next: arrays of shape [N, ...].
+            actions: What the module did: arrays of shape [N, ...].
+            rewards: Shape [N]; NaN where nobody said what it was, which raises where a piece reads it.
+            outputs: Other outputs of the module: arrays of shape [N, ...] per key.
+            lookback: Earlier steps to keep.
+            starts: bool, [N]: where the observation is the first of a new episode; the row's action and reward
+                then belong to none.
+            infos: As in `start`.
+
+        Raises:
+            ColumnError: a column without one row per environment, or nested otherwise than before.
+            EpisodeError: other outputs than in the step before.
+        """
+        checks = VectorChecks(self._block.num_envs)
+        for name, value in (("obs", observations), ("actions", actions), ("rewards", rewards), *outputs.items()):
+            checks.check_rows(name, value)
+        block = self._block.successor(lookback, 2)
+        block.unknown_rewards = True
+        block.returns_before = running_returns(self._block, self.episodes.chunks)
+        chunks = [chunk.next_chunk(block, lookback) for chunk in self.episodes.chunks]
+        block.actions.put(lookback, actions, block.capacity)
+        block.rewards.put(lookback, rewards, block.capacity)
+        self._put_outputs(block, lookback, outputs)
+        block.row = lookback + 1
+        block.stage(observations)
+        _put_infos(block, infos)
+        for env in () if starts is None else np.flatnonzero(starts).tolist():
+            chunks[env] = Chunk(block, env, block.row, block.row, chunks[env].spaces)
+        return ActingHistory(block, chunks)
+
+    def _put_outputs(self, block: Block, row: int, outputs: dict[str, Any]) -> None:
+        if not self._block.rewards.leaves:
+            block.extras = {key: BlockColumn() for key in outputs}
+        if block.extras.keys() != outputs.keys():
+            raise EpisodeError(
+                "outputs of the module",
+                expected=f"those of the step before: {sorted(block.extras)}",
+                found=str(sorted(outputs)),
+                do="act with the same `explore` from the beginning of an episode to its end, or let the module "
+                "return the same columns either way",
+            )
+        for key, value in outputs.items():
+            block.extras[key].put(row, value, block.capacity)
+
+    def commit(self) -> None:
+        """Make the newest observations final, as pieces left them."""
+        self._block.commit()
+
+
+def _put_infos(block: Block, infos: Any) -> None:
+    """Store the newest row's infos."""
+    if isinstance(infos, dict):
+        block.infos[block.row] = infos
+    else:
+        block.own_infos.update({(block.row, env): own for env, own in enumerate(infos or ())})

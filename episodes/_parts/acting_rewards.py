@@ -1,0 +1,79 @@
+"""Rewards of episodes that somebody acts in from outside, who may not have said what they were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.errors import ColumnError
+
+from .._storage.arrays import Leaf
+from .._storage.indexing import Positions
+from ..infinite_lookback_buffer import InfiniteLookbackBuffer
+
+__all__ = ["ActingRewards", "known"]
+
+
+class ActingRewards(InfiniteLookbackBuffer):
+    """A buffer of rewards that refuses to hand over one that nobody gave: NaN.
+
+    Example:
+        >>> rewards = ActingRewards([1.0, float("nan")])
+        >>> float(rewards.get(0))
+        1.0
+        >>> rewards.get(-1)
+        Traceback (most recent call last):
+            ...
+        epibatch.core.errors.ColumnError: rewards of the steps before
+          expected: a number for each, as they are read here
+          found:    none for 1 of them: reward= was left out
+          do:       policy.act(obs, state, reward=reward)
+    """
+
+    __slots__ = ()
+
+    def rows(self, start: int, stop: int) -> list[Leaf]:
+        """The leaves of rows `start` to `stop`, counted from the chunk's start.
+
+        Raises:
+            ColumnError: nobody gave a reward among them.
+        """
+        leaves = super().rows(start, stop)
+        for leaf in leaves:
+            known(leaf)
+        return leaves
+
+    def _row(self, position: int) -> Any:
+        return known(super()._row(position))
+
+    def _span(self, start: int, stop: int) -> Any:
+        return known(super()._span(start, stop))
+
+    def _rows(self, positions: Positions) -> Any:
+        return known(super()._rows(positions))
+
+    def _filled_span(self, start: int, stop: int, fill: Any) -> Any:
+        return self._filled_rows(np.arange(start, stop, dtype=np.int64), fill)
+
+    def _filled_rows(self, positions: np.ndarray[Any, np.dtype[np.int64]], fill: Any) -> Any:
+        inside = positions[(positions >= 0) & (positions < self.len_incl_lookback())]
+        known(super()._rows(inside))
+        return super()._filled_rows(positions, fill)
+
+
+def known(rewards: Any) -> Any:
+    """The rewards, as they are.
+
+    Raises:
+        ColumnError: there is NaN among them, which stands for a reward that nobody gave.
+    """
+    missing = int(np.isnan(rewards).sum())
+    if missing:
+        raise ColumnError(
+            "rewards of the steps before",
+            expected="a number for each, as they are read here",
+            found=f"none for {missing} of them: reward= was left out",
+            do="policy.act(obs, state, reward=reward)",
+        )
+    return rewards

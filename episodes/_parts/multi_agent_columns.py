@@ -1,0 +1,219 @@
+"""An agent's column on the time line of the environment: which of its rows lie at which env steps."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.errors import EpisodeIndexError
+from epibatch.core.structs import unflatten
+
+from .._storage.arrays import object_leaf, shielded
+from .._storage.buffer_source import NOTHING
+from .._storage.column_writes import stacked_rows
+from .._storage.indexing import WATCH, Indices, Positions, check_writable
+from .._storage.infos_buffer import InfosBuffer
+from ..infinite_lookback_buffer import InfiniteLookbackBuffer
+from .agent_segment import AgentRecord, AgentSegment
+
+__all__ = ["OF_OBSERVATIONS", "AgentColumn"]
+
+OF_OBSERVATIONS = ("observations", "infos")  # columns with a row per observation; the others have one per step
+
+
+class AgentColumn:
+    """The rows of one column of one agent, in the order of their env steps, those of an open step included.
+
+    Args:
+        record: The agent.
+        name: What SingleAgentEpisode calls the column: "observations", "infos", "actions", "rewards" or
+            "extra_model_outputs".
+        key: Which of the model outputs.
+        latest: Whether only the last of the agent's lives counts.
+
+    Attributes:
+        buffer: The rows, but for the open step's.
+        steps: Env steps of the rows.
+        count: How many rows there are, the open step's included.
+        open: The open step's row, or NOTHING.
+    """
+
+    __slots__ = ("_parts", "buffer", "count", "key", "name", "open", "record", "steps")
+
+    def __init__(self, record: AgentRecord, name: str, key: str | None = None, *, latest: bool = False) -> None:
+        self.record, self.name, self.key = record, name, key
+        segments = record.segments[-1:] if latest else record.segments
+        held = [(segment, _buffer(segment, name, key)) for segment in segments]
+        self._parts = [(segment, buffer) for segment, buffer in held if buffer is not None]
+        self.open = self._open_row()
+        self.buffer: Any
+        self.steps: array[int]
+        if len(held) == len(self._parts) == 1:
+            self.steps, self.buffer = segments[0].steps, held[0][1]
+        else:
+            self.buffer, self.steps = self._joined()
+            if self.open is not NOTHING:
+                self.steps.append(segments[-1].steps[-1])
+        self.count = self.buffer.len_incl_lookback() + (self.open is not NOTHING)
+
+    @property
+    def lookback(self) -> int:
+        """How many rows lie before the chunk's start."""
+        return int(self.buffer.lookback)
+
+    def _open_row(self) -> Any:
+        record, name = self.record, self.name
+        if name in OF_OBSERVATIONS or record.live is None or record.action is NOTHING:
+            return NOTHING
+        if name == "actions":
+            return record.action
+        if name == "rewards":
+            return 0.0 if record.reward is None else record.reward
+        return record.extras.get(str(self.key), NOTHING)
+
+    def _joined(self) -> tuple[Any, array[int]]:
+        """Copies of the rows of several lives (or of none)."""
+        buffer: Any = InfosBuffer() if self.name == "infos" else None
+        steps = array("q")
+        for segment, part in self._parts:
+            rows = part.len_incl_lookback()
+            steps.extend(segment.steps[:rows])
+            if self.name == "infos":
+                buffer.extend(part.data)
+            elif buffer is None:
+                buffer = part.copy_rows(range(rows), 0)
+            elif rows:
+                buffer.extend(part)
+        if buffer is None:
+            buffer = InfiniteLookbackBuffer()
+        buffer.lookback = self._parts[0][1].lookback if self._parts else 0
+        return buffer, steps
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def between(self, low: int, high: int, one_hot: bool = False) -> Any:
+        """The rows at env steps from `low` to before `high`, stacked; NOTHING if there are none."""
+        first = bisect_left(self.steps, low, 0, self.count)
+        last = bisect_left(self.steps, high, first, self.count)
+        if first == last:
+            return NOTHING
+        return self.get(slice(first - self.lookback, last - self.lookback), True, None, one_hot)
+
+    def at(self, env_t: int, one_hot: bool = False) -> Any:
+        """The row at an env step; NOTHING if there is none."""
+        row = bisect_left(self.steps, env_t, 0, self.count)
+        if row == self.count or self.steps[row] != env_t:
+            return NOTHING
+        return self.get(row - self.lookback, True, None, one_hot)
+
+    def find(self, env_steps: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Absolute rows at env steps; -1 where there is none."""
+        wanted = np.asarray(env_steps, np.int64)
+        steps = np.array(self.steps[: self.count], np.int64)
+        rows = np.searchsorted(steps, wanted)
+        if not self.count:
+            return np.full(len(wanted), -1)
+        found = steps[np.minimum(rows, self.count - 1)] == wanted
+        return np.where(found, rows, -1)
+
+    def at_each(self, env_steps: Sequence[int] | np.ndarray[Any, Any], fill: Any = None, one_hot: bool = False) -> Any:
+        """The rows at some env steps, stacked; NOTHING if there are none.
+
+        Args:
+            env_steps: Which.
+            fill: Value of the rows at env steps without one; None leaves them out.
+            one_hot: Whether discrete values become one-hot rows.
+        """
+        rows = self.find(env_steps)
+        if fill is None:
+            rows = rows[rows >= 0]
+            if not len(rows):
+                return NOTHING
+        else:
+            rows = np.where(rows < 0, self.count, rows)
+        return self.get((rows - self.lookback).tolist(), True, fill, one_hot)
+
+    def get(self, indices: Indices, neg_index_as_lookback: bool, fill: Any, one_hot: bool) -> Any:
+        """Rows by index of the agent's own, as a buffer gives them."""
+        buffer = self.buffer
+        if self.open is not NOTHING:
+            last = self.count - 1 - self.lookback
+            if type(indices) is int and neg_index_as_lookback and indices == last and not one_hot:
+                return self.open
+            stop = indices.stop if type(indices) is slice and neg_index_as_lookback else None
+            if type(stop) is not int or stop > last:
+                buffer = self.buffer.copy_rows(range(self.count - 1), self.lookback)
+                buffer.t_started = self.buffer.t_started
+                buffer.append(self.open)
+        options = {"one_hot_discrete": True} if one_hot else {}
+        rows = buffer.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill, **options)
+        if self.name == "rewards":
+            watch = WATCH.get()
+            return shielded(rows) if watch is not None and watch.acting else rows
+        return rows
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def write(self, rows: Positions | Sequence[int], new_data: Any, where: str) -> None:
+        """Overwrite absolute rows.
+
+        Args:
+            rows: Which; all exist.
+            new_data: As many rows: a list of rows, or stacked arrays.
+            where: What is written to, for errors.
+
+        Raises:
+            EpisodeIndexError: another number of rows; nothing changed.
+        """
+        form, leaves, count = stacked_rows(object_leaf(new_data) if self.name == "infos" else new_data)
+        if count != len(rows):
+            raise EpisodeIndexError(
+                where, expected=f"{len(rows)} rows", found=f"{count}", do="pass one row per step addressed"
+            )
+        offset = 0
+        for segment, part in self._parts:
+            held = part.len_incl_lookback()
+            chosen = [i for i, row in enumerate(rows) if offset <= row < offset + held]
+            if chosen:
+                indices = [int(rows[i]) - offset - part.lookback for i in chosen]
+                data = unflatten(form, [leaf[chosen] for leaf in leaves or []])
+                self._set(segment, data, indices)
+            offset += held
+        for i, row in enumerate(rows):
+            if row >= offset:
+                self._write_open(unflatten(form, [leaf[i] for leaf in leaves or []]))
+
+    def write_row(self, row: int, new_data: Any) -> None:
+        """Overwrite one absolute row that exists."""
+        offset = 0
+        for segment, part in self._parts:
+            held = part.len_incl_lookback()
+            if row < offset + held:
+                self._set(segment, new_data, row - offset - part.lookback)
+                return
+            offset += held
+        self._write_open(new_data)
+
+    def _write_open(self, row: Any) -> None:
+        check_writable()
+        if self.name == "actions":
+            self.record.action = row
+        elif self.name == "rewards":
+            self.record.reward = row
+        else:
+            self.record.extras[str(self.key)] = row
+
+    def _set(self, segment: AgentSegment, new_data: Any, at_indices: Any) -> None:
+        keys = {} if self.key is None else {"key": self.key}
+        setter = getattr(segment.episode, f"set_{self.name}")
+        setter(**keys, new_data=new_data, at_indices=at_indices, neg_index_as_lookback=True)
+
+
+def _buffer(segment: AgentSegment, name: str, key: str | None) -> Any:
+    """The column of one life; None if it has no model output of that key."""
+    column = getattr(segment.episode, name)
+    return column if key is None else column.get(key)

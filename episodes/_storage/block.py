@@ -1,0 +1,333 @@
+"""Time-major storage of N environments stepping together: one copy per column and vector step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from epibatch.core.errors import ColumnError, add_context
+from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
+
+from .arrays import (
+    Leaf,
+    as_value,
+    copied,
+    empty_leaf,
+    fits,
+    fits_exactly,
+    grown,
+    leaf_from_rows,
+    owned,
+    promoted,
+    store,
+    unaliased,
+)
+
+__all__ = ["Block", "BlockColumn"]
+
+_OBJECT = np.dtype(object)
+
+
+class BlockColumn:
+    """One stream of a block: each leaf is one array of shape [capacity, N, ...]."""
+
+    __slots__ = ("form", "leaves")
+
+    def __init__(self) -> None:
+        self.form: Form = None
+        self.leaves: list[Leaf] = []
+
+    def put(self, row: int, value: Any, capacity: int) -> None:
+        """Write one vector step.
+
+        Args:
+            row: Row of the block.
+            value: Arrays of shape [N, ...], nested like the stream.
+            capacity: Rows to make room for when the column is new or full.
+        """
+        if not self.put_plain(row, value):
+            self._put(row, value, capacity)
+
+    def put_plain(self, row: int, value: Any) -> bool:
+        """Write one vector step of a column without nesting if there is room and it fits exactly.
+
+        Returns:
+            Whether it was written.
+        """
+        if self.form is not None or type(value) is not np.ndarray or not self.leaves:
+            return False
+        leaf = self.leaves[0]
+        dtype = leaf.dtype
+        if value.dtype is not dtype or value.shape != leaf.shape[1:] or row >= len(leaf) or dtype is _OBJECT:
+            return False
+        leaf[row] = value
+        return True
+
+    def _put(self, row: int, value: Any, capacity: int) -> None:
+        if not self.leaves:
+            items, self.form = flatten(value)
+            self.leaves = [empty_leaf(as_value(item), capacity) for item in items]
+        else:
+            items = flatten_like(self.form, value)
+        for i, item in enumerate(unaliased(items)):
+            rows, leaf = as_value(item), self.leaves[i]
+            dtype = fits(leaf, rows, rows.shape)
+            if dtype is None or dtype != leaf.dtype:
+                self.promote(i, dtype)
+            leaf = self._roomy(i, row, capacity)
+            if leaf.dtype == object:
+                for n, one in enumerate(rows):
+                    leaf[row, n] = owned(one)
+            else:
+                leaf[row] = rows
+
+    def _roomy(self, i: int, row: int, capacity: int) -> Leaf:
+        """Leaf `i`, with room for `row`."""
+        leaf = self.leaves[i]
+        if row >= len(leaf):
+            leaf = self.leaves[i] = grown(leaf, row, max(capacity, 2 * len(leaf)))
+        return leaf
+
+    def take(self, row: int, value: Any, capacity: int) -> bool:
+        """Write one vector step if it has the column's nesting, shapes and types exactly.
+
+        Returns:
+            Whether it was written.
+        """
+        if self.put_plain(row, value):
+            return True
+        values = self.values_of(value)
+        if values is None:
+            return False
+        for leaf, own in zip(self.leaves, values):
+            if type(own) is not np.ndarray or own.dtype != leaf.dtype or own.shape != leaf.shape[1:]:
+                return False
+            if leaf.dtype.kind == "O":
+                return False
+        for i, own in enumerate(unaliased(values)):
+            leaf = self.leaves[i]
+            if row >= len(leaf):
+                leaf = self._roomy(i, row, capacity)
+            leaf[row] = own
+        return True
+
+    def take_one(self, row: int, env: int, value: Any) -> bool:
+        """Write one environment's row if it has the column's nesting, shapes and types exactly."""
+        values = self.values_of(value)
+        if values is None:
+            return False
+        parts = [leaf[:, env] for leaf in self.leaves]
+        if not all(part.dtype.kind != "O" and fits_exactly(part, own) for part, own in zip(parts, values)):
+            return False
+        for part, own in zip(parts, unaliased(values)):
+            part[row] = own
+        return True
+
+    def values_of(self, value: Any) -> list[Any] | None:
+        """The leaves of a row in the order of the column's; None if it is nested differently."""
+        if self.form is None:
+            return None if isinstance(value, (dict, tuple)) else [value]
+        try:
+            return flatten_like(self.form, value)
+        except ColumnError:
+            return None
+
+    def put_one(self, row: int, value: Any) -> None:
+        """Write one row of a column whose leaves have a single leading axis."""
+        for i, item in enumerate(flatten_like(self.form, value)):
+            leaf = self.leaves[i] = promoted(self.leaves[i], len(self.leaves[i]), fits(self.leaves[i], item))
+            store(leaf, row, item)
+
+    def promote(self, i: int, dtype: np.dtype[Any] | None) -> None:
+        """Give leaf `i` another dtype; None makes it an object column of [capacity, N] rows."""
+        leaf = self.leaves[i]
+        if dtype is not None and dtype.kind != "O":
+            self.leaves[i] = promoted(leaf, len(leaf), dtype)
+            return
+        out = np.empty(leaf.shape[:2], object)
+        for at in np.ndindex(*leaf.shape[:2]):
+            out[at] = leaf[at]
+        self.leaves[i] = out
+
+    def row(self, row: int) -> Any:
+        """One vector step: arrays of shape [N, ...] (views)."""
+        if self.form is None:
+            return self.leaves[0][row]
+        return unflatten(self.form, [leaf[row] for leaf in self.leaves])
+
+    def row_of(self, row: int, env: int) -> Any:
+        """One environment's row."""
+        return unflatten(self.form, [leaf[row, env] for leaf in self.leaves])
+
+    def window(self, start: int, stop: int, capacity: int) -> BlockColumn:
+        """A new column of `capacity` rows that begins with copies of rows `start` to `stop`."""
+        column = BlockColumn()
+        column.form = self.form
+        for leaf in self.leaves:
+            fresh = empty_leaf(leaf[0], capacity)
+            low = max(start, 0)
+            fresh[low - start : stop - start] = leaf[low:stop]
+            column.leaves.append(fresh)
+        return column
+
+
+class Block:
+    """The columns of one fragment of N environments.
+
+    Row r holds the observations before vector step r and what that step took and brought. The
+    newest observations are provisional until `commit`: they lie in their row already if they are of
+    the column's nesting, shapes and types, and are held apart (`pending`) if not. What a piece
+    writes for one environment goes to the same row, or apart (`written`).
+
+    Args:
+        num_envs: N.
+        capacity: Rows to allocate at first.
+        row: Row of the newest observations.
+
+    Attributes:
+        provisional: Whether the newest observations can be replaced by any others.
+        returns_before: Of episodes that go on from another block what they got before: float64 [N], or None.
+        unknown_rewards: Whether NaN among the rewards stands for one that nobody gave, which may not be read.
+        views: How many episode objects were made that show rows of this block.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_only",
+        "actions",
+        "capacity",
+        "extras",
+        "infos",
+        "num_envs",
+        "observations",
+        "own_infos",
+        "pending",
+        "provisional",
+        "returns_before",
+        "rewards",
+        "row",
+        "unknown_rewards",
+        "views",
+        "written",
+    )
+
+    def __init__(self, num_envs: int, capacity: int, row: int = 0) -> None:
+        self.num_envs = num_envs
+        self.capacity = capacity
+        self.row = row
+        self.observations = BlockColumn()
+        self.actions = BlockColumn()
+        self.rewards = BlockColumn()
+        self.extras: dict[str, BlockColumn] = {}
+        self.infos: dict[int, Any] = {}
+        self.own_infos: dict[tuple[int, int], dict[str, Any]] = {}
+        self.pending: Any = None
+        self.written: dict[int, Any] = {}
+        self.provisional = self._only = self.unknown_rewards = False
+        self.views = 0
+        self.returns_before: Any = None
+
+    def stage(self, observations: Any) -> None:
+        """Take the newest observations, or others in their place; nothing of the caller's is kept.
+
+        Args:
+            observations: Arrays of shape [N, ...].
+        """
+        column = self.observations
+        if self._only:
+            column.form, column.leaves = None, []
+        if self.written:
+            self.written = {}
+        self.pending = None
+        self.provisional = True
+        if not column.leaves:
+            column.put(self.row, observations, self.capacity)
+            self._only = True
+        elif not column.take(self.row, observations, self.capacity):
+            self.pending = map_struct(lambda leaf: copied(as_value(leaf)), observations)
+
+    def put_plain(self, actions: Any, rewards: Any, extras: dict[str, Any]) -> bool:
+        """Write what a vector step took and brought, if its columns are there, without nesting, and it fits exactly.
+
+        Returns:
+            Whether all of it was written; the row counts only once `row` is moved on.
+        """
+        columns, row = self.extras, self.row
+        if len(extras) != len(columns):
+            return False
+        if not (self.rewards.put_plain(row, rewards) and self.actions.put_plain(row, actions)):
+            return False
+        for key, value in extras.items():  # noqa: SIM110 - all() costs more
+            if key not in columns or not columns[key].put_plain(row, value):
+                return False
+        return True
+
+    def write_newest(self, env: int, row: Any) -> None:
+        """Replace the provisional observation of one environment by one of any nesting, shape and type."""
+        if self.pending is None and self.observations.take_one(self.row, env, row):
+            self.written.pop(env, None)
+        else:
+            self.written[env] = owned(row)
+
+    def newest_row(self, env: int) -> Any:
+        """The newest observation of one environment."""
+        if env in self.written:
+            return self.written[env]
+        if self.pending is None:
+            return self.observations.row_of(self.row, env)
+        return map_struct(lambda leaf: leaf[env], self.pending)
+
+    def latest_observations(self) -> Any:
+        """The newest observations of all environments: arrays of shape [N, ...].
+
+        Raises:
+            ColumnError: pieces wrote back observations that differ in nesting.
+        """
+        if self.written:
+            return self._stacked()
+        return self.observations.row(self.row) if self.pending is None else self.pending
+
+    def _stacked(self) -> Any:
+        first, form = flatten(self.newest_row(0))
+        rows = [first]
+        for env in range(1, self.num_envs):
+            try:
+                rows.append(flatten_like(form, self.newest_row(env)))
+            except ColumnError as error:
+                add_context(error, f"the newest observation of environment {env}, beside that of environment 0:")
+                raise
+        return unflatten(form, [leaf_from_rows(column) for column in zip(*rows)])
+
+    def commit(self) -> None:
+        """Make the newest observations final, as pieces left them.
+
+        Raises:
+            ColumnError: they differ in nesting, among one another or from the rows before.
+        """
+        if self.written or self.pending is not None:
+            rows, column = self.latest_observations(), self.observations
+            if self._only:
+                column.form, column.leaves = None, []
+            column.put(self.row, rows, self.capacity)
+            self.pending, self.written = None, {}
+        self.provisional = self._only = False
+
+    def before_newest(self, start: int) -> tuple[Form, list[Leaf]] | None:
+        """The form and leaves of the observations from row `start` up to the newest; None if there are none."""
+        if self._only or start >= self.row or not self.observations.leaves:
+            return None
+        return self.observations.form, [leaf[start : self.row] for leaf in self.observations.leaves]
+
+    def successor(self, lookback: int, capacity: int) -> Block:
+        """A block for the next fragment, beginning with the last `lookback` steps of this one."""
+        self.commit()
+        block = Block(self.num_envs, lookback + capacity, lookback)
+        start, rows = self.row - lookback, lookback + capacity
+        block.observations = self.observations.window(start, self.row + 1, rows)
+        block.actions = self.actions.window(start, self.row, rows)
+        block.rewards = self.rewards.window(start, self.row, rows)
+        block.extras = {key: column.window(start, self.row, rows) for key, column in self.extras.items()}
+        block.own_infos = {(row - start, env): own for (row, env), own in self.own_infos.items() if row >= start}
+        block.infos = {row - start: infos for row, infos in self.infos.items() if row >= start}
+        return block

@@ -1,0 +1,254 @@
+"""One environment's part of a block, and the episode object that shows it."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import EpisodeStateError
+
+from .._parts.acting_rewards import ActingRewards
+from .._parts.episode_ids import fresh_id
+from ..infinite_lookback_buffer import InfiniteLookbackBuffer
+from ..single_agent_episode import SingleAgentEpisode
+from .arrays import owned
+from .block import Block, BlockColumn
+from .block_infos import BlockInfos
+from .buffer_source import NOTHING
+from .growing_column import GrowingColumn
+
+__all__ = ["Chunk"]
+
+
+class Chunk:
+    """Rows `low` to `stop` of one environment in a block, those before `start` as lookback.
+
+    Args:
+        block: Where the rows are.
+        env: Index of the environment.
+        low: First row, lookback included.
+        start: First row of the chunk itself.
+        spaces: Observation and action space of one environment.
+        id_: Name of the episode; default: a random hex string.
+        t_started: Step of the episode at row `start`.
+        custom_data: What the episode's earlier chunks carried.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_custom",
+        "_view",
+        "block",
+        "env",
+        "id_",
+        "low",
+        "spaces",
+        "start",
+        "stop",
+        "t_started",
+        "tail",
+        "tail_infos",
+        "terminated",
+        "truncated",
+    )
+
+    def __init__(
+        self,
+        block: Block,
+        env: int,
+        low: int,
+        start: int,
+        spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None],
+        id_: str | None = None,
+        t_started: int = 0,
+        custom_data: dict[str, Any] | None = None,
+    ) -> None:
+        self.block, self.env, self.low, self.start, self.spaces = block, env, low, start, spaces
+        self.id_ = id_ or fresh_id()
+        self.t_started = t_started
+        self.stop: int | None = None
+        self.terminated = self.truncated = False
+        self.tail: Any = NOTHING
+        self.tail_infos: Any = None
+        self._custom = custom_data
+        self._view: weakref.ref[SingleAgentEpisode] | None = None
+
+    @property
+    def shown(self) -> SingleAgentEpisode | None:
+        """The episode object that shows this chunk, if somebody made and kept it."""
+        return None if self._view is None else self._view()
+
+    @property
+    def end(self) -> int:
+        """Row after the newest step."""
+        return self.block.row if self.stop is None else self.stop
+
+    @property
+    def return_before(self) -> float:
+        """Sum of the episode's rewards before row `start`; NaN if it is not known."""
+        if not self.t_started:
+            return 0.0
+        return float("nan") if self.block.returns_before is None else float(self.block.returns_before[self.env])
+
+    def __len__(self) -> int:
+        view = self.shown
+        return self.end - self.start if view is None or self._is_all_of(view) else len(view)
+
+    @property
+    def detached(self) -> bool:
+        """Whether the episode object shows columns other than this chunk's."""
+        view = self.shown
+        return view is not None and not self._is_all_of(view)
+
+    def _is_all_of(self, view: SingleAgentEpisode) -> bool:
+        block, outputs, lookback = self.block, view.extra_model_outputs, self.start - self.low
+        rewards, observations, actions = view.rewards, view.observations, view.actions
+        if view._t_started != self.t_started or len(outputs) != len(block.extras):
+            return False
+        try:
+            if not rewards.lookback == observations.lookback == actions.lookback == lookback:
+                return False
+            one, two, three = rewards._source, observations._source, actions._source
+            if one.column is not block.rewards or two.column is not block.observations:  # type: ignore[union-attr]
+                return False
+            if three.column is not block.actions or one.chunk is not self:  # type: ignore[union-attr]
+                return False
+            if two.chunk is not self or three.chunk is not self:  # type: ignore[union-attr]
+                return False
+            for key, column in block.extras.items():
+                buffer = outputs[key]
+                if buffer._source.column is not column or buffer._source.chunk is not self:  # type: ignore[union-attr]
+                    return False
+        except (AttributeError, KeyError):  # rows of its own, no buffer at all, another output
+            return False
+        return True
+
+    def finish(self, row: int, terminated: bool, truncated: bool) -> None:
+        """Fix the chunk's end."""
+        self.stop, self.terminated, self.truncated = row, terminated, truncated
+        view = None if self._view is None else self._view()
+        if view is not None:
+            view.is_terminated, view.is_truncated = terminated, truncated
+
+    def next_chunk(self, block: Block, lookback: int) -> Chunk:
+        """The chunk that goes on in `block`, whose row `lookback` holds this one's newest observation."""
+        end = self.end
+        view = self.shown
+        custom = self._custom if view is None else view.custom_data
+        return Chunk(
+            block,
+            self.env,
+            max(0, self.low - end + lookback),
+            lookback,
+            self.spaces,
+            self.id_,
+            self.t_started + end - self.start,
+            copy.deepcopy(custom) if custom else None,
+        )
+
+    def view(self) -> SingleAgentEpisode:
+        """The episode object that shows this chunk; the same one as long as somebody holds it."""
+        view = self.shown
+        if view is None:
+            view = self._make_view()
+            self.block.views += 1
+            self._view = weakref.ref(view)
+        return view
+
+    def _make_view(self) -> SingleAgentEpisode:
+        episode = SingleAgentEpisode.__new__(SingleAgentEpisode)
+        episode._set_identity(self.id_, None, None, None)
+        episode._custom_data.update(self._custom or {})
+        episode.is_terminated, episode.is_truncated = self.terminated, self.truncated
+        episode._given_observation_space = None
+        episode._return_before = self.return_before
+        block, (observation_space, action_space) = self.block, self.spaces
+        episode.observations = self._buffer(block.observations, observation_space, observations=True)
+        episode.actions = self._buffer(block.actions, action_space)
+        episode.rewards = self._buffer(block.rewards, None)
+        if block.unknown_rewards:
+            source = _StepSource(self, block.rewards)
+            episode.rewards = ActingRewards.over(source, self.start - self.low, None)
+        episode.infos = BlockInfos(self)
+        episode.extra_model_outputs = {key: self._buffer(column, None) for key, column in block.extras.items()}
+        episode.t_started = self.t_started
+        return episode
+
+    def _buffer(
+        self, column: BlockColumn, space: gym.Space[Any] | None, observations: bool = False
+    ) -> InfiniteLookbackBuffer:
+        source = _ObservationSource(self, column) if observations else _StepSource(self, column)
+        return InfiniteLookbackBuffer.over(source, self.start - self.low, space)
+
+    def add_columns(self) -> None:
+        """Show columns that the block got after the episode object was made."""
+        view = self.shown
+        if view is not None and view.extra_model_outputs.keys() != self.block.extras.keys():
+            for key, column in self.block.extras.items():
+                if key not in view.extra_model_outputs:
+                    view.extra_model_outputs[key] = self._buffer(column, None)
+                    view.extra_model_outputs[key].t_started = self.t_started
+
+
+class _StepSource:
+    """Gives a buffer its rows of a column with one row per step."""
+
+    __slots__ = ("chunk", "column")
+
+    def __init__(self, chunk: Chunk, column: BlockColumn) -> None:
+        self.chunk, self.column = chunk, column
+
+    def sync(self, buffer: GrowingColumn) -> None:
+        chunk, column = self.chunk, self.column
+        end = chunk.end
+        leaves = [leaf[chunk.low : end, chunk.env] for leaf in column.leaves]
+        buffer.point(column.form, leaves or None, end - chunk.low if leaves else 0)
+
+    def promote(self, leaf: int, dtype: np.dtype[Any] | None) -> None:
+        self.column.promote(leaf, dtype)
+
+    def write_newest(self, row: Any) -> None:
+        """Step columns have no provisional row."""
+
+    def elsewhere(self) -> bool:
+        return False
+
+    def release(self, change: str) -> None:
+        if self.chunk.stop is None:
+            raise EpisodeStateError(
+                f"episode {self.chunk.id_}",
+                expected="reading, or writing existing rows, while its environment runner records it",
+                found=change,
+                do="work on a copy: copy.deepcopy(episode)",
+            )
+
+
+class _ObservationSource(_StepSource):
+    """Gives a buffer its observations: one row more, which may be provisional or elsewhere."""
+
+    __slots__ = ()
+
+    def sync(self, buffer: GrowingColumn) -> None:
+        chunk, column, block = self.chunk, self.column, self.chunk.block
+        end, pending = chunk.end, chunk.tail
+        provisional = pending is not NOTHING or (block.provisional and end == block.row)
+        if pending is NOTHING and provisional and (block.pending is not None or chunk.env in block.written):
+            pending = block.newest_row(chunk.env)
+        stop = end + (pending is NOTHING)
+        leaves = [leaf[chunk.low : stop, chunk.env] for leaf in column.leaves] if stop > chunk.low else []
+        buffer.point(column.form, leaves or None, stop - chunk.low if leaves else 0)
+        if provisional:
+            buffer.point_newest(pending)
+
+    def elsewhere(self) -> bool:
+        return self.chunk.tail is not NOTHING
+
+    def write_newest(self, row: Any) -> None:
+        if self.chunk.tail is not NOTHING:
+            self.chunk.tail = owned(row)
+        else:
+            self.chunk.block.write_newest(self.chunk.env, row)

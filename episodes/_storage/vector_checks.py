@@ -1,0 +1,174 @@
+"""Checks of what a vector environment brings, cheap where it is right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, SpaceError
+from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.structs import Form, flatten, flatten_like, unflatten
+
+from .arrays import as_value
+
+__all__ = ["VectorChecks"]
+
+_BOOL = np.dtype(np.bool_)
+
+
+class VectorChecks:
+    """The shapes that vector steps of N environments must have.
+
+    Args:
+        num_envs: N.
+        observation_space: Space of one environment's observation; None: any observations.
+    """
+
+    def __init__(self, num_envs: int, observation_space: gym.Space[Any] | None = None) -> None:
+        self._num_envs, self._flat = num_envs, (num_envs,)
+        self._form: Form = None
+        self._spaces: list[Any] | None = None
+        self._whole: tuple[int, ...] | None = None
+        self._dtype: np.dtype[Any] | None = None
+        if observation_space is not None:
+            self._spaces, self._form = flatten(get_base_struct_from_space(observation_space))
+            first = self._spaces[0]
+            if self._form is None and first.shape is not None:
+                self._whole, self._dtype = (num_envs, *first.shape), first.dtype
+
+    def observations(self, observations: Any) -> Any:
+        """A vector step's observations, in the types of the space.
+
+        Raises:
+            ColumnError: not one row per environment.
+            SpaceError: another nesting or shape than the space, or a type that does not fit its type.
+        """
+        if type(observations) is np.ndarray and (
+            observations.shape == self._whole and observations.dtype == self._dtype
+            if self._spaces
+            else observations.ndim and len(observations) == self._num_envs
+        ):
+            return observations
+        if self._spaces is None:
+            self.check_rows("obs", observations)
+            return observations
+        leaves = self._leaves(observations)
+        self.check_rows("obs", observations)
+        return unflatten(self._form, [_fitting(leaf, space, 1) for leaf, space in zip(leaves, self._spaces)])
+
+    def terminal_observation(self, observation: Any) -> Any:
+        """One environment's last observation, in the types of the space; errors as above."""
+        if self._spaces is None:
+            return observation
+        leaves = self._leaves(observation)
+        return unflatten(self._form, [_fitting(leaf, space, 0) for leaf, space in zip(leaves, self._spaces)])
+
+    def _leaves(self, observations: Any) -> list[Any]:
+        try:
+            return flatten_like(self._form, observations)
+        except ColumnError as error:
+            raise SpaceError(f"vector step, column 'obs' against the observation space\n{error}") from error
+
+    def are_plain(self, rewards: Any, terminateds: Any, truncateds: Any) -> bool:
+        """Whether rewards and flags are surely right; if not, the checks below say whether and where they are wrong."""
+        for flags in (terminateds, truncateds):
+            if type(flags) is not np.ndarray or flags.dtype is not _BOOL or flags.shape != self._flat:
+                return False
+        if type(rewards) is not np.ndarray or rewards.shape != self._flat or rewards.dtype.kind not in "fiub":
+            return False
+        return b"\0" not in np.isfinite(rewards).tobytes()  # the cheapest way to ask for all
+
+    def check_rewards(self, rewards: Any) -> None:
+        """Check that there is one finite number per environment.
+
+        Raises:
+            ColumnError: there is not.
+        """
+        array = rewards if type(rewards) is np.ndarray else as_value(_no_tensors(Columns.REWARDS, rewards))
+        if array.shape != self._flat or array.dtype.kind not in "fiub":
+            raise ColumnError(
+                "vector step, column 'rewards'",
+                expected=f"numbers of shape ({self._num_envs},), one per environment",
+                found=f"{array.dtype} of shape {array.shape}",
+                do="return one number as reward of each environment",
+            )
+        if array.dtype.kind == "f" and not np.logical_and.reduce(np.isfinite(array)):
+            wrong = np.flatnonzero(~np.isfinite(array))
+            raise ColumnError(
+                "vector step, column 'rewards'",
+                expected="finite numbers",
+                found=f"{array[wrong[0]]} (NaN is also what None becomes) in environments {wrong.tolist()}",
+                do="return a number, 0.0 where there is no reward",
+            )
+
+    def check_flags(self, name: str, flags: Any) -> None:
+        """Check that there is one bool per environment.
+
+        Raises:
+            ColumnError: there is not.
+        """
+        array = flags if type(flags) is np.ndarray else as_value(_no_tensors(name, flags))
+        if array.dtype is not _BOOL or array.shape != self._flat:
+            raise ColumnError(
+                f"vector step, column {name!r}",
+                expected=f"bools of shape ({self._num_envs},), one per environment",
+                found=f"{array.dtype} of shape {array.shape}",
+                do="return an array of bools",
+            )
+
+    def check_rows(self, name: str, value: Any) -> None:
+        """Check that there is one row per environment.
+
+        Raises:
+            ColumnError: there is not.
+        """
+        if type(value) is np.ndarray and value.ndim and len(value) == self._num_envs:
+            return
+        for leaf in flatten(value)[0]:
+            shape = as_value(_no_tensors(name, leaf)).shape
+            if shape[:1] != (self._num_envs,):
+                raise ColumnError(
+                    f"vector step, column {name!r}",
+                    expected=f"{self._num_envs} rows, one per environment",
+                    found=f"shape {shape}",
+                    do="give arrays whose first axis is the environment",
+                )
+
+
+def _no_tensors(name: str, value: Any) -> Any:
+    """Refuse tensors, which lie on a device that is not known here."""
+    if not hasattr(value, "detach"):
+        return value
+    raise ColumnError(
+        f"vector step, column {name!r}",
+        expected="NumPy arrays, or numbers",
+        found=f"{type(value).__module__}.{type(value).__qualname__} of shape {tuple(value.shape)}",
+        do="convert them in the vector environment: tensor.cpu().numpy()",
+    )
+
+
+def _fitting(leaf: Any, space: Any, axes: int) -> Any:
+    """A leaf in its space's type, if that is wide enough; `axes` leading axes are not the space's."""
+    if space.shape is None or space.dtype is None:
+        return leaf
+    array = as_value(leaf)
+    if array.shape[axes:] != space.shape:
+        raise SpaceError(
+            "vector step, column 'obs'",
+            expected=f"shape {space.shape} per environment, as the observation space says",
+            found=f"{array.shape[axes:]} per environment",
+            do="correct the environment's observations, or its single_observation_space",
+        )
+    if array.dtype == space.dtype:
+        return leaf
+    if not np.can_cast(array.dtype, space.dtype, "same_kind"):
+        raise SpaceError(
+            "vector step, column 'obs'",
+            expected=f"{space.dtype}, as {space} says",
+            found=f"{array.dtype}",
+            do="correct the environment's observations, or the type of its observation space",
+        )
+    return array.astype(space.dtype)
