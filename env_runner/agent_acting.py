@@ -10,8 +10,8 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 
-from ..episodes import MultiAgentEpisode
 from ..episodes._storage.arrays import owned
+from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .acting import blame_observations, forward, with_members
 
 __all__ = ["AgentActions", "ToAct", "act_for_agents", "own_actions", "spread"]

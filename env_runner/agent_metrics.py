@@ -8,7 +8,7 @@ from typing import Any
 
 from epibatch.core.restoring import check_count
 
-from ..episodes import MultiAgentEpisode
+from ..episodes.multi_agent_episode import MultiAgentEpisode
 
 __all__ = ["AgentMetrics"]
 

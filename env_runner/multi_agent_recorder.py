@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from epibatch.core.errors import UnknownNameError, add_context
 
-from ..episodes import MultiAgentEpisode
+from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .vector_multi_agent_env import VectorAgentStep
 
 __all__ = ["EndedEpisode", "MultiAgentRecorder"]

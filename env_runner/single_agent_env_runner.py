@@ -12,7 +12,9 @@ from epibatch.core.columns import Columns
 from epibatch.core.structs import map_struct
 
 from ..connectors.authoring.undo import acted_at_random
-from ..episodes import SingleAgentEpisode, VectorEpisodes, VectorRecorder
+from ..episodes.single_agent_episode import SingleAgentEpisode
+from ..episodes.vector_episodes import VectorEpisodes
+from ..episodes.vector_recorder import VectorRecorder
 from .acting import act
 from .env_runner import WEIGHTS_SEQ_NO, EnvRunner
 from .env_stepper import EnvStepper, VectorStep

@@ -19,8 +19,9 @@ from epibatch.core.errors import (
     nearest,
 )
 from epibatch.core.restoring import check_count, restoring
-from epibatch.core.rl_module import MultiRLModuleSpec, RLModuleSpec
+from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
 from epibatch.core.rl_module.rl_module import evaluation_mode
+from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
 
 from .learner_state import check_state, copies, take_over
 from .loss import Loss, LossFunction, as_loss
@@ -32,7 +33,8 @@ from .settings import LearnerSettings
 from .unread_columns import ColumnUse, UnreadColumns
 
 if TYPE_CHECKING:
-    from epibatch.core.rl_module import MultiRLModule, RLModule
+    from epibatch.core.rl_module.multi_rl_module import MultiRLModule
+    from epibatch.core.rl_module.rl_module import RLModule
 
 __all__ = ["Learner"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError
-from epibatch.core.spaces import BatchedNdArray
+from epibatch.core.struct_batches import BatchedNdArray
 from epibatch.core.structs import flatten, form_of, is_leaf, map_struct, unflatten
 
 from .call import Call

@@ -152,7 +152,7 @@ def built_piece(pipeline: str, position: int, item: Any) -> ConnectorV2:
     if isinstance(item, tuple) and len(item) == 3 and isinstance(item[0], type):
         item = item[0](*item[1], **item[2])
     elif isinstance(item, (str, dict)):
-        from epibatch.core.registry import build_piece
+        from epibatch.core.piece_specs import build_piece
 
         item = build_piece(item)
     return check_connector(pipeline, position, item)

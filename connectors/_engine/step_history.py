@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import LookbackError, SpaceError
-from epibatch.core.spaces import flatten_inputs_to_1d_tensor, get_base_struct_from_space
+from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.spaces import flatten_inputs_to_1d_tensor
 from epibatch.core.structs import map_struct, unflatten
 
 from .call import Call

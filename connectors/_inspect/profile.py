@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from epibatch.core.errors import PipelineError
-from epibatch.core.spaces import BatchedNdArray
+from epibatch.core.struct_batches import BatchedNdArray
 from epibatch.core.structs import flatten
 
 from .._engine.agent_batch import AgentBatch

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from epibatch.core.spaces import BatchedNdArray
+from epibatch.core.struct_batches import BatchedNdArray
 
 from .._engine.agent_batch import AgentBatch
 from .._engine.batch_items import single_agent_episode_iterator

@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PieceError, PieceOutputError
-from epibatch.core.registry import build_piece, piece_to_dict
+from epibatch.core.piece_specs import build_piece, piece_to_dict
 from epibatch.core.structs import map_struct
 
 from .._engine.call import Call

@@ -12,7 +12,7 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.column_use import COLUMNS_LEFT_OUT, left_out_by
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PipelineError
-from epibatch.core.spaces import BatchedNdArray
+from epibatch.core.struct_batches import BatchedNdArray
 from epibatch.core.structs import flatten, flatten_like, stack_rows, unflatten
 
 from .._engine.call import Call

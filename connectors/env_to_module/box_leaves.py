@@ -12,7 +12,7 @@ import numpy as np
 from epibatch.core.errors import SpaceError
 from epibatch.core.running_moments import Floats
 from epibatch.core.shared_moments import LeafShapes
-from epibatch.core.spaces import get_base_struct_from_space
+from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import flatten, unflatten
 
 __all__ = ["BoxLeaf", "BoxLeaves", "filtered_dtype"]

@@ -21,7 +21,7 @@ from .action_encoders import forget_counted, note_counted
 if TYPE_CHECKING:
     import torch
 
-    from epibatch.core.distributions import Distribution
+    from epibatch.core.distributions.distribution import Distribution
 
 __all__ = ["GetActions"]
 
@@ -122,7 +122,7 @@ class GetActions(ColumnarPiece):
         elif space is None:
             raise self._no_distribution(module)
         else:
-            from epibatch.core.distributions import distribution_for
+            from epibatch.core.distributions.choosing import distribution_for
 
             distribution = self._distributions[key] = distribution_for(space)
         expected = None if space is None else _inputs_of(distribution, space)

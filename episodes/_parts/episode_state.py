@@ -30,7 +30,7 @@ _PARTS = (
 
 def episode_state(episode: SingleAgentEpisode) -> dict[str, Any]:
     """Copy an episode's content into plain data; spaces become dicts."""
-    from epibatch.core.spaces import space_to_dict
+    from epibatch.core.space_dicts import space_to_dict
 
     spaces = {
         "observation_space": episode.observation_space,
@@ -72,7 +72,7 @@ def episode_from_state(cls: type[E], state: dict[str, Any]) -> E:
     Raises:
         CheckpointError: `state` is no episode's.
     """
-    from epibatch.core.spaces import space_from_dict
+    from epibatch.core.space_dicts import space_from_dict
 
     missing = [name for name in _PARTS if name not in state] if isinstance(state, Mapping) else []
     if missing or not isinstance(state, Mapping):

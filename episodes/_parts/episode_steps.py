@@ -209,7 +209,7 @@ def check_observation(episode: SingleAgentEpisode, observation: Any) -> None:
     space = episode._given_observation_space
     if space is None or (type(observation) is np.ndarray and observation.shape == space.shape):
         return
-    from epibatch.core.spaces import check_row
+    from epibatch.core.space_checks import check_row
 
     check_row(space, observation, _at(episode, "obs"))
 

@@ -48,7 +48,7 @@ def episode_state(episode: MultiAgentEpisode) -> dict[str, Any]:
 
 
 def _spaces_to_list(spaces: Mapping[Any, Any]) -> list[Any]:
-    from epibatch.core.spaces import space_to_dict
+    from epibatch.core.space_dicts import space_to_dict
 
     return [[agent, space_to_dict(space)] for agent, space in spaces.items() if space is not None]
 
@@ -104,7 +104,7 @@ def episode_from_state(cls: type[E], state: Mapping[str, Any], mapping_fn: Calla
 
 
 def _spaces_from_list(spaces: list[Any]) -> dict[Any, Any]:
-    from epibatch.core.spaces import space_from_dict
+    from epibatch.core.space_dicts import space_from_dict
 
     return {agent: space_from_dict(space) for agent, space in spaces}
 

@@ -33,7 +33,7 @@ def rows_and_raw_row(buffer: InfiniteLookbackBuffer) -> tuple[Any, list[Any]]:
 
 def buffer_state(buffer: InfiniteLookbackBuffer) -> dict[str, Any]:
     """Copy a buffer's content into plain data; its space becomes a dict."""
-    from epibatch.core.spaces import space_to_dict
+    from epibatch.core.space_dicts import space_to_dict
 
     data, raw = rows_and_raw_row(buffer)
     space = None if buffer.space is None else space_to_dict(buffer.space)
@@ -47,7 +47,7 @@ def buffer_from_state(cls: type[B], state: Mapping[str, Any]) -> B:
     Raises:
         CheckpointError: `state` is no buffer's.
     """
-    from epibatch.core.spaces import space_from_dict
+    from epibatch.core.space_dicts import space_from_dict
 
     missing = [name for name in _PARTS if name not in state] if isinstance(state, Mapping) else [*_PARTS]
     if missing:

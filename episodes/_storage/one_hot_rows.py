@@ -7,7 +7,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.spaces import fill_row, get_base_struct_from_space, one_hot_column
+from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.spaces import fill_row, one_hot_column
 from epibatch.core.structs import map_struct
 
 from .arrays import filled, with_rows

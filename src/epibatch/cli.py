@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
@@ -12,8 +11,8 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from epibatch import __version__
 from epibatch.core.errors import EpibatchError, PortingError
+from epibatch.core.version import __version__
 
 __all__ = ["app", "main"]
 
@@ -92,18 +91,20 @@ def train(
     if resume is not None and (run is not None or seed is not None):
         _fail("--resume goes on in its own folder with its own seed; leave out --run and --seed")
     _allow_current_folder(allow_imports)
-    training = importlib.import_module("epibatch.algorithms.training_run")
+    from epibatch.algorithms import training_run as training
+
     try:
-        if resume is not None:
-            session = training.TrainingRun.resume(resume, changes=changes or (), allow_imports=allow_imports)
-        else:
+        if config is not None:
             every = [*(changes or ()), *([] if seed is None else [f"debugging.seed={seed}"])]
             session = training.TrainingRun.start(config, run, changes=every, allow_imports=allow_imports)
+        elif resume is not None:
+            session = training.TrainingRun.resume(resume, changes=changes or (), allow_imports=allow_imports)
     except training.STARTUP_ERRORS as error:
         _fail(error)
     except Exception as error:
-        report = importlib.import_module("epibatch.algorithms.error_reports").error_report(error)
-        typer.echo(f"{report}\n\nthe run could not be built", err=True)
+        from epibatch.algorithms.error_reports import error_report
+
+        typer.echo(f"{error_report(error)}\n\nthe run could not be built", err=True)
         raise typer.Exit(training.FAILED) from None
     raise typer.Exit(session.run(iterations))
 
@@ -130,8 +131,9 @@ def play(
     while playing. 130: stopped with Ctrl-C.
     """
     _allow_current_folder(allow_imports)
-    playing = importlib.import_module("epibatch.algorithms.playing")
-    training = importlib.import_module("epibatch.algorithms.training_run")
+    from epibatch.algorithms import playing
+    from epibatch.algorithms import training_run as training
+
     options = {"explore": explore, "seed": seed, "allow_imports": allow_imports}
     try:
         code = playing.play(playing.checkpoint_of(run, checkpoint), episodes, video=video, **options)
@@ -152,7 +154,8 @@ def pieces(
 
     Pieces of installed packages are among them; looking at one imports its package.
     """
-    listing = importlib.import_module("epibatch.piece_listing")
+    from epibatch import piece_listing as listing
+
     try:
         sentence, found = listing.describe_named(name) if name is not None else ("", listing.describe_pieces())
     except EpibatchError as error:
@@ -207,11 +210,12 @@ def check(
     Exit code 0: nothing failed. 1: a check failed, as listed. 2: no such piece, or wrong usage.
     """
     _allow_current_folder(allow_imports)
-    command = importlib.import_module("epibatch.testing.command")
+    from epibatch.testing import command
+
     spaces, chosen = (observation_space, action_space), (only or (), skip or ())
-    how = {"sides": sides or (), "arguments": arguments or (), "model": model or (), "allow_imports": allow_imports}
+    how = {"sides": sides or (), "arguments": arguments or (), "model": model or ()}
     try:
-        report = command.check_by_name(piece, spaces=spaces, chosen=chosen, **how)
+        report = command.check_by_name(piece, spaces=spaces, chosen=chosen, allow_imports=allow_imports, **how)
     except EpibatchError as error:
         _fail(error)
     typer.echo(json.dumps(report.rows(), indent=2) if as_json else str(report))
@@ -246,9 +250,10 @@ def port(
         if not path.exists():
             do = "check the path; --write takes no target: it changes the files that are named, and has changed none"
             _fail(PortingError(str(path), expected="a file with Python source", found="nothing there", do=do))
-    porting = importlib.import_module("epibatch.porting")
-    sources = importlib.import_module("epibatch.porting.source_files")
-    report = importlib.import_module("epibatch.porting.report")
+    from epibatch import porting
+    from epibatch.porting import report
+    from epibatch.porting import source_files as sources
+
     console = Console(width=None if sys.stdout.isatty() else UNBROKEN, highlight=False)
     done, failed = [], False
     for path in files:

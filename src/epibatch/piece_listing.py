@@ -12,10 +12,13 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
+from epibatch.core.built_in_pieces import ALIASES
 from epibatch.core.errors import EpibatchError, UnknownNameError
+from epibatch.core.piece_arguments import constructor_parameters
 from epibatch.core.piece_counterparts import named_elsewhere
-from epibatch.core.piece_names import ALIASES, PieceEntry, piece_class, piece_entries
-from epibatch.core.piece_specs import SPACES, constructor_parameters, plain_data
+from epibatch.core.piece_names import piece_class, piece_entries
+from epibatch.core.piece_offers import PieceEntry
+from epibatch.core.piece_specs import SPACES, plain_data
 
 __all__ = ["describe_named", "describe_piece", "describe_pieces", "first_sentence", "list_text", "piece_text"]
 

@@ -32,8 +32,8 @@ from .stop_rules import judge
 from .train_batch import count_agent_steps, sample_train_batch
 
 if TYPE_CHECKING:
-    from ..connectors.learner import LearnerConnectorPipeline
-    from ..learner import Learner
+    from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
+    from ..learner.learner import Learner
     from .algorithm_config import AlgorithmConfig
 
 __all__ = ["Algorithm"]

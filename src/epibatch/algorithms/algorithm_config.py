@@ -19,9 +19,9 @@ from .pipelines import add_burn_in, single_spaces, user_pieces
 from .settings import Problems
 
 if TYPE_CHECKING:
-    from ..connectors.env_to_module import EnvToModulePipeline
-    from ..connectors.learner import LearnerConnectorPipeline
-    from ..connectors.module_to_env import ModuleToEnvPipeline
+    from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
+    from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
+    from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
     from .algorithm import Algorithm
 
 __all__ = ["AlgorithmConfig"]
@@ -47,7 +47,7 @@ class AlgorithmConfig(FluentSettings):
             spaces: `{"__env__": (obs, act), "__env_single__": (obs, act)}`; taken from `env` if left out.
             device: torch device of the tensors; default: the config's.
         """
-        from ..connectors.env_to_module import EnvToModulePipeline, default_pipeline
+        from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline, default_pipeline
 
         device = device or self.other_device
         pieces = self.user_pieces("env_to_module", (env, spaces, device), env)
@@ -71,7 +71,7 @@ class AlgorithmConfig(FluentSettings):
         self, env: Any = None, spaces: Mapping[str, Any] | None = None
     ) -> ModuleToEnvPipeline:
         """Build the pipeline from the module's output to the environments' actions; arguments as above."""
-        from ..connectors.module_to_env import ModuleToEnvPipeline, default_pipeline
+        from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline, default_pipeline
 
         pieces = self.user_pieces("module_to_env", (env, spaces), env)
         observation, action = self._single_spaces(spaces, env)
@@ -98,7 +98,7 @@ class AlgorithmConfig(FluentSettings):
             device: torch device of the tensors; default: the config's.
             env: passed to a hook with a single parameter.
         """
-        from ..connectors.learner import LearnerConnectorPipeline, default_pipeline
+        from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline, default_pipeline
 
         pieces = self.user_pieces("learner", (input_observation_space, input_action_space), env)
         spaces = (input_observation_space, input_action_space)

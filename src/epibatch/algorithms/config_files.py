@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from epibatch.core.errors import ConfigError, EpibatchError, nearest
-from epibatch.core.registry import piece_to_dict, plain_data, registered_envs
+from epibatch.core.piece_specs import piece_to_dict, plain_data
+from epibatch.core.registry import registered_envs
 
 from .agent_mapping import AgentMapping
 from .module_specs import check_model_config

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..env_runner.agent_metrics import AgentMetrics
-from ..episodes import MultiAgentEpisode
+from ..episodes.multi_agent_episode import MultiAgentEpisode
 
 __all__ = ["EvaluatedEpisodes"]
 

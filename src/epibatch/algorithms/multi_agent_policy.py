@@ -12,7 +12,7 @@ from epibatch.core.errors import EpibatchError, EpisodeStateError, UnknownNameEr
 
 from ..env_runner.agent_acting import AgentActions, ToAct, act_for_agents, spread
 from ..env_runner.sample_amounts import explores
-from ..episodes import MultiAgentEpisode
+from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .policy_pipelines import PolicyPipelines
 
 __all__ = ["MultiAgentPolicy", "MultiAgentPolicyState"]

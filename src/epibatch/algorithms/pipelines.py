@@ -11,11 +11,12 @@ import gymnasium as gym
 
 from epibatch.core.errors import PieceError, PipelineError
 from epibatch.core.foreign import advice_for_piece
-from epibatch.core.registry import build_piece, piece_class, spec_problems
+from epibatch.core.piece_names import piece_class
+from epibatch.core.piece_specs import build_piece, spec_problems
 
 if TYPE_CHECKING:
     from ..connectors.connector_v2 import ConnectorV2
-    from ..connectors.learner import LearnerConnectorPipeline
+    from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
     from .settings import Problems
 
 __all__ = [
@@ -158,7 +159,7 @@ def _for_learner(spec: Any, pipeline: str, allow_imports: bool) -> Any:
     """In the learner pipeline, pieces that work on both sides are built for the learner's."""
     if pipeline != "learner":
         return spec
-    from epibatch.core.piece_specs import constructor_keywords
+    from epibatch.core.piece_arguments import constructor_keywords
 
     as_dict = {"piece": spec} if isinstance(spec, str) else dict(spec)
     known = constructor_keywords(piece_class(as_dict["piece"], allow_imports=allow_imports))

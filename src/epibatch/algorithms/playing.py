@@ -152,7 +152,8 @@ def _config(path: Path, allow_imports: bool) -> Any:
 
 def _made(config: Any, render: bool) -> Any:
     """A vector environment of one, as the runner makes it."""
-    from ..env_runner import make_vector_env, make_vector_multi_agent_env
+    from ..env_runner.multi_agent_makers import make_vector_multi_agent_env
+    from ..env_runner.vector_env import make_vector_env
 
     env_config = {**config.env_config, "render_mode": "rgb_array"} if render else config.env_config
     make: Any = make_vector_multi_agent_env if config.is_multi_agent else make_vector_env

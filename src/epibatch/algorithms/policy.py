@@ -11,7 +11,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import EpibatchError, EpisodeStateError, add_context
-from epibatch.core.spaces import get_base_struct_from_space
+from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
 
 from ..env_runner.acting import act
@@ -21,8 +21,8 @@ from .policy_inputs import PolicyInputs
 from .policy_pipelines import PolicyPipelines
 
 if TYPE_CHECKING:
-    from ..connectors.env_to_module import EnvToModulePipeline
-    from ..connectors.module_to_env import ModuleToEnvPipeline
+    from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
+    from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
 
 __all__ = ["Policy", "PolicyState"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import arrays_size
 from epibatch.core.errors import CheckpointError, EpibatchError, add_context
-from epibatch.core.registry import build_piece, piece_to_dict, plain_data
+from epibatch.core.piece_specs import build_piece, piece_to_dict, plain_data
 from epibatch.core.restoring import check_count, restoring
-from epibatch.core.spaces import space_from_dict, space_to_dict
+from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
 from ..connectors.authoring.undo import undo_actions
 from .checkpoint import config_from_checkpoint, read_checkpoint
@@ -44,7 +44,7 @@ def acting_data(spaces: tuple[Any, Any], pipelines: Mapping[str, ConnectorPipeli
         A value for each of `PARTS`, None where it cannot be expressed as data, and `not_data`: why, by part; and
         `lookback`, the earlier steps that the pipelines read, and `several_agents`.
     """
-    from epibatch.core.rl_module import RLModuleSpec
+    from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
 
     makers: dict[str, Callable[[], Any]] = {
         "spaces": lambda: [space_to_dict(space) for space in spaces],
@@ -146,8 +146,8 @@ class _Parts:
 
     def pipelines(self) -> tuple[Any, Any]:
         """Env-to-module and module-to-env."""
-        from ..connectors.env_to_module import EnvToModulePipeline
-        from ..connectors.module_to_env import ModuleToEnvPipeline
+        from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
+        from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
 
         spaces = [space_from_dict(space) for space in self._acting["spaces"]]
         made: list[Any] = []

@@ -18,8 +18,8 @@ from ..connectors._engine.pipeline_state import FrozenStates
 from .other_libraries import ACT
 
 if TYPE_CHECKING:
-    from ..connectors.env_to_module import EnvToModulePipeline
-    from ..connectors.module_to_env import ModuleToEnvPipeline
+    from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
+    from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
     from .algorithm_config import AlgorithmConfig
 
 __all__ = ["PolicyPipelines"]

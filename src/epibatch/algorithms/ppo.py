@@ -13,8 +13,9 @@ from .algorithm_config import AlgorithmConfig
 from .settings import PPOTrainingSettings, Section
 
 if TYPE_CHECKING:
-    from ..connectors.learner import LearnerConnectorPipeline
-    from ..learner import Learner, LearnerSettings
+    from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
+    from ..learner.learner import Learner
+    from ..learner.settings import LearnerSettings
 
 __all__ = ["PPO", "PPOConfig"]
 
@@ -85,7 +86,7 @@ def _shuffle(per_epoch: bool) -> str:
 
 
 def _learner_settings(config: AlgorithmConfig) -> LearnerSettings:
-    from ..learner import LearnerSettings
+    from ..learner.settings import LearnerSettings
 
     return LearnerSettings(
         lr=config.lr,
@@ -145,7 +146,9 @@ class PPO(Algorithm):
 
     def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:
         """Build the learner with the clipped-surrogate loss."""
-        from ..learner import Learner, MultiAgentSettings, PPOLoss, PPOSettings
+        from ..learner.learner import Learner
+        from ..learner.multi_agent_settings import MultiAgentSettings
+        from ..learner.ppo_loss import PPOLoss, PPOSettings
 
         config = self.config
         names = [field.name for field in dataclasses.fields(PPOSettings)]

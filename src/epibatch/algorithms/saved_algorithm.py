@@ -23,7 +23,7 @@ from .saved_checkpoints import read_newest
 
 if TYPE_CHECKING:
     from ..connectors.views.view import View
-    from ..learner import Learner
+    from ..learner.learner import Learner
     from .algorithm import Algorithm
     from .algorithm_callbacks import AlgorithmCallbacks
     from .algorithm_config import AlgorithmConfig

@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from epibatch.core.built_in_pieces import BUILT_IN_PIECES
 from epibatch.core.errors import RegistryError, UnknownNameError, nearest
-from epibatch.core.piece_names import (
-    BUILT_IN_PIECES,
-    ENTRY_POINT_GROUP,
-    PieceEntry,
-    piece_class,
-    piece_entries,
-    piece_name,
-    register,
-    snake_case,
-    unregister,
-)
+from epibatch.core.piece_names import piece_class, piece_entries, piece_name, register, snake_case, unregister
+from epibatch.core.piece_offers import ENTRY_POINT_GROUP, PieceEntry
 from epibatch.core.piece_specs import PieceSpec, build_piece, piece_to_dict, plain_data, spec_problems
 
 __all__ = [

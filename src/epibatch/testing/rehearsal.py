@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import PipelineError
-from epibatch.core.piece_specs import constructor_keywords
+from epibatch.core.piece_arguments import constructor_keywords
 from epibatch.core.struct_batches import convert_to_numpy
 from epibatch.testing.stage import growing, recorded_in
 
@@ -185,7 +185,7 @@ class Rehearsal:
         return self._modules[key]
 
     def _module_of(self, observation_space: Any) -> Any:
-        from epibatch.core.rl_module import default_module_spec
+        from epibatch.core.rl_module.default_modules import default_module_spec
 
         return default_module_spec(observation_space, self.spaces[1], self.model_config).build()
 
@@ -298,19 +298,19 @@ def plain_neighbour() -> Any:
 
 
 def _env_to_module() -> Any:
-    from epibatch.connectors.env_to_module import EnvToModulePipeline
+    from epibatch.connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
 
     return EnvToModulePipeline
 
 
 def _module_to_env() -> Any:
-    from epibatch.connectors.module_to_env import ModuleToEnvPipeline
+    from epibatch.connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
 
     return ModuleToEnvPipeline
 
 
 def _learner() -> Any:
-    from epibatch.connectors.learner import LearnerConnectorPipeline
+    from epibatch.connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
 
     return LearnerConnectorPipeline
 

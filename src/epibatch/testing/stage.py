@@ -91,7 +91,7 @@ class Recording:
 
     def episode(self, facts: dict[str, Any]) -> Any:
         """A new episode of these facts."""
-        from epibatch.episodes import SingleAgentEpisode
+        from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
         infos = [dict(info) for info in facts["infos"]]
         return SingleAgentEpisode(
@@ -126,7 +126,7 @@ class Stream:
 
     def begun(self) -> Any:
         """A new episode, after its reset."""
-        from epibatch.episodes import SingleAgentEpisode
+        from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
         episode = SingleAgentEpisode(self.facts["id_"], observation_space=self.recording.spaces[0])
         episode.add_env_reset(self.row("observations", 0), {"step": 0})
@@ -160,7 +160,7 @@ def _config_of(recording: Recording) -> Any:
 
 
 def _samples(config: Any, steps: Sequence[int]) -> list[Any]:
-    from epibatch.env_runner import SingleAgentEnvRunner
+    from epibatch.env_runner.single_agent_env_runner import SingleAgentEnvRunner
 
     runner = SingleAgentEnvRunner(config=config)
     try:

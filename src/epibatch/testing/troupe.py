@@ -29,7 +29,7 @@ class Ensemble:
 
     def begun(self) -> Any:
         """A new episode, after its reset."""
-        from epibatch.episodes import MultiAgentEpisode
+        from epibatch.episodes.multi_agent_episode import MultiAgentEpisode
 
         spaces, how = self.troupe.spaces, self.troupe.mapping
         episode = MultiAgentEpisode(

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from epibatch.core.columns import Columns
-from epibatch.core.distributions import Distribution, distribution_for
+from epibatch.core.distributions.choosing import distribution_for
+from epibatch.core.distributions.distribution import Distribution
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import MLP, encoder_style, head_style, no_value_function, run
 from epibatch.core.rl_module.observation_input import ObservationInput, observations_of

@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from epibatch.core.columns import Columns
-from epibatch.core.distributions import Distribution, distribution_for
+from epibatch.core.distributions.choosing import distribution_for
+from epibatch.core.distributions.distribution import Distribution
 from epibatch.core.errors import ColumnError
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import (

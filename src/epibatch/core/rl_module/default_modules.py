@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from epibatch.core.distributions import distribution_for
+from epibatch.core.distributions.choosing import distribution_for
 from epibatch.core.rl_module.default_actor_critic import DefaultActorCritic
 from epibatch.core.rl_module.default_lstm_actor_critic import DefaultLSTMActorCritic
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig

@@ -25,7 +25,7 @@ from epibatch.core.rl_module.torch_rl_module import TorchRLModule
 from epibatch.core.state_codec import state_parts
 
 if TYPE_CHECKING:
-    from epibatch.core.distributions import Distribution
+    from epibatch.core.distributions.distribution import Distribution
     from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
 
 __all__ = ["MultiRLModule"]

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from epibatch.core.columns import Columns
-from epibatch.core.distributions import distribution_for, mask_logits
-from epibatch.core.distributions.choosing import log_std_columns
+from epibatch.core.distributions.choosing import distribution_for, log_std_columns
+from epibatch.core.distributions.masked import mask_logits
 from epibatch.core.errors import SpaceError
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import MLP, head_style, run

@@ -24,7 +24,7 @@ from epibatch.core.errors import (
 from epibatch.core.rl_module.module_checkpoints import build_module, read_states, write_module
 
 if TYPE_CHECKING:
-    from epibatch.core.distributions import Distribution
+    from epibatch.core.distributions.distribution import Distribution
     from epibatch.core.rl_module.multi_rl_module import MultiRLModule
 
 __all__ = ["RLModule", "evaluation_mode"]
@@ -244,7 +244,7 @@ class RLModule(Checkpointable, ABC):
         return self._dist_cls
 
     def _make_dist_cls(self) -> type[Distribution]:
-        from epibatch.core.distributions import distribution_for
+        from epibatch.core.distributions.choosing import distribution_for
 
         return distribution_for(self.action_space)
 

@@ -8,7 +8,10 @@ from functools import lru_cache
 from typing import Any, overload
 
 from epibatch.core.errors import EpisodeError, NotAvailableError
-from epibatch.episodes import InfosBuffer, MultiAgentEpisode, SingleAgentEpisode, VectorEpisodes
+from epibatch.episodes._storage.infos_buffer import InfosBuffer
+from epibatch.episodes.multi_agent_episode import MultiAgentEpisode
+from epibatch.episodes.single_agent_episode import SingleAgentEpisode
+from epibatch.episodes.vector_episodes import VectorEpisodes
 
 from .columns import our_column, their_buffer
 from .library import rllib

@@ -106,7 +106,7 @@ def from_rllib_piece(piece: Any, *, rewrites_observations: bool | None = None, l
         return piece.piece  # type: ignore[no-any-return]
     names = {cls.__name__ for cls in type(piece).__mro__ if cls.__module__.startswith("ray.rllib.")}
     if "AddOneTsToEpisodesAndTruncate" in names:
-        from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate
+        from epibatch.connectors.learner.add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
 
         return AddOneTsToEpisodesAndTruncate()
     if rewrites_observations is None:

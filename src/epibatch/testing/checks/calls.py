@@ -194,7 +194,7 @@ def plain_neighbours(rehearsal: Rehearsal) -> Iterator[Finding]:
 @contract_check()
 def vector_episodes(rehearsal: Rehearsal) -> Iterator[Finding]:
     """It gives the same for a runner's episodes as for a list of the same ones."""
-    from epibatch.episodes import SingleAgentEpisode
+    from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
     if rehearsal.several:
         yield NotApplied(_SEVERAL)
