@@ -112,7 +112,7 @@ class Learner:
     @property
     def column_use(self) -> dict[str, ColumnUse]:
         """Module id -> the columns that it reads and those that are left out; empty without `columns="auto"`."""
-        return {} if self._unread is None else self._unread.uses(self._module)
+        return {key: own.column_use for key, own in self._trainers().items() if own.column_use is not None}
 
     # --------------------------------------------------------------------- which modules are trained
 
@@ -241,8 +241,7 @@ class Learner:
         known = self._multi_agent.known_ids
         shared_data: dict[str, Any] = {} if known is None else {POLICIES_TO_TRAIN: known}
         if self._unread is not None:
-            shared_data.update(self._unread.begin(self._module))
-            self._unread.watch(self._trainers())
+            shared_data.update(self._unread.begin(self._trainers()))
         with evaluation_mode(self._module):
             batch = self._learner_connector(
                 rl_module=self._module, batch={}, episodes=episodes, shared_data=shared_data, metrics=metrics

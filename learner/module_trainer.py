@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.column_use import LeanColumns, ReadColumns
+from epibatch.core.column_use import TrackedBatch
 from epibatch.core.columns import Columns, note_columns
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchError, NonFiniteLossError, add_context
 from epibatch.core.restoring import restore_torch_generator
@@ -22,6 +22,7 @@ from .loss import Loss
 from .minibatches import Minibatches
 from .optimizers import ModuleOptimizer
 from .settings import LearnerSettings
+from .unread_columns import ColumnUse
 from .update_metrics import UpdateMetrics
 
 __all__ = ["ModuleTrainer", "row_order"]
@@ -49,8 +50,8 @@ class ModuleTrainer:
         coefficients: those of the loss, as it adapted them.
         optimizer: made by `prepare`; None before, and for a module without trainable parameters.
         num_gradient_steps: steps taken in the last update.
-        read: where the columns that are read are noted; None: nowhere.
-        left_out: columns that batches lack since nobody reads them.
+        read: set to which the columns that are read are added; None: they are not recorded.
+        column_use: which columns are read, once that is known; others are not in batches.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class ModuleTrainer:
         self.optimizer: ModuleOptimizer | None = None
         self.num_gradient_steps = 0
         self.read: set[str] | None = None
-        self.left_out: frozenset[str] = frozenset()
+        self.column_use: ColumnUse | None = None
         self._module_id = module_id
         self._device = device
         self._generator = row_order(settings.seed, module_id)
@@ -129,9 +130,7 @@ class ModuleTrainer:
             minibatch = map_struct(self._to_device, minibatch)
         given = minibatch
         if self.read is not None:
-            minibatch = ReadColumns(minibatch, self.read)
-        elif self.left_out:
-            minibatch = LeanColumns(minibatch, self.left_out)
+            minibatch = TrackedBatch(minibatch, self.read, self.column_use.left_out if self.column_use else frozenset())
         try:
             outputs = _outputs(module, minibatch)
             loss, metrics = _loss_and_metrics(

@@ -1,14 +1,15 @@
-"""Finds the columns of train batches that nobody reads, so that the pipeline need not make them."""
+"""The columns of train batches that nothing reads, so that the pipeline need not make them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
-from epibatch.core.column_use import COLUMNS_LEFT_OUT, COLUMNS_READ, ReadColumns, left_out_of
+from epibatch.core.column_use import ALWAYS_KEPT, COLUMNS_LEFT_OUT, COLUMNS_READ, TrackedBatch
 from epibatch.core.columns import Columns
 from epibatch.core.rl_module.rl_module import evaluation_mode
 from epibatch.core.structs import flatten
@@ -34,11 +35,6 @@ class ColumnUse(NamedTuple):
     left_out: frozenset[str]
     bytes_saved: int
     bytes_before: int
-
-    def __str__(self) -> str:
-        names = ", ".join(sorted(self.left_out)) or "none"
-        share = self.bytes_saved / max(1, self.bytes_before)
-        return f"columns left out: {names}; {self.bytes_saved} of {self.bytes_before} bytes per batch ({share:.0%})"
 
 
 def trace_columns(module: Any, loss: Loss | LossFunction, batch: Mapping[str, Any], pipeline: Any = None) -> ColumnUse:
@@ -71,28 +67,36 @@ def trace_columns(module: Any, loss: Loss | LossFunction, batch: Mapping[str, An
         (['new_obs'], 24)
     """
     read: set[str] = set()
-    as_loss_ = as_loss(loss)
+    function = as_loss(loss)
+    tracked = TrackedBatch(batch, read)
     with torch.random.fork_rng(), torch.no_grad(), evaluation_mode(module):
-        outputs = module.forward_train(ReadColumns(batch, read))
+        outputs = module.forward_train(tracked)
         if hasattr(module, "compute_values"):
-            values = module.compute_values(ReadColumns(batch, read))
-            outputs = {**outputs, Columns.VF_PREDS: values}
-        distribution = module.get_train_action_dist_cls()
-        as_loss_(ReadColumns(batch, read), outputs, distribution, as_loss_.initial_coefficients())
+            outputs = {**outputs, Columns.VF_PREDS: module.compute_values(tracked)}
+        function(tracked, outputs, module.get_train_action_dist_cls(), function.initial_coefficients())
     return _use(batch, read, () if pipeline is None else pipeline.pieces())
 
 
-def _use(batch: Mapping[str, Any], read: set[str], pieces: Any) -> ColumnUse:
+def _use(batch: Mapping[str, Any], read: set[str], pieces: Iterable[Any]) -> ColumnUse:
+    kept = {*read, *ALWAYS_KEPT}
+    if kept & {Columns.NEXT_STATE_IN, Columns.NEXT_RESET_STATES}:
+        kept.add(Columns.NEXT_OBS)  # beside which they are made
+    for piece in pieces:
+        kept.update(piece.reads or ())
+        if "tensors" in (piece.takes or ()):
+            kept.update(piece.writes)
     sizes = {name: sum(int(getattr(leaf, "nbytes", 0)) for leaf in flatten(own)[0]) for name, own in batch.items()}
-    left_out = left_out_of(batch, read, pieces)
-    return ColumnUse(frozenset(read), left_out, sum(sizes[name] for name in left_out), sum(sizes.values()))
+    left_out = frozenset(sizes.keys() - kept)
+    return ColumnUse(
+        frozenset(read & sizes.keys()), left_out, sum(sizes[name] for name in left_out), sum(sizes.values())
+    )
 
 
 class UnreadColumns:
-    """Finds, in the first update of each module, which columns it reads; later ones go without the others.
+    """Finds, in the first update of each module, which columns it reads; later updates omit the others.
 
-    What is recorded is the update itself: nothing is run twice. It begins anew for a module that was replaced, and for
-    all when the pipeline's pieces are others.
+    The update itself is recorded: nothing runs twice. Recording starts again for a module that was replaced, which has
+    a trainer of its own, and for all modules when the pipeline has other pieces.
 
     Args:
         pipeline: The learner pipeline.
@@ -101,38 +105,28 @@ class UnreadColumns:
     def __init__(self, pipeline: Any) -> None:
         self._pipeline = pipeline
         self._pieces: tuple[Any, ...] = ()
-        self._found: dict[str, tuple[Any, ColumnUse]] = {}
-        self._read: dict[Any, set[str]] = {}
+        self._read: defaultdict[Any, set[str]] = defaultdict(set)
 
-    def uses(self, modules: Any) -> dict[str, ColumnUse]:
-        """Module id -> what was found about it."""
-        return {key: use for key, (module, use) in self._found.items() if modules.get(key) is module}
-
-    def begin(self, modules: Any) -> dict[str, Any]:
-        """What the pipeline's `shared_data` needs in the next update."""
+    def begin(self, trainers: Mapping[str, Any]) -> dict[str, Any]:
+        """Let the trainers record what they read; returns what the pipeline needs in `shared_data`."""
         pieces = self._pipeline.pieces() if hasattr(self._pipeline, "pieces") else ()
-        if len(pieces) != len(self._pieces) or any(one is not other for one, other in zip(pieces, self._pieces)):
-            self._pieces, self._found = pieces, {}
-        self._read = {}
-        left_out = {key: use.left_out for key, use in self.uses(modules).items()}
+        changed = list(map(id, pieces)) != list(map(id, self._pieces))
+        self._pieces, self._read = pieces, defaultdict(set)
+        for module_id, trainer in trainers.items():
+            trainer.read = self._read[module_id]
+            if changed:
+                trainer.column_use = None
+        left_out = {module_id: own.column_use.left_out for module_id, own in trainers.items() if own.column_use}
         return {COLUMNS_READ: self._read, COLUMNS_LEFT_OUT: left_out}
 
-    def watch(self, trainers: Mapping[str, Any]) -> None:
-        """Let each trainer take note of what it reads, or refuse what was left out."""
-        known = self.uses({key: own.module for key, own in trainers.items()})
-        for module_id, trainer in trainers.items():
-            use = known.get(module_id)
-            trainer.read = self._read.setdefault(module_id, set()) if use is None else None
-            trainer.left_out = frozenset() if use is None else use.left_out
-
     def end(self, batch: Mapping[str, Any], trainers: Mapping[str, Any]) -> int:
-        """Settle what was found in an update; gives the bytes that it went without."""
-        known = self.uses({key: own.module for key, own in trainers.items()})
+        """Keep what a first update has shown; returns the bytes that this update omitted."""
+        saved = 0
         for module_id, columns in batch.items():
             trainer = trainers[module_id]
-            if module_id not in known and trainer.num_gradient_steps:
-                read = self._read.get(module_id, set()) | self._read.get(None, set())
-                use = _use(columns, read, self._pieces)
-                self._found[module_id] = trainer.module, use
-                _LOG.info("module %s: %s", module_id, use)
-        return sum(known[module_id].bytes_saved for module_id in batch if module_id in known)
+            if trainer.column_use is not None:
+                saved += trainer.column_use.bytes_saved
+            elif trainer.num_gradient_steps:
+                trainer.column_use = _use(columns, self._read[module_id] | self._read[None], self._pieces)
+                _LOG.info("module %s: %s", module_id, trainer.column_use)
+        return saved

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.column_use import COLUMNS_LEFT_OUT
 from epibatch.core.columns import Columns
 
 from ...episodes._storage.column_parts import lengths_of
@@ -112,6 +114,12 @@ class Call:
         self._make_keys = keys
         self.handed_out: dict[str, Any] = {}
         self.per_sequence: dict[str, Callable[[Call, Any], Any] | None] = {}
+
+    @property
+    def left_out(self) -> Collection[str]:
+        """Columns that the learner pipeline is not to make for the module, since nothing reads them."""
+        by_module = self.shared_data.get(COLUMNS_LEFT_OUT)
+        return by_module.get(DEFAULT_MODULE_ID if self.module_id is None else self.module_id, ()) if by_module else ()
 
     @property
     def stateful(self) -> bool:

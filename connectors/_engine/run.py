@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.core.column_use import COLUMNS_READ, note_read
+from epibatch.core.column_use import COLUMNS_READ
 from epibatch.core.columns import Columns, note_columns
 from epibatch.core.errors import PieceOutputError, add_context
 
@@ -110,14 +110,15 @@ def _writing_run(step: Step, batch: Any, call: Call | AgentCall) -> Any:
 def _plain_run(step: Step, batch: Any, call: Call | AgentCall, history: HistoryWatch) -> dict[str, Any]:
     if step.sees_bootstraps:
         call.lengthen()
+    shown = hand_out(batch, call)
     if COLUMNS_READ in call.shared_data and step.piece.reads is None:  # what it reads cannot be known
-        note_read(call.shared_data, _names(batch))
+        call.shared_data[COLUMNS_READ][None].update(shown, *(own for own in shown.values() if isinstance(own, Mapping)))
     history.writable, history.acting = step.writes_episodes or not call.training, call.training is False
     call.piece = step.piece
     try:
         out = step.piece(
             rl_module=call.rl_module,
-            batch=hand_out(batch, call),
+            batch=shown,
             episodes=call.plain_episodes(),
             explore=call.explore,
             shared_data=call.shared_data,
@@ -153,14 +154,6 @@ def _added_later(plan: Plan, step: Step, error: KeyError) -> str:
                 f"takes the rows from the episodes{getter}; or insert this piece after that one."
             )
     return ""
-
-
-def _names(batch: Any) -> set[str]:
-    """Names of the columns of a batch in any layout, and maybe others."""
-    if not isinstance(batch, Mapping):
-        return {name for own in batch.groups.values() for name in own}
-    within = [value for value in batch.values() if isinstance(value, Mapping)]
-    return {str(name) for own in (batch, *within) for name in own}
 
 
 def _unshared(value: Any) -> Any:

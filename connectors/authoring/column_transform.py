@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, add_context
 from epibatch.core.structs import flatten
@@ -276,7 +275,7 @@ def _is_nobodys(name: str, call: Call) -> bool:
     """Whether a column that the batch does not have is not to be made either."""
     if call.training is False:  # neither is there yet; undo() maps the module's actions back
         return name in (Columns.ACTIONS, Columns.NEXT_OBS)
-    return name in left_out_by(call.shared_data, call.module_id)
+    return name in call.left_out
 
 
 def _only_steps(rows: Any, path: ColumnPath, call: Call, leading: int, stacked: Any = None) -> Any:

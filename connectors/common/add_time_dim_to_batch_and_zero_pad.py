@@ -8,7 +8,6 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeError
 from epibatch.core.padding import PaddedLayout
@@ -79,7 +78,7 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
         if not layout.num_sequences and call.module_id is None:
             raise _none_left(call)
         per_chunk = np.bincount(layout.sequence_chunks, minlength=len(call.counts))
-        for name in left_out_by(call.shared_data, call.module_id):
+        for name in call.left_out:
             batch.pop(name, None)
         for name, column in batch.items():
             if isinstance(column, EpisodeColumn) and not column.holds_objects:

@@ -9,7 +9,6 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.column_use import COLUMNS_LEFT_OUT, left_out_by
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PipelineError
 from epibatch.core.struct_batches import BatchedNdArray
@@ -103,9 +102,8 @@ class BatchIndividualItems(ColumnarPiece):
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Batch all columns."""
         call.batched = True
-        if COLUMNS_LEFT_OUT in call.shared_data:
-            for name in left_out_by(call.shared_data, call.module_id):
-                batch.pop(name, None)
+        for name in call.left_out:
+            batch.pop(name, None)
         self._check_rows(batch, call)
         obs = batch.get(Columns.OBS)
         if isinstance(obs, EpisodeColumn) and call.module_id is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
 
 from .._engine.call import Call
@@ -44,15 +43,14 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
         """Add the columns."""
         if not len(call.episodes):
             return batch
-        left_out = left_out_by(call.shared_data, call.module_id)
         for name, last in ((Columns.ACTIONS, None), (Columns.REWARDS, 0.0)):
-            if name not in batch and name not in left_out:
+            if name not in batch and name not in call.left_out:
                 batch[name] = gather_column(call, name, last=last)
         if Columns.TERMINATEDS not in batch or Columns.TRUNCATEDS not in batch:
             for name, flags in zip((Columns.TERMINATEDS, Columns.TRUNCATEDS), end_flags(call)):
                 batch.setdefault(name, EpisodeColumn(flags, call.counts, single=True))
         for name in output_keys(call):
-            if name not in batch and name not in left_out and name not in (Columns.STATE_IN, Columns.STATE_OUT):
+            if name not in batch and name not in call.left_out and name not in (Columns.STATE_IN, Columns.STATE_OUT):
                 batch[name] = gather_column(call, name)
         return batch
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from epibatch.core.column_use import left_out_by
 from epibatch.core.columns import Columns
 
 from .._engine.call import Call
@@ -42,8 +41,7 @@ class AddNextObservationsFromEpisodesToTrainBatch(ColumnarPiece):
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column."""
-        unread = Columns.NEXT_OBS in left_out_by(call.shared_data, call.module_id)
-        if Columns.NEXT_OBS in batch or unread or not len(call.episodes):
+        if Columns.NEXT_OBS in batch or Columns.NEXT_OBS in call.left_out or not len(call.episodes):
             return batch
         batch[Columns.NEXT_OBS] = next_observations(call)
         return batch

@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.advantages import generalized_advantages, td_errors
-from epibatch.core.column_use import COLUMNS_READ, ReadColumns
+from epibatch.core.column_use import COLUMNS_READ, TrackedBatch
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, add_context, nearest
 
@@ -120,9 +120,11 @@ def _values(batch: dict[str, Any], module: Any, call: Call, module_id: Any) -> A
     """Return the module's values of the batch's rows; an error in it names the module and the shapes it was given."""
     import torch
 
+    read = call.shared_data.get(COLUMNS_READ)
+    shown = batch if read is None else TrackedBatch(batch, read[DEFAULT_MODULE_ID if module_id is None else module_id])
     try:
         with torch.no_grad():
-            return module.compute_values(_noting(batch, call, module_id))
+            return module.compute_values(shown)
     except Exception as error:
         add_context(error, f"in {type(module).__name__}.compute_values, with {describe_batch(batch)}:")
         raise
@@ -175,14 +177,6 @@ def _unfit_values(module: Any, values: Any, rows: Any) -> ColumnError:
         found=f"shape {list(values.shape)}" if is_tensor else type(values).__name__,
         do=do,
     )
-
-
-def _noting(batch: dict[str, Any], call: Call, module_id: Any) -> dict[str, Any]:
-    """The batch, so that what the module reads of it is noted if somebody wants to know."""
-    read = call.shared_data.get(COLUMNS_READ)
-    if read is None:
-        return batch
-    return ReadColumns(batch, read.setdefault(DEFAULT_MODULE_ID if module_id is None else module_id, set()))
 
 
 def _check_values(module: Any) -> None:
