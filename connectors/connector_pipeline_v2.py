@@ -149,8 +149,12 @@ class ConnectorPipelineV2(PipelineState):
             do=nearest(wanted, [type(piece).__name__ for piece in self.connectors]),
         )
 
-    def _edit(self, connectors: list[Any]) -> None:
-        """Take another list of pieces; stay as before if its order cannot work."""
+    def replace_pieces(self, connectors: Sequence[ConnectorV2]) -> None:
+        """Take another list of pieces.
+
+        Raises:
+            PipelineError: the order cannot work; the pipeline stays as before.
+        """
         before = list(self.connectors)
         self.connectors[:] = connectors
         try:
@@ -162,7 +166,7 @@ class ConnectorPipelineV2(PipelineState):
 
     def _insert(self, position: int, connector: Any) -> None:
         piece = self._built(connector, position)
-        self._edit([*self.connectors[:position], piece, *self.connectors[position:]])
+        self.replace_pieces([*self.connectors[:position], piece, *self.connectors[position:]])
 
     def prepend(self, connector: Any) -> None:
         """Put a piece in front."""
@@ -203,7 +207,7 @@ class ConnectorPipelineV2(PipelineState):
                 the piece first.
         """
         position = self._index(name_or_class)
-        self._edit([*self.connectors[:position], *self.connectors[position + 1 :]])
+        self.replace_pieces([*self.connectors[:position], *self.connectors[position + 1 :]])
 
     def __len__(self) -> int:
         return len(self.connectors)

@@ -87,9 +87,8 @@ def _use(batch: Mapping[str, Any], read: set[str], pieces: Iterable[Any]) -> Col
             kept.update(piece.writes)
     sizes = {name: sum(int(getattr(leaf, "nbytes", 0)) for leaf in flatten(own)[0]) for name, own in batch.items()}
     left_out = frozenset(sizes.keys() - kept)
-    return ColumnUse(
-        frozenset(read & sizes.keys()), left_out, sum(sizes[name] for name in left_out), sum(sizes.values())
-    )
+    saved = sum(sizes[name] for name in left_out)
+    return ColumnUse(frozenset(read & sizes.keys()), left_out, saved, sum(sizes.values()))
 
 
 class UnreadColumns:

@@ -33,9 +33,9 @@ Views = Mapping[str, View]
 def add_view(pipeline: ConnectorPipelineV2, name: str, view: View | Mapping[str, Any]) -> None:
     """Let the batches of a pipeline have one column more, from its next call on.
 
-    It goes into the pipeline's TrajectoryViews piece, or into a new one: in the learner pipeline in front of all
-    pieces, since they may change what the module was shown; in the env-to-module pipeline behind the user's pieces. A
-    view that is not for this side changes nothing. Episodes have to keep as many steps as it reads when they are cut.
+    The pipeline gets one more TrajectoryViews piece: in the learner pipeline before all pieces, since they may change
+    what the module was shown; in the env-to-module pipeline after the user's pieces. A view that is not for this side
+    changes nothing. Episodes have to keep as many steps as the view reads when they are cut.
 
     Args:
         pipeline: A learner or env-to-module pipeline.
@@ -54,20 +54,13 @@ def add_view(pipeline: ConnectorPipelineV2, name: str, view: View | Mapping[str,
           0: TrajectoryViews(views={'next_actions': {'column': 'actions', 'shift': 1}}, as_learner_connector=True)
         )
     """
-    views = as_views({name: view}, "add_view")
-    if not _of_side(views, bool(pipeline.training)):
-        return
-    for place, piece in enumerate(pipeline.connectors):
-        if type(piece) is not TrajectoryViews:
-            continue
-        if any(name in own for own in (piece.views, *piece.per_module.values())):
-            found = f"{name!r}, which the pipeline has already"
-            raise ConfigError("add_view", expected="a new name", found=found, do="choose another one")
-        if piece.per_sequence == views[name].per_sequence:
-            wider = _wider(piece, views)
-            _give(pipeline, [*pipeline.connectors[:place], wider, *pipeline.connectors[place + 1 :]])
-            return
-    _give(pipeline, _placed(pipeline.connectors, _piece(views, {}, bool(pipeline.training)), pipeline.training))
+    views, training = as_views({name: view}, "add_view"), bool(pipeline.training)
+    pieces = [piece for piece in pipeline.connectors if isinstance(piece, TrajectoryViews)]
+    if any(name in own for piece in pieces for own in (piece.views, *piece.per_module.values())):
+        found = f"{name!r}, which the pipeline has already"
+        raise ConfigError("add_view", expected="a new name", found=found, do="choose another one")
+    if _of_side(views, training):
+        pipeline.replace_pieces(_placed(pipeline.connectors, _piece(views, {}, training), training))
 
 
 def declare_views(pipeline: ConnectorPipelineV2, views: Views, per_module: Mapping[str, Views]) -> None:
@@ -81,7 +74,7 @@ def declare_views(pipeline: ConnectorPipelineV2, views: Views, per_module: Mappi
     Raises:
         ConfigError: views that cannot be meant.
     """
-    _give(pipeline, with_declared_views(pipeline.connectors, views, per_module, bool(pipeline.training)))
+    pipeline.replace_pieces(with_declared_views(pipeline.connectors, views, per_module, bool(pipeline.training)))
 
 
 def with_declared_views(
@@ -128,29 +121,8 @@ def _piece(views: Views, per_module: Mapping[str, Views], training: bool) -> Tra
     return TrajectoryViews(**keywords)
 
 
-def _wider(piece: TrajectoryViews, views: Views) -> TrajectoryViews:
-    """A piece like another one that has more views of all modules."""
-    args, keywords = piece.get_ctor_args_and_kwargs()
-    wider = TrajectoryViews(*args, **{**keywords, "views": _data({**piece.views, **views})})
-    for name in ("declared", "shared", "frozen", "one_sided"):
-        setattr(wider, name, getattr(piece, name))
-    return wider
-
-
 def _data(views: Views) -> dict[str, Any]:
     return {name: view.to_dict() for name, view in views.items()}
-
-
-def _give(pipeline: ConnectorPipelineV2, pieces: list[Any]) -> None:
-    """Let a pipeline have these pieces; it stays as it was if it cannot."""
-    before = list(pipeline.connectors)
-    pipeline.connectors[:] = pieces
-    try:
-        pipeline.plan()
-    except Exception:
-        pipeline.connectors[:] = before
-        pipeline.plan()
-        raise
 
 
 def _placed(pieces: Sequence[Any], piece: TrajectoryViews, training: bool | None) -> list[Any]:

@@ -41,7 +41,7 @@ def test_an_algorithm_with_a_view_of_a_misspelt_column_can_be_repaired(trained: 
 def test_only_what_add_view_gave_can_be_removed() -> None:
     algo = config().build_algo()
     algo.add_view("before", View("rewards", -1))
-    for name, text in {"own": "which the config or its modules declare", "befor": "did you mean 'before'"}.items():
+    for name, text in {"own": "views of the config and its modules stay", "befor": "did you mean 'before'"}.items():
         with pytest.raises(UnknownNameError, match=text):
             algo.remove_view(name)
     assert list(algo.config.view_requirements) == ["own", "before"]

@@ -281,7 +281,7 @@ def test_another_view_by_the_name_of_one_that_was_added_is_refused(walk: Any, tm
     other.stop()
     bare = config_of(walk, Late).env_runners(add_default_connectors_to_env_to_module_pipeline=False)
     with pytest.raises(ConfigError, match=r"the default pieces"):
-        set_added_views(SimpleNamespace(config=bare, _added_views={}), {"x": {"column": "rewards", "shift": -1}})
+        set_added_views(SimpleNamespace(config=bare, added_views={}), {"x": {"column": "rewards", "shift": -1}}, "here")
 
 
 def test_a_policy_with_the_original_config_has_added_views(walk: Any, tmp_path: Any) -> None:

@@ -17,12 +17,12 @@ from ..connectors.two_sides import check_two_sides
 from ..env_runner.made_env import is_of_environment
 from ..episodes._parts.episode_facts import count_steps
 from .algorithm_callbacks import AlgorithmCallbacks
-from .algorithm_views import AlgorithmViews
 from .evaluation import Evaluation
 from .learner_group import LearnerGroup
 from .live_policy import LivePolicy, check_options, check_policy_id
 from .module_changes import added, removed
 from .module_specs import check_module, check_sequence_settings
+from .module_views import added_view, removed_view
 from .other_libraries import ACT
 from .piece_reports import PieceReports
 from .random_state import seed_everything
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Algorithm"]
 
 
-class Algorithm(AlgorithmViews, SavedAlgorithm):
+class Algorithm(SavedAlgorithm):
     """Samples episodes, learns from them, and can be saved and continued.
 
     Runner and learner share one module object, so the runner acts with the learner's newest weights.
@@ -325,6 +325,54 @@ class Algorithm(AlgorithmViews, SavedAlgorithm):
     def learner_overrides(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """A module's own settings of the training as the learner knows them."""
         return dict(overrides)
+
+    def add_view(self, name: str, view: Any) -> None:
+        """Let all modules have one column more, from the next batch on, for acting as well as for training.
+
+        The config has it from then on, and so do evaluations, policies, and runs that are restored from a checkpoint,
+        with whatever config. Where the view reaches back further than episodes kept, the runner starts new ones.
+        Which outputs a module will give is not known beforehand: a view of a column that is not there fails in the next
+        batch, and `remove_view` takes it away.
+
+        Args:
+            name: the new column.
+            view: an `epibatch.connectors.views.View`, or a dict of its arguments.
+
+        Raises:
+            ConfigError: the name is taken, or the view cannot be meant; nothing was added.
+
+        Example:
+            >>> from epibatch.algorithms.ppo import PPOConfig
+            >>> from epibatch.connectors.views import View
+            >>> algo = PPOConfig().environment("CartPole-v1").build_algo()
+            >>> algo.add_view("next_actions", View("actions", shift=1))
+            >>> algo.pipelines["learner"](rl_module=algo.get_module(), episodes=algo.env_runner.sample(
+            ...     num_timesteps=5))["next_actions"].shape[0] >= 5
+            True
+            >>> algo.stop()
+        """
+        added_view(self, name, view)
+
+    def remove_view(self, name: str) -> None:
+        """Take away a view that `add_view` gave, from the next batch on, as if it had not been given.
+
+        Args:
+            name: its name.
+
+        Raises:
+            UnknownNameError: `add_view` gave no such view; nothing was removed.
+
+        Example:
+            >>> from epibatch.algorithms.ppo import PPOConfig
+            >>> from epibatch.connectors.views import View
+            >>> algo = PPOConfig().environment("CartPole-v1").build_algo()
+            >>> algo.add_view("before", View("rewrds", shift=-1))
+            >>> algo.remove_view("before")
+            >>> algo.config.view_requirements
+            {}
+            >>> algo.stop()
+        """
+        removed_view(self, name)
 
     def _modules_changed(self) -> None:
         """Let what was built for other modules be built anew."""

@@ -15,6 +15,7 @@ from epibatch.core.restoring import check_count, restoring
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
 from ..connectors.authoring.undo import undo_actions
+from ..connectors.views.view import as_views
 from .checkpoint import config_from_checkpoint, read_checkpoint
 from .module_views import config_with_views
 from .saved_checkpoints import read_newest
@@ -97,7 +98,10 @@ def _load_policy(path: Path, saved: Any, config: AlgorithmConfig | None, *, allo
     if acting.get("several_agents") and config is None:  # its mapping pieces are the config's
         config = config_from_checkpoint(path, description, allow_imports=allow_imports)
     if config is not None:
-        config = config_with_views(config, state.get("added_views", {}), f"checkpoint {path}")
+        where = f"checkpoint {path}"
+        config = config_with_views(
+            config, config.view_requirements, as_views(state.get("added_views", {}), where), where
+        )
     build = _Parts(path, plain_data(acting), allow_imports) if config is None else _ConfigParts(path, acting, config)
     runner, weights = state["env_runner"], state["learner"]["module"]
     env_to_module, module_to_env = build.pipelines()

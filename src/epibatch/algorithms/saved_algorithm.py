@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -48,7 +47,7 @@ class SavedAlgorithm(ABC):
     _callbacks: AlgorithmCallbacks
     _evaluation: Evaluation
     _reports: PieceReports
-    _added_views: Mapping[str, View] = MappingProxyType({})
+    added_views: Mapping[str, View] = MappingProxyType({})
     """The views that `add_view` gave, beside those of the config that it was built with."""
 
     @abstractmethod
@@ -72,7 +71,7 @@ class SavedAlgorithm(ABC):
                 "callback_metrics": self.metrics.get_state(),
             },
             "evaluation": self._evaluation.get_state(),
-            "added_views": {name: view.to_dict() for name, view in self._added_views.items()},
+            "added_views": {name: view.to_dict() for name, view in self.added_views.items()},
             "random": get_random_state(),
         }
 
@@ -101,10 +100,10 @@ class SavedAlgorithm(ABC):
         self._forget_policy()
 
     def _take_over(self, state: Mapping[str, Any]) -> None:
+        where = f"{type(self).__name__}.set_state"
         takers: dict[str, Any] = {
-            "added_views": partial(
-                set_added_views, cast("Algorithm", self)
-            ),  # first: they are pieces; earlier versions have none
+            # first: they are pieces; checkpoints of earlier versions have none
+            "added_views": lambda views: set_added_views(cast("Algorithm", self), views, where),
             "learner": self.learner.set_state,
             "counters": self._set_counters,
             "evaluation": self._evaluation.set_state,  # checkpoints of earlier versions have none
@@ -112,7 +111,7 @@ class SavedAlgorithm(ABC):
             "env_runner": self.env_runner.set_state,  # last: one that is refused leaves the running episodes alone
         }
         for part in (name for name in takers if name in state):
-            with restoring(f"{type(self).__name__}.set_state", part):
+            with restoring(where, part):
                 takers[part](state[part])
 
     def _set_counters(self, counters: Mapping[str, Any]) -> None:

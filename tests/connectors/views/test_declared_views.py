@@ -41,6 +41,7 @@ def test_the_next_batch_has_it() -> None:
     assert found["prev"]["e",][0].tolist() == [0, 0.5] and found["next"]["e",][0].tolist() == [6, 0]
     assert learner.names == [
         "trajectory_views",
+        "trajectory_views_1",
         "add_observations_from_episodes_to_batch",
         "add_time_dim_to_batch_and_zero_pad",
     ]
@@ -88,19 +89,3 @@ def test_views_of_modules_are_replaced_in_a_clone_too() -> None:
     clone = learner.clone()
     declare_views(clone, as_views({"prev": View("rewards", -2)}, "test"), {})
     assert [piece.views["prev"].shift for piece in clone[TrajectoryViews]] == [-2]
-
-
-def test_the_piece_that_is_widened_keeps_all_that_it_was_told() -> None:
-    views, ids = {"others": View("rewards", -1, agent="others")}, ["b", "a", "c"]
-    own = {"m": {"x": View("obs", -1)}}
-    piece = TrajectoryViews(
-        None, None, views=views, per_module=own, multi_agent=True, agent_ids=ids, as_learner_connector=True
-    )
-    piece.share().one_sided = True
-    pipeline = LearnerConnectorPipeline(connectors=[piece])
-    add_view(pipeline, "prev", View("rewards", -1))
-    (wider,) = pipeline
-    assert list(wider.views) == ["others", "prev"] and wider.per_module == piece.per_module
-    assert wider.agent_ids == ids and wider.as_learner_connector and wider.shared and wider.one_sided
-    assert wider.get_ctor_args_and_kwargs()[1]["multi_agent"] is True
-    assert not wider.frozen and not wider.declared and list(piece.views) == ["others"]
