@@ -24,7 +24,8 @@ from ._engine.layouts import to_plain
 from ._engine.pipeline_state import PipelineState
 from ._engine.plan import Plan, built_piece, make_plan, numbered, place
 from ._engine.run import run_plan
-from ._engine.step_watch import MetricsTimers, StepWatch, watches_of
+from ._engine.step_watch import MetricsTimers, PartWatch, StepWatch
+from ._inspect.dry_run import ColumnSpace, column_spaces_of
 from .connector_v2 import ConnectorV2, PipelineReference
 
 if TYPE_CHECKING:
@@ -253,6 +254,28 @@ class ConnectorPipelineV2(PipelineState):
         return rewritten[-1] if rewritten else self.input_observation_space
 
     @property
+    def column_spaces(self) -> dict[str, ColumnSpace]:
+        """The columns that the pipeline makes: space of one row, leading axes and layout, by column.
+
+        A copy of the pipeline runs twice on short episodes that are drawn from the input spaces; pieces, spaces and
+        random numbers are afterwards as they were. With several agents names have the module in front
+        (`walker/obs`). Empty if the pipeline was given no spaces, and for several agents on the way to the
+        environment.
+
+        Raises:
+            EpibatchError: whatever a piece raises on drawn values, with pipeline and piece in front.
+        """
+        return self.column_spaces_for(None)
+
+    def column_spaces_for(self, module: Any) -> dict[str, ColumnSpace]:
+        """The `column_spaces` of batches for a module: with its states, time axis and values.
+
+        Args:
+            module: An RL module, or a MultiRLModule; a copy of it runs.
+        """
+        return column_spaces_of(self, module)
+
+    @property
     def episode_action_space(self) -> gym.Space[Any] | None:
         """Space of the actions as episodes keep them: as modules give them, by agent where there are several."""
         self._outputs()
@@ -329,11 +352,19 @@ class ConnectorPipelineV2(PipelineState):
         self.history.calls += 1
         return self.finished(to_plain(batch, call))
 
-    def _watches(self, call: Call | AgentCall, timed: bool) -> Sequence[StepWatch]:
+    def _watches(self, call: Call | AgentCall, timed: bool) -> list[StepWatch]:
         """Who is told about this run's steps."""
-        watches = watches_of(self)
+        watches = self.all_watches()
         if timed:
             watches.append(MetricsTimers(call.metrics, tuple(call.kwargs.get("metrics_prefix_key") or ())))
+        return watches
+
+    def all_watches(self) -> list[StepWatch]:
+        """What watches this pipeline, or a pipeline among its pieces."""
+        watches: list[StepWatch] = [*([] if self.watch is None else [self.watch]), *self.watches]
+        for piece in self.connectors:
+            if isinstance(piece, ConnectorPipelineV2):
+                watches += [PartWatch(watch, piece.plan().steps) for watch in piece.all_watches()]
         return watches
 
     def profile(self) -> PipelineProfile:

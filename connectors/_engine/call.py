@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from .agent_call import AgentCall
     from .sequences import RandomCut
 
-__all__ = ["ADDED_LOSS_MASK", "Call", "running_call", "within"]
+__all__ = ["ADDED_LOSS_MASK", "PER_SEQUENCE", "Call", "running_call", "within"]
 
 ADDED_LOSS_MASK = "_added_loss_mask_for_valid_episode_ts"
-_PER_SEQUENCE = frozenset(
+PER_SEQUENCE = frozenset(
     (
         Columns.SEQ_LENS,
         Columns.STATE_IN,
@@ -130,7 +130,7 @@ class Call:
 
     def is_per_sequence(self, column: str) -> bool:
         """Whether a column has one row per sequence, and no time axis, where the batch consists of sequences."""
-        return column in _PER_SEQUENCE or column in self.per_sequence
+        return column in PER_SEQUENCE or column in self.per_sequence
 
     @contextmanager
     def about_module(self, module_id: Any) -> Iterator[None]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from .plan import Step
 
-if TYPE_CHECKING:
-    from ..connector_pipeline_v2 import ConnectorPipelineV2
-
-__all__ = ["MetricsTimers", "PieceSeconds", "StepWatch", "watches_of"]
+__all__ = ["MetricsTimers", "PartWatch", "PieceSeconds", "StepWatch"]
 
 
 class StepWatch(Protocol):
@@ -89,31 +87,26 @@ class MetricsTimers:
         self._metrics.log_value((*self._prefix, "connector_pipeline_timer"), seconds)
 
 
-class _PartWatch:
-    """Tells the watch of a nested pipeline about the steps of that pipeline alone."""
+class PartWatch:
+    """Passes the steps of a nested pipeline, and of that pipeline alone, on to a watch of it.
 
-    def __init__(self, watch: StepWatch, pipeline: ConnectorPipelineV2) -> None:
+    Args:
+        watch: Of the nested pipeline.
+        steps: That pipeline's.
+    """
+
+    def __init__(self, watch: StepWatch, steps: Sequence[Step]) -> None:
         self._watch = watch
-        self._steps = {id(step.piece): step for step in pipeline.plan().steps}
+        self._steps = {id(step.piece): step for step in steps}
         self._seconds = 0.0
 
     def stepped(self, step: Step, seconds: float, batch: dict[str, Any]) -> None:
+        """Pass the step on under its name in the nested pipeline."""
         own = self._steps.get(id(step.piece))
         if own is not None:
             self._seconds += seconds
             self._watch.stepped(own, seconds, batch)
 
     def finished(self, seconds: float) -> None:
+        """Pass the seconds of the nested pipeline's steps on."""
         self._watch.finished(self._seconds)
-
-
-def watches_of(pipeline: ConnectorPipelineV2) -> list[StepWatch]:
-    """Who watches a pipeline, or a pipeline among its pieces."""
-    from ..connector_pipeline_v2 import ConnectorPipelineV2
-
-    watches: list[StepWatch] = [] if pipeline.watch is None else [pipeline.watch]
-    watches += pipeline.watches
-    for piece in pipeline.connectors:
-        if isinstance(piece, ConnectorPipelineV2):
-            watches += [_PartWatch(watch, piece) for watch in watches_of(piece)]
-    return watches

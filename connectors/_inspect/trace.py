@@ -7,7 +7,7 @@ import io
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +23,7 @@ from .traced_columns import TracedColumn, differences, stored_columns, traced_co
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2
 
-__all__ = ["PipelineTrace", "TracedPiece", "trace_pipeline"]
+__all__ = ["PipelineTrace", "TracedPiece", "copied", "random_state_kept", "trace_pipeline"]
 
 _SIGNS = {"added": "+", "removed": "-"}
 
@@ -210,11 +210,13 @@ def trace_pipeline(
         raise no_episodes(pipeline, episodes)
     check_batch(pipeline, batch)
     if copies:
-        pipeline, episodes, batch, shared_data = _copied(pipeline, episodes, batch, shared_data, module)
+        do = "pass copies=False: then pieces and episodes are those that you gave, and change as in any call"
+        given = (episodes, batch, shared_data)
+        pipeline, episodes, batch, shared_data = copied("trace", pipeline, *given, kept=module, do=do)
     trace = PipelineTrace(pipeline, batch, episodes)
     pipeline.watches.append(trace)
     try:
-        with _random_state_kept(copies):
+        with random_state_kept() if copies else nullcontext():
             trace.batch = pipeline(rl_module=module, batch=batch, episodes=episodes, shared_data=shared_data, **call)
     except Exception as error:
         if not _came_from_a_piece(error) or (_is_about_the_batch(error) and not trace.pieces):
@@ -241,18 +243,29 @@ def _codes(error: Exception) -> list[Any]:
     return [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
 
 
-def _copied(pipeline: Any, episodes: Any, batch: Any, shared_data: Any, module: Any) -> Any:
-    """Copies that have nothing in common with what was given but the module."""
+def copied(method: str, pipeline: Any, *given: Any, kept: Any = None, do: str) -> Any:
+    """Copy a pipeline, without its watches, and what it is given.
+
+    Args:
+        method: The pipeline's method that needs the copies, for messages.
+        pipeline: The pipeline.
+        *given: Episodes, a batch, a module.
+        kept: What is not copied wherever it is found.
+        do: What to do about something that cannot be copied.
+
+    Returns:
+        The copies, the pipeline's first.
+    """
     watch, watches = pipeline.watch, pipeline.watches
     pipeline.watch, pipeline.watches = None, []
     try:
-        return copy.deepcopy((pipeline, episodes, batch, shared_data), {id(module): module})
+        return copy.deepcopy((pipeline, *given), {id(kept): kept})
     except Exception as error:
         context = PieceError(
-            f"{type(pipeline).__name__}.trace",
-            expected="pieces, episodes and a batch that can be copied, so that the trace leaves no traces",
+            f"{type(pipeline).__name__}.{method}",
+            expected="pieces and arguments that can be copied, so that it changes nothing",
             found="something that copy.deepcopy cannot copy, see below",
-            do="pass copies=False: then pieces and episodes are those that you gave, and change as in any call",
+            do=do,
         )
         add_context(error, str(context))
         raise
@@ -261,11 +274,8 @@ def _copied(pipeline: Any, episodes: Any, batch: Any, shared_data: Any, module: 
 
 
 @contextmanager
-def _random_state_kept(keeps: bool) -> Iterator[None]:
+def random_state_kept() -> Iterator[None]:
     """Put the random states of Python, of NumPy and, if it is loaded, of torch back at the end."""
-    if not keeps:
-        yield
-        return
     torch, known = sys.modules.get("torch"), (random.getstate(), np.random.get_state())
     try:
         if torch is None:

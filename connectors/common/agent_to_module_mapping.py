@@ -61,7 +61,7 @@ class AgentToModuleMapping(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         specs = rl_module_specs or {}
         self._specs = dict(specs) if isinstance(specs, Mapping) else dict.fromkeys(specs)
-        self._mapping = agent_to_module_mapping_fn
+        self.agent_to_module_mapping_fn = agent_to_module_mapping_fn
         self._as_learner_connector = as_learner_connector
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
@@ -138,12 +138,12 @@ class AgentToModuleMapping(ColumnarPiece):
 
     def _modules(self, agent_ids: Sequence[Any]) -> dict[Any, Any]:
         """Agent -> module, as the mapping function says without an episode; nothing if it cannot say."""
-        if self._mapping is None:
+        if self.agent_to_module_mapping_fn is None:
             return {}
         modules = {}
         for agent_id in agent_ids:
             try:
-                modules[agent_id] = self._mapping(agent_id, None)
+                modules[agent_id] = self.agent_to_module_mapping_fn(agent_id, None)
             except Exception as error:
                 raise SpaceError(
                     "AgentToModuleMapping",

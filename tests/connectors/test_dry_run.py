@@ -1,0 +1,363 @@
+"""Column spaces are those of the batches that a pipeline makes, and asking for them changes nothing."""
+
+from __future__ import annotations
+
+import copy
+import random
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from epibatch.connectors import ConnectorV2
+from epibatch.connectors.authoring import ColumnTransform
+from epibatch.connectors.common import AgentToModuleMapping, FrameStacking, StackAgents
+from epibatch.connectors.env_to_module import EnvToModulePipeline, MeanStdFilter
+from epibatch.connectors.learner import (
+    AddNextObservationsFromEpisodesToTrainBatch,
+    ComputeReturnsToGo,
+    LearnerConnectorPipeline,
+)
+from epibatch.connectors.module_to_env import ModuleToEnvPipeline
+from epibatch.connectors.sequences import JaggedSequences, PackSequences
+from epibatch.core.errors import SpaceError
+from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
+from epibatch.episodes import MultiAgentEpisode
+
+Box, Dict, Discrete, Tuple = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete, gym.spaces.Tuple
+FLAG = Box(0, 1, (), np.bool_)
+
+
+def number(dtype):
+    return Box(-np.inf, np.inf, (), dtype)
+
+
+class Halves(ColumnTransform):
+    columns = "rewards"
+
+    def transform(self, x):
+        return (x / 2).astype(np.float32)
+
+
+class Adds(ConnectorV2):
+    """Adds columns of a user's own: `function` of the number of rows gives them."""
+
+    def __init__(self, function, **kwargs):
+        super().__init__(**kwargs)
+        self.function = function
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return {**batch, **self.function(len(batch["obs"]))}
+
+
+def spelled(spaces):
+    return {name: (tuple(own.space.shape or ()), str(own.space.dtype), own.axes) for name, own in spaces.items()}
+
+
+def actual(batch, axes):
+    """The same of a batch of tensors."""
+    return {
+        name: (tuple(batch[name].shape[len(own) :]), str(batch[name].dtype).removeprefix("torch."), own)
+        for name, own in axes.items()
+    }
+
+
+def learner(lab, *behind, spaces=None, before=()):
+    pieces = [*before, *lab.defaults("learner"), *behind]
+    return LearnerConnectorPipeline(*(spaces or (lab.obs_space, lab.act_space)), connectors=pieces)
+
+
+# -- what batches are --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", [0, 3, 4])  # sequences have 4 steps too
+@pytest.mark.parametrize("ppo", [False, True])
+def test_a_real_train_batch_has_these_columns(lab, state, ppo):
+    pieces = [Halves(), AddNextObservationsFromEpisodesToTrainBatch(), ComputeReturnsToGo(gamma=0.5)]
+    pieces += lab.defaults("learner", ppo)
+    pipeline = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=pieces)
+    module = lab.module(state=state)
+    promised = pipeline.column_spaces_for(module)
+    batch = pipeline(rl_module=module, episodes=[lab.episode("a", 5, state=state), lab.episode("b", 2, state=state)])
+    states, expected = ([own.pop(name, None) for name in ("state_in", "next_state_in")] for own in (batch, promised))
+    assert batch.keys() - {"action_logp"} == promised.keys()
+    axes = {name: own.axes for name, own in promised.items()}
+    assert spelled(promised) == actual(batch, axes)
+    assert axes["obs"] == (("batch", "time") if state else ("batch",))
+    assert all(own.layout == "tensors" for own in promised.values())
+    if state:
+        assert expected == [(Dict(h=Box(-np.inf, np.inf, (state,), np.float32)), ("batch",), "tensors")] * 2
+        assert axes["seq_lens"] == ("batch",) and [own["h"].shape[1:] for own in states] == [(state,)] * 2
+
+
+def test_a_module_that_drops_short_sequences(lab):
+    module = lab.module(state=2, sequence_end="drop", max_seq_len=9)
+    assert learner(lab).column_spaces_for(module)["rewards"].axes == ("batch", "time")
+
+
+def test_without_a_module_it_is_any_one_without_state(lab):
+    expected = {"obs": lab.obs_space, "actions": lab.act_space, "rewards": number(np.float32)}
+    expected |= {"terminateds": FLAG, "truncateds": FLAG}
+    assert learner(lab).column_spaces == {name: (space, ("batch",), "tensors") for name, space in expected.items()}
+    pipeline = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=lab.defaults("learner", ppo=True))
+    assert pipeline.column_spaces["advantages"] == (number(np.float32), ("batch",), "tensors")
+
+
+def test_without_spaces_nothing_can_be_drawn(lab):
+    assert LearnerConnectorPipeline(connectors=lab.defaults("learner")).column_spaces == {}
+    assert LearnerConnectorPipeline(lab.obs_space, connectors=lab.defaults("learner")).column_spaces == {}
+    assert EnvToModulePipeline(connectors=lab.defaults("env_to_module")).column_spaces == {}
+    acting = EnvToModulePipeline(lab.obs_space, connectors=lab.defaults("env_to_module"))
+    assert acting.column_spaces == {"obs": (lab.obs_space, ("batch",), "tensors")}
+
+
+def test_observations_through_pieces_that_change_them(lab):
+    pieces = [FrameStacking(num_frames=4), lab.defaults("env_to_module")[3]]
+    stacked = EnvToModulePipeline(Box(0, 255, (8, 8, 1), np.uint8), lab.act_space, connectors=pieces)
+    assert stacked.column_spaces == {"obs": (Box(0, 255, (8, 8, 4), np.uint8), ("batch",), "arrays")}
+    pieces = [MeanStdFilter(), *lab.defaults("env_to_module")]
+    filtered = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=pieces)
+    assert filtered.column_spaces == {"obs": (Box(-10, 10, (2,), np.float32), ("batch",), "tensors")}
+
+
+def test_a_recurrent_module_acts_with_a_time_axis(lab):
+    pipeline = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=lab.defaults("env_to_module"))
+    module = lab.module(state=2)
+    episodes = [lab.episode("a", 2, state=2), lab.episode("b", 1, state=2)]
+    batch = pipeline(rl_module=module, episodes=episodes)
+    assert batch["obs"].shape == (2, 1, 2) and batch["state_in"]["h"].shape == (2, 2)
+    assert pipeline.column_spaces_for(module) == {
+        "obs": (lab.obs_space, ("batch", "time"), "tensors"),
+        "state_in": (Dict(h=Box(-np.inf, np.inf, (2,), np.float32)), ("batch",), "tensors"),
+    }
+
+
+@pytest.mark.parametrize("state", [0, 2])
+def test_on_the_way_to_the_environment(lab, state):
+    module = lab.module(state=state)
+    module.action_space = Box(-1, 1, (3,), np.float32)
+    for_env = Box(0, 10, (3,), np.float32)
+    pipeline = ModuleToEnvPipeline(lab.obs_space, for_env, connectors=lab.defaults("module_to_env"))
+    assert {name: own[:2] for name, own in pipeline.column_spaces_for(module).items()} == {
+        "actions": (module.action_space, ("batch",)),
+        "actions_for_env": (for_env, ("batch",)),
+    }
+    assert pipeline.column_spaces["actions"].space == for_env
+    assert ModuleToEnvPipeline(connectors=lab.defaults("module_to_env")).column_spaces == {}
+
+
+def test_nested_spaces(lab):
+    parts = {"near": Box(-1, 1, (2,), np.float64), "word": gym.spaces.Text(5), "two": Tuple([Discrete(3), FLAG])}
+    pieces = [piece for piece in lab.defaults("learner") if type(piece).__name__ != "NumpyToTensor"]
+    space = Dict(parts)
+    assert LearnerConnectorPipeline(space, Discrete(2), connectors=pieces).column_spaces["obs"].space == space
+    del parts["word"]
+    numeric = LearnerConnectorPipeline(Dict(parts), Tuple([Discrete(2)]), connectors=lab.defaults("learner"))
+    found = numeric.column_spaces
+    assert found["actions"].space == Tuple([Discrete(2)])
+    assert found["obs"].space == Dict(near=Box(-1, 1, (2,), np.float32), two=parts["two"]), "as tensors are"
+
+
+# -- axes --------------------------------------------------------------------------------------------
+
+
+def test_an_axis_that_changes_is_batch_or_time(lab):
+    def made(rows):
+        return {
+            "fixed": np.zeros((7, 2), np.int8),
+            "each": np.zeros((rows, 2), np.int8),
+            "pairs": np.zeros((rows, rows + 3, 2), np.int8),
+            "cubes": np.zeros((rows, rows, rows), np.int8),
+            "complex": np.zeros(rows, np.complex64),
+            "sometimes": np.zeros(rows, np.int8 if rows == 4 else np.int16),
+            "half": torch.zeros(rows, dtype=torch.bfloat16),
+            "note": "text",
+            "empty": {},
+            "none": [],
+        }
+
+    spaces = learner(lab, Adds(made)).column_spaces
+    int8 = Box(-128, 127, (2,), np.int8)
+    assert {name: own for name, own in spaces.items() if name in made(1)} == {
+        "fixed": (Box(-128, 127, (7, 2), np.int8), (), "arrays"),
+        "each": (int8, ("batch",), "arrays"),
+        "pairs": (int8, ("batch", "time"), "arrays"),
+    }
+
+
+def test_sequences_without_padding(lab):
+    module = lab.module(state=2)
+    jagged = learner(lab, JaggedSequences()).column_spaces_for(module)
+    assert jagged["obs"] == (lab.obs_space, ("batch",), "tensors") and jagged["seq_offsets"].space.shape == ()
+    packed = learner(lab, PackSequences()).column_spaces_for(module)
+    assert "obs" not in packed and packed["seq_lens"].axes == ("batch",)
+
+
+# -- several agents ----------------------------------------------------------------------------------
+
+
+def which(agent, *_, **__):
+    return "q" if agent == "z" else "p"
+
+
+SMALL, LARGE = Box(0, 1, (2,), np.float32), Box(0, 1, (5,), np.float32)
+
+
+def agents(lab, *behind, at=5):
+    spaces = Dict(x=SMALL, y=SMALL, z=LARGE), Dict(x=lab.act_space, y=lab.act_space, z=lab.act_space)
+    pieces = [Halves(), *lab.defaults("learner")]
+    pieces.insert(at, AgentToModuleMapping(agent_to_module_mapping_fn=which))
+    return LearnerConnectorPipeline(*spaces, connectors=[*pieces, *behind])
+
+
+def modules(lab):
+    def spec(space, state):
+        return RLModuleSpec(
+            module_class=type(lab.module()), observation_space=space, action_space=lab.act_space,
+            model_config={"state": state, "max_seq_len": 3},
+        )  # fmt: skip
+
+    return MultiRLModule(rl_module_specs={"p": spec(SMALL, 0), "q": spec(LARGE, 2)})
+
+
+@pytest.mark.parametrize("at", [3, 4, 5])
+def test_a_real_batch_of_several_agents_has_these_columns(lab, at):
+    pipeline, module = agents(lab, at=at), modules(lab)
+    episode = MultiAgentEpisode(agent_to_module_mapping_fn=which)
+    observations = {agent: np.ones(5 if agent == "z" else 2, np.float32) for agent in "xyz"}
+    episode.add_env_reset(observations=observations)
+    for _ in range(4):
+        outputs = {"z": {"state_out": {"h": np.ones(2, np.float32)}}}
+        actions, rewards = dict.fromkeys("xyz", 0), dict.fromkeys("xyz", 1.0)
+        episode.add_env_step(observations, actions, rewards, extra_model_outputs=outputs)
+    promised = pipeline.column_spaces_for(module)
+    batch = pipeline(rl_module=module, episodes=[episode])
+    flat = {f"{one}/{name}": column for one, columns in batch.items() for name, column in columns.items()}
+    states = flat.pop("q/state_in")
+    assert promised.pop("q/state_in") == (Dict(h=Box(-np.inf, np.inf, (2,), np.float32)), ("batch",), "tensors")
+    assert states["h"].shape == (2, 2)
+    assert flat.keys() - {"q/state_out"} == promised.keys() and {"q/seq_lens", "q/loss_mask"} < promised.keys()
+    assert spelled(promised) == actual(flat, {name: own.axes for name, own in promised.items()})
+    assert (promised["p/obs"].space, promised["q/obs"].space) == (SMALL, LARGE)
+    assert promised["p/obs"].axes == ("batch",) and promised["q/obs"].axes == ("batch", "time")
+
+
+def test_several_agents_without_a_module(lab):
+    spaces = agents(lab).column_spaces
+    assert spaces["p/obs"] == (SMALL, ("batch",), "tensors") and spaces["q/obs"] == (LARGE, ("batch",), "tensors")
+    assert spaces["p/rewards"] == spaces["q/rewards"] == (number(np.float32), ("batch",), "tensors")
+
+
+def test_columns_of_episodes_in_front_of_the_batch(lab):
+    pieces = [*lab.defaults("learner")[:1], AgentToModuleMapping(agent_to_module_mapping_fn=which)]
+    spaces = Dict(x=SMALL, z=LARGE), Dict(x=lab.act_space, z=lab.act_space)
+    expected = {"p/obs": (SMALL, ("batch",), "episodes"), "q/obs": (LARGE, ("batch",), "episodes")}
+    assert LearnerConnectorPipeline(*spaces, connectors=pieces).column_spaces == expected
+    alone = LearnerConnectorPipeline(SMALL, lab.act_space, connectors=lab.defaults("learner")[:1])
+    assert alone.column_spaces == {"obs": (SMALL, ("batch",), "episodes")}
+
+
+def test_stacked_agents(lab):
+    pipeline = agents(lab)
+    stack = StackAgents(agent_ids=["x", "y"], module_ids=["p"], as_learner_connector=True)
+    pipeline.insert_after("batch_individual_items", stack)
+    stacked = pipeline.column_spaces_for(modules(lab))
+    assert stacked["p/obs"].space == Box(0, 1, (2, 2), np.float32)
+    assert stacked["p/rewards"].space.shape == stacked["p/agent_mask"].space.shape == (2,)
+    assert stacked["q/obs"].space == LARGE and "q/agent_mask" not in stacked
+
+
+def test_a_multi_module_of_one_agent(lab):
+    spaces = learner(lab).column_spaces_for(lab.module(multi=True))
+    assert spaces["default_policy/obs"] == (lab.obs_space, ("batch",), "tensors")
+
+
+# -- nothing changes ---------------------------------------------------------------------------------
+
+
+class Draws(ColumnTransform):
+    """Draws from every generator that there is, and counts its calls."""
+
+    columns = "rewards"
+
+    def _prepare(self):
+        super()._prepare()
+        self.generator, self.calls = np.random.default_rng(3), 0
+
+    def transform(self, x):
+        self.calls += 1
+        drawn = self.generator.random() + np.random.rand() + random.random() + torch.rand(1).item()
+        return x + drawn
+
+
+def test_pieces_spaces_module_and_random_numbers_stay_as_they_are(lab):
+    space = Box(-1, 1, (2,), np.float32, seed=5)
+    pipeline = learner(lab, spaces=(space, lab.act_space), before=[Draws()])
+    module = lab.module()
+    module.register_buffer("seen", torch.zeros(1))
+    module.compute_values = None
+    acting = EnvToModulePipeline(space, lab.act_space, connectors=[MeanStdFilter(), *lab.defaults("env_to_module")])
+    acting(episodes=[lab.episode("a", 0)])
+    before = copy.deepcopy((acting.get_state(), pipeline.get_state()))
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    expected = random.random(), np.random.rand(), torch.rand(1).item()
+    twin = copy.deepcopy(space).sample()
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    assert pipeline.column_spaces_for(module) and acting.column_spaces
+    assert (random.random(), np.random.rand(), torch.rand(1).item()) == expected
+    assert np.array_equal(space.sample(), twin)
+    after = (acting.get_state(), pipeline.get_state())
+    assert str(after) == str(before)
+    draws = pipeline["draws"]
+    assert draws.calls == 0 and draws.generator.random() == np.random.default_rng(3).random()
+    assert not pipeline.history.calls
+
+
+def test_a_module_with_running_statistics_stays_as_it_is(lab):
+    class Critic(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.head, self.calls = torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1), 0
+
+        def compute_values(self, batch, embeddings=None):
+            self.calls += 1
+            return self.head(self.norm(batch["obs"])).squeeze(-1)
+
+    module = Critic().train()
+    before = copy.deepcopy(module.state_dict())
+    pipeline = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=lab.defaults("learner", ppo=True))
+    assert pipeline.column_spaces_for(module)["value_targets"].space == number(np.float32)
+    assert module.calls == 0 and all(torch.equal(own, before[key]) for key, own in module.state_dict().items())
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+# -- errors ------------------------------------------------------------------------------------------
+
+
+def test_a_piece_that_raises_on_drawn_values_is_named(lab):
+    class Refuses(ColumnTransform):
+        columns = "obs"
+
+        def transform(self, x):
+            if x.ndim > 1 and len(x) != 3:  # not the samples that its space is found by
+                raise ZeroDivisionError("nothing to divide by")
+            return x
+
+    with pytest.raises(ZeroDivisionError) as error:
+        learner(lab, before=[Refuses()]).column_spaces  # noqa: B018
+    assert str(error.value).splitlines()[:2] == [
+        "in the dry run of LearnerConnectorPipeline, on episodes drawn from its spaces:",
+        "in LearnerConnectorPipeline, piece 0 (Refuses):",
+    ]
+    pipeline = EnvToModulePipeline(connectors=[FrameStacking(num_frames=4)])
+    pipeline.input_observation_space = Discrete(3)
+    with pytest.raises(SpaceError, match=r"(?s)piece 0 \(FrameStacking\):.*last axis"):
+        pipeline.column_spaces  # noqa: B018
+
+
+def test_a_piece_that_cannot_be_copied_is_an_error(lab):
+    pipeline = learner(lab, Adds(lambda rows: {}))
+    pipeline.connectors[-1].stream = (number for number in range(3))
+    with pytest.raises(TypeError, match=r"(?s)LearnerConnectorPipeline.column_spaces.*cannot copy"):
+        pipeline.column_spaces  # noqa: B018
