@@ -175,19 +175,8 @@ class AgentTable:
             parts.append(unflatten(buffer.form, buffer.rows(start, start + len(life.steps))))
         return join_rows(Columns.OBS, parts, list(range(len(parts))), about)
 
-    def actions(self) -> tuple[Indices, Any]:
-        """A table like `rows` of the actions that followed the observations, and all actions with a row of zeros.
-
-        Those that wait for their agent's next observation are among them.
-
-        Raises:
-            ColumnError: agents' actions differ in shape or nesting, or are no numbers.
-        """
-        rows, data, _ = self.steps(Columns.ACTIONS)
-        return rows, data
-
     def steps(self, name: str) -> tuple[Indices, Any, Indices]:
-        """A table like `rows` of what followed the observations.
+        """A table like `rows` of what followed the observations; what waits for its agent's next one is among it.
 
         Args:
             name: `actions`, `rewards`, or the key of a model output.

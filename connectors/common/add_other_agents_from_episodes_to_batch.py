@@ -6,17 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
-import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
-from epibatch.core.structs import map_struct
 
-from .._engine.agent_order import agents_of, check_agent_ids, check_several, places_of
-from .._engine.agent_table import AgentTable
+from .._engine.agent_order import check_agent_ids, check_several
 from .._engine.call import Call
-from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
+from ..views.other_agents import OtherAgents
+from ..views.view import View
 
 if TYPE_CHECKING:
     from .._engine.agent_batch import AgentBatch
@@ -85,7 +83,6 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
         as_learner_connector: bool = False,
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
-        self._agent_ids = check_agent_ids(self, agent_ids)
         if actions and not as_learner_connector:
             raise ConfigError(
                 "AddOtherAgentsFromEpisodesToBatch.actions",
@@ -93,11 +90,11 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
                 found="a piece for acting, when nobody has acted yet",
                 do="leave actions=True out in the env-to-module pipeline",
             )
-        self._names = (Columns.OBS, Columns.ACTIONS) if actions else (Columns.OBS,)
-        self.writes = type(self).writes[: 2 * len(self._names)]  # type: ignore[misc]
-        if actions:
-            self.writes = (*self.writes, "other_actions", "other_actions_mask")  # type: ignore[misc]
-        self._as_learner_connector = as_learner_connector
+        self.agent_ids = check_agent_ids(self, agent_ids)
+        self.as_learner_connector = as_learner_connector
+        names = (Columns.OBS, Columns.ACTIONS) if actions else (Columns.OBS,)
+        self._views = {f"other_{name}": View(name, agent="*") for name in names}
+        self.writes = tuple(column for name in self._views for column in (name, f"{name}_mask"))  # type: ignore[misc]
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Refuse episodes of one agent."""
@@ -108,18 +105,8 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
         """Add the columns to every module's batch."""
         if not call.groups:
             return batch
-        agents = agents_of(self, self._agent_ids)
-        table = AgentTable(call, agents, self, newest=not self._as_learner_connector)
-        others = np.array([[j for j in range(len(agents)) if j != i] for i in range(len(agents))], np.int64)
-        for name in self._names:
-            rows, data = (table.rows, table.observations()) if name == Columns.OBS else table.actions()
-            for group, own in call.groups.items():
-                places = places_of(self, agents, [episode.agent_id for episode in own.episodes])
-                counts = own.counts if self._as_learner_connector else None
-                each = places if counts is None else np.repeat(places, counts)
-                found = rows[table.env_rows(own)[:, None], others[each]]
-                seen = map_struct(lambda leaf, found=found: leaf[found], data)
-                columns = batch.groups.setdefault(group, {})
-                columns[f"other_{name}"] = EpisodeColumn(seen, counts)
-                columns[f"other_{name}_mask"] = EpisodeColumn(found >= 0, counts)
+        others = OtherAgents(self, call)
+        for group, own in call.groups.items():
+            for name, view in self._views.items():
+                others.add(batch, group, own, name, view)
         return batch

@@ -23,7 +23,6 @@ from .view import View
 if TYPE_CHECKING:
     from .._engine.agent_batch import AgentBatch
     from .._engine.agent_call import AgentCall
-    from .trajectory_views import TrajectoryViews
 
 __all__ = ["OtherAgents"]
 
@@ -37,14 +36,14 @@ class OtherAgents:
     its observation of that very env step. Agents without one are `fill`, and False in the mask.
 
     Args:
-        piece: Whose views they are.
+        piece: The piece that has the views, with `agent_ids` and `as_learner_connector`.
         call: What the pipeline call is about.
 
     Raises:
         SpaceError: nothing says which agents there are.
     """
 
-    def __init__(self, piece: TrajectoryViews, call: AgentCall) -> None:
+    def __init__(self, piece: Any, call: AgentCall) -> None:
         self._piece, self._call = piece, call
         self._agents = agents_of(piece, piece.agent_ids)
         self._tables: dict[Any, AgentTable] = {}
@@ -57,7 +56,7 @@ class OtherAgents:
             ColumnError: agents' rows differ in shape or nesting, or are no numbers.
             LookbackError: a chunk has lost env steps that existed.
         """
-        where = f"TrajectoryViews, view {name!r}"
+        where = f"{type(self._piece).__name__}, view {name!r}"
         table = self._table(view)
         self._check_history(table, own, view, where)
         known = None

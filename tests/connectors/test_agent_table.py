@@ -36,7 +36,7 @@ def test_all_env_steps() -> None:
     assert values.tolist() == [10.0, 12.0, 20.0, 21.0, 32.0] * 2 + [0.0]
     assert table.observations(np.array([9, 3, 3])).tolist() == [32.0, 21.0, 21.0]
     assert {own.keys[0][1]: table.env_rows(own).tolist() for own in call.groups.values()} == {"a": [0, 3], "b": [0, 3]}
-    actions, taken = table.actions()
+    actions, taken, _ = table.steps("actions")
     assert taken[actions[table.env_rows(next(iter(call.groups.values())))]].tolist() == [[0, 1, 2]] * 2
     assert taken[actions[1]].tolist() == [0, 0, 3]  # b's action waits for its next observation
 
