@@ -81,8 +81,6 @@ class ConnectorV2(Checkpointable, ABC):
     """Whether the piece changes observations for training alone, or for acting alone, on purpose: augmentation, say."""
     halves_floats: ClassVar[bool] = False
     """Whether the piece, given a module, turns all float64 arrays into float32."""
-    time_axis: ClassVar[bool | None] = None
-    """Whether rows of a recurrent module have a time axis behind the piece; None: as they had in front of it."""
     lookback: int = 0
     """How many steps before a chunk's start the piece reads."""
     maps_agents: ClassVar[bool] = False

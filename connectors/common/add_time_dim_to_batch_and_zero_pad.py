@@ -49,7 +49,6 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     writes: ClassVar[tuple[str, ...]] = (Columns.SEQ_LENS, Columns.LOSS_MASK, Columns.RESETS)
-    time_axis: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -33,7 +33,6 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
-    time_axis: ClassVar[bool] = False
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Squeeze all columns, if a time axis was added."""
