@@ -58,7 +58,7 @@ class Call:
 
     Attributes:
         halves_floats: Whether arrays are made right in front of the piece that makes them float32.
-        sequences: How the rows were laid out as sequences, once they were.
+        sequences: How the rows were laid out as `[B, T]`, once they were: as sequences, or as agents of one env step.
         per_sequence: Further columns with one row per sequence and no time axis, whatever their second axis is: name ->
             function of the call and of one row for each sequence (int64 [B], numbers among all chunks' rows) that gives
             the column as it is at those rows; None: nothing does.

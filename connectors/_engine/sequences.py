@@ -23,7 +23,6 @@ from epibatch.core.structs import flatten
 from .call import Call
 from .columns import EpisodeColumn
 from .modules import acting_module, max_seq_len, model_option
-from .stacked_rows import StackedRows
 
 __all__ = [
     "RandomCut",
@@ -148,27 +147,23 @@ def leading_axes(call: Call, name: str, column: Any) -> int:
     return 2 if leaves and leaves[0].shape[:2] == call.sequences.mask.shape else 1
 
 
-def step_places(call: Call, *, leading: int = 1, stacked: StackedRows | None = None) -> npt.NDArray[np.bool_] | None:
+def step_places(call: Call, *, leading: int = 1) -> npt.NDArray[np.bool_] | None:
     """Which rows of a train batch are steps of the episodes: neither bootstrap rows nor padding.
 
     Args:
         call: The running call.
         leading: Axes in front of those of a row, as `leading_axes` says.
-        stacked: Where the rows are, if agents were stacked.
 
     Returns:
-        bool [rows]; [B, T] of sequences, [B, A] of stacked agents. None: all are steps.
+        bool [rows]; of rows that are laid out [B, T]. None: all are steps.
     """
-    if call.ragged:
+    layout = layout_of(call) if leading > 1 else None if call.stateful else call.sequences
+    if call.ragged or (layout is None and not call.plus_one):
         return None
     steps = np.ones(int(call.counts.sum()), np.bool_)
     if call.plus_one:
         steps[np.cumsum(call.counts) - 1] = False
-    if leading > 1:
-        layout = layout_of(call)
-        found = steps[layout.source].reshape(layout.mask.shape) & layout.mask
-    else:
-        found = steps if stacked is None else stacked.stack(Columns.LOSS_MASK, steps)
+    found = steps if layout is None else steps[layout.source].reshape(layout.mask.shape) & layout.mask
     return None if found.all() else found
 
 

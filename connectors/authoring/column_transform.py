@@ -17,7 +17,6 @@ from epibatch.core.structs import flatten
 from .._engine.call import Call
 from .._engine.columns import EpisodeColumn
 from .._engine.sequences import leading_axes, step_places
-from .._engine.stacked_rows import stacked_rows_of
 from .._engine.taken import taken
 from ..columnar_piece import ColumnarPiece
 from ..two_sides import own_arguments
@@ -217,8 +216,8 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
                     made = _only_steps(self.changed(path, data, rows), path, call, leading)
                     batch[name] = EpisodeColumn(made, column.counts, single=column.single)
                 else:
-                    data, stacked = column, call.shared_data.get(stacked_rows_of(call.module_id))
-                    batch[name] = made = _only_steps(self.changed(path, data, rows), path, call, leading, stacked)
+                    data = column
+                    batch[name] = made = _only_steps(self.changed(path, data, rows), path, call, leading)
                 if name == Columns.REWARDS:
                     _refuse_vectors(self, path, data, made)
                 if name in call.per_sequence:
@@ -278,11 +277,11 @@ def _is_nobodys(name: str, call: Call) -> bool:
     return name in call.left_out
 
 
-def _only_steps(rows: Any, path: ColumnPath, call: Call, leading: int, stacked: Any = None) -> Any:
+def _only_steps(rows: Any, path: ColumnPath, call: Call, leading: int) -> Any:
     """Rows of a column; rewards have 0, and masks False, where nothing happened: in bootstrap rows and padding."""
-    if path.column not in _OF_STEPS or not call.training or not (call.plus_one or leading > 1 or stacked):
+    if path.column not in _OF_STEPS or not call.training:
         return rows
-    steps = step_places(call, leading=leading, stacked=stacked)
+    steps = step_places(call, leading=leading)
     return rows if steps is None else path.change(rows, lambda leaf: _zeroed(leaf, ~steps))
 
 

@@ -11,20 +11,24 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError
-from epibatch.core.structs import flatten, flatten_like
+from epibatch.core.padding import PaddedLayout, pad, placed_layout
+from epibatch.core.structs import flatten, flatten_like, map_struct
 
 from .._engine.agent_order import check_agent_ids, check_several, places_of
 from .._engine.agent_table import AgentTable
 from .._engine.call import Call
-from .._engine.stacked_rows import StackedRows, stacked_rows_of, stacked_space
 from ..columnar_piece import ColumnarPiece
+from ..columns.box_bounds import bounds_of, box_of, choices_of
 
 if TYPE_CHECKING:
     from .._engine.agent_batch import AgentBatch
     from .._engine.agent_call import AgentCall
 
 
-__all__ = ["StackAgents"]
+__all__ = ["STACKED", "StackAgents"]
+
+STACKED = "_stacked_agents"
+"""In shared_data: module id -> layout `[B, A]` of its agents' rows, for `UnstackAgents`."""
 
 
 class StackAgents(ColumnarPiece):
@@ -101,7 +105,7 @@ class StackAgents(ColumnarPiece):
         """The space of all agents' observations in one row; actions stay those of one agent."""
         if self._module_ids is not None and self.part_of is not None and self.part_of not in self._module_ids:
             return input_observation_space
-        return stacked_space(input_observation_space, len(self._agent_ids))
+        return _stacked_space(input_observation_space, len(self._agent_ids))
 
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Refuse episodes of one agent."""
@@ -128,16 +132,17 @@ class StackAgents(ColumnarPiece):
 
     def _stacked(self, columns: dict[str, Any], own: Call, table: AgentTable) -> dict[str, Any]:
         places = places_of(self, self._agent_ids, [episode.agent_id for episode in own.episodes])
-        each = np.repeat(places, own.counts) if self._as_learner_connector else places
+        counts = own.counts if self._as_learner_connector else np.ones_like(places)
+        each = np.repeat(places, counts)
         env_rows, there = table.env_rows(own), np.zeros(len(table.rows), np.bool_)
         there[env_rows] = True
         steps, at = np.flatnonzero(there), (np.cumsum(there) - 1)[env_rows]
-        stacked = StackedRows(at * len(self._agent_ids) + each, (len(steps), len(self._agent_ids)))
-        own.shared_data[stacked_rows_of(own.module_id)] = stacked
+        layout = placed_layout(counts, at * len(self._agent_ids) + each, (len(steps), len(self._agent_ids)))
+        own.sequences = own.shared_data.setdefault(STACKED, {})[own.module_id] = layout
         numbers = table.rows[steps]
-        out = {name: stacked.stack(name, column) for name, column in columns.items()}
+        out = {name: _laid_out(name, column, layout) for name, column in columns.items()}
         rest = numbers.reshape(-1) >= 0
-        rest[stacked.cells] = False
+        rest[layout.destination] = False
         if int((numbers >= 0).sum()) - int(rest.sum()) != len(each):
             raise BatchLayoutError(
                 f"StackAgents, module {own.module_id!r}",
@@ -150,7 +155,7 @@ class StackAgents(ColumnarPiece):
             self._fill(out[Columns.OBS], table.observations(numbers.reshape(-1)[cells]), cells, own)
         out["agent_mask"] = numbers >= 0
         if self._as_learner_connector and Columns.LOSS_MASK not in out:
-            out[Columns.LOSS_MASK] = stacked.stack(Columns.LOSS_MASK, np.ones(len(each), np.bool_))
+            out[Columns.LOSS_MASK] = layout.mask.copy()
         return out
 
     def _fill(self, obs: Any, rows: Any, cells: npt.NDArray[np.int64], own: Call) -> None:
@@ -166,3 +171,35 @@ class StackAgents(ColumnarPiece):
                     do="change observations in the episodes, by pieces in the env-to-module pipeline",
                 )
             leaf.reshape(-1, *leaf.shape[2:])[cells] = part
+
+
+def _laid_out(name: str, column: Any, layout: PaddedLayout) -> Any:
+    """A column of rows as `[B, A, ...]`, zeros where no row is; lists have None there."""
+    leaves = [column] if isinstance(column, list) else flatten(column)[0]
+    wrong = [len(leaf) for leaf in leaves if len(leaf) != layout.num_rows]
+    if wrong:
+        raise ColumnError(
+            f"column {name!r}",
+            expected=f"{layout.num_rows} rows, one for each of its agents' rows",
+            found=f"{wrong[0]} rows",
+            do="let the piece that adds it give each agent as many rows as the other columns have",
+        )
+    if isinstance(column, list):
+        items, at = [*column, None], np.where(layout.mask.ravel(), layout.source, -1).reshape(layout.mask.shape)
+        return [[items[i] for i in row] for row in at.tolist()]
+    return map_struct(lambda leaf: pad(leaf, layout), column)
+
+
+def _stacked_space(space: gym.Space[Any], agents: int) -> gym.Space[Any]:
+    """The space of rows `[A, ...]` of several agents, zeros where there is none."""
+    if isinstance(space, gym.spaces.Dict):
+        return gym.spaces.Dict({key: _stacked_space(own, agents) for key, own in space.spaces.items()})
+    if isinstance(space, gym.spaces.Tuple):
+        return gym.spaces.Tuple([_stacked_space(own, agents) for own in space.spaces])
+    if isinstance(space, gym.spaces.MultiBinary):
+        return gym.spaces.MultiBinary((agents, *space.shape))
+    if not isinstance(space, (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
+        return gym.spaces.Tuple([space] * agents)
+    low, high = (np.stack([bound] * agents) for bound in bounds_of(space, "StackAgents"))
+    low, high = np.minimum(low, 0).astype(low.dtype), np.maximum(high, 0).astype(high.dtype)
+    return box_of(low, high) if isinstance(space, gym.spaces.Box) else choices_of(low, high)

@@ -17,7 +17,6 @@ from epibatch.core.errors import ColumnError, ConfigError, add_context, nearest
 from .._engine.call import Call
 from .._engine.modules import check_given, describe_batch, is_multi, method_of
 from .._engine.sequences import layout_of
-from .._engine.stacked_rows import StackedRows, stacked_rows_of
 from ..columnar_piece import ColumnarPiece
 
 __all__ = ["GeneralAdvantageEstimation"]
@@ -208,10 +207,7 @@ def _check_settings(values: Mapping[str, Any], where: str) -> None:
 
 def _real_rows(batch: dict[str, Any], call: Call, shape: Any) -> Any:
     """Flat positions of the chunks' rows in a batch of sequences, or of stacked agents; None if it is neither."""
-    stacked = call.shared_data.get(stacked_rows_of(call.module_id))
-    if isinstance(stacked, StackedRows):
-        return stacked.cells
-    if Columns.SEQ_LENS not in batch or len(shape) < 2:
+    if len(shape) < 2 or (call.sequences is None and Columns.SEQ_LENS not in batch):
         return None
     layout = layout_of(call, shape[1])
     if layout.mask.shape != tuple(shape[:2]):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from epibatch.core.errors import ColumnError
+from epibatch.core.padding import PaddedLayout
+from epibatch.core.structs import map_struct
 
 from .._engine.agent_order import check_several
 from .._engine.call import Call
-from .._engine.stacked_rows import StackedRows, stacked_rows_of
 from ..columnar_piece import ColumnarPiece
+from ..common.stack_agents import STACKED
 
 if TYPE_CHECKING:
     from .._engine.agent_batch import AgentBatch
@@ -42,8 +47,19 @@ class UnstackAgents(ColumnarPiece):
 
     def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
         """Unstack the outputs."""
-        for module_id, columns in batch.groups.items():
-            stacked = call.shared_data.get(stacked_rows_of(module_id))
-            if isinstance(stacked, StackedRows):
-                batch.groups[module_id] = {name: stacked.unstack(name, own) for name, own in columns.items()}
+        for module_id, layout in call.shared_data.get(STACKED, {}).items():
+            for name, column in batch.groups.get(module_id, {}).items():
+                batch.groups[module_id][name] = map_struct(partial(_rows, name, layout), column)
         return batch
+
+
+def _rows(name: str, layout: PaddedLayout, leaf: Any) -> Any:
+    """The agents' rows out of an array or tensor `[B, A, ...]`."""
+    if tuple(leaf.shape[:2]) != layout.mask.shape:
+        raise ColumnError(
+            f"column {name!r}",
+            expected=f"one row for each env step and agent, shape {[*layout.mask.shape, '...']}",
+            found=f"shape {list(leaf.shape)}",
+            do="let the module return outputs for all agents of a row, in their order",
+        )
+    return leaf.reshape(-1, *leaf.shape[2:])[layout.destination]

@@ -10,6 +10,7 @@ from epibatch.core.padding import (
     create_mask_and_seq_lens,
     pad,
     padded_layout,
+    placed_layout,
     split_and_zero_pad,
     split_and_zero_pad_n_episodes,
     unpad,
@@ -125,3 +126,18 @@ def test_split_n_episodes_and_back_as_rllib():
 def test_errors_name_what_was_expected(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@given(st.lists(st.integers(0, 4), max_size=6), st.data(), st.sampled_from([(), (3,)]))
+def test_rows_at_given_places_and_back(counts, data, shape):
+    total = sum(counts)
+    places = np.array(data.draw(st.permutations(range(2 * total)))[:total], np.int64)
+    rows = np.arange(1, total * int(np.prod(shape)) + 1).reshape(total, *shape)
+    layout = placed_layout(np.array(counts, np.int64), places, (total, 2))
+    padded = pad(rows, layout)
+    expected = np.zeros((2 * total, *shape), np.int64)
+    for place, row in zip(places, rows):
+        expected[place] = row
+    assert np.array_equal(padded, expected.reshape(total, 2, *shape))
+    assert np.array_equal(unpad(padded, layout), rows)
+    assert layout.mask.sum() == total and np.array_equal(layout.kept_rows, np.arange(total))

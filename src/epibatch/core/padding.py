@@ -21,6 +21,7 @@ __all__ = [
     "create_mask_and_seq_lens",
     "pad",
     "padded_layout",
+    "placed_layout",
     "split_and_zero_pad",
     "split_and_zero_pad_n_episodes",
     "unpad",
@@ -32,7 +33,8 @@ __all__ = [
 class PaddedLayout:
     """Where each row of ragged chunks lies in sequences `[B, T]`.
 
-    Built by `padded_layout`, and by `epibatch.core.sequence_ends` where sequences end in another way.
+    Built by `padded_layout`, by `epibatch.core.sequence_ends` where sequences end in another way, and by
+    `placed_layout`.
 
     Attributes:
         counts: int64 [C], rows per chunk.
@@ -47,6 +49,8 @@ class PaddedLayout:
         muted: bool [B], sequences that carry no loss at all; None: none.
         burn_in: int64 [B], rows of the prefix that are there for the state alone; None: none.
         resets: bool [B, T], True where another chunk begins behind the first place of a sequence; None: nowhere.
+        places: int64 [R], the place of each row in the layout flattened to `[B * T]`, where rows change their order;
+            None: they keep it.
     """
 
     counts: npt.NDArray[np.int64]
@@ -61,6 +65,7 @@ class PaddedLayout:
     muted: npt.NDArray[np.bool_] | None = None
     burn_in: npt.NDArray[np.int64] | None = None
     resets: npt.NDArray[np.bool_] | None = None
+    places: npt.NDArray[np.int64] | None = None
 
     @property
     def num_sequences(self) -> int:
@@ -87,7 +92,7 @@ class PaddedLayout:
     @cached_property
     def destination(self) -> npt.NDArray[np.int64]:
         """int64 [K]: the place of every row of `kept_rows` in the layout flattened to `[B * T]`."""
-        return np.flatnonzero(self.own)
+        return np.flatnonzero(self.own) if self.places is None else self.places
 
     @cached_property
     def kept_rows(self) -> npt.NDArray[np.int64]:
@@ -97,10 +102,10 @@ class PaddedLayout:
     @cached_property
     def source(self) -> npt.NDArray[np.int64]:
         """int64 [B * T]: the flat row at every place; 0 at the places of `holes`."""
-        if self.scattered:
+        if self.scattered and self.places is None:
             return np.where(self.mask, self.first_rows[:, None] + np.arange(self.max_seq_len), 0).ravel()
         source = np.zeros(self.mask.size, np.int64)
-        source[self.mask.ravel()] = np.arange(self.num_rows)
+        source[self.destination] = np.arange(self.num_rows)
         return source
 
     @cached_property
@@ -155,6 +160,28 @@ def padded_layout(counts: npt.ArrayLike, max_seq_len: int) -> PaddedLayout:
         sequence_chunks=chunks,
         num_rows=int(rows.sum()),
         offsets=offsets,
+    )
+
+
+def placed_layout(counts: npt.NDArray[np.int64], places: npt.NDArray[np.int64], shape: tuple[int, int]) -> PaddedLayout:
+    """Lay rows out at given places of `[B, T]`, in any order.
+
+    Args:
+        counts: int64 [C], rows per chunk, R in all.
+        places: int64 [R], the place of each row in the layout flattened to `[B * T]`; each at most once.
+        shape: B and T.
+
+    Example:
+        >>> layout = placed_layout(np.array([2, 1]), np.array([1, 3, 0]), (2, 2))
+        >>> pad(np.array([10, 20, 30]), layout)
+        array([[30, 10],
+               [ 0, 20]])
+    """
+    mask = np.zeros(shape, np.bool_)
+    mask.ravel()[places] = True
+    nothing = np.zeros(shape[0], np.int64)
+    return PaddedLayout(
+        counts, shape[1], mask.sum(1), mask, nothing, len(places), nothing, scattered=True, places=places
     )
 
 

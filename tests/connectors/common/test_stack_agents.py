@@ -18,6 +18,7 @@ from epibatch.connectors.common import (
     NumpyToTensor,
     StackAgents,
 )
+from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
@@ -282,3 +283,67 @@ def test_observations_that_were_changed_in_the_batch_only_are_refused_where_one_
     (episode,) = chunks(scripted({"a": "oar", "b": "oart"}), set())
     with pytest.raises(ColumnError, match=r"of shape \(2,\)[\s\S]*\(4,\)"):
         EnvToModulePipeline(connectors=pieces)(rl_module=None, episodes=[episode])
+
+
+@pytest.mark.parametrize("column", [np.zeros(9), [{}] * 9])
+def test_other_numbers_of_rows_are_named(column: Any) -> None:
+    class Adds(ConnectorV2):
+        def __call__(self, *, batch: Any, **_: Any) -> Any:
+            return {name: {**own, "x": column} for name, own in batch.items()}
+
+    (episode,) = chunks(scripted({"a": "oar", "b": "oar"}), set())
+    pieces = [AddObservationsFromEpisodesToBatch(), AgentToModuleMapping(), BatchIndividualItems(), Adds()]
+    with pytest.raises(ColumnError, match=r"column 'x'[\s\S]*1 rows[\s\S]*9 rows"):
+        EnvToModulePipeline(connectors=[*pieces, StackAgents(agent_ids=["a", "b"])])(rl_module=None, episodes=[episode])
+
+
+def test_lists_have_none_where_there_is_no_row() -> None:
+    class Adds(ConnectorV2):
+        def __call__(self, *, batch: Any, **_: Any) -> Any:
+            return {name: {**own, "x": [{"obs": row.tolist()} for row in own["obs"]]} for name, own in batch.items()}
+
+    (episode,) = chunks(scripted({"a": "oar", "b": "oar"}), set())
+    pieces = [AddObservationsFromEpisodesToBatch(), AgentToModuleMapping(), BatchIndividualItems(), Adds()]
+    found = EnvToModulePipeline(connectors=[*pieces, StackAgents(agent_ids=["b", "a"])])(
+        rl_module=None, episodes=[episode]
+    )
+    assert {name: [[item is None for item in row] for row in own["x"]] for name, own in found.items()} == {
+        "thinker": [[True, False]],
+        "walker": [[False, True]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("space", "expected"),
+    [
+        (
+            gym.spaces.Box(np.float32([1, -3]), np.float32([2, -1])),
+            gym.spaces.Box(*np.float32([2 * [[0, -3]], 2 * [[2, 0]]])),
+        ),
+        (gym.spaces.Discrete(3, start=2), gym.spaces.MultiDiscrete([5, 5])),
+        (gym.spaces.Discrete(3, start=-5), gym.spaces.MultiDiscrete([6, 6], start=[-5, -5])),
+        (gym.spaces.MultiDiscrete([2, 4], start=[0, 1]), gym.spaces.MultiDiscrete([[2, 5], [2, 5]])),
+        (gym.spaces.MultiBinary([3, 1]), gym.spaces.MultiBinary([2, 3, 1])),
+        (gym.spaces.Text(3), gym.spaces.Tuple([gym.spaces.Text(3)] * 2)),
+    ],
+)
+def test_the_space_of_a_row_of_all_agents(space: gym.Space, expected: gym.Space) -> None:
+    piece = StackAgents(agent_ids=["a", "b"])
+    assert piece.recompute_output_observation_space(space, None) == expected
+    nested = gym.spaces.Dict(a=space, b=gym.spaces.Tuple([space]))
+    assert piece.recompute_output_observation_space(nested, None) == gym.spaces.Dict(
+        a=expected, b=gym.spaces.Tuple([expected])
+    )
+
+
+def test_rows_are_of_the_space() -> None:
+    spaces = gym.spaces.Dict(dict.fromkeys(AGENTS, gym.spaces.Box(1.0, 2.0, (2,))))
+    episode = MultiAgentEpisode(observation_space=spaces, agent_to_module_mapping_fn=module_of)
+    episode.add_env_reset(observations={agent: spaces[agent].sample() for agent in ("a", "c")})
+    actions = gym.spaces.Dict(dict.fromkeys(AGENTS, gym.spaces.Discrete(3)))
+    mapping = AgentToModuleMapping(agent_to_module_mapping_fn=module_of)
+    pieces = [AddObservationsFromEpisodesToBatch(), mapping, BatchIndividualItems(), StackAgents(agent_ids=AGENTS)]
+    pipeline = EnvToModulePipeline(spaces, actions, connectors=pieces)
+    batch = pipeline(rl_module=None, episodes=[episode])
+    assert len(batch) == 2
+    assert all(pipeline.observation_space[name].contains(row) for name, own in batch.items() for row in own["obs"])
