@@ -2,36 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+from array import array
+from collections.abc import Callable, Collection, Iterable, KeysView, Mapping, Sequence
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, Literal
 
-from epibatch.core.errors import EpisodeStateError, NotAvailableError
+from epibatch.core.errors import (
+    CheckpointError,
+    EpibatchError,
+    EpisodeError,
+    EpisodeIndexError,
+    EpisodeStateError,
+    NotAvailableError,
+    SpaceError,
+    UnknownNameError,
+    add_context,
+    nearest,
+)
+from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
+from ._parts.agent_column import OF_OBSERVATIONS, AgentColumn, RowRequest
 from ._parts.agent_segment import AgentRecord, AgentSegment
-from ._parts.episode_arguments import check_steps
+from ._parts.env_step import EnvStep
+from ._parts.episode_arguments import as_info, as_reward, check_space, check_steps
 from ._parts.episode_ids import fresh_id
-from ._parts.multi_agent_arguments import add_given_steps, check_spaces, flags_by_agent
-from ._parts.multi_agent_facts import MultiAgentFacts, map_to_default
-from ._parts.multi_agent_parts import cut_episode, join_episode, slice_episode
-from ._parts.multi_agent_state import episode_from_state, episode_state
-from ._parts.multi_agent_steps import EnvStep, add_first_observations, add_step
-from ._storage.arrays import same_value
+from ._parts.episode_parts import check_continues
+from ._parts.episode_steps import put_step, take_back_step
+from ._storage.arrays import owned, same_value
 from ._storage.buffer_source import NOTHING
+from ._storage.indexing import Indices, note_history
+from ._storage.infos_buffer import EMPTY, InfosBuffer
+from .single_agent_episode import SingleAgentEpisode
 
 __all__ = ["MultiAgentEpisode"]
 
+_ALL = "__all__"
 _NONE: dict[Any, Any] = {}
-_EQUAL = ("id_", "env_t_started", "env_t", "lookback", "is_reset", "is_terminated", "is_truncated", "custom_data")
+_PLAIN = ("id_", "env_t_started", "env_t", "lookback", "is_terminated", "is_truncated")
+_EQUAL = (*_PLAIN, "is_reset", "custom_data")
+_STATE = (
+    *(*_PLAIN, "is_reset", "observation_space", "action_space", "own_mapping_fn", "modules", "agents", "custom_data"),
+    "duration_s",
+)
 
 
-class MultiAgentEpisode(MultiAgentFacts):
+def map_to_default(agent_id: Any, episode: Any, **_: Any) -> str:
+    """Map every agent to the module "default_policy"."""
+    return "default_policy"
+
+
+class MultiAgentEpisode:
     """The episode of an environment with several agents, or a chunk of it.
 
     Each agent has a single-agent episode, and its observations have env steps: an agent need not observe or act in
     every one. A step of an agent's own goes from an observation, which it acts on, to its next one, and all rewards
     between them are its reward. Until then action, model outputs and rewards are pending. An agent that ended comes
-    back with a new observation, and has a second single-agent episode then.
+    back with a new observation, and has a second single-agent episode then. Whatever goes by agent is in the order in
+    which the agents first had an observation.
+
+    Every getter takes an int (one row), a slice or a list of ints (stacked rows), or None (the whole chunk), and gives
+    a dict from agent to rows. Agents without a row there are not in it. Non-negative indices count from the chunk's
+    start, negative ones from the end, or from the chunk's start backwards with `neg_index_as_lookback`. An action, its
+    reward and its model outputs are at the env step of the observation they follow; those of an open step come last.
+
+    With `env_steps=False` indices are those of each agent's latest single-agent episode. With `fill`, agents have a
+    row of that value where they have none. With `return_list`, there is a dict of single rows for each env step.
+    Setters take what the getter with the same indices gives.
 
     Args:
         id_: Name of the episode; chunks of one episode share it. Default: a random hex string.
@@ -66,6 +104,8 @@ class MultiAgentEpisode(MultiAgentFacts):
         ({'a': array([0.5, 0. ]), 'b': array([0.75])}, {'a': 1})
     """
 
+    SKIP_ENV_TS_TAG = "S"
+
     def __init__(
         self,
         id_: str | None = None,
@@ -87,9 +127,9 @@ class MultiAgentEpisode(MultiAgentFacts):
         agent_to_module_mapping_fn: Callable[..., Any] | None = None,
     ) -> None:
         self.id_ = id_ or fresh_id()
-        self.agent_to_module_mapping_fn = agent_to_module_mapping_fn or map_to_default
-        self.observation_space = check_spaces(observation_space, "observation_space", self.id_)
-        self.action_space = check_spaces(action_space, "action_space", self.id_)
+        self.agent_to_module_mapping_fn: Callable[..., Any] | None = agent_to_module_mapping_fn or map_to_default
+        self.observation_space = _spaces(observation_space, "observation_space", self.id_)
+        self.action_space = _spaces(action_space, "action_space", self.id_)
         self.env_t = self.env_t_started = check_steps(env_t_started or 0, "env_t_started", self.id_)
         self.lookback = 0
         self.is_terminated = self.is_truncated = False
@@ -108,9 +148,70 @@ class MultiAgentEpisode(MultiAgentFacts):
             "rewards": rewards,
             "extra_model_outputs": extra_model_outputs,
         }
-        flags = flags_by_agent(terminateds), flags_by_agent(truncateds)
+        flags = [f if isinstance(f, Mapping) else {_ALL: f} if f else {} for f in (terminateds, truncateds)]
         if any(rows is not None for rows in columns.values()) or any(flags):
-            add_given_steps(self, columns, flags, len_lookback_buffer, agent_t_started or {})
+            self._add_given(columns, len_lookback_buffer, agent_t_started or {})
+        if any(flags):
+            self._end_given(*flags)
+
+    def _add_given(
+        self, columns: dict[str, Sequence[Any] | None], lookback: Any, agent_t_started: Mapping[Any, int]
+    ) -> None:
+        """Add the steps that the constructor was given, the first `lookback` of them before the chunk's start."""
+        given = {name: list(rows or ()) for name, rows in columns.items()}
+        steps = len(given["rewards"])
+        self._check_lengths(given)
+        lookback = steps if lookback == "auto" else check_steps(lookback, "len_lookback_buffer", self.id_)
+        self.lookback = min(lookback, steps)
+        self.env_t = self.env_t_started - self.lookback
+        if columns["observations"] is not None:
+            observations, infos = given["observations"], given["infos"] or [{}] * len(given["observations"])
+            self._add_first_observations(observations[0], infos[0])
+            self._was_reset = True
+            for t in range(steps):
+                observed, info = (observations[t + 1], infos[t + 1]) if t + 1 < len(observations) else ({}, {})
+                outputs = given["extra_model_outputs"][t] if given["extra_model_outputs"] else {}
+                self._add_step(EnvStep(observed, given["actions"][t], given["rewards"][t], info or {}, {}, {}, outputs))
+        for segment in self.segments:
+            single, keep = segment.episode, max(segment.row_at(self.env_t_started), 0)
+            outputs = single.extra_model_outputs.values()
+            for column in (single.observations, single.infos, single.actions, single.rewards, *outputs):
+                column.lookback = keep
+            if segment.steps[0] <= self.env_t_started:
+                single.t_started = check_steps(agent_t_started.get(segment.agent_id, 0), "agent_t_started", self.id_)
+
+    def _check_lengths(self, given: dict[str, list[Any]]) -> None:
+        count, steps = len(given["observations"]), len(given["rewards"])
+        found = {name: len(rows) for name, rows in given.items()}
+        fits = (
+            (count in (steps + 1, steps) if steps else count <= 1)
+            and found["actions"] == steps
+            and found["extra_model_outputs"] in (0, steps)
+            and found["infos"] in (0, count)
+        )
+        if not fits:
+            raise EpisodeError(
+                f"episode {self.id_} with {steps} rewards",
+                expected=f"{steps} dicts of actions (and model outputs), {steps + 1} of observations (and infos)",
+                found=", ".join(f"{rows} of {name}" for name, rows in found.items()),
+                do="give lists with a dict by agent for each env step",
+            )
+
+    def _end_given(self, terminateds: Mapping[Any, Any], truncateds: Mapping[Any, Any]) -> None:
+        """Let agents end with what they were given last."""
+        step = EnvStep({}, {}, {}, {}, terminateds, truncateds, {})
+        step.check(f"episode {self.id_}")
+        step.find_ends(self._living(), self.id_)
+        self.env_t -= 1
+        for agent, end in step.ends.items():
+            record = self._record(agent)
+            segment = record.live
+            if segment is not None:
+                self._end(agent, record, end)
+                segment.ended_at = segment.steps[-1]
+            record.settle()
+        self.env_t += 1
+        self._note_end(step)
 
     # -- growing -------------------------------------------------------------------------------
 
@@ -132,9 +233,27 @@ class MultiAgentEpisode(MultiAgentFacts):
                 found=f"one that was reset already (env_t={self.env_t})",
                 do="make a new MultiAgentEpisode for each reset",
             )
-        add_first_observations(self, observations, infos)
+        self._add_first_observations(observations, infos)
         self._was_reset = True
         self._start_time = perf_counter()
+
+    def _add_first_observations(self, observations: Any, infos: Any) -> None:
+        """Let the agents begin that are there at env step `env_t`."""
+        step = EnvStep(observations, {}, {}, infos or {}, {}, {}, {})
+        step.check(f"episode {self.id_}, add_env_reset")
+        try:
+            for agent, observation in observations.items():
+                info = as_info(step.infos.get(agent), f"{self.id_}, agent {agent!r}")
+                record = self._record(agent)
+                self._begin(agent, record, observation, info, self.env_t)
+                record.settle()
+            for agent in step.others():
+                record = self._record(agent)
+                record.add_info(as_info(step.infos[agent], f"{self.id_}, agent {agent!r}"))
+                record.settle()
+        except Exception:
+            self._agents.clear()
+            raise
 
     def add_env_step(
         self,
@@ -179,7 +298,7 @@ class MultiAgentEpisode(MultiAgentFacts):
             extra_model_outputs or _NONE,
         )
         step.check(f"episode {self.id_}, add_env_step")
-        add_step(self, step)
+        self._add_step(step)
 
     def _not_steppable(self) -> EpisodeStateError:
         if not self._was_reset:
@@ -188,6 +307,164 @@ class MultiAgentEpisode(MultiAgentFacts):
             expected, found = "a running episode", f"one that ended at env step {self.env_t}"
             do = "start a new MultiAgentEpisode"
         return EpisodeStateError(f"episode {self.id_}, add_env_step", expected=expected, found=found, do=do)
+
+    def _add_step(self, step: EnvStep) -> None:
+        flagged = any(step.terminateds.values()) or any(step.truncateds.values())
+        put: list[AgentSegment] = []
+        before: list[tuple[AgentRecord, tuple[Any, ...]]] = []
+        try:
+            agents: Iterable[Any] = self._put_steps(step, put) if not flagged else step.observations
+            complete = not agents and len(put) == len(step.actions) == len(step.rewards)
+            if not complete or step.infos or not step.outputs.keys() <= step.observations.keys():
+                agents = [*agents, *step.others()]
+            if flagged:
+                step.find_ends(self._living(), self.id_)
+                agents = dict.fromkeys([*agents, *step.ends])
+            for agent in agents:
+                record = self._record(agent)
+                before.append((record, record.snapshot()))
+                self._add_agent(agent, record, step)
+        except Exception:
+            for record, snapshot in reversed(before):
+                record.restore(snapshot)
+            for segment in put:
+                segment.steps.pop()
+                take_back_step(segment.episode)
+            raise
+        self.env_t += 1
+        if flagged:
+            self._note_end(step)
+        now = perf_counter()
+        for segment in put:
+            segment.episode._last_step_time = now
+        self._last_step_time = now
+
+    def _put_steps(self, step: EnvStep, put: list[AgentSegment]) -> list[Any]:
+        """Add the steps of agents that acted and observed and for which nothing waits; returns the other agents."""
+        agents, actions, rewards, outputs, infos = self._agents, step.actions, step.rewards, step.outputs, step.infos
+        rest, env_t = [], self.env_t + 1
+        for agent, observation in step.observations.items():
+            record, action, reward = agents.get(agent), actions.get(agent), rewards.get(agent)
+            segment = None if record is None else record.ready
+            lacks = observation is None or action is None or reward is None
+            if segment is None or lacks or (infos and infos.get(agent)):
+                rest.append(agent)
+                continue
+            try:
+                if not put_step(segment.episode, observation, action, reward, outputs.get(agent) or _NONE):
+                    rest.append(agent)
+                    continue
+            except SpaceError as error:
+                add_context(error, self._at(agent))
+                raise
+            segment.episode.infos._data.append(EMPTY)
+            segment.steps.append(env_t)
+            put.append(segment)
+        return rest
+
+    def _record(self, agent: Any) -> AgentRecord:
+        record = self._agents.get(agent)
+        if record is None:
+            record = self._agents[agent] = AgentRecord()
+        return record
+
+    def _living(self) -> list[Any]:
+        return [agent for agent, record in self._agents.items() if record.live]
+
+    def _note_end(self, step: EnvStep) -> None:
+        """The episode ends with the flags for all, or when every agent there ever was has ended."""
+        self.is_terminated = bool(step.terminateds.get(_ALL, False))
+        self.is_truncated = bool(step.truncateds.get(_ALL, False))
+        if self.is_done:
+            return
+        ends = [record.end for record in self._agents.values() if record.born]
+        if ends and None not in ends:
+            self.is_terminated = any(end[0] for end in ends if end is not None)
+            self.is_truncated = not self.is_terminated
+
+    def _add_agent(self, agent: Any, record: AgentRecord, step: EnvStep) -> None:
+        """Add what one agent was given."""
+        observation, action, reward = step.observations.get(agent), step.actions.get(agent), step.rewards.get(agent)
+        info, outputs, end = step.infos.get(agent), step.outputs.get(agent), step.ends.get(agent)
+        info = None if info is None else as_info(info, f"{self.id_}, agent {agent!r}")
+        given = {"observation": observation, "action": action, "reward": reward, "info": info, "outputs": outputs}
+        fault = record.fault(given)
+        if fault is not None:
+            expected, found, do = fault
+            raise EpisodeStateError(self._at(agent), expected=expected, found=found, do=do)
+        if record.end is not None and observation is None:
+            return  # no more than its flags again
+        try:
+            if reward is not None:
+                record.add_reward(as_reward(reward))
+            if action is not None:
+                record.action, record.extras = owned(action), dict(outputs or {})
+            if observation is None and info:
+                record.add_info(info)
+            if observation is not None:
+                self._observe(agent, record, observation, info)
+            if end is not None:
+                self._end(agent, record, end)
+            record.settle()
+        except EpibatchError as error:
+            add_context(error, f"{self._at(agent)}:")
+            raise
+
+    def _at(self, agent: Any) -> str:
+        return f"episode {self.id_}, agent {agent!r} at env step {self.env_t + 1}"
+
+    def _observe(self, agent: Any, record: AgentRecord, observation: Any, info: dict[str, Any] | None) -> None:
+        """End the agent's open step with an observation, or let its life begin with it."""
+        info, segment, env_t = record.take_info(info), record.live, self.env_t + 1
+        if segment is None:
+            self._begin(agent, record, observation, info, env_t)
+            return
+        action, extras, reward = record.take_open()
+        segment.episode.add_env_step(observation, action, reward, info, extra_model_outputs=extras)
+        segment.steps.append(env_t)
+
+    def _begin(
+        self, agent: Any, record: AgentRecord, observation: Any, info: dict[str, Any] | None, env_t: int
+    ) -> None:
+        single = SingleAgentEpisode(
+            self._given_ids.pop(agent, None),
+            agent_id=agent,
+            module_id=self.module_for(agent),
+            multi_agent_episode_id=self.id_,
+            observation_space=self.observation_space.get(agent),
+            action_space=self.action_space.get(agent),
+        )
+        single.add_env_reset(observation, info)
+        if not record.born:  # rewards that came earlier made the record: agents are in the order of their appearance
+            self._agents[agent] = self._agents.pop(agent)
+        record.begin(AgentSegment(single, array("q", [env_t])))
+
+    def _end(self, agent: Any, record: AgentRecord, end: tuple[bool, bool]) -> None:
+        """End the agent; an action that waits for its observation gets the last one again if the agent terminated."""
+        segment = record.live
+        if segment is None:
+            return  # it was never there
+        if record.action is not NOTHING:
+            if not end[0]:
+                raise EpisodeStateError(
+                    "truncated",
+                    expected="its last observation, from which the value of what would follow is estimated",
+                    found="none since its action",
+                    do="return an observation together with the truncated flag (terminated agents need none)",
+                )
+            single, info = segment.episode, record.info
+            if info is None and single.infos._data[-1] is not EMPTY:
+                info = single.infos.get(-1)
+            given, single._given_observation_space = (
+                single._given_observation_space,
+                None,
+            )  # pieces may have rewritten it
+            try:
+                self._observe(agent, record, owned(single.observations.last()), info)
+            finally:
+                single._given_observation_space = given
+            segment.repeats = True
+        record.finish(*end, self.env_t + 1)
 
     def validate(self) -> None:
         """Check that the lengths of each agent's columns fit one another.
@@ -202,6 +479,444 @@ class MultiAgentEpisode(MultiAgentFacts):
         """Return the episode itself: its columns are arrays already."""
         return self
 
+    # -- facts ---------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self.env_t - self.env_t_started
+
+    def env_steps(self) -> int:
+        """Number of env steps in this chunk, lookback excluded."""
+        return len(self)
+
+    def agent_steps(self) -> int:
+        """Number of all agents' steps that ended in this chunk."""
+        return sum(len(segment.episode) for segment in self.segments)
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether the episode was reset, be it without any agent."""
+        return self._was_reset
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the episode ended for all agents."""
+        return self.is_terminated or self.is_truncated
+
+    @property
+    def is_numpy(self) -> bool:
+        """Always True: columns are arrays from their first row on."""
+        return True
+
+    @property
+    def custom_data(self) -> dict[str, Any]:
+        """Anything a user wants to keep with the episode."""
+        return self._custom_data
+
+    # -- agents --------------------------------------------------------------------------------
+
+    @property
+    def segments(self) -> list[AgentSegment]:
+        """All lives of all agents in this chunk: each a single-agent episode and the env steps of its observations."""
+        return [segment for record in self._agents.values() for segment in record.segments]
+
+    @property
+    def past_segments(self) -> list[AgentSegment]:
+        """Lives that ended before this chunk, as far as its lookback reaches: what their agents saw beside the others.
+
+        They count in nothing else: their agents are none of this chunk's.
+        """
+        return list(self._past)
+
+    @property
+    def agent_episodes(self) -> Mapping[Any, SingleAgentEpisode]:
+        """The latest single-agent episode of each agent in this chunk."""
+        agents = self._agents.items()
+        return MappingProxyType({a: record.segments[-1].episode for a, record in agents if record.segments})
+
+    @property
+    def agent_ids(self) -> KeysView[Any]:
+        """The agents that have observations in this chunk."""
+        return dict.fromkeys(agent for agent, record in self._agents.items() if record.segments).keys()
+
+    @property
+    def agent_episode_ids(self) -> dict[Any, str]:
+        """The ids of the agents' latest single-agent episodes."""
+        return {agent: episode.id_ for agent, episode in self.agent_episodes.items()}
+
+    @property
+    def agent_t_started(self) -> dict[Any, int]:
+        """The steps of their own at which the agents' latest single-agent episodes start."""
+        return {agent: episode.t_started for agent, episode in self.agent_episodes.items()}
+
+    @property
+    def env_t_to_agent_t(self) -> dict[Any, InfosBuffer]:
+        """For each agent and env step, lookback included, the agent's own step, or "S" if it had no observation."""
+        base = self.env_t_started - self.lookback
+        out = {}
+        for agent, record in self._agents.items():
+            row: list[Any] = [self.SKIP_ENV_TS_TAG] * (self.env_t - base + 1)
+            for segment in record.segments:
+                first = segment.episode.t_started - segment.episode.lookback
+                for i, env_t in enumerate(segment.steps):
+                    row[env_t - base] = first + i
+            if record.segments:
+                out[agent] = InfosBuffer(row, self.lookback)
+        return out
+
+    def module_for(self, agent_id: Any) -> Any:
+        """The module that acts for an agent; the mapping function is asked once per agent and episode.
+
+        Args:
+            agent_id: The agent; it need not have appeared yet.
+
+        Raises:
+            EpisodeStateError: the episode was restored without its mapping function, and the agent is new.
+        """
+        if agent_id not in self._modules:
+            if self.agent_to_module_mapping_fn is None:
+                raise EpisodeStateError(
+                    f"episode {self.id_}, module_for({agent_id!r})",
+                    expected="a mapping function: the one of the episode is no data, so its state has none",
+                    found="a restored episode without one",
+                    do="pass agent_to_module_mapping_fn= to from_state",
+                )
+            try:
+                self._modules[agent_id] = self.agent_to_module_mapping_fn(agent_id, self)
+            except Exception as error:
+                add_context(error, f"in the mapping function, asked for agent {agent_id!r} of episode {self.id_}:")
+                raise
+        return self._modules[agent_id]
+
+    def get_agents_that_stepped(self) -> KeysView[Any]:
+        """The agents with an observation at the newest env step, those that have just ended included."""
+        agents = self._agents.items()
+        stepped = (a for a, record in agents if record.segments and record.segments[-1].steps[-1] == self.env_t)
+        return dict.fromkeys(stepped).keys()
+
+    def get_agents_that_observed(self) -> KeysView[Any]:
+        """The agents that were given an observation at the newest env step; one may have ended without any."""
+        stepped = self.get_agents_that_stepped()
+        return dict.fromkeys(agent for agent in stepped if not self._agents[agent].segments[-1].repeats).keys()
+
+    def get_agents_to_act(self) -> KeysView[Any]:
+        """The agents with an observation at the newest env step that have not ended."""
+        live = ((agent, record.live) for agent, record in self._agents.items())
+        return dict.fromkeys(agent for agent, segment in live if segment and segment.steps[-1] == self.env_t).keys()
+
+    def get_agents_without_action(self) -> KeysView[Any]:
+        """The agents that have not ended and have not acted on their newest observation, however old it is."""
+        agents = self._agents.items()
+        return dict.fromkeys(agent for agent, record in agents if record.live and record.action is NOTHING).keys()
+
+    def get_terminateds(self) -> dict[Any, bool]:
+        """Whether each agent of this chunk terminated, and under `__all__` whether the episode did."""
+        flags = {agent: episode.is_terminated for agent, episode in self.agent_episodes.items()}
+        return {**flags, _ALL: self.is_terminated}
+
+    def get_truncateds(self) -> dict[Any, bool]:
+        """Whether each agent of this chunk was truncated, and under `__all__` whether the episode was."""
+        flags = {agent: episode.is_truncated for agent, episode in self.agent_episodes.items()}
+        return {**flags, _ALL: self.is_truncated}
+
+    # -- what waits ----------------------------------------------------------------------------
+
+    @property
+    def pending_actions(self) -> dict[Any, Any]:
+        """The actions of agents that have had no observation since."""
+        agents = self._agents.items()
+        return {agent: record.action for agent, record in agents if record.action is not NOTHING}
+
+    @property
+    def pending_rewards(self) -> dict[Any, Any]:
+        """The rewards that are in no step, summed: they count for the agent's step that ends next.
+
+        Those of agents that never appear, and those that came after an agent's last step, stay here.
+        """
+        pending = ((agent, record.pending_reward) for agent, record in self._agents.items())
+        return {agent: reward for agent, reward in pending if reward is not None}
+
+    @property
+    def pending_extra_model_outputs(self) -> dict[Any, dict[str, Any]]:
+        """The model outputs that came with the pending actions."""
+        agents = self._agents.items()
+        return {agent: dict(record.extras) for agent, record in agents if record.action is not NOTHING}
+
+    # -- totals --------------------------------------------------------------------------------
+
+    def get_return(self, include_hanging_rewards: bool = False) -> float:
+        """Sum of all agents' rewards in this chunk, lookback excluded.
+
+        Args:
+            include_hanging_rewards: Whether `pending_rewards` count too. A chunk after a cut takes over those of the
+                chunk before.
+        """
+        total = sum(segment.episode.get_return() for segment in self.segments)
+        if include_hanging_rewards:
+            total += sum(float(reward) for reward in self.pending_rewards.values())
+        return float(total)
+
+    def get_duration_s(self) -> float:
+        """Seconds between the reset and the newest step."""
+        if self._start_time is None or self._last_step_time is None:
+            return 0.0
+        return self._last_step_time - self._start_time
+
+    def print(self) -> None:
+        """Print a table of env steps (lookback negative) with an x where an agent had an observation."""
+        width = max([2, *(len(str(agent)) for agent in self.agent_ids)])
+        numbers = [str(t) for t in range(-self.lookback, len(self) + 1)]
+        lines = ["ts".ljust(width) + "".join(f"  {number:>3}" for number in numbers)]
+        for agent, row in self.env_t_to_agent_t.items():
+            marks = ("" if step == self.SKIP_ENV_TS_TAG else "x" for step in row.data)
+            lines.append((str(agent).ljust(width) + "".join(f"  {mark:>3}" for mark in marks)).rstrip())
+        print("\n".join(lines))
+
+    # -- reading and writing -------------------------------------------------------------------
+
+    def get_observations(
+        self,
+        indices: Indices = None,
+        agent_ids: Any = None,
+        *,
+        env_steps: bool = True,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        one_hot_discrete: bool = False,
+        return_list: bool = False,
+    ) -> Any:
+        """Observations by agent; index 0 is the env step at which the chunk starts, -1 the newest one."""
+        options = (neg_index_as_lookback, env_steps, fill, one_hot_discrete, return_list)
+        return self._read(agent_ids, RowRequest("observations", indices, *options))
+
+    def get_infos(
+        self,
+        indices: Indices = None,
+        agent_ids: Any = None,
+        *,
+        env_steps: bool = True,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        return_list: bool = False,
+    ) -> Any:
+        """Info dicts by agent, one per observation; several come as a list."""
+        options = (neg_index_as_lookback, env_steps, fill, False, return_list)
+        return self._read(agent_ids, RowRequest("infos", indices, *options))
+
+    def get_actions(
+        self,
+        indices: Indices = None,
+        agent_ids: Any = None,
+        *,
+        env_steps: bool = True,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        one_hot_discrete: bool = False,
+        return_list: bool = False,
+    ) -> Any:
+        """Actions by agent, as the modules gave them."""
+        options = (neg_index_as_lookback, env_steps, fill, one_hot_discrete, return_list)
+        return self._read(agent_ids, RowRequest("actions", indices, *options))
+
+    def get_rewards(
+        self,
+        indices: Indices = None,
+        agent_ids: Any = None,
+        *,
+        env_steps: bool = True,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        return_list: bool = False,
+    ) -> Any:
+        """Rewards by agent: the sums between an agent's observations."""
+        options = (neg_index_as_lookback, env_steps, fill, False, return_list)
+        return self._read(agent_ids, RowRequest("rewards", indices, *options))
+
+    def get_extra_model_outputs(
+        self,
+        key: str | None = None,
+        indices: Indices = None,
+        agent_ids: Any = None,
+        *,
+        env_steps: bool = True,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        return_list: bool = False,
+    ) -> Any:
+        """One of the modules' other outputs by agent; without a key a dict of all of them for each agent."""
+        options = (neg_index_as_lookback, env_steps, fill, False, return_list)
+        return self._read(agent_ids, RowRequest("extra_model_outputs", indices, *options, key))
+
+    def set_observations(
+        self,
+        *,
+        new_data: dict[Any, Any],
+        at_indices: Indices = None,
+        neg_index_as_lookback: bool = False,
+        env_steps: bool = True,
+    ) -> None:
+        """Overwrite observations of some agents.
+
+        Args:
+            new_data: Rows by agent, as `get_observations` gives them for the same indices.
+            at_indices: Which rows; None addresses all after the lookback.
+            neg_index_as_lookback: Count negative indices backwards from the chunk's start.
+            env_steps: Whether indices are env steps; otherwise each agent's own.
+
+        Raises:
+            UnknownNameError: an agent without observations in this chunk.
+            EpisodeIndexError: rows that do not exist, or another number of them.
+        """
+        self._write(new_data, RowRequest("observations", at_indices, neg_index_as_lookback, env_steps))
+
+    def set_infos(
+        self,
+        *,
+        new_data: dict[Any, Any],
+        at_indices: Indices = None,
+        neg_index_as_lookback: bool = False,
+        env_steps: bool = True,
+    ) -> None:
+        """Overwrite info dicts of some agents (arguments as for `set_observations`)."""
+        self._write(new_data, RowRequest("infos", at_indices, neg_index_as_lookback, env_steps))
+
+    def set_actions(
+        self,
+        *,
+        new_data: dict[Any, Any],
+        at_indices: Indices = None,
+        neg_index_as_lookback: bool = False,
+        env_steps: bool = True,
+    ) -> None:
+        """Overwrite actions of some agents, open steps included (arguments as for `set_observations`)."""
+        self._write(new_data, RowRequest("actions", at_indices, neg_index_as_lookback, env_steps))
+
+    def set_rewards(
+        self,
+        *,
+        new_data: dict[Any, Any],
+        at_indices: Indices = None,
+        neg_index_as_lookback: bool = False,
+        env_steps: bool = True,
+    ) -> None:
+        """Overwrite rewards of some agents, open steps included (arguments as for `set_observations`)."""
+        self._write(new_data, RowRequest("rewards", at_indices, neg_index_as_lookback, env_steps))
+
+    def set_extra_model_outputs(
+        self,
+        *,
+        key: str,
+        new_data: dict[Any, Any],
+        at_indices: Indices = None,
+        neg_index_as_lookback: bool = False,
+        env_steps: bool = True,
+    ) -> None:
+        """Overwrite one of the other outputs of some agents' modules (other arguments as for `set_observations`)."""
+        self._write(new_data, RowRequest("extra_model_outputs", at_indices, neg_index_as_lookback, env_steps, key=key))
+
+    def _read(self, agent_ids: Any, request: RowRequest) -> Any:
+        if request.key is not None:
+            self._check_key(request.key)
+        records = self._records(agent_ids)
+        if request.env_steps:
+            steps = self._env_steps(request)
+            if not request.return_list:
+                return request.read(records, steps)
+            return [request.read(records, int(env_t)) for env_t in (steps if request.several else [steps])]
+        if request.return_list:
+            raise EpisodeError(
+                f"episode {self.id_}, get_{request.name}",
+                expected="env_steps=True for return_list=True: a dict for each env step",
+                found="env_steps=False",
+                do="leave one of them out",
+            )
+        return request.read(records)
+
+    def _records(self, agent_ids: Any = None) -> dict[Any, AgentRecord]:
+        """Agents with observations in this chunk, in their order; all, or those asked for."""
+        wanted: Collection[Any] = self._agents
+        if agent_ids is not None:
+            one = not isinstance(agent_ids, (list, tuple, set, frozenset, Mapping, KeysView))
+            wanted = [agent_ids] if one or (isinstance(agent_ids, tuple) and agent_ids in self._agents) else agent_ids
+        return {agent: record for agent, record in self._agents.items() if record.segments and agent in wanted}
+
+    def _check_key(self, key: str) -> None:
+        records = self._records().values()
+        known = {name for record in records for name in record.output_keys}
+        acted = any(r.action is not NOTHING or any(len(s.steps) > 1 for s in r.segments) for r in records)
+        if key not in known and (known or acted):
+            raise UnknownNameError(
+                f"episode {self.id_}",
+                expected="the key of an extra model output of some agent",
+                found=repr(key),
+                do=nearest(key, known),
+            )
+
+    def _env_steps(self, request: RowRequest) -> Any:
+        """Env steps asked for: an int, a range or an array; those outside the chunk too if filled or listed."""
+        lookback, total = self.lookback, self.lookback + len(self) + (request.name in OF_OBSERVATIONS)
+        beyond = request.fill is not None or (request.return_list and request.several)
+        rows = request.positions(lookback, total, beyond)
+        first, last = rows, rows
+        if request.several:
+            first, last = int(min(rows, default=lookback)), int(max(rows, default=-1))
+        note_history(first, lookback, self.env_t_started)
+        if not beyond and (first < 0 or last >= total):
+            raise EpisodeIndexError(
+                f"episode {self.id_}, {request.name} by env step",
+                expected=f"indices within {total} env steps ({lookback} of them lookback)",
+                found=repr(request.indices),
+                do="ask for env steps that exist, or pass `fill=`",
+            )
+        base = self.env_t_started - lookback
+        if isinstance(rows, range):
+            return range(base + rows.start, base + rows.stop, rows.step)
+        return base + rows if request.several else int(base + rows)
+
+    def _write(self, new_data: Any, request: RowRequest) -> None:
+        where = f"episode {self.id_}, set_{request.name}"
+        if not isinstance(new_data, Mapping):
+            found = f"{type(new_data).__name__} {new_data!r}"
+            raise EpisodeError(where, expected="new data by agent", found=found, do="pass {agent: rows}")
+        if request.key is not None:
+            self._check_key(request.key)
+        records, latest = self._records(), not request.env_steps
+        for agent in new_data:
+            if agent not in records:
+                raise UnknownNameError(
+                    f"episode {self.id_}",
+                    expected="an agent with observations in this chunk",
+                    found=repr(agent),
+                    do=nearest(str(agent), map(str, records)),
+                )
+        columns = {agent: AgentColumn(records[agent], request.name, request.key, latest=latest) for agent in new_data}
+        rows = {
+            agent: self._rows_to_write(column, request, f"{where}, agent {agent!r}")
+            for agent, column in columns.items()
+        }
+        for agent, column in columns.items():
+            column.write(rows[agent], new_data[agent], f"{where}, agent {agent!r}")
+
+    def _rows_to_write(self, column: AgentColumn, request: RowRequest, where: str) -> Any:
+        """Absolute rows of a column: an int, or several."""
+        rows: Any
+        if request.env_steps:
+            steps = self._env_steps(request)
+            rows = column.find(steps if request.several else [steps])
+            rows = rows[rows >= 0]
+            exist = request.several or len(rows) > 0
+        else:
+            rows = request.positions(column.lookback, column.count)
+            rows = rows if request.several else [rows]
+            exist = not len(rows) or (min(rows) >= 0 and max(rows) < column.count)
+        if not exist:
+            raise EpisodeIndexError(
+                where,
+                expected=f"{'env' if request.env_steps else 'agent'} steps at which the agent has a row",
+                found=repr(request.indices),
+                do="ask the getter with the same indices which agents have rows there",
+            )
+        return rows if request.several else int(rows[0])
+
     # -- parts and wholes ----------------------------------------------------------------------
 
     def concat_episode(self, other: MultiAgentEpisode) -> None:
@@ -214,7 +929,42 @@ class MultiAgentEpisode(MultiAgentFacts):
         Raises:
             EpisodeStateError: this chunk is done, or `other` does not continue it.
         """
-        join_episode(self, other)
+        self._check_continues(other)
+        for agent, record in other._agents.items():
+            mine = self._record(agent)
+            if record.born and not mine.born:
+                self._agents[agent] = self._agents.pop(agent)  # in the order of their appearance
+            mine.extend(record)
+        self._modules = {**other._modules, **self._modules}
+        self.env_t = other.env_t
+        self.is_terminated, self.is_truncated = other.is_terminated, other.is_truncated
+        self._custom_data.update(other.custom_data)
+        self._last_step_time = other._last_step_time or self._last_step_time
+
+    def _check_continues(self, other: Any) -> None:
+        where, do = f"episode {self.id_}, concat_episode", "concatenate chunks in order, as cut() made them"
+        if not isinstance(other, type(self)):
+            found = f"{type(other).__name__} {other!r}"
+            raise EpisodeError(where, expected="the chunk that follows", found=found, do="pass a MultiAgentEpisode")
+        living = {agent: r.live.episode for agent, r in self._agents.items() if r.live is not None}
+        begin, end = other.env_t_started, self.env_t
+        following = {s.agent_id: s.episode for s in reversed(other.segments) if s.steps[0] <= begin}
+        lost = [a for a, single in living.items() if a not in following or following[a].id_ != single.id_]
+        tests = (
+            (not self.is_done, "a running episode", f"one that ended at env step {end}"),
+            (self.id_ == other.id_, f"a chunk of episode {self.id_}", f"one of {other.id_}"),
+            (end == begin, f"a chunk that starts at env step {end}", f"env step {begin}"),
+            (not lost, f"a chunk in which agents {lost} go on", "one without them"),
+        )
+        for ok, expected, found in tests:
+            if not ok:
+                raise EpisodeStateError(where, expected=expected, found=found, do=do)
+        for agent, single in living.items():
+            try:
+                check_continues(single, following[agent])
+            except EpisodeError as error:
+                add_context(error, f"{where}, agent {agent!r}:")
+                raise
 
     def cut(self, len_lookback_buffer: int = 0, *, agent_steps: int = 0) -> MultiAgentEpisode:
         """Start the next chunk of this running episode.
@@ -234,7 +984,57 @@ class MultiAgentEpisode(MultiAgentFacts):
             EpisodeStateError: the episode is done or was never reset.
             EpisodeError: a negative lookback.
         """
-        return cut_episode(self, len_lookback_buffer, agent_steps)
+        if self.is_done or not self.is_reset:
+            raise EpisodeStateError(
+                f"episode {self.id_}, cut",
+                expected="a running episode",
+                found=f"one that ended at env step {self.env_t}" if self.is_done else "one that was not reset",
+                do="cut only episodes that go on",
+            )
+        at, wanted = self.env_t, check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_)
+        own = check_steps(agent_steps, "agent_steps", self.id_)
+        living = {segment: record.action for record in self._agents.values() if (segment := record.live) is not None}
+        if wanted:
+            waiting = [segment for segment, action in living.items() if action is not NOTHING]
+            rows = [(segment, segment.row_at(at - wanted + 1)) for segment in waiting]
+            wanted = max([wanted, *(at - segment.steps[row] for segment, row in rows if row >= 0)])
+        chunk = self._part(at, self._reach(at, wanted, living, own))
+        low = at - chunk.lookback
+        chunk._agents = {agent: record.cut(low) for agent, record in self._agents.items()}
+        chunk._past = self._past_since(at, low)
+        return chunk
+
+    def _reach(self, at: int, wanted: int, living: Iterable[AgentSegment], own: int = 0) -> int:
+        """The lookback at env step `at`: what there is of it, and back to the newest observation of each living agent.
+
+        Args:
+            at: Env step of the cut.
+            wanted: Env steps to keep.
+            living: The agents that go on.
+            own: Steps of its own that each of them keeps, as far as there are; and what happened to the others as many
+                env steps before its newest observation.
+        """
+        rows = [(segment.steps, segment.row_at(at)) for segment in living]
+        newest = [at - steps[max(row - own, 0)] for steps, row in rows]
+        others = [at - steps[row] + own for steps, row in rows] if own else []
+        held = self.lookback + at - self.env_t_started
+        return max([min(max([wanted, *others]), held), *newest])
+
+    def _part(self, env_t_started: int, lookback: int) -> MultiAgentEpisode:
+        """An episode of the same name without agents, which starts at an env step."""
+        part = type(self)(self.id_, observation_space=self.observation_space, action_space=self.action_space)
+        part.agent_to_module_mapping_fn = self.agent_to_module_mapping_fn
+        part._modules, part._custom_data = dict(self._modules), copy.deepcopy(self._custom_data)
+        part._was_reset = self._was_reset
+        part._start_time, part._last_step_time = self._start_time, self._last_step_time
+        part.env_t = part.env_t_started = env_t_started
+        part.lookback = lookback
+        return part
+
+    def _past_since(self, at: int, low: int) -> list[AgentSegment]:
+        """Copies of what lives that were over at env step `at` hold from env step `low` on."""
+        lives = (s for s in (*self._past, *self.segments) if s.over(at) and s.steps[-1] >= low)
+        return [segment.sliced(at, at, low) for segment in lives]
 
     def __getitem__(self, item: slice) -> MultiAgentEpisode:
         if not isinstance(item, slice):
@@ -261,13 +1061,44 @@ class MultiAgentEpisode(MultiAgentFacts):
             EpisodeError: a negative lookback.
             NotAvailableError: a step other than 1.
         """
-        return slice_episode(self, slice_, len_lookback_buffer)
+        if slice_.step not in (None, 1):
+            raise NotAvailableError(
+                f"episode {self.id_}, slice",
+                expected="step 1: agents act at different env steps, so there is no every k-th step",
+                found=repr(slice_),
+                do="slice the agents' single-agent episodes, or ask a getter for every k-th env step",
+            )
+        start, stop, _ = slice_.indices(len(self))
+        begin, end = self.env_t_started + start, self.env_t_started + max(start, stop)
+        wanted = self.lookback
+        if len_lookback_buffer is not None:
+            wanted = check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_)
+        living = [s for s in self.segments if s.steps[0] <= begin and not s.over(begin)]
+        part = self._part(begin, self._reach(begin, wanted, living))
+        part.env_t, low, newest = end, begin - part.lookback, end == self.env_t
+        part._past = self._past_since(begin, low)
+        for agent, record in self._agents.items():
+            part._agents[agent] = record.sliced(begin, end, low, newest=newest)
+        if newest:
+            part.is_terminated, part.is_truncated = self.is_terminated, self.is_truncated
+        return part
 
     # -- state ---------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
         """Everything that makes the chunk, as plain dicts, lists, arrays and scalars, but for its mapping function."""
-        return episode_state(self)
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "is_reset": self.is_reset,
+            "observation_space": _spaces_to_list(self.observation_space),
+            "action_space": _spaces_to_list(self.action_space),
+            "own_mapping_fn": self.agent_to_module_mapping_fn is not map_to_default,
+            "modules": [[agent, module] for agent, module in self._modules.items()],
+            "agents": [[agent, record.get_state()] for agent, record in self._agents.items()],
+            "past": [segment.get_state() for segment in self._past],
+            "custom_data": copy.deepcopy(self.custom_data),
+            "duration_s": self.get_duration_s(),
+        }
 
     @staticmethod
     def from_state(
@@ -282,7 +1113,31 @@ class MultiAgentEpisode(MultiAgentFacts):
         Raises:
             CheckpointError: `state` is no multi-agent episode's.
         """
-        return episode_from_state(MultiAgentEpisode, state, agent_to_module_mapping_fn)
+        missing = [name for name in _STATE if name not in state] if isinstance(state, Mapping) else []
+        if missing or not isinstance(state, Mapping):
+            raise CheckpointError(
+                "MultiAgentEpisode.from_state",
+                expected="the state of a multi-agent episode",
+                found=f"no {', '.join(missing)}" if missing else f"{type(state).__name__} {state!r}",
+                do="pass what get_state of a multi-agent episode gave",
+            )
+        episode = MultiAgentEpisode(
+            state["id_"],
+            observation_space=_spaces_from_list(state["observation_space"]),
+            action_space=_spaces_from_list(state["action_space"]),
+            agent_to_module_mapping_fn=agent_to_module_mapping_fn,
+        )
+        if agent_to_module_mapping_fn is None and state["own_mapping_fn"]:
+            episode.agent_to_module_mapping_fn = None
+        for name in _PLAIN[1:]:
+            setattr(episode, name, state[name])
+        episode._was_reset = state["is_reset"]
+        episode._modules = dict(state["modules"])
+        episode._agents = {agent: AgentRecord.from_state(record) for agent, record in state["agents"]}
+        episode._past = [AgentSegment.from_state(one) for one in state.get("past", ())]
+        episode._custom_data = copy.deepcopy(state["custom_data"])
+        episode._start_time, episode._last_step_time = 0.0, state["duration_s"]
+        return episode
 
     def equals(self, other: Any) -> bool:
         """Whether another episode holds the same: columns (NaN equals NaN), env steps, flags, names, what is pending.
@@ -293,10 +1148,13 @@ class MultiAgentEpisode(MultiAgentFacts):
             return False
         if not all(same_value(getattr(self, name), getattr(other, name)) for name in _EQUAL):
             return False
-        mine, yours = _known(self._agents), _known(other._agents)
+        mine, yours = (
+            {a: r for a, r in one._agents.items() if r.born or r.reward is not None or r.info is not None}
+            for one in (self, other)
+        )
         orders = [[agent for agent, record in known.items() if record.born] for known in (mine, yours)]
         same = orders[0] == orders[1] and mine.keys() == yours.keys()
-        return same and all(_same_record(mine[agent], yours[agent]) for agent in mine)
+        return same and all(mine[agent].equals(yours[agent]) for agent in mine)
 
     def __repr__(self) -> str:
         end = "terminated" if self.is_terminated else "truncated" if self.is_truncated else "running"
@@ -304,16 +1162,25 @@ class MultiAgentEpisode(MultiAgentFacts):
         return f"MAEps(len={len(self)}, {where}, {end}, agents={len(self.agent_ids)}, id={self.id_})"
 
 
-def _known(agents: dict[Any, AgentRecord]) -> dict[Any, AgentRecord]:
-    """Agents of which anything is known."""
-    return {a: r for a, r in agents.items() if r.born or r.reward is not None or r.info is not None}
+def _spaces(spaces: Any, name: str, id_: Any) -> Mapping[Any, Any]:
+    """Spaces by agent; {} for None."""
+    if spaces is None:
+        return {}
+    if not isinstance(spaces, Mapping):
+        raise SpaceError(
+            f"episode {id_}, {name}",
+            expected="a dict, or a Dict space, with a space for each agent",
+            found=f"{type(spaces).__name__} {spaces!r}",
+            do="pass {agent: space}",
+        )
+    for agent, space in spaces.items():
+        check_space(space, f"{name}[{agent!r}]", id_)
+    return spaces
 
 
-def _same_record(mine: AgentRecord, yours: AgentRecord) -> bool:
-    if (mine.action is NOTHING) != (yours.action is NOTHING) or len(mine.segments) != len(yours.segments):
-        return False
-    waiting = [(r.born, r.end, r.extras, r.reward or 0.0, r.info, r.left_over) for r in (mine, yours)]
-    if not same_value(*waiting) or not (mine.action is NOTHING or same_value(mine.action, yours.action)):
-        return False
-    pairs: list[tuple[AgentSegment, AgentSegment]] = list(zip(mine.segments, yours.segments))
-    return all(one.equals(other) for one, other in pairs)
+def _spaces_to_list(spaces: Mapping[Any, Any]) -> list[Any]:
+    return [[agent, space_to_dict(space)] for agent, space in spaces.items() if space is not None]
+
+
+def _spaces_from_list(spaces: list[Any]) -> dict[Any, Any]:
+    return {agent: space_from_dict(space) for agent, space in spaces}

@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from .._storage.arrays import owned
+from epibatch.core.structs import map_struct
+
+from .._storage.arrays import owned, same_value
 from .._storage.buffer_source import NOTHING
 from ..single_agent_episode import SingleAgentEpisode
 from .episode_steps import take_back_step
@@ -51,6 +54,10 @@ class AgentSegment:
         """The newest row observed at env step `env_t` or before; -1 if there is none."""
         return bisect_right(self.steps, env_t) - 1
 
+    def over(self, env_t: int) -> bool:
+        """Whether it had ended at env step `env_t`."""
+        return self.ended_at is not None and self.ended_at <= env_t
+
     def cut(self, low: int) -> AgentSegment:
         """What goes on behind a cut, with the steps that began at env step `low` or later as lookback."""
         newest = len(self.steps) - 1
@@ -79,6 +86,24 @@ class AgentSegment:
         """The same in arrays of its own."""
         part = self.episode.slice(slice(None), len_lookback_buffer=self.episode.lookback)
         return AgentSegment(part, self.steps[:], self.ended_at)
+
+    def extend(self, other: AgentSegment) -> None:
+        """Add the steps of the same life in the chunk that follows."""
+        single, following = self.episode, other.episode
+        single.concat_episode(following)
+        single.is_terminated, single.is_truncated = following.is_terminated, following.is_truncated
+        self.steps.extend(other.steps[following.lookback + 1 :])
+        self.ended_at = other.ended_at
+
+    def get_state(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {"episode": self.episode.get_state(), "env_steps": self.env_steps, "ended_at": self.ended_at}
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> AgentSegment:
+        """Rebuild it from `get_state()`."""
+        steps = array("q", [int(env_t) for env_t in state["env_steps"]])
+        return AgentSegment(SingleAgentEpisode.from_state(state["episode"]), steps, state["ended_at"])
 
     def equals(self, other: AgentSegment) -> bool:
         """Whether another one holds the same."""
@@ -125,6 +150,37 @@ class AgentRecord:
         if self.reward is None:
             return self.left_over or None
         return self.reward + self.left_over if self.left_over else self.reward
+
+    @property
+    def output_keys(self) -> dict[str, None]:
+        """The model outputs there are, those of the open step last."""
+        keys = dict.fromkeys(key for segment in self.segments for key in segment.episode.extra_model_outputs)
+        return {**keys, **dict.fromkeys(self.extras)}
+
+    def fault(self, given: Mapping[str, Any]) -> tuple[str, str, str] | None:
+        """What the agent must not be given as things are: what was expected, what was found, what to do.
+
+        Args:
+            given: Its observation, action, reward, info and (model) outputs of an env step, each or None.
+        """
+        observed, acted = given["observation"] is not None, given["action"] is not None
+        if self.end is not None and not observed:
+            late = ", ".join(name for name, value in given.items() if value is not None)
+            expected = "nothing for an agent that has ended, unless a new observation lets it return"
+            return (expected, late, "leave it out of what the environment returns after its end") if late else None
+        if acted and self.live is None:
+            return "an observation to act on", "an action without one", "let agents act that have an observation"
+        if acted and self.action is not NOTHING:
+            do = "let only agents act that get_agents_to_act() names"
+            return "an observation after the action before", "a second action", do
+        if acted and observed and given["reward"] is None:
+            return "a reward for an agent that acted and observed", "none", "return one, 0.0 for nothing"
+        if given["outputs"] and not acted:
+            return "model outputs with the action they belong to", "outputs without an action", "pass them with it"
+        if observed and not acted and self.live is not None and self.action is NOTHING:
+            found = "a second observation for an agent that has not acted on the one before"
+            return "an action after each observation", found, "return observations for the agents that act next"
+        return None
 
     def settle(self) -> None:
         """Note whether anything waits."""
@@ -184,12 +240,70 @@ class AgentRecord:
             self.live.episode.is_terminated = self.live.episode.is_truncated = False
         self.settle()
 
-    def successor(self) -> AgentRecord:
-        """What waits, and whether the agent lived, without its lives."""
+    def cut(self, low: int) -> AgentRecord:
+        """What goes on behind a cut, with the steps that began at env step `low` or later as lookback."""
         record = AgentRecord()
         record.born, record.end = self.born, self.end
+        if self.live is not None:
+            record.live = self.live.cut(low)
+            record.segments = [record.live]
         record.take_over(self)
         return record
+
+    def sliced(self, begin: int, end: int, low: int, *, newest: bool) -> AgentRecord:
+        """A copy of what is known of the agent at env step `end`, with its lives since `begin`.
+
+        Args:
+            begin: Env step at which the copy starts.
+            end: Env step at which it stops.
+            low: Steps that began here or later, and ended by `begin`, become lookback.
+            newest: Whether `end` is the newest env step, so that all that waits here waits there.
+        """
+        out = AgentRecord()
+        out.end = self.end if not self.segments else None
+        out.born = out.end is not None
+        for segment in self.segments:
+            if segment.steps[0] > end:
+                break
+            out.born, out.end = True, None
+            if not segment.over(begin):
+                out.segments.append(segment.sliced(begin, end, low))
+            if segment.over(end):
+                out.end = segment.episode.is_terminated, segment.episode.is_truncated
+            out.live = None if out.end is not None else out.segments[-1]
+        if newest:
+            out.take_over(self)
+        elif out.live is not None:
+            out.take_over(self._open_at(end))
+        return out
+
+    def _open_at(self, env_t: int) -> AgentRecord:
+        """A record in which the step waits that was under way at env step `env_t`, with all that is known of it."""
+        out = AgentRecord()
+        segment = next(one for one in self.segments if one.steps[0] <= env_t and not one.over(env_t))
+        row, single = segment.row_at(env_t), segment.episode
+        if segment.steps[row] == env_t:
+            return out
+        if row < single.actions.len_incl_lookback():
+            at = row - single.lookback
+            out.action = single.actions.get(at, neg_index_as_lookback=True)
+            out.reward = single.rewards.get(at, neg_index_as_lookback=True)
+            outputs = single.extra_model_outputs.items()
+            out.extras = {key: column.get(at, neg_index_as_lookback=True) for key, column in outputs}
+        elif segment is self.live:
+            out.action, out.extras, out.reward = self.action, self.extras, self.reward
+        return out
+
+    def extend(self, other: AgentRecord) -> None:
+        """Add the agent's lives in the chunk that follows, and let wait what waits there."""
+        for segment in other.segments:
+            if self.live is not None and self.live.episode.id_ == segment.episode.id_:
+                self.live.extend(segment)
+            else:
+                self.segments.append(segment.copied())
+            self.live = None if segment.ended_at is not None else self.segments[-1]
+        self.born, self.end = self.born or other.born, other.end
+        self.take_over(other)
 
     def take_over(self, other: AgentRecord) -> None:
         """Let wait here what waits there."""
@@ -198,3 +312,38 @@ class AgentRecord:
         self.reward, self.left_over = other.reward, other.left_over
         self.info = copy.deepcopy(other.info)
         self.settle()
+
+    def get_state(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return {
+            "born": self.born,
+            "end": None if self.end is None else list(self.end),
+            "action": [] if self.action is NOTHING else [owned(self.action)],
+            "extra_model_outputs": {key: owned(row) for key, row in self.extras.items()},
+            "reward": self.reward,
+            "left_over": self.left_over,
+            "infos": copy.deepcopy(self.info),
+            "segments": [segment.get_state() for segment in self.segments],
+        }
+
+    @staticmethod
+    def from_state(state: Mapping[str, Any]) -> AgentRecord:
+        """Rebuild it from `get_state()`."""
+        record = AgentRecord()
+        record.segments = [AgentSegment.from_state(one) for one in state["segments"]]
+        record.born = state["born"]
+        record.end = None if state["end"] is None else (bool(state["end"][0]), bool(state["end"][1]))
+        record.live = record.segments[-1] if record.segments and record.end is None else None
+        record.action = map_struct(owned, state["action"][0]) if state["action"] else NOTHING
+        record.extras = {key: owned(row) for key, row in state["extra_model_outputs"].items()}
+        record.reward, record.left_over = state["reward"], state["left_over"]
+        record.info = copy.deepcopy(state["infos"])
+        record.settle()
+        return record
+
+    def equals(self, other: AgentRecord) -> bool:
+        """Whether another one holds the same."""
+        if len(self.segments) != len(other.segments):
+            return False
+        waiting = [(r.born, r.end, r.action, r.extras, r.reward or 0.0, r.info, r.left_over) for r in (self, other)]
+        return same_value(*waiting) and all(one.equals(its) for one, its in zip(self.segments, other.segments))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from epibatch.episodes import MultiAgentEpisode
-from epibatch.episodes._parts.multi_agent_getters import MultiAgentGetters
 
 COLUMNS = ("observations", "infos", "actions", "rewards", "extra_model_outputs")
 
@@ -83,14 +82,9 @@ def test_every_column_has_both_and_all_take_the_same_arguments() -> None:
     own: dict[str, set[str]] = {"get": {"fill", "return_list"}, "set": {"new_data"}}
     for name in COLUMNS:
         for kind, more in own.items():
-            names = set(inspect.signature(getattr(MultiAgentGetters, f"{kind}_{name}")).parameters) - {"self"}
+            names = set(inspect.signature(getattr(MultiAgentEpisode, f"{kind}_{name}")).parameters) - {"self"}
             expected = {"env_steps", "neg_index_as_lookback"} | more
             expected |= {"indices", "agent_ids"} if kind == "get" else {"at_indices"}
             expected |= {"one_hot_discrete"} if kind == "get" and name in ("observations", "actions") else set()
             expected |= {"key"} if name == "extra_model_outputs" else set()
             assert names == expected, (kind, name)
-
-
-def test_they_are_no_episode_by_themselves() -> None:
-    with pytest.raises(TypeError, match="__len__"):
-        MultiAgentGetters()  # type: ignore[abstract]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from epibatch.episodes import MultiAgentEpisode
-from epibatch.episodes._parts.multi_agent_columns import AgentColumn
+from epibatch.episodes._parts.agent_column import AgentColumn
 from epibatch.episodes._storage.buffer_source import NOTHING
 
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from epibatch.core.errors import EpisodeIndexError
-from epibatch.core.structs import unflatten
+from epibatch.core.structs import flatten, unflatten
 
 from .._storage.arrays import object_leaf, shielded
 from .._storage.buffer_source import NOTHING
 from .._storage.column_writes import stacked_rows
-from .._storage.indexing import WATCH, Indices, Positions, check_writable
+from .._storage.indexing import WATCH, Indices, Positions, check_writable, position_of, positions_of
 from .._storage.infos_buffer import InfosBuffer
 from ..infinite_lookback_buffer import InfiniteLookbackBuffer
 from .agent_segment import AgentRecord, AgentSegment
 
-__all__ = ["OF_OBSERVATIONS", "AgentColumn"]
+__all__ = ["OF_OBSERVATIONS", "AgentColumn", "RowRequest"]
 
 OF_OBSERVATIONS = ("observations", "infos")  # columns with a row per observation; the others have one per step
+_SEVERAL = (slice, list, tuple, np.ndarray, range, type(None))
 
 
 class AgentColumn:
@@ -158,17 +160,20 @@ class AgentColumn:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def write(self, rows: Positions | Sequence[int], new_data: Any, where: str) -> None:
+    def write(self, rows: int | Positions, new_data: Any, where: str) -> None:
         """Overwrite absolute rows.
 
         Args:
-            rows: Which; all exist.
-            new_data: As many rows: a list of rows, or stacked arrays.
+            rows: Which, one or several; all exist.
+            new_data: One row, or as many: a list of rows, or stacked arrays.
             where: What is written to, for errors.
 
         Raises:
             EpisodeIndexError: another number of rows; nothing changed.
         """
+        if isinstance(rows, int):
+            self._write_row(rows, new_data)
+            return
         form, leaves, count = stacked_rows(object_leaf(new_data) if self.name == "infos" else new_data)
         if count != len(rows):
             raise EpisodeIndexError(
@@ -180,22 +185,19 @@ class AgentColumn:
             chosen = [i for i, row in enumerate(rows) if offset <= row < offset + held]
             if chosen:
                 indices = [int(rows[i]) - offset - part.lookback for i in chosen]
-                data = unflatten(form, [leaf[chosen] for leaf in leaves or []])
-                self._set(segment, data, indices)
+                self._set(segment, unflatten(form, [leaf[chosen] for leaf in leaves or []]), indices)
             offset += held
         for i, row in enumerate(rows):
             if row >= offset:
                 self._write_open(unflatten(form, [leaf[i] for leaf in leaves or []]))
 
-    def write_row(self, row: int, new_data: Any) -> None:
-        """Overwrite one absolute row that exists."""
-        offset = 0
+    def _write_row(self, row: int, new_data: Any) -> None:
         for segment, part in self._parts:
             held = part.len_incl_lookback()
-            if row < offset + held:
-                self._set(segment, new_data, row - offset - part.lookback)
+            if row < held:
+                self._set(segment, new_data, row - part.lookback)
                 return
-            offset += held
+            row -= held
         self._write_open(new_data)
 
     def _write_open(self, row: Any) -> None:
@@ -211,6 +213,96 @@ class AgentColumn:
         keys = {} if self.key is None else {"key": self.key}
         setter = getattr(segment.episode, f"set_{self.name}")
         setter(**keys, new_data=new_data, at_indices=at_indices, neg_index_as_lookback=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RowRequest:
+    """Which rows of which column of several agents, by env step or by each agent's own steps.
+
+    Args:
+        name: "observations", "infos", "actions", "rewards" or "extra_model_outputs".
+        indices: An int, a slice, a list of ints, or None for the whole chunk.
+        neg_index_as_lookback: Whether negative indices count backwards from the chunk's start.
+        env_steps: Whether indices are env steps; otherwise each agent's own.
+        fill: Value of rows that do not exist; None leaves them out.
+        one_hot: Whether discrete values become one-hot rows.
+        return_list: Whether to give a dict for each env step.
+        key: Which of the model outputs; None for all of them.
+    """
+
+    name: str
+    indices: Indices
+    neg_index_as_lookback: bool
+    env_steps: bool = True
+    fill: Any = None
+    one_hot: bool = False
+    return_list: bool = False
+    key: str | None = None
+
+    @property
+    def several(self) -> bool:
+        """Whether rows are stacked, rather than one given as it is."""
+        return isinstance(self.indices, _SEVERAL)
+
+    def positions(self, lookback: int, total: int, beyond: bool = False) -> Any:
+        """Absolute positions of the indices among `total` rows: an int, or several; `beyond`: those outside too."""
+        if self.several:
+            return positions_of(self.indices, lookback, total, self.neg_index_as_lookback, beyond)  # type: ignore[arg-type]
+        return position_of(self.indices, lookback, total, self.neg_index_as_lookback)
+
+    def read(self, records: Mapping[Any, AgentRecord], steps: Any = None) -> dict[Any, Any]:
+        """The rows of each agent that has any.
+
+        Args:
+            records: The agents.
+            steps: One env step or several; None stands for the indices, as each agent's own steps.
+        """
+        found: dict[Any, Any] = {}
+        for agent, record in records.items():
+            if self.name == "extra_model_outputs" and self.key is None:
+                outputs = {key: replace(self, key=key).rows_of(record, steps) for key in record.output_keys}
+                rows = {key: rows for key, rows in outputs.items() if rows is not NOTHING} or NOTHING
+            else:
+                rows = self.rows_of(record, steps)
+            if rows is not NOTHING:
+                found[agent] = rows
+        return found
+
+    def rows_of(self, record: AgentRecord, steps: Any) -> Any:
+        """The rows of one agent; NOTHING if there are none, and no fill or no env step."""
+        if type(steps) is int:
+            return self._row_of(record, steps)
+        column = AgentColumn(record, self.name, self.key, latest=steps is None)
+        if steps is None:
+            rows = column.get(self.indices, self.neg_index_as_lookback, self.fill, self.one_hot)
+            if self.several:
+                leaves = [rows] if self.name == "infos" else flatten(rows)[0]
+                if not leaves or not len(leaves[0]):
+                    return NOTHING
+            return rows
+        if not len(steps):
+            return NOTHING
+        if isinstance(steps, range) and steps.step == 1 and self.fill is None:
+            return column.between(steps.start, steps.stop, self.one_hot)
+        return column.at_each(steps, self.fill, self.one_hot)
+
+    def _row_of(self, record: AgentRecord, env_t: int) -> Any:
+        name, fill = self.name, self.fill
+        if fill is not None:
+            column = AgentColumn(record, name, self.key)
+            row = int(column.find([env_t])[0])
+            return column.get((column.count if row < 0 else row) - column.lookback, True, fill, self.one_hot)
+        for segment in reversed(record.segments):
+            if env_t < segment.steps[0]:
+                continue
+            row = segment.row_at(env_t)
+            if segment.steps[row] != env_t:
+                break
+            if name in OF_OBSERVATIONS and not self.one_hot:
+                buffer = getattr(segment.episode, name)
+                return buffer.get(row - buffer.lookback, neg_index_as_lookback=True)
+            return AgentColumn(record, name, self.key).at(env_t, self.one_hot)
+        return NOTHING
 
 
 def _buffer(segment: AgentSegment, name: str, key: str | None) -> Any:
