@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.core.errors import EpisodeStateError, NotAvailableError
+from epibatch.core.errors import EpisodeError, EpisodeStateError, NotAvailableError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 
@@ -297,6 +297,15 @@ def test_refused(call: Any, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         call(episode)
     assert episode.env_t == 0
+
+
+def test_a_reset_that_is_refused_leaves_no_agents() -> None:
+    episode = MultiAgentEpisode()
+    with pytest.raises(EpisodeError, match="infos"):
+        episode.add_env_reset(observations={"a": 0.0}, infos={"b": 5})  # type: ignore[dict-item]
+    assert (episode.is_reset, list(episode.agent_ids), episode.pending_rewards) == (False, [], {})
+    episode.add_env_reset(observations={"c": 0.0})
+    assert list(episode.agent_ids) == ["c"]
 
 
 def test_observations_are_checked_against_the_agents_space_and_named() -> None:
