@@ -2,48 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
 
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import EpisodeIndexError, SpaceError
+from epibatch.core.errors import CheckpointError, ColumnError, EpisodeIndexError, SpaceError
 from epibatch.core.fill_values import fill_value, promoting_fill_value
-from epibatch.core.structs import flatten, flatten_like, form_of, map_struct, unflatten
+from epibatch.core.space_checks import get_base_struct_from_space
+from epibatch.core.space_dicts import space_from_dict, space_to_dict
+from epibatch.core.spaces import fill_row, one_hot_column
+from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, unflatten
 
 from ._storage.arrays import (
     Leaf,
+    as_value,
     copied,
+    empty_leaf,
     filled,
     fits,
+    fits_exactly,
     grown,
     object_leaf,
     owned,
+    plain_types,
     promoted,
+    roomier,
     same_leaf,
     shielded,
+    stacked_rows,
+    store,
+    unaliased,
     with_rows,
 )
-from ._storage.buffer_source import NOTHING, BufferSource
-from ._storage.buffer_state import added, buffer_from_state, buffer_state, from_slots, slots_of
-from ._storage.column_writes import stacked_rows, write_row, write_rows
-from ._storage.growing_column import GrowingColumn
 from ._storage.indexing import Positions, may_write, position_of, positions_of
+from ._storage.lookback_buffer import LookbackBuffer
 
-__all__ = ["NOTHING", "InfiniteLookbackBuffer"]
+__all__ = ["NOTHING", "BufferSource", "InfiniteLookbackBuffer", "RowPlan", "put_rows"]
+
+_ARRAY = np.ndarray
+_NONE: frozenset[type] = frozenset()
+_CELLS = "?bBhHiIlLqQfd"  # types that a memoryview can take in
+_STATE = ("data", "raw_row", "provisional", "lookback", "space")
+_OTHER_SHAPE = "rows of another nesting, shape or kind in the place of committed ones"
+
+RowPlan: TypeAlias = "tuple[Form, list[Any], list[np.dtype[Any] | None]]"
 
 
-class InfiniteLookbackBuffer(GrowingColumn):
-    """A growable column: each leaf of a nested stream lives in one array, time first.
+class _Nothing:
+    """Marks the absence of a row (None is a legal observation); copies of it are the mark itself."""
+
+    def __reduce__(self) -> str:
+        return "NOTHING"
+
+
+NOTHING: Final = _Nothing()
+
+
+class BufferSource(Protocol):
+    """The owner of the rows that a buffer shows without owning them: one environment's part of a block."""
+
+    def sync(self, buffer: InfiniteLookbackBuffer) -> None:
+        """Point the buffer at the rows as they are now."""
+
+    def promote(self, leaf: int, dtype: np.dtype[Any] | None) -> None:
+        """Give a leaf of the block another dtype (None: an object column)."""
+
+    def write_newest(self, row: Any) -> None:
+        """Replace the provisional row."""
+
+    def elsewhere(self) -> bool:
+        """Return True if the newest row will never lie in the block, because it is another episode's there."""
+
+    def release(self, change: str) -> None:
+        """Called before the buffer copies its rows to own them.
+
+        Args:
+            change: What needs rows of its own.
+
+        Raises:
+            EpisodeStateError: the rows are still being recorded.
+        """
+
+
+class InfiniteLookbackBuffer(LookbackBuffer):
+    """A growable column: each leaf of a nested stream lies in one array, time first.
 
     Appending is amortised O(1). The column's type is that of its first rows; later rows promote it
     and never cast down. A leaf whose shape changes becomes an object column.
+
+    The newest row may be provisional. A provisional row that has the column's nesting, shapes and types lies in the
+    arrays like any other; another one is held raw, apart from them.
 
     Args:
         data: Rows, lookback included: a list of rows, or stacked arrays (shape [T, ...] per leaf). Copied.
         lookback: How many rows lie before the chunk's start; clamped to the rows there are.
         space: The stream's Gymnasium space, used for one-hot rows and to fill an empty column.
+
+    Attributes:
+        checked_for: The space that array rows are known to fit because of their shape, if that was checked.
+        provisional: Whether the newest row can be replaced by one of another nesting, shape or type.
 
     Raises:
         EpisodeIndexError: a negative lookback, or stacked arrays of unequal length.
@@ -54,10 +113,36 @@ class InfiniteLookbackBuffer(GrowingColumn):
         (2, [2.0, 3.0], [0.0, 1.0, 2.0, 3.0])
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "_accepts",
+        "_cells",
+        "_flat",
+        "_form",
+        "_leaves",
+        "_pending",
+        "_shape",
+        "_source",
+        "_stop",
+        "_width",
+        "checked_for",
+        "provisional",
+        "space",
+    )
 
     def __init__(self, data: Any = None, lookback: int = 0, space: gym.Space[Any] | None = None) -> None:
-        super().__init__(space)
+        self.space = space
+        self.lookback = self.t_started = 0
+        self._form: Form = None
+        self._leaves: list[Leaf] | None = None
+        self._stop = 0
+        self._pending: Any = NOTHING
+        self.provisional = False
+        self._source: BufferSource | None = None
+        self._flat: Leaf | None = None  # the one array, if `lay` may write rows into it as they are
+        self._accepts: frozenset[type] = _NONE
+        self._cells: Any = None  # a memoryview of that array, if its rows are vectors
+        self._width = 0
+        self.checked_for: gym.Space[Any] | None = None
         if data is not None:
             form, leaves, count = stacked_rows(data)
             if leaves is not None:
@@ -69,172 +154,237 @@ class InfiniteLookbackBuffer(GrowingColumn):
                 )
             self.lookback = min(lookback, self._stop)
 
+    # -- rows that a block owns ----------------------------------------------------------------
+
     @classmethod
     def over(cls, source: BufferSource, lookback: int, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:
-        """A buffer that shows rows which `source` owns."""
+        """Return a buffer that shows rows which `source` owns."""
         buffer = cls(None, 0, space)
         buffer._source = source
         buffer.lookback = lookback
         return buffer
 
-    # -- reading -------------------------------------------------------------------------------
+    def point(self, form: Form, leaves: list[Leaf] | None, stop: int) -> None:
+        """Show these rows from now on (for the buffer's source)."""
+        self._form, self._leaves, self._stop = form, leaves, stop
+        self._pending, self.provisional = NOTHING, False
 
-    @property
-    def data(self) -> Any:
-        """All rows, lookback included: arrays of shape [T, ...] in the stream's nesting (views)."""
-        rows = self._span(0, self.len_incl_lookback())
-        return rows if may_write() else shielded(rows)
+    def point_newest(self, pending: Any) -> None:
+        """Call the newest row provisional (for the buffer's source).
 
-    @property
-    def finalized(self) -> bool:
-        """Always True: a column is arrays from its first row on."""
-        return True
+        Args:
+            pending: The row, if it is held apart from those pointed to; else NOTHING.
+        """
+        if pending is not NOTHING:
+            self._pending = pending
+            if self._leaves is None:
+                self._form = form_of(pending)
+        self.provisional = True
 
-    def finalize(self) -> None:
-        """Do nothing; columns are arrays already."""
+    def own(self, change: str = "an operation that adds or removes rows") -> None:
+        """Copy the rows out of the block that they lie in, if they do.
 
-    def rows(self, start: int, stop: int) -> list[Leaf]:
-        """The leaves of rows `start` to `stop`, counted from the chunk's start.
-
-        They are views, except where a raw provisional row is among them.
+        Args:
+            change: What it is for, should that be refused.
 
         Raises:
-            ColumnError: that row is nested differently than the column.
+            EpisodeStateError: the rows are still being recorded.
         """
-        low, high = self.lookback + start, self.lookback + stop
-        if self._flat is not None:
-            return [self._flat[low : high if high < self._stop else self._stop]]
+        source = self._source
+        if source is None:
+            return
+        source.sync(self)
+        source.release(change)
+        self._source = None
+        self._leaves = [copied(leaf[: self._stop]) for leaf in self._leaves or []] or None
+        pending, self._pending = self._pending, NOTHING
+        self._settle()
+        if pending is not NOTHING:
+            self.stage(pending)
+
+    # -- adding rows ---------------------------------------------------------------------------
+
+    def append(self, item: Any) -> None:
+        """Add one row; a provisional row becomes final first.
+
+        Args:
+            item: A row, nested like the rows before it.
+
+        Raises:
+            ColumnError: another nesting than the rows before.
+        """
+        if not self.put(item):
+            self.own()
+            plan = self.plan(item)
+            if self._pending is not NOTHING:
+                self.commit()
+                plan = self.plan(item)
+            self.add(plan)
+        self.provisional = False
+
+    def stage(self, item: Any) -> None:
+        """Add one row that stays provisional until the next one comes.
+
+        Args:
+            item: The row, in any nesting, shape and type.
+
+        Raises:
+            ColumnError: the provisional row before it does not fit the column; nothing changed.
+        """
+        if not self.put(item):
+            self.own()
+            if self._pending is not NOTHING:
+                self.commit()
+            self._stage(item)
+        self.provisional = True
+
+    def _stage(self, item: Any) -> None:
+        if not self._stop:
+            self._leaves = None
+        leaves = self._leaves
+        if leaves is None:
+            self.add(self.plan(item))
+            return
+        values = self.leaves_of(item)
+        if values is not None and all(map(fits_exactly, leaves, values)):
+            self.add((self._form, values, [leaf.dtype for leaf in leaves]))
+        else:
+            self._pending = owned(item)
+            self._settle()
+
+    def _restage(self, item: Any) -> None:
+        """Put another row in the place of the provisional one."""
+        if self._pending is NOTHING:
+            self._stop -= 1
+        self._pending = NOTHING
+        self._stage(item)
+        self.provisional = True
+
+    def commit(self) -> None:
+        """Make the provisional row final.
+
+        Raises:
+            ColumnError: it is nested differently than the rows before; it is kept.
+        """
         if self._source is not None:
             self._source.sync(self)
-        if self._pending is not NOTHING and high > self._stop:
-            return self._with_pending(np.arange(low, min(high, self._stop + 1)))
-        high = min(high, self._stop)
-        return [leaf[low:high] for leaf in self._leaves or []]
+        elif self._pending is not NOTHING:
+            plan = self.plan(self._pending)
+            self._pending = NOTHING
+            self.add(plan)
+        self.provisional = False
 
-    def _row(self, position: int) -> Any:
-        if position == self._stop:
-            return self._pending
-        if self._form is None:
-            return self._leaves[0][position]  # type: ignore[index]
-        return unflatten(self._form, [leaf[position] for leaf in self._leaves or []])
+    def put(self, item: Any) -> bool:
+        """Add a row if the arrays can take it as it is.
 
-    def _span(self, start: int, stop: int) -> Any:
-        if stop > self._stop or self._leaves is None:
-            return self._rows(range(start, stop))
-        if self._form is None:
-            return self._leaves[0][start:stop]
-        return unflatten(self._form, [leaf[start:stop] for leaf in self._leaves])
+        Args:
+            item: The row.
 
-    def _rows(self, positions: Positions) -> Any:
-        if not len(positions):
-            return self._no_rows()
-        if self._pending is not NOTHING and int(np.max(positions)) == self._stop:
-            if self._source is not None and self._source.elsewhere():
-                self.own()  # rows side by side, so that writing to what a getter gives reaches the episode
-                return self._rows(positions)
-            if self._leaves is not None and self.leaves_of(self._pending) is None:
-                return object_leaf([owned(self._row(int(p))) for p in positions])
-            form = form_of(self._pending) if self._leaves is None else self._form
-            return unflatten(form, self._with_pending(np.asarray(positions, np.int64)))
-        where: Any = positions
-        if isinstance(positions, range):
-            end = positions.stop if positions.step > 0 or positions.stop >= 0 else None
-            where = slice(positions.start, end, positions.step)
-        return unflatten(self._form, [leaf[where] for leaf in self._leaves or []])
-
-    def _no_rows(self) -> Any:
-        if self._leaves is not None:
-            return unflatten(self._form, [leaf[:0] for leaf in self._leaves])
-        if self._pending is NOTHING and self.space is None:
-            return np.empty(0)
+        Returns:
+            Whether it was added; if not, nothing changed and `plan` and `add` will do it.
+        """
         try:
-            return self._repeated(self._fill_row(0), 0)
-        except SpaceError:  # a space of things that are not arrays
-            return np.empty(0)
+            if not self.lay(self._stop, item):
+                return False
+        except IndexError:
+            self.make_room()
+            return self.put(item)
+        self._stop += 1
+        return True
 
-    def _with_pending(self, positions: np.ndarray[Any, np.dtype[np.int64]]) -> list[Leaf]:
-        """Copies of the leaves of rows, the raw provisional one among them."""
+    def lay(self, position: int, item: Any) -> bool:
+        """Write into a row of the array, one in use or the next one, if it can take the item as it is.
+
+        Returns:
+            Whether it was written; if not, nothing changed.
+
+        Raises:
+            IndexError: the array has no such row yet.
+        """
+        leaf = self._flat
+        if type(item) is not _ARRAY:
+            if type(item) not in self._accepts:
+                return False
+            try:
+                leaf[position] = item  # type: ignore[index]
+            except OverflowError:  # a Python int that int64 cannot hold
+                return False
+            return True
+        cells = self._cells
+        if cells is not None:
+            begin = position * self._width
+            try:
+                cells[begin : begin + self._width] = item
+                return True
+            except ValueError:  # another length or type; or no such row
+                pass
+        if leaf is None or item.shape != self._shape or item.dtype != leaf.dtype:
+            return False
+        leaf[position] = item
+        if cells is None:
+            self._show_cells(leaf)
+        return True
+
+    def _show_cells(self, leaf: Leaf) -> None:
+        """Let rows of numbers be written through a memoryview: it takes no array of another type or length."""
+        if leaf.ndim == 2 and leaf.shape[1] and leaf.dtype.char in _CELLS and leaf.flags.carray:
+            cells: Any = leaf.reshape(-1)
+            self._cells, self._width = memoryview(cells), leaf.shape[1]
+
+    def make_room(self) -> bool:
+        """Make the array that `lay` writes to longer, if it is full; return True if it was."""
+        leaf, stop = self._flat, self._stop
+        if leaf is None or stop < len(leaf):
+            return False
+        leaf = roomier(leaf, stop)
+        self._leaves, self._flat, self._cells = [leaf], leaf, None
+        self._show_cells(leaf)
+        return True
+
+    def plan(self, item: Any) -> RowPlan:
+        """Check a row and find the types that the arrays need for it; nothing changes.
+
+        Raises:
+            ColumnError: another nesting than the rows before.
+        """
         if self._leaves is None:
-            return [np.repeat(leaf[:1], len(positions), 0) for leaf in self._pending_column()._leaves or []]
-        newest = positions == self._stop
-        before = np.where(newest, max(self._stop - 1, 0), positions)
-        values = flatten_like(self._form, self._pending)
-        return [with_rows(leaf[before], newest, value) for leaf, value in zip(self._leaves, values)]
+            values, form = flatten(item) if isinstance(item, (dict, tuple)) else ([item], None)
+            values = [as_value(value) for value in values]
+            return form, values, [value.dtype for value in values]
+        values = flatten_like(self._form, item)
+        return self._form, values, [fits(leaf, value) for leaf, value in zip(self._leaves, values)]
 
-    def _pending_column(self) -> InfiniteLookbackBuffer:
-        column = InfiniteLookbackBuffer(space=self.space)
-        column.append(self._pending)
-        return column
+    def add(self, plan: RowPlan) -> None:
+        """Add the row of a plan."""
+        form, values, dtypes = plan
+        if self._leaves is None:
+            self._form, self._leaves = form, [empty_leaf(value) for value in values]
+        leaves, stop = self._leaves, self._stop
+        for i, value in enumerate(values):
+            leaf = promoted(leaves[i], stop, dtypes[i])
+            if stop >= len(leaf):
+                leaf = roomier(leaf, stop)
+            store(leaf, stop, value)
+            leaves[i] = leaf
+        self._stop = stop + 1
+        self._settle()
 
-    def _filled_rows(self, positions: np.ndarray[Any, np.dtype[np.int64]], fill: Any) -> Any:
-        exist = (positions >= 0) & (positions < self._stop + (self._pending is not NOTHING))
-        if not exist.any():
-            return self._repeated(self._fill_row(fill), len(positions))
-        leaves, form = flatten(self._rows(positions[exist]))
-        out = []
-        for leaf in leaves:
-            column = self._filled((len(positions), *leaf.shape[1:]), leaf.dtype, fill)
-            column[exist] = leaf
-            out.append(column)
-        return unflatten(form, out)
+    def _settle(self) -> None:
+        """Note, after the arrays changed, which rows `lay` may write as they are."""
+        leaves = self._leaves
+        self._flat, self._cells, self._accepts, self.checked_for = None, None, _NONE, None
+        if leaves is None or self._form is not None or self._pending is not NOTHING or self._source is not None:
+            return
+        leaf = leaves[0]
+        if leaf.dtype.kind in "biufc" and leaf.dtype.isnative:
+            self._flat, self._shape = leaf, leaf.shape[1:]
+            if leaf.ndim == 1:
+                self._accepts = plain_types(leaf.dtype)
 
-    def _filled_span(self, start: int, stop: int, fill: Any) -> Any:
-        low, high = max(start, 0), min(stop, self._stop)
-        if low >= high or self._leaves is None or (self._pending is not NOTHING and stop > self._stop):
-            return super()._filled_span(start, stop, fill)
-        out = []
-        for leaf in self._leaves:
-            value, dtype = self._fill_value(leaf.dtype, fill)
-            column = np.empty((stop - start, *leaf.shape[1:]), dtype)
-            column[: low - start] = value
-            column[low - start : high - start] = leaf[low:high]
-            column[high - start :] = value
-            out.append(column)
-        return unflatten(self._form, out)
-
-    def _fill_value(self, dtype: np.dtype[Any], fill: Any) -> tuple[Any, np.dtype[Any]]:
-        """The fill value, and the type of rows beside it: without a space one that holds both, as in RLlib."""
-        value = promoting_fill_value(dtype, fill) if self.space is None else fill_value(dtype, fill)
-        return value, dtype if dtype.hasobject else value.dtype
-
-    def _filled(self, shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Leaf:
-        value, dtype = self._fill_value(dtype, fill)
-        return filled(shape, dtype, value)
-
-    @staticmethod
-    def _repeated(row: Any, count: int) -> Any:
-        return map_struct(lambda leaf: np.repeat(np.asarray(leaf)[None], count, 0), row)
-
-    def _fill_row(self, fill: Any) -> Any:
-        if self._leaves is not None:
-            return unflatten(self._form, [self._filled(leaf.shape[1:], leaf.dtype, fill)[()] for leaf in self._leaves])
-        if self._pending is not NOTHING:
-            return self._pending_column()._fill_row(fill)
-        if self.space is not None:
-            from epibatch.core.spaces import fill_row
-
-            return fill_row(self.space, fill)
-        return fill
-
-    def _one_hot(self, indices: Any, neg_index_as_lookback: bool, fill: Any) -> Any:
-        from ._storage.one_hot_rows import one_hot_rows
-
-        if self.space is None:
-            return super()._one_hot(indices, neg_index_as_lookback, fill)
-        total = self.len_incl_lookback()
-        standing_in = None if fill is None else 0  # one-hot rows are filled with what their numbers may not hold
-        rows = self.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=standing_in)
-        many = indices is None or isinstance(indices, (slice, list, tuple, np.ndarray, range))
-        if many:
-            wanted = positions_of(indices, self.lookback, total, neg_index_as_lookback, fill is not None)
-            positions = np.asarray(wanted, np.int64)
-        else:
-            positions = np.array([position_of(indices, self.lookback, total, neg_index_as_lookback)])
-            rows = map_struct(lambda leaf: np.asarray(leaf)[None], rows)
-        hot = one_hot_rows(rows, (positions < 0) | (positions >= total), self.space, fill)
-        return hot if many else map_struct(lambda leaf: leaf[0], hot)
-
-    # -- writing -------------------------------------------------------------------------------
+    def replace(self, form: Form, leaves: list[Leaf], count: int) -> None:
+        """Hold these `count` rows, as given, in place of those before."""
+        self._form, self._leaves, self._stop, self._pending = form, leaves, count, NOTHING
+        self._settle()
 
     def extend(self, items: Any) -> None:
         """Add rows: a list of rows, stacked arrays, or all rows of a buffer.
@@ -283,6 +433,15 @@ class InfiniteLookbackBuffer(GrowingColumn):
         self._stop += count
         self._settle()
 
+    def drop_last(self) -> None:
+        """Remove the newest row of a column that owns its rows."""
+        if self._pending is not NOTHING:
+            self._pending = NOTHING
+            self._settle()
+        else:
+            self._stop -= 1
+        self.provisional = False
+
     def pop(self, index: int = -1) -> Any:
         """Remove and return the row at an absolute (lookback included) list index."""
         self.own()
@@ -301,6 +460,208 @@ class InfiniteLookbackBuffer(GrowingColumn):
         self.lookback = min(self.lookback, total - 1)
         return row
 
+    # -- reading -------------------------------------------------------------------------------
+
+    @property
+    def form(self) -> Form:
+        """The nesting of the stream's rows."""
+        return self._form
+
+    @property
+    def data(self) -> Any:
+        """All rows, lookback included: arrays of shape [T, ...] in the stream's nesting (views)."""
+        rows = self._span(0, self.len_incl_lookback())
+        return rows if may_write() else shielded(rows)
+
+    @property
+    def finalized(self) -> bool:
+        """Always True: a column is arrays from its first row on."""
+        return True
+
+    def finalize(self) -> None:
+        """Do nothing; columns are arrays already."""
+
+    def len_incl_lookback(self) -> int:
+        """Number of rows, lookback included."""
+        if self._source is not None:
+            self._source.sync(self)
+        return self._stop if self._pending is NOTHING else self._stop + 1
+
+    def raw_row(self) -> Any:
+        """Return the provisional row that is held apart from the column because it does not fit; else NOTHING."""
+        if self._source is not None:
+            self._source.sync(self)
+        return self._pending
+
+    def last(self) -> Any:
+        """Return the newest row, as given if it is still provisional."""
+        if self._source is not None:
+            self._source.sync(self)
+        if self._pending is not NOTHING:
+            return self._pending
+        leaves, newest = self._leaves, self._stop - 1
+        if leaves is None or newest < 0:
+            raise self._out_of_range(-1, 0)
+        return leaves[0][newest] if self._form is None else unflatten(self._form, [leaf[newest] for leaf in leaves])
+
+    def last_leaves(self, form: Form) -> list[Any]:
+        """Return the leaves of the newest row, in the order of `form`.
+
+        Raises:
+            ColumnError: the row is nested differently.
+        """
+        if self._source is None and self._pending is NOTHING and self._form == form and self._leaves and self._stop:
+            newest = self._stop - 1
+            return [leaf[newest] for leaf in self._leaves]
+        return flatten_like(form, self.last())
+
+    def leaves_of(self, row: Any) -> list[Any] | None:
+        """Return the leaves of a row in the order of the column's; None if it is nested differently."""
+        values, form = flatten(row)
+        if form == self._form:
+            return values
+        if form is None or self._form is None:
+            return None
+        try:
+            return flatten_like(self._form, row)  # keys in another order
+        except ColumnError:
+            return None
+
+    def rows(self, start: int, stop: int) -> list[Leaf]:
+        """Return the leaves of rows `start` to `stop`, counted from the chunk's start.
+
+        They are views, except where a raw provisional row is among them.
+
+        Raises:
+            ColumnError: that row is nested differently than the column.
+        """
+        low, high = self.lookback + start, self.lookback + stop
+        if self._flat is not None:
+            return [self._flat[low : high if high < self._stop else self._stop]]
+        if self.raw_row() is not NOTHING and high > self._stop:
+            return self._with_pending(np.arange(low, min(high, self._stop + 1)))
+        high = min(high, self._stop)
+        return [leaf[low:high] for leaf in self._leaves or []]
+
+    def _row(self, position: int) -> Any:
+        if position == self._stop:
+            return self._pending
+        if self._form is None:
+            return self._leaves[0][position]  # type: ignore[index]
+        return unflatten(self._form, [leaf[position] for leaf in self._leaves or []])
+
+    def _span(self, start: int, stop: int) -> Any:
+        if stop > self._stop or self._leaves is None:
+            return self._rows(range(start, stop))
+        if self._form is None:
+            return self._leaves[0][start:stop]
+        return unflatten(self._form, [leaf[start:stop] for leaf in self._leaves])
+
+    def _rows(self, positions: Positions) -> Any:
+        if not len(positions):
+            return self._no_rows()
+        if self._pending is not NOTHING and int(np.max(positions)) == self._stop:
+            if self._source is not None and self._source.elsewhere():
+                self.own()  # rows side by side, so that writing to what a getter gives reaches the episode
+                return self._rows(positions)
+            if self._leaves is not None and self.leaves_of(self._pending) is None:
+                return object_leaf([owned(self._row(int(p))) for p in positions])
+            form = form_of(self._pending) if self._leaves is None else self._form
+            return unflatten(form, self._with_pending(np.asarray(positions, np.int64)))
+        where: Any = positions
+        if isinstance(positions, range):
+            end = positions.stop if positions.step > 0 or positions.stop >= 0 else None
+            where = slice(positions.start, end, positions.step)
+        return unflatten(self._form, [leaf[where] for leaf in self._leaves or []])
+
+    def _no_rows(self) -> Any:
+        if self._leaves is not None:
+            return unflatten(self._form, [leaf[:0] for leaf in self._leaves])
+        if self._pending is NOTHING and self.space is None:
+            return np.empty(0)
+        try:
+            return self._repeated(self._fill_row(0), 0)
+        except SpaceError:  # a space of things that are not arrays
+            return np.empty(0)
+
+    def _with_pending(self, positions: np.ndarray[Any, np.dtype[np.int64]]) -> list[Leaf]:
+        """Return copies of the leaves of rows, the raw provisional one among them."""
+        if self._leaves is None:
+            return [np.repeat(leaf[:1], len(positions), 0) for leaf in self._pending_column()._leaves or []]
+        newest = positions == self._stop
+        before = np.where(newest, max(self._stop - 1, 0), positions)
+        values = flatten_like(self._form, self._pending)
+        return [with_rows(leaf[before], newest, value) for leaf, value in zip(self._leaves, values)]
+
+    def _pending_column(self) -> InfiniteLookbackBuffer:
+        column = InfiniteLookbackBuffer(space=self.space)
+        column.append(self._pending)
+        return column
+
+    def _filled_rows(self, positions: np.ndarray[Any, np.dtype[np.int64]], fill: Any) -> Any:
+        exist = (positions >= 0) & (positions < self._stop + (self._pending is not NOTHING))
+        if not exist.any():
+            return self._repeated(self._fill_row(fill), len(positions))
+        leaves, form = flatten(self._rows(positions[exist]))
+        out = []
+        for leaf in leaves:
+            column = self._filled((len(positions), *leaf.shape[1:]), leaf.dtype, fill)
+            column[exist] = leaf
+            out.append(column)
+        return unflatten(form, out)
+
+    def _filled_span(self, start: int, stop: int, fill: Any) -> Any:
+        low, high = max(start, 0), min(stop, self._stop)
+        if low >= high or self._leaves is None or (self._pending is not NOTHING and stop > self._stop):
+            return super()._filled_span(start, stop, fill)
+        out = []
+        for leaf in self._leaves:
+            value, dtype = self._fill_value(leaf.dtype, fill)
+            column = np.empty((stop - start, *leaf.shape[1:]), dtype)
+            column[: low - start] = value
+            column[low - start : high - start] = leaf[low:high]
+            column[high - start :] = value
+            out.append(column)
+        return unflatten(self._form, out)
+
+    def _fill_value(self, dtype: np.dtype[Any], fill: Any) -> tuple[Any, np.dtype[Any]]:
+        """Return the fill value, and the type of rows beside it: without a space one that holds both, as in RLlib."""
+        value = promoting_fill_value(dtype, fill) if self.space is None else fill_value(dtype, fill)
+        return value, dtype if dtype.hasobject else value.dtype
+
+    def _filled(self, shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Leaf:
+        value, dtype = self._fill_value(dtype, fill)
+        return filled(shape, dtype, value)
+
+    @staticmethod
+    def _repeated(row: Any, count: int) -> Any:
+        return map_struct(lambda leaf: np.repeat(np.asarray(leaf)[None], count, 0), row)
+
+    def _fill_row(self, fill: Any) -> Any:
+        if self._leaves is not None:
+            return unflatten(self._form, [self._filled(leaf.shape[1:], leaf.dtype, fill)[()] for leaf in self._leaves])
+        if self._pending is not NOTHING:
+            return self._pending_column()._fill_row(fill)
+        return fill if self.space is None else fill_row(self.space, fill)
+
+    def _one_hot(self, indices: Any, neg_index_as_lookback: bool, fill: Any) -> Any:
+        if self.space is None:
+            return super()._one_hot(indices, neg_index_as_lookback, fill)
+        total = self.len_incl_lookback()
+        standing_in = None if fill is None else 0  # one-hot rows are filled with what their numbers may not hold
+        rows = self.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=standing_in)
+        many = indices is None or isinstance(indices, (slice, list, tuple, np.ndarray, range))
+        if many:
+            wanted = positions_of(indices, self.lookback, total, neg_index_as_lookback, fill is not None)
+            positions = np.asarray(wanted, np.int64)
+        else:
+            positions = np.array([position_of(indices, self.lookback, total, neg_index_as_lookback)])
+            rows = map_struct(lambda leaf: np.asarray(leaf)[None], rows)
+        hot = _one_hot_rows(rows, (positions < 0) | (positions >= total), self.space, fill)
+        return hot if many else map_struct(lambda leaf: leaf[0], hot)
+
+    # -- writing -------------------------------------------------------------------------------
+
     def _write_row(self, position: int, row: Any) -> None:
         newest = self._stop if self._pending is not NOTHING else self._stop - 1
         if position == newest and self.provisional:
@@ -309,15 +670,85 @@ class InfiniteLookbackBuffer(GrowingColumn):
             else:
                 self._restage(row)
         elif not self.lay(position, row):
-            write_row(self, position, row)
+            values = flatten_like(self._form, row)
+            dtypes = [fits(leaf, value) for leaf, value in zip(self._leaves or [], values)]
+            if self._makes_objects(dtypes):
+                self.own(_OTHER_SHAPE)
+            for i, value in enumerate(unaliased(values)):
+                store(self._promote(i, dtypes[i]), position, value)
 
     def _write_rows(self, positions: Positions, new_data: Any) -> None:
-        write_rows(self, positions, new_data)
+        """Overwrite rows; everything is checked before anything is stored.
 
-    # -- copies --------------------------------------------------------------------------------
+        Only a column that is overwritten as a whole, with rows of another nesting or shape, gets new arrays; so does
+        a provisional row that is addressed alone.
+        """
+        form, leaves, count = stacked_rows(new_data)
+        if count != len(positions):
+            raise EpisodeIndexError(
+                "writing rows", expected=f"{len(positions)} rows", found=f"{count}", do="pass one row per index"
+            )
+        if leaves is None or not count:
+            return
+        total, where = self.len_incl_lookback(), np.asarray(positions, np.int64)
+        if count == 1 and where[0] == total - 1 and self.provisional:
+            self._write_row(total - 1, unflatten(form, [leaf[0] for leaf in leaves]))
+            return
+        shapes = [leaf.shape[1:] for leaf in self._leaves or []]
+        alike = form == self._form and shapes == [leaf.shape[1:] for leaf in leaves]
+        as_whole = count >= total and not alike and len(np.unique(where)) == total
+        if self._source is not None and (as_whole or self._makes_objects(self._fitting(unflatten(form, leaves))[1])):
+            self.own(_OTHER_SHAPE)
+        if as_whole:
+            order = np.empty(total, np.int64)
+            order[where] = np.arange(count)
+            self.replace(form, [copied(leaf[order]) for leaf in leaves], total)
+            return
+        stored = where != self._stop
+        if stored.all():
+            self._write_stored(positions, unflatten(form, leaves))
+            return
+        if stored.any():
+            self._write_stored(where[stored], unflatten(form, [leaf[stored] for leaf in leaves]))
+        raw = int(np.flatnonzero(~stored)[-1])
+        self._write_row(self._stop, unflatten(form, [leaf[raw] for leaf in leaves]))
+
+    def _write_stored(self, positions: Positions, rows: Any) -> None:
+        values, dtypes = self._fitting(rows)
+        where: Any = positions
+        if isinstance(positions, range):
+            where = slice(positions[0], positions[-1] + 1) if positions.step == 1 else np.asarray(positions, np.int64)
+        for i, value in enumerate(unaliased(values)):
+            leaf = self._promote(i, dtypes[i])
+            leaf[where] = copied(object_leaf(value)) if leaf.dtype == object else value
+
+    def _fitting(self, rows: Any) -> tuple[list[Any], list[np.dtype[Any] | None]]:
+        """Return the leaves of stacked rows, and the types that the arrays need for them."""
+        values = flatten_like(self._form, rows)
+        return values, [fits(leaf, value, value.shape[1:]) for leaf, value in zip(self._leaves or [], values)]
+
+    def _makes_objects(self, dtypes: list[np.dtype[Any] | None]) -> bool:
+        """Return True if a write would turn an array of a block, which other episodes share, into one of objects."""
+        return self._source is not None and any(
+            dtype is None or dtype.kind == "O" != leaf.dtype.kind for leaf, dtype in zip(self._leaves or [], dtypes)
+        )
+
+    def _promote(self, i: int, dtype: np.dtype[Any] | None) -> Leaf:
+        """Give leaf `i` another dtype, and return it."""
+        leaves = self._leaves or []
+        if dtype is None or dtype != leaves[i].dtype:
+            if self._source is not None:
+                self._source.promote(i, dtype)
+                self._source.sync(self)
+            else:
+                leaves[i] = promoted(leaves[i], self._stop, dtype)
+                self._settle()
+        return (self._leaves or [])[i]
+
+    # -- copies and state ----------------------------------------------------------------------
 
     def copy_rows(self, rows: range | Sequence[int], lookback: int) -> InfiniteLookbackBuffer:
-        """A buffer that owns copies of absolute rows, in ascending order.
+        """Return a buffer that owns copies of absolute rows, in ascending order.
 
         A provisional row stays provisional in the copy.
 
@@ -331,12 +762,12 @@ class InfiniteLookbackBuffer(GrowingColumn):
         pending = newest and self._pending is not NOTHING
         stored = rows[:-1] if pending else rows
         if self._flat is not None and isinstance(stored, range) and stored.step == 1:
-            out.share_kind(self, self._flat[stored.start : stored.stop].copy())
+            leaf = self._flat[stored.start : stored.stop].copy()
+            out._leaves, out._stop = [leaf], len(leaf)
+            out._flat, out._shape, out._accepts = leaf, self._shape, self._accepts
         elif self._leaves is not None:
             where: Any = slice(stored.start, stored.stop, stored.step) if isinstance(stored, range) else list(stored)
-            out._form, out._stop = self._form, len(stored)
-            out._leaves = [copied(leaf[where]) for leaf in self._leaves]
-            out._settle()
+            out.replace(self._form, [copied(leaf[where]) for leaf in self._leaves], len(stored))
         if pending:
             out._stage(self._pending)
         out.provisional = newest
@@ -344,19 +775,44 @@ class InfiniteLookbackBuffer(GrowingColumn):
         return out
 
     def __add__(self, other: Any) -> InfiniteLookbackBuffer:
-        """A new buffer with more rows, or with a number added to every number of this one.
+        """Return a new buffer with more rows, or with a number added to every number of this one.
 
         Args:
-            other: A list of rows or stacked arrays; a buffer, of which the rows behind its lookback count; a number.
+            other: A list of rows or stacked arrays; a buffer, whose rows after its lookback count; a number.
 
         Raises:
             ColumnError: rows of another nesting.
         """
-        return added(self, other)
+        total = self.len_incl_lookback()
+        number = isinstance(other, (int, float, complex, np.number))
+        if number and total:
+            data = map_struct(lambda leaf: _plus(leaf, other), self.data)
+            return type(self)(data, self.lookback, self.space)
+        out = self.copy_rows(range(total), self.lookback)
+        if isinstance(other, InfiniteLookbackBuffer):
+            out.concat(other)
+        elif not number:
+            out.extend(other)
+        return out
+
+    def rows_and_raw_row(self) -> tuple[Any, list[Any]]:
+        """Return copies of the rows, None if there never were any, and apart from them a newest one that is raw."""
+        raw = self.raw_row()
+        leaves = [copied(leaf) for leaf in self.rows(-self.lookback, self._stop - self.lookback)]
+        return unflatten(self._form, leaves) if self._stop or leaves else None, [] if raw is NOTHING else [owned(raw)]
+
+    def restore_newest(self, raw: list[Any], provisional: bool) -> None:
+        """Restore what `rows_and_raw_row` and `provisional` said of the newest row of a column with these rows."""
+        for row in raw:
+            self._stage(row)
+        self.provisional = provisional
 
     def get_state(self) -> dict[str, Any]:
-        """This buffer as plain data: `data` (arrays, lookback included, or None), `lookback`, `space` and more."""
-        return buffer_state(self)
+        """Return plain data: `data` (arrays, lookback included, or None), `lookback`, `space` and more."""
+        data, raw = self.rows_and_raw_row()
+        space = None if self.space is None else space_to_dict(self.space)
+        kept = {"lookback": self.lookback, "provisional": self.provisional, "finalized": True}
+        return {"data": data, "raw_row": raw, **kept, "space": space}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> InfiniteLookbackBuffer:
@@ -365,14 +821,47 @@ class InfiniteLookbackBuffer(GrowingColumn):
         Raises:
             CheckpointError: `state` is no buffer's.
         """
-        return buffer_from_state(cls, state)
+        missing = [name for name in _STATE if name not in state] if isinstance(state, Mapping) else _STATE
+        if missing:
+            raise CheckpointError(
+                f"{cls.__name__}.from_state",
+                expected="the state of a buffer",
+                found=f"no {', '.join(missing)}",
+                do="pass what get_state of a buffer gave",
+            )
+        buffer = cls(state["data"], 0, None if state["space"] is None else space_from_dict(state["space"]))
+        buffer.restore_newest(state["raw_row"], state["provisional"])
+        buffer.lookback = state["lookback"]
+        return buffer
 
     def __getstate__(self) -> dict[str, Any]:
-        return slots_of(self)
+        """Return what is pickled: the rows alone, without the room to grow."""
+        total = self.len_incl_lookback()
+        pending, leaves, newest = self._pending, self._leaves, []
+        if pending is not NOTHING:
+            values = None if leaves is None else self.leaves_of(pending)
+            if leaves is None or (values is not None and all(map(fits_exactly, leaves, values))):
+                leaves = self._with_pending(np.arange(total))
+            else:
+                newest = [pending]
+        stop = total - len(newest)
+        return {
+            "form": form_of(pending) if self._leaves is None else self._form,
+            "leaves": [np.ascontiguousarray(leaf[:stop]) for leaf in leaves] if leaves else None,
+            "newest": newest,
+            "provisional": self.provisional,
+            "lookback": self.lookback,
+            "t_started": self.t_started,
+            "space": self.space,
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        GrowingColumn.__init__(self, state["space"])
-        from_slots(self, state)
+        InfiniteLookbackBuffer.__init__(self, space=state["space"])
+        self.lookback, self.t_started = state["lookback"], state["t_started"]
+        if state["leaves"] is not None:
+            leaves = [leaf if leaf.flags.writeable else leaf.copy() for leaf in state["leaves"]]
+            self.replace(state["form"], leaves, len(leaves[0]))
+        self.restore_newest(state["newest"], state["provisional"])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, InfiniteLookbackBuffer):
@@ -382,11 +871,99 @@ class InfiniteLookbackBuffer(GrowingColumn):
             return False
         if not total:  # rows that were there before may have left their type
             return True
-        mine, yours = flatten(self.data), flatten(other.data)
-        return mine[1] == yours[1] and all(same_leaf(a, b) for a, b in zip(mine[0], yours[0]))
+        (left, form), (right, other_form) = flatten(self.data), flatten(other.data)
+        return form == other_form and all(map(same_leaf, left, right))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         total = self.len_incl_lookback()
         return f"InfiniteLookbackBuffer({total} rows, lookback={self.lookback}, space={self.space})"
+
+
+def put_rows(
+    observations: InfiniteLookbackBuffer,
+    actions: InfiniteLookbackBuffer,
+    rewards: InfiniteLookbackBuffer,
+    outputs: Mapping[str, InfiniteLookbackBuffer],
+    observation: Any,
+    action: Any,
+    reward: Any,
+    extras: Mapping[str, Any],
+) -> bool:
+    """Add a step to the columns of an episode if the array of each takes its row as it is.
+
+    Rows are written after those in use, and counted only when all were taken.
+
+    Args:
+        observations: Where the observation goes, one row ahead of the other columns.
+        actions: Where the action goes.
+        rewards: Where the reward goes.
+        outputs: Where the model outputs go, by key.
+        observation: The observation after the step.
+        action: The action.
+        reward: The reward.
+        extras: The model outputs.
+
+    Returns:
+        Whether it was added; if not, the columns are as they were.
+    """
+    steps = rewards._stop
+    rows = steps + 1
+    if observations._stop != rows or actions._stop != steps or len(extras) != len(outputs):
+        return False
+    try:
+        if type(reward) in rewards._accepts:
+            rewards._flat[steps] = reward  # type: ignore[index]
+        elif not rewards.lay(steps, reward):
+            return False
+        if type(action) in actions._accepts:
+            actions._flat[steps] = action  # type: ignore[index]
+        elif not actions.lay(steps, action):
+            return False
+        for key, output in outputs.items():
+            row = extras[key]
+            if output._stop != steps:
+                return False
+            if type(row) in output._accepts:
+                output._flat[steps] = row  # type: ignore[index]
+            elif type(row) is _ARRAY and (cells := output._cells) is not None:
+                cells[steps * output._width : rows * output._width] = row
+            elif not output.lay(steps, row):
+                return False
+        if type(observation) is _ARRAY and (cells := observations._cells) is not None:
+            cells[rows * observations._width : (rows + 1) * observations._width] = observation
+        elif not observations.lay(rows, observation):
+            return False
+    except (IndexError, ValueError):  # a full array, or an array that is no row of it
+        full = [column.make_room() for column in (observations, actions, rewards, *outputs.values())]
+        return any(full) and put_rows(observations, actions, rewards, outputs, observation, action, reward, extras)
+    except (KeyError, OverflowError):
+        return False
+    for output in outputs.values():
+        output._stop = rows
+    actions._stop = rewards._stop = rows
+    observations._stop, observations.provisional = rows + 1, True
+    return True
+
+
+def _plus(leaf: Leaf, number: Any) -> Any:
+    """Integers are added as 64-bit ones, so that none wraps around."""
+    whole = leaf.dtype.kind in "bui" and isinstance(number, (int, np.integer))
+    return leaf + (np.int64(number) if whole else number)
+
+
+def _one_hot_rows(rows: Any, missing: np.ndarray[Any, np.dtype[np.bool_]], space: gym.Space[Any], fill: Any) -> Any:
+    """Turn the discrete leaves of stacked rows into float32 one-hot rows, and the missing rows into fill rows."""
+    if not missing.any():
+        return one_hot_column(rows, space)
+    legal = map_struct(_legal_row, get_base_struct_from_space(space), fill_row(space, 0))
+    rows = map_struct(lambda leaf, row: with_rows(np.array(leaf), missing, row), rows, legal)
+    return map_struct(
+        lambda leaf: with_rows(leaf, missing, filled(leaf.shape[1:], leaf.dtype, fill)), one_hot_column(rows, space)
+    )
+
+
+def _legal_row(space: gym.Space[Any], row: Any) -> Any:
+    discrete = isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete))
+    return np.asarray(space.start) if discrete else row  # type: ignore[attr-defined]

@@ -31,9 +31,9 @@ from ._parts.episode_ids import fresh_id
 from ._parts.episode_parts import check_continues
 from ._parts.episode_steps import put_step, take_back_step
 from ._storage.arrays import owned, same_value
-from ._storage.buffer_source import NOTHING
 from ._storage.indexing import Indices, note_history
 from ._storage.infos_buffer import EMPTY, InfosBuffer
+from .infinite_lookback_buffer import NOTHING
 from .single_agent_episode import SingleAgentEpisode
 
 __all__ = ["MultiAgentEpisode"]

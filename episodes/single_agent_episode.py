@@ -19,9 +19,8 @@ from ._parts.episode_parts import cut_episode, join_episode, slice_episode
 from ._parts.episode_state import episode_from_state, episode_state
 from ._parts.episode_steps import add_step, check_first_observation, not_steppable, put_step
 from ._storage.arrays import same_value
-from ._storage.buffer_source import NOTHING
 from ._storage.infos_buffer import EMPTY, InfosBuffer
-from .infinite_lookback_buffer import InfiniteLookbackBuffer
+from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
 
 __all__ = ["SingleAgentEpisode"]
 

@@ -14,9 +14,9 @@ from epibatch.core.structs import flatten, flatten_like, unflatten
 from ._parts.acting_rewards import known
 from ._storage.arrays import Leaf
 from ._storage.block import Block, BlockColumn
-from ._storage.buffer_source import NOTHING
 from ._storage.chunk import Chunk
 from ._storage.vector_columns import ChunkFacts, take, with_tails
+from .infinite_lookback_buffer import NOTHING
 from .single_agent_episode import SingleAgentEpisode
 
 __all__ = ["VectorEpisodes"]

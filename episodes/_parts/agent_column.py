@@ -13,12 +13,10 @@ import numpy as np
 from epibatch.core.errors import EpisodeIndexError
 from epibatch.core.structs import flatten, unflatten
 
-from .._storage.arrays import object_leaf, shielded
-from .._storage.buffer_source import NOTHING
-from .._storage.column_writes import stacked_rows
+from .._storage.arrays import object_leaf, shielded, stacked_rows
 from .._storage.indexing import WATCH, Indices, Positions, check_writable, position_of, positions_of
 from .._storage.infos_buffer import InfosBuffer
-from ..infinite_lookback_buffer import InfiniteLookbackBuffer
+from ..infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
 from .agent_segment import AgentRecord, AgentSegment
 
 __all__ = ["OF_OBSERVATIONS", "AgentColumn", "RowRequest"]

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from epibatch.core.errors import CheckpointError
 
-from .._storage.buffer_state import rows_and_raw_row
 from ..infinite_lookback_buffer import InfiniteLookbackBuffer
 
 if TYPE_CHECKING:
@@ -54,12 +53,12 @@ def episode_state(episode: SingleAgentEpisode) -> dict[str, Any]:
 
 def _observations(column: InfiniteLookbackBuffer) -> dict[str, Any]:
     """The rows, and apart from them a newest one that a piece has yet to bring into their form."""
-    rows, raw = rows_and_raw_row(column)
+    rows, raw = column.rows_and_raw_row()
     return {"observations": rows, "raw_observation": raw, "provisional": column.provisional}
 
 
 def _rows(column: InfiniteLookbackBuffer) -> Any:
-    return rows_and_raw_row(column)[0]
+    return column.rows_and_raw_row()[0]
 
 
 def _infos(rows: list[Any]) -> list[Any]:

@@ -10,15 +10,11 @@ import numpy as np
 from epibatch.core.errors import ColumnError, EpisodeError, EpisodeStateError, SpaceError, add_context
 from epibatch.core.structs import form_of, spell_form
 
-from .._storage.buffer_source import NOTHING
-from .._storage.growing_column import GrowingColumn, RowPlan
-from ..infinite_lookback_buffer import InfiniteLookbackBuffer
+from ..infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer, RowPlan, put_rows
 from .episode_arguments import as_reward
 
 if TYPE_CHECKING:
     from ..single_agent_episode import SingleAgentEpisode
-
-_ARRAY = np.ndarray
 
 __all__ = ["add_step", "check_first_observation", "check_observation", "not_steppable", "put_step", "take_back_step"]
 
@@ -26,64 +22,27 @@ __all__ = ["add_step", "check_first_observation", "check_observation", "not_step
 def put_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward: Any, extras: dict[str, Any]) -> bool:
     """Add a step if the array of every column takes its row as it is.
 
-    Rows are written behind those in use, and counted only when all were taken.
-
     Returns:
         Whether it was added; if not, the episode is as it was and `add_step` will say what is wrong, if anything is.
     """
-    observations, actions, rewards = episode.observations, episode.actions, episode.rewards
-    outputs = episode.extra_model_outputs
-    steps = rewards._stop
-    rows = steps + 1
-    level = observations._stop == rows and actions._stop == steps and len(extras) == len(outputs)
-    if not level or observations.checked_for is not episode._given_observation_space:
+    observations, space = episode.observations, episode._given_observation_space
+    if observations.checked_for is not space:
         return False
-    try:
-        if type(reward) in rewards._accepts:
-            rewards._flat[steps] = reward  # type: ignore[index]
-        elif not rewards.lay(steps, reward):
+    if space is not None and type(observation) is not np.ndarray:
+        try:
+            check_observation(episode, observation)
+        except SpaceError:
             return False
-        if type(action) in actions._accepts:
-            actions._flat[steps] = action  # type: ignore[index]
-        elif not actions.lay(steps, action):
-            return False
-        for key, output in outputs.items():
-            row = extras[key]
-            if output._stop != steps:
-                return False
-            if type(row) in output._accepts:
-                output._flat[steps] = row  # type: ignore[index]
-            elif type(row) is _ARRAY and (cells := output._cells) is not None:
-                cells[steps * output._width : rows * output._width] = row
-            elif not output.lay(steps, row):
-                return False
-        if type(observation) is _ARRAY and (cells := observations._cells) is not None:
-            cells[rows * observations._width : (rows + 1) * observations._width] = observation
-        elif not _lay_observation(episode, rows, observation):
-            return False
-    except (IndexError, ValueError):  # a full array, or an array that is no row of it
-        return _make_room(episode) and put_step(episode, observation, action, reward, extras)
-    except (KeyError, OverflowError):
-        return False
-    for output in outputs.values():
-        output._stop = rows
-    actions._stop = rewards._stop = rows
-    observations._stop = rows + 1
-    observations.provisional = True
-    return True
-
-
-def _lay_observation(episode: SingleAgentEpisode, position: int, observation: Any) -> bool:
-    if type(observation) is not _ARRAY:
-        check_observation(episode, observation)
-    return episode.observations.lay(position, observation)
-
-
-def _make_room(episode: SingleAgentEpisode) -> bool:
-    """Make the arrays longer that are full; says whether any was."""
-    columns = (episode.observations, episode.actions, episode.rewards, *episode.extra_model_outputs.values())
-    full = [column.make_room() for column in columns]
-    return any(full)
+    return put_rows(
+        observations,
+        episode.actions,
+        episode.rewards,
+        episode.extra_model_outputs,
+        observation,
+        action,
+        reward,
+        extras,
+    )
 
 
 def add_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward: Any, extras: dict[str, Any]) -> None:
@@ -94,7 +53,7 @@ def add_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward:
     if extras.keys() != outputs.keys():
         outputs = _set_extra_keys(episode, extras)
     check_observation(episode, observation)
-    rows: list[tuple[GrowingColumn, Any]] = [(episode.actions, action), (episode.rewards, as_reward(reward))]
+    rows: list[tuple[InfiniteLookbackBuffer, Any]] = [(episode.actions, action), (episode.rewards, as_reward(reward))]
     rows += [(outputs[key], row) for key, row in extras.items()]
     late = [(column, row) for column, row in rows if not column.put(row)]
     if late or not observations.put(observation):
@@ -105,7 +64,7 @@ def add_step(episode: SingleAgentEpisode, observation: Any, action: Any, reward:
         observations.checked_for = episode._given_observation_space
 
 
-def _add_rest(episode: SingleAgentEpisode, observation: Any, late: list[tuple[GrowingColumn, Any]]) -> None:
+def _add_rest(episode: SingleAgentEpisode, observation: Any, late: list[tuple[InfiniteLookbackBuffer, Any]]) -> None:
     """Add the observation and the rows that change their column; if one is refused, take back the others."""
     try:
         plans = [(column, _plan(episode, column, item)) for column, item in late]
@@ -120,7 +79,7 @@ def _add_rest(episode: SingleAgentEpisode, observation: Any, late: list[tuple[Gr
         planned.add(plan)
 
 
-def _plan(episode: SingleAgentEpisode, column: GrowingColumn, item: Any) -> RowPlan:
+def _plan(episode: SingleAgentEpisode, column: InfiniteLookbackBuffer, item: Any) -> RowPlan:
     try:
         return column.plan(item)
     except ColumnError as error:

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from epibatch.core.errors import EpisodeIndexError
 from epibatch.core.fill_values import fill_value
-from epibatch.core.structs import map_struct
+from epibatch.core.structs import Form, flatten, flatten_like, map_struct
 
 __all__ = [
     "Leaf",
@@ -30,6 +31,7 @@ __all__ = [
     "same_leaf",
     "same_value",
     "shielded",
+    "stacked_rows",
     "store",
     "unaliased",
     "with_rows",
@@ -89,6 +91,39 @@ def leaf_from_rows(rows: Sequence[Any]) -> Leaf:
         if leaf is not None and leaf.dtype.kind in "biufcmM":
             return leaf
     return object_leaf([owned(row) for row in rows])
+
+
+def stacked_rows(data: Any) -> tuple[Form, list[Leaf] | None, int]:
+    """Bring rows into the form of a column.
+
+    Args:
+        data: A list of rows, or stacked arrays of shape [T, ...].
+
+    Returns:
+        The rows' nesting, one array per leaf (stacked arrays are not copied; None without rows),
+        and how many rows there are.
+
+    Raises:
+        EpisodeIndexError: stacked arrays without a time axis, or of unequal length.
+        ColumnError: rows that differ in nesting.
+    """
+    if isinstance(data, list):
+        if not data:
+            return None, None, 0
+        _, form = flatten(data[0])
+        columns = zip(*(flatten_like(form, row) for row in data))
+        return form, [leaf_from_rows(column) for column in columns], len(data)
+    values, form = flatten(data)
+    leaves = [as_value(value) for value in values]
+    lengths = sorted({len(leaf) if leaf.ndim else -1 for leaf in leaves})
+    if len(lengths) != 1 or lengths[0] < 0:
+        raise EpisodeIndexError(
+            "stacked rows",
+            expected="arrays with a time axis of one length",
+            found=f"shapes {[leaf.shape for leaf in leaves]}",
+            do="pass a list of rows, or arrays of shape [T, ...]",
+        )
+    return form, leaves, lengths[0]
 
 
 def object_leaf(rows: Sequence[Any]) -> Leaf:

@@ -13,13 +13,11 @@ from epibatch.core.errors import EpisodeStateError
 
 from .._parts.acting_rewards import ActingRewards
 from .._parts.episode_ids import fresh_id
-from ..infinite_lookback_buffer import InfiniteLookbackBuffer
+from ..infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
 from ..single_agent_episode import SingleAgentEpisode
 from .arrays import owned
 from .block import Block, BlockColumn
 from .block_infos import BlockInfos
-from .buffer_source import NOTHING
-from .growing_column import GrowingColumn
 
 __all__ = ["Chunk"]
 
@@ -202,7 +200,7 @@ class _StepSource:
     def __init__(self, chunk: Chunk, column: BlockColumn) -> None:
         self.chunk, self.column = chunk, column
 
-    def sync(self, buffer: GrowingColumn) -> None:
+    def sync(self, buffer: InfiniteLookbackBuffer) -> None:
         chunk, column = self.chunk, self.column
         end = chunk.end
         leaves = [leaf[chunk.low : end, chunk.env] for leaf in column.leaves]
@@ -232,7 +230,7 @@ class _ObservationSource(_StepSource):
 
     __slots__ = ()
 
-    def sync(self, buffer: GrowingColumn) -> None:
+    def sync(self, buffer: InfiniteLookbackBuffer) -> None:
         chunk, column, block = self.chunk, self.column, self.chunk.block
         end, pending = chunk.end, chunk.tail
         provisional = pending is not NOTHING or (block.provisional and end == block.row)

@@ -9,9 +9,8 @@ import numpy as np
 
 from epibatch.core.structs import unflatten
 
-from ..infinite_lookback_buffer import InfiniteLookbackBuffer
+from ..infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
 from .arrays import Leaf
-from .buffer_source import NOTHING
 
 __all__ = ["newest_rows"]
 

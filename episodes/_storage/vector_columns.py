@@ -9,9 +9,9 @@ import numpy as np
 
 from epibatch.core.structs import Form, flatten_like
 
+from ..infinite_lookback_buffer import NOTHING
 from .arrays import Leaf, fits, leaf_from_rows, promoted
 from .block import BlockColumn
-from .buffer_source import NOTHING
 from .chunk import Chunk
 
 __all__ = ["ChunkFacts", "take", "with_tails"]

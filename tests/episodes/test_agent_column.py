@@ -7,7 +7,7 @@ import pytest
 
 from epibatch.episodes import MultiAgentEpisode
 from epibatch.episodes._parts.agent_column import AgentColumn
-from epibatch.episodes._storage.buffer_source import NOTHING
+from epibatch.episodes.infinite_lookback_buffer import NOTHING
 
 
 @pytest.fixture

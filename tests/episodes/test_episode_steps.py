@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from epibatch.core.errors import EpibatchError
 from epibatch.episodes import single_agent_episode
-from epibatch.episodes._storage.growing_column import GrowingColumn
+from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
 SCALARS: list[Any] = [
@@ -110,7 +110,7 @@ def test_any_steps_give_what_planning_each_row_gives(program: list[tuple[Any, ..
     found, refused = grown(program, space)
     with (
         mock.patch.object(single_agent_episode, "put_step", return_value=False),
-        mock.patch.object(GrowingColumn, "put", return_value=False),
+        mock.patch.object(InfiniteLookbackBuffer, "put", return_value=False),
     ):
         expected, refused_there = grown(program, space)
     assert refused == refused_there

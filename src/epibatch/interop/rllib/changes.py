@@ -9,8 +9,7 @@ import numpy as np
 from epibatch.core.errors import EpisodeStateError
 from epibatch.core.structs import flatten
 from epibatch.episodes._storage.arrays import Leaf, owned, same_leaf, same_value
-from epibatch.episodes._storage.buffer_source import NOTHING
-from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
+from epibatch.episodes.infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
 from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 
 from .columns import our_column, rows_as_list, their_buffer, their_data, without_lists

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.structs import flatten, unflatten
-from epibatch.episodes._storage.arrays import Leaf, copied, object_leaf, owned
-from epibatch.episodes._storage.buffer_source import NOTHING
-from epibatch.episodes._storage.column_writes import stacked_rows
-from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
+from epibatch.episodes._storage.arrays import Leaf, copied, object_leaf, owned, stacked_rows
+from epibatch.episodes.infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
 
 __all__ = ["our_column", "rows_as_list", "their_buffer", "their_data", "without_lists"]
 
