@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from .columnar_piece import ColumnarPiece
     from .connector_pipeline_v2 import ConnectorPipelineV2
     from .connector_v2 import ConnectorV2
-    from .two_sides import check_two_sides
 
 
 __all__ = [
@@ -29,7 +28,6 @@ __all__ = [
     "PipelineTrace",
     "TracedColumn",
     "TracedPiece",
-    "check_two_sides",
     "profile_pipelines",
 ]
 
@@ -46,7 +44,6 @@ __getattr__, __dir__ = lazy_exports(
         "PipelineTrace": "._inspect.trace",
         "TracedColumn": "._inspect.traced_columns",
         "TracedPiece": "._inspect.trace",
-        "check_two_sides": ".two_sides",
         "profile_pipelines": "._inspect.profile",
     },
 )

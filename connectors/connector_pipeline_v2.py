@@ -73,6 +73,7 @@ class ConnectorPipelineV2(PipelineState):
         self._plan: Plan | None = None
         self._planned: list[Any] = []
         self._nested = False
+        self.num_edits = -1  # building is none
         self.history = HistoryWatch()
         self.watch: StepWatch | None = None
         self.watches: list[StepWatch] = []
@@ -93,6 +94,7 @@ class ConnectorPipelineV2(PipelineState):
             self._check_apart()
             self._wire_spaces()
             self._plan = plan
+            self.num_edits += 1
             for piece in self.connectors:
                 piece.in_pipeline = PipelineReference(self)
         self._planned = list(self.connectors)

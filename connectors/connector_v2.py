@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -16,7 +17,6 @@ from epibatch.core.piece_arguments import wrong_values
 
 from ._engine import batch_items
 from ._engine.agent_copies import output_spaces, spaces_of_all
-from .two_sides import own_change
 
 __all__ = ["ConnectorV2", "PipelineReference"]
 
@@ -77,8 +77,12 @@ class ConnectorV2(Checkpointable, ABC):
     """Whether the piece replaces the episodes' newest observations, which learner pieces then find there."""
     adds_bootstrap_rows: ClassVar[bool] = False
     """Whether chunks have one virtual row more behind the piece, for the value after their last step."""
-    one_sided: bool = False
-    """Whether the piece changes observations for training alone, or for acting alone, on purpose: augmentation, say."""
+    training_only: bool = False
+    """True if the piece is meant for training alone, as augmentation is.
+
+    The first-update check leaves it out, or freezes it if it has a `freeze` of its own: then it does what it does for
+    acting.
+    """
     halves_floats: ClassVar[bool] = False
     """Whether the piece, given a module, turns all float64 arrays into float32."""
     lookback: int = 0
@@ -103,6 +107,12 @@ class ConnectorV2(Checkpointable, ABC):
     """The piece that it is a copy of, whose spaces are those of all agents."""
 
     _ctor: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "one_sided" in vars(cls):
+            warnings.warn(f"{cls.__name__}.one_sided is called training_only now", DeprecationWarning, stacklevel=2)
+            cls.training_only = vars(cls)["one_sided"]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         piece = super().__new__(cls)
@@ -154,17 +164,6 @@ class ConnectorV2(Checkpointable, ABC):
             columns: Those that may be in it in front of the piece, as far as pieces say what they write.
         """
         return ()
-
-    def change_of(self, column: str) -> Any:
-        """What the piece makes of a column of the batch; equal values for pieces that make the same of it.
-
-        Args:
-            column: `obs`, say.
-
-        Returns:
-            None where it leaves the column as the episodes have it, or does not say that it writes it.
-        """
-        return own_change(self, column)
 
     # -- spaces --------------------------------------------------------------------------------
 

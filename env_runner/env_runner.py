@@ -40,6 +40,9 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     Args:
         config: Environment, pipelines and module.
         worker_index: Distinguishes the runners of one algorithm; each has a seed of its own.
+
+    Attributes:
+        num_edits: Edits of the two pipelines so far, those that a step was taken after.
     """
 
     def __init__(self, *, config: Any, worker_index: int = 0, **kwargs: Any) -> None:
@@ -70,6 +73,9 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._to_module: dict[str, Any] = {}
         self._shared: dict[str, Any] = {}
         self._weights_seq_no = 0
+        self._edits_shown = 0
+        self._edits: tuple[int, int] | None = None
+        self.num_edits = 0
         self._callbacks = EpisodeCallbacks(self)
         self._callbacks.environment_created()
 
@@ -249,6 +255,11 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     def _harvest_ended(self, count: int) -> Sequence[EpisodeT]:
         """The first `count` ended episodes; the others and running ones are dropped."""
 
+    @property
+    def _acts_as(self) -> int:
+        """The `weights_seq_no` of a step: the updates of the weights, and the edits of pipelines that it follows."""
+        return self._weights_seq_no + self.num_edits
+
     def _lookback(self) -> int:
         """Steps that chunks keep from before their start."""
         if self._required_lookback is None:
@@ -298,10 +309,15 @@ class EnvRunner(ABC, Generic[EpisodeT]):
             shared_data=shared,
             metrics=self._metrics.logged,
         )
+        self._edits_shown = self._env_to_module.num_edits
         return batch
 
     def _step(self, explore: bool, random_actions: bool) -> int:
         """Take one vector step; returns how many episodes ended."""
+        edits = self._edits_shown, self._module_to_env.num_edits
+        if edits != self._edits:
+            self.num_edits += self._edits is not None
+            self._edits = edits
         try:
             return self._take_step(explore, random_actions)
         except BaseException:  # Ctrl-C too: what was half done must not become a step

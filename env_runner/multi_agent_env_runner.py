@@ -227,7 +227,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
                 shared_data=self._shared,
                 metrics=self._metrics.logged,
             )
-        return spread(columns, to_act, self.num_envs, {WEIGHTS_SEQ_NO: self._weights_seq_no})
+        return spread(columns, to_act, self.num_envs, {WEIGHTS_SEQ_NO: self._acts_as})
 
     # -- callbacks -----------------------------------------------------------------------------
 

@@ -131,8 +131,8 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
 
     def _take_step(self, explore: bool, random_actions: bool) -> int:
         actions, for_env, extras = self._random_actions() if random_actions else self._actions(explore)
-        if self._sequence[0] != self._weights_seq_no:
-            self._sequence = np.full(self.num_envs, self._weights_seq_no)
+        if self._sequence[0] != self._acts_as:
+            self._sequence = np.full(self.num_envs, self._acts_as)
         extras[WEIGHTS_SEQ_NO] = self._sequence
         step = self._try_env_step(for_env)
         skipped = self._recorder.waiting

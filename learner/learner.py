@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from epibatch.core import ALL_MODULES, POLICIES_TO_TRAIN
+from epibatch.core.column_use import COLUMNS_LEFT_OUT
 from epibatch.core.errors import (
     BatchLayoutError,
     EpisodeError,
@@ -23,6 +24,7 @@ from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
 from epibatch.core.rl_module.rl_module import evaluation_mode
 from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
 
+from .first_update_check import CheckMode, FirstUpdateCheck
 from .learner_state import check_state, copies, take_over
 from .loss import Loss, LossFunction, as_loss
 from .minibatches import carries_loss
@@ -54,6 +56,8 @@ class Learner:
         device: where the modules live and minibatches are moved to; None leaves both where they are.
         multi_agent: which modules are trained, and their own settings and losses; None trains all of them alike.
         columns: "all", or "auto": columns that nobody reads in a module's first update are not made for later ones.
+        check_first_update: "warn", "error" or "off": whether to compare, before the first gradient step of each
+            module, its outputs in training with those recorded while it acted. Turn it off for off-policy data.
 
     Raises:
         UnknownNameError: `multi_agent` names a module that is not there.
@@ -70,6 +74,7 @@ class Learner:
         device: torch.device | str | None = None,
         multi_agent: MultiAgentSettings | None = None,
         columns: Literal["all", "auto"] = "all",
+        check_first_update: CheckMode = "warn",
     ) -> None:
         self._module = module
         self._connector = self._learner_connector = connector
@@ -79,6 +84,7 @@ class Learner:
         self._multi_agent = multi_agent or MultiAgentSettings()
         self._multi_agent.check_ids(module.keys())
         self._unread = UnreadColumns(connector) if columns == "auto" else None
+        self._check = FirstUpdateCheck(check_first_update)
         self._num_updates = 0
         self._num_gradient_steps = 0
         self._made: dict[str, ModuleTrainer] = {}
@@ -230,6 +236,8 @@ class Learner:
         Raises:
             EpisodeError: there are no episodes.
             BatchLayoutError: the pipeline returned something else than batches per module.
+            FirstUpdateError: with `check_first_update="error"`, a module computes something else than was recorded
+                while it acted; nothing was updated.
             NonFiniteLossError: a loss, metric or gradient of a module is not finite; that step was not taken.
                 All other modules were updated before it was raised.
         """
@@ -240,8 +248,11 @@ class Learner:
         start = time.perf_counter()
         known = self._multi_agent.known_ids
         shared_data: dict[str, Any] = {} if known is None else {POLICIES_TO_TRAIN: known}
+        pending = self._check.begin(self._connector, self._module, episodes)
         if self._unread is not None:
             shared_data.update(self._unread.begin(self._trainers()))
+            for module_id in pending:  # the check needs all columns
+                shared_data[COLUMNS_LEFT_OUT].pop(module_id, None)
         with evaluation_mode(self._module):
             batch = self._learner_connector(
                 rl_module=self._module, batch={}, episodes=episodes, shared_data=shared_data, metrics=metrics
@@ -261,11 +272,16 @@ class Learner:
             results[ALL_MODULES]["bytes_left_out"] = self._unread.end(batch, self._trainers())
         return results
 
+    def check_next_update(self) -> None:
+        """Compare acting and training again in the next update, as after an edit of a pipeline that acts."""
+        self._check.repeat()
+
     def _update_modules(self, batch: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         results: dict[str, dict[str, float]] = {}
         failures: list[NonFiniteLossError] = []
         trainers = self._trainers()
         chosen = [module_id for module_id in batch if self.should_module_be_updated(module_id, batch)]
+        self._check.compare({module_id: trainers[module_id] for module_id in chosen}, batch)
         for module_id in chosen:
             if len(trainers) > 1 and not carries_loss(batch[module_id]):
                 results[module_id] = {"num_rows": 0, "num_minibatches": 0}

@@ -126,9 +126,7 @@ class ModuleTrainer:
 
     def _step(self, optimizer: ModuleOptimizer, minibatch: dict[str, Any], means: UpdateMetrics) -> None:
         module = self.module
-        if self._device is not None:
-            minibatch = map_struct(self._to_device, minibatch)
-        given = minibatch
+        given = minibatch = self.to_device(minibatch)
         if self.read is not None:
             minibatch = TrackedBatch(minibatch, self.read, self.column_use.left_out if self.column_use else frozenset())
         try:
@@ -149,7 +147,12 @@ class ModuleTrainer:
         self.num_gradient_steps += 1
         means.add(values_now, given, outputs)
 
-    def _to_device(self, leaf: Any) -> Any:
+    def to_device(self, minibatch: dict[str, Any]) -> dict[str, Any]:
+        """Return a minibatch where the module is; the same one if the learner was given no device."""
+        moved: dict[str, Any] = minibatch if self._device is None else map_struct(self._moved, minibatch)
+        return moved
+
+    def _moved(self, leaf: Any) -> Any:
         return leaf.to(self._device, non_blocking=True) if isinstance(leaf, torch.Tensor) else leaf
 
 

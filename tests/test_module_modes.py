@@ -51,7 +51,7 @@ def config(**env_runners):
         .env_runners(**env_runners)
         .training(train_batch_size=64, minibatch_size=32, num_epochs=1)
         .rl_module(rl_module_spec=RLModuleSpec(module_class=Noted))
-        .debugging(seed=0)
+        .debugging(seed=0, check_first_update="off")
     )
 
 

@@ -31,7 +31,7 @@ class ColumnMakers:
                 several.
         """
         for column in piece.writes:
-            if column in self._settled and not piece.one_sided:
+            if column in self._settled and not piece.training_only:
                 raise _too_late(piece, where, column, self._settled[column])
         self._settled.update(dict.fromkeys(piece.settles, where))
         for column in piece.replaces:

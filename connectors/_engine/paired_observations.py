@@ -20,7 +20,7 @@ def check_next_observations(steps: Sequence[Step]) -> None:
 
     A loss that bootstraps from next observations gives both to one network, so both have to be of its space. Pieces
     that say what they transform are counted, by class and part of the column; others are trusted, and so are those with
-    `one_sided = True`, as augmentation has.
+    `training_only = True`, as augmentation has.
 
     Args:
         steps: The plan's, for training.
@@ -41,7 +41,7 @@ def check_next_observations(steps: Sequence[Step]) -> None:
 
 def _parts(piece: Any, column: str) -> Iterator[str]:
     """What a piece transforms of a column: "" for all of it, "/camera" for a part."""
-    for address in piece.transforms if piece.columnar and not piece.one_sided else ():
+    for address in piece.transforms if piece.columnar and not piece.training_only else ():
         name, slash, rest = address.partition("/")
         if name == column:
             yield slash + rest
@@ -56,5 +56,5 @@ def _alone(where: str, piece: Any, part: str, maker: str) -> PipelineError:
         found=f"{Columns.OBS + part!r} alone; {Columns.NEXT_OBS!r} stays as the episodes have it, by {maker}",
         do=f"let {name} transform both: {columns}; or transform observations while acting and put "
         f"WriteObservationsToEpisodes behind it there, without {name} in the learner pipeline; or, if it is meant, "
-        "as with augmentation, write one_sided = True in its class",
+        "as with augmentation, write training_only = True in its class",
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, add_context
+from epibatch.core.random_states import random_state_kept
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.struct_batches import BatchedNdArray
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, stack_rows, unflatten
@@ -21,7 +22,7 @@ from .._engine.call import PER_SEQUENCE
 from .._engine.layouts import is_plain
 from .._engine.modules import acting_module, is_multi, is_stateful, model_option
 from ..authoring.probed_spaces import space_like
-from .trace import copied, random_state_kept
+from .trace import copied
 
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import copy
 import io
-import random
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from epibatch.core.errors import PieceError, add_context
+from epibatch.core.random_states import random_state_kept
 
 from .._engine.checks import are_episodes, check_batch, no_episodes
 from .._engine.plan import Step
@@ -23,7 +20,7 @@ from .traced_columns import TracedColumn, differences, stored_columns, traced_co
 if TYPE_CHECKING:
     from ..connector_pipeline_v2 import ConnectorPipelineV2
 
-__all__ = ["PipelineTrace", "TracedPiece", "copied", "random_state_kept", "trace_pipeline"]
+__all__ = ["PipelineTrace", "TracedPiece", "copied", "trace_pipeline"]
 
 _SIGNS = {"added": "+", "removed": "-"}
 
@@ -271,19 +268,3 @@ def copied(method: str, pipeline: Any, *given: Any, kept: Any = None, do: str) -
         raise
     finally:
         pipeline.watch, pipeline.watches = watch, watches
-
-
-@contextmanager
-def random_state_kept() -> Iterator[None]:
-    """Put the random states of Python, of NumPy and, if it is loaded, of torch back at the end."""
-    torch, known = sys.modules.get("torch"), (random.getstate(), np.random.get_state())
-    try:
-        if torch is None:
-            yield
-        else:
-            devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-            with torch.random.fork_rng(devices=devices):
-                yield
-    finally:
-        random.setstate(known[0])
-        np.random.set_state(known[1])

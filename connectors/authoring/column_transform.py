@@ -19,7 +19,6 @@ from .._engine.columns import EpisodeColumn
 from .._engine.sequences import leading_axes, step_places
 from .._engine.taken import taken
 from ..columnar_piece import ColumnarPiece
-from ..two_sides import own_arguments
 from .column_paths import ColumnPath, paths_from
 from .parameters import ParameterPiece
 from .probed_spaces import probed_space
@@ -161,13 +160,6 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
         """The columns that are in the batch behind the piece."""
         return tuple(dict.fromkeys(path.column for path in self.paths))
-
-    def change_of(self, column: str) -> Any:
-        """Its parameters, and which parts of the column it changes; other columns do not matter."""
-        if column not in self.writes:
-            return None
-        paths = [str(path) for path in self.paths if path.column == column]
-        return type(self), {key: value for key, value in own_arguments(self).items() if key != "columns"}, paths
 
     @property
     def transforms(self) -> tuple[str, ...]:  # type: ignore[override]

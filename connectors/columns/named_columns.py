@@ -78,11 +78,6 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
         """Columns by their old names."""
         return tuple(old.column for old, _ in self._moves if not old.keys and old.column not in self.writes)
 
-    def change_of(self, column: str) -> Any:
-        """Which of the names are of the column, or of its parts."""
-        own = [(str(old), str(new)) for old, new in self._moves if column in (old.column, new.column)]
-        return (RenameColumns, own) if column in self.writes else None
-
     def undo(self) -> RenameColumns:
         """The piece that renames back."""
         return RenameColumns(names={new: old for old, new in self.names.items()})
@@ -193,10 +188,6 @@ class DropColumns(ParameterPiece, ColumnarPiece):
         """The columns."""
         return tuple(path.column for path in self._paths if not path.keys)
 
-    def change_of(self, column: str) -> Any:
-        """Which parts of the column are named."""
-        return (DropColumns, _parts_of(self._paths, column)) if column in self.writes else None
-
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space of what stays."""
         own = [path for path in self._paths if path.column == Columns.OBS and path.keys]
@@ -208,10 +199,6 @@ class DropColumns(ParameterPiece, ColumnarPiece):
             return batch
         opened = OpenColumns(batch, call, self._paths, type(self).__name__)
         return opened.batch_with(_without(opened.tree, self._paths))
-
-
-def _parts_of(paths: Any, column: str) -> list[str]:
-    return [str(path) for path in paths if path.column == column]
 
 
 def _without(tree: Any, paths: Any) -> Any:
@@ -264,10 +251,6 @@ class SelectColumns(ParameterPiece, ColumnarPiece):
         """All columns but those that stay."""
         stay = {*MARKS, *(path.column for path in self._paths)}
         return tuple(name for name in columns if name not in stay)
-
-    def change_of(self, column: str) -> Any:
-        """Which parts of the column are named."""
-        return (SelectColumns, _parts_of(self._paths, column)) if column in self.writes else None
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space of what stays."""

@@ -49,10 +49,6 @@ class AddObservationsFromEpisodesToBatch(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         self._as_learner_connector = as_learner_connector
 
-    def change_of(self, column: str) -> Any:
-        """None: columns are as the episodes have them."""
-        return None
-
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the column."""
         if Columns.OBS in batch or not len(call.episodes):

@@ -102,13 +102,6 @@ class FlattenObservations(ObservationRewriter):
         """Whether this is the copy for an agent that is not among those to flatten."""
         return self._agent_ids is not None and self.part_of is not None and self.part_of not in self._agent_ids
 
-    def change_of(self, column: str) -> Any:
-        """None for observations that are such vectors already, as the acting piece leaves them."""
-        several = self.spaces_by_agent and isinstance(self.input_observation_space, gym.spaces.Dict)
-        space: Any = self.input_observation_space
-        flat = all(_is_vector(own) for own in (space.spaces.values() if several else [space]))
-        return None if flat else super().change_of(column)
-
     def _kept(self, space: Any) -> Any:
         """The space without the keys to remove."""
         if not self._keys_to_remove:
@@ -162,7 +155,3 @@ class FlattenObservations(ObservationRewriter):
         if self._keys_to_remove and isinstance(observations, dict):
             observations = {key: own for key, own in observations.items() if key not in self._keys_to_remove}
         return self._rows[1](observations)
-
-
-def _is_vector(space: Any) -> bool:
-    return isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and space.dtype == np.float32

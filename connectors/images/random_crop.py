@@ -56,7 +56,7 @@ class RandomCrop(ColumnTransform):
     width: int | None = None
     pad: int = 0
     columns: Any = "obs"
-    one_sided = True
+    training_only = True
 
     def __post_init__(self) -> None:
         self._draws = True
@@ -89,9 +89,13 @@ class RandomCrop(ColumnTransform):
         """None: copies go on drawing by themselves."""
         return {}
 
+    def freeze(self) -> None:
+        """Cut the middle from now on, as for acting."""
+        super().freeze()
+
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
-        """Cut the images: at random for training, the middle for acting."""
-        self._draws = call.training is not False
+        """Cut the images: at random for training, the middle for acting and once frozen."""
+        self._draws = call.training is not False and not self.frozen
         try:
             return super().run(batch, call)
         finally:

@@ -35,10 +35,6 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
         Columns.TRUNCATEDS,
     )
 
-    def change_of(self, column: str) -> Any:
-        """None: columns are as the episodes have them."""
-        return None
-
     def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
         """Add the columns."""
         if not len(call.episodes):

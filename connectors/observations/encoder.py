@@ -90,10 +90,6 @@ class Encoder:
             do="wrap it in an nn.Module whose forward gives one such tensor",
         )
 
-    def describe(self) -> str:
-        """The network's layers, as torch spells them."""
-        return repr(self._module)
-
     def get_state(self) -> dict[str, Any]:
         """Copies of all weights and buffers by name, as arrays."""
         import torch

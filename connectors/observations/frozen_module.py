@@ -67,11 +67,6 @@ class FrozenModule(ColumnTransform):
         """A Box of the output's shape and type, without bounds."""
         return probed_space(space, self.transform)
 
-    def change_of(self, column: str) -> Any:
-        """The network, with its weights."""
-        change = super().change_of(column)
-        return None if change is None else (type(self), change[-1], self._encoder.describe(), self._encoder.get_state())
-
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """`weights`: copies of all weights and buffers of the network by name, as arrays."""
         return {"weights": self._encoder.get_state()}

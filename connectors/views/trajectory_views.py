@@ -176,21 +176,6 @@ class TrajectoryViews(ColumnarPiece):
             return input_observation_space
         return stacked_space(input_observation_space, view)
 
-    def change_of(self, column: str) -> Any:
-        """What the view of that name shows on this side; None if there is none, or if it is the column as it is."""
-        view = self.views.get(column)
-        if view is None or not self._is_for_this_side(view) or (view.column == column and view.shift == 0):
-            return None
-        return TrajectoryViews, view.meaning
-
-    def views_of_side(self) -> tuple[dict[str, View], dict[str, dict[str, View]]]:
-        """The views that batches of this side have: of all modules, and of single ones."""
-        common, *own = (
-            {name: view for name, view in views.items() if self._is_for_this_side(view)}
-            for views in (self.views, *self.per_module.values())
-        )
-        return common, dict(zip(self.per_module, own))
-
     def clone(self, *, share_state: bool = False) -> Any:
         """See `ConnectorV2.clone`; views that modules declare are declared in the clone, too."""
         clone = super().clone(share_state=share_state)

@@ -122,19 +122,6 @@ class View:
         """Whether a column says which of its values are real."""
         return self.agent is not None if self.mask is None else self.mask
 
-    @cached_property
-    def meaning(self) -> dict[str, Any]:
-        """What rows of it hold, whichever side they are on: views of one meaning make one column of the same steps."""
-        return {
-            "column": self.column,
-            "shifts": self.shifts,
-            "is_single": self.is_single,
-            "fill": 0 if self.fill is None else self.fill,
-            "agent": self.agent,
-            "mask": self.masked,
-            "per_sequence": self.per_sequence,
-        }
-
     def named(self, name: str) -> View:
         """The same under a name: the column, if it was left open, is that.
 

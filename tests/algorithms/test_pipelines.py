@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import functools
-import re
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from epibatch.algorithms import PPOConfig
 from epibatch.algorithms.pipelines import single_spaces
 from epibatch.connectors import ConnectorV2
-from epibatch.connectors.authoring import ColumnTransform
 from epibatch.core.errors import ConfigError, PieceError, PipelineError
 
 BOX = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
@@ -272,47 +270,3 @@ def test_input_spaces_of_a_vector_environment():
 def test_spaces_without_the_single_ones():
     with pytest.raises(PipelineError, match=r"an entry '__env_single__'.*\n  found:    the keys __env__"):
         PPOConfig().build_env_to_module_connector(spaces={"__env__": (BOX, ACT)})
-
-
-class Squash(ColumnTransform):
-    columns = "obs"
-
-    def transform(self, x):
-        return np.tanh(x)
-
-
-class Reversed(ColumnTransform):
-    columns = "actions"
-
-    def transform(self, x):
-        return 1 - x
-
-
-def built(env_to_module=None, learner=None):
-    config = PPOConfig().environment("CartPole-v1").training(train_batch_size=8, minibatch_size=8, num_epochs=1)
-    config.env_runners(env_to_module_connector=env_to_module and (lambda env, spaces, device: env_to_module()))
-    return config.learners(learner_connector=learner and (lambda obs_space, act_space: learner())).build_algo()
-
-
-@pytest.mark.parametrize(
-    ("hooks", "message"),
-    [
-        ({"env_to_module": Squash}, "found:    Squash() in env_to_module only"),
-        ({"learner": Squash}, "found:    Squash() in learner only"),
-        ({"learner": Reversed}, "found:    Reversed(), which changes them"),
-    ],
-)
-def test_what_is_learned_from_is_what_was_acted_on(hooks, message):
-    with pytest.raises(PipelineError, match=re.escape(message)):
-        built(**hooks)
-
-
-def test_an_edit_that_leaves_one_side_behind_is_found_by_the_next_iteration():
-    algo = built(Squash, Squash)
-    assert algo.train()["num_env_steps_sampled_lifetime"] == 8
-    algo.pipelines["learner"].remove("Squash")
-    with pytest.raises(PipelineError, match=r"Squash\(\) in env_to_module only"):
-        algo.train()
-    algo.pipelines["learner"].prepend(Squash())
-    assert algo.train()["num_env_steps_sampled_lifetime"] == 16
-    algo.stop()

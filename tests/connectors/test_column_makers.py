@@ -78,7 +78,7 @@ class Rewarded(ColumnTransform):
 
 class Behind(Rewarded):
     columns = "obs"
-    one_sided = True
+    training_only = True
 
 
 def test_what_advantages_were_made_of_stays_as_it_is():

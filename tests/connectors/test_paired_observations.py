@@ -115,7 +115,7 @@ def test_a_transform_of_observations_alone_is_refused(pieces, match):
 class Augments(Shift):
     """Is meant for one side."""
 
-    one_sided = True
+    training_only = True
 
 
 class Own(ConnectorV2):

@@ -11,7 +11,7 @@ from epibatch.connectors.learner import GeneralAdvantageEstimation
 from epibatch.connectors.module_to_env import NormalizeAndClipActions
 from epibatch.core import piece_names
 from epibatch.core.errors import ConfigError, PieceError
-from epibatch.core.piece_arguments import all_arguments, constructor_keywords, constructor_parameters, wrong_values
+from epibatch.core.piece_arguments import constructor_keywords, constructor_parameters, wrong_values
 from epibatch.core.piece_names import register
 from epibatch.core.piece_specs import build_piece, spec_problems
 
@@ -131,20 +131,3 @@ def test_built_in_pieces_are_checked_in_python_too(cls, keywords):
     (name,) = keywords
     with pytest.raises(ConfigError, match=rf"{cls.__name__}\.{name}\n  expected: a valid"):
         cls(**keywords)
-
-
-class Positions:
-    def __init__(self, one, two=2, *rest, three=3, **others):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("args", "kwargs", "found"),
-    [
-        ((1,), {}, {"one": 1, "two": 2, "three": 3}),
-        ((1, 5, 6, 7), {"four": 4}, {"one": 1, "two": 5, "rest": (6, 7), "three": 3, "four": 4}),
-        ((), {"two": 0}, {"two": 0, "three": 3}),  # not what it takes
-    ],
-)
-def test_all_arguments_have_names_and_defaults(args, kwargs, found):
-    assert all_arguments(Positions, args, kwargs) == found

@@ -142,7 +142,7 @@ class Defaulting(Moody):
 def test_a_column_with_a_stand_in_is_read_and_stays() -> None:
     made = {columns: config(columns) for columns in ("auto", "all")}
     for each in made.values():
-        each.rl_module(rl_module_spec=RLModuleSpec(module_class=Defaulting))
+        each.rl_module(rl_module_spec=RLModuleSpec(module_class=Defaulting)).debugging(check_first_update="off")
     (lean, results), (full, expected) = trained(made["auto"]), trained(made["all"])
     assert lean.learner.column_use["default_policy"].left_out == NOBODY - {"next", "unread"}
     for mine, theirs in zip(results, expected):

@@ -94,6 +94,7 @@ def learner(module: MultiRLModule, *, several: bool = True, **multi_agent: Any) 
         settings=LearnerSettings(lr=0.01, minibatch_size=8, num_epochs=3, seed=5),
         loss=PPOLoss(),
         multi_agent=MultiAgentSettings(**multi_agent),
+        check_first_update="off",  # the recorded outputs are drawn
     )
 
 

@@ -13,7 +13,6 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, add_context
 from epibatch.core.lazy import Elsewhere
 
-from ..connectors.two_sides import check_two_sides
 from ..env_runner.made_env import is_of_environment
 from ..episodes._parts.episode_facts import count_steps
 from .algorithm_callbacks import AlgorithmCallbacks
@@ -59,7 +58,6 @@ class Algorithm(SavedAlgorithm):
 
     Raises:
         ConfigError: the config has no environment, or its settings contradict each other.
-        PipelineError: modules would learn from other observations or actions than they act on; see `check_two_sides`.
     """
 
     if not TYPE_CHECKING:  # names of other libraries
@@ -85,7 +83,6 @@ class Algorithm(SavedAlgorithm):
         if self.config.seed is not None:
             seed_everything(self.config.seed)
         self.training_iteration = 0
-        self._checked_pieces: list[int] = []
         self._time_total_s = 0.0
         self._env_steps = 0
         self.env_runner = make_runner(self.config, 0)
@@ -97,7 +94,6 @@ class Algorithm(SavedAlgorithm):
             self.learner = self._make_learner()
             self.pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
             self._reports = PieceReports(self.pipelines, time_pieces=self.config.time_pieces)
-            self._check_sides()
             self._share_lookback()
             self._live_policy: LivePolicy | None = None
             self._evaluation = Evaluation(self.config)
@@ -182,11 +178,13 @@ class Algorithm(SavedAlgorithm):
             RunnerError: the runner returned no steps.
         """
         start = time.perf_counter()
-        self._check_sides()
+        edits = self.env_runner.num_edits
         by_agent = self.config.is_multi_agent and self.config.count_steps_by == "agent_steps"
         count = count_agent_steps if by_agent else count_steps
         episodes = sample_train_batch(self.env_runner, self.config.total_train_batch_size, count)
         steps = count_steps(episodes)
+        if self.env_runner.num_edits != edits:
+            self.learner.check_next_update()
         sampled = time.perf_counter()
         learner_results = self.learner.update(episodes=episodes, metrics=self._reports.logged)
         self.env_runner.weights_updated()
@@ -223,14 +221,6 @@ class Algorithm(SavedAlgorithm):
                 stacklevel=3,
             )
             return {}
-
-    def _check_sides(self) -> None:
-        """Refuse pipelines by which modules would learn from something else than they act on; again after an edit."""
-        acting, training = self.pipelines["env_to_module"], self.pipelines["learner"]
-        pieces = [id(piece) for piece in (*acting.pieces(), *training.pieces())]
-        if pieces != self._checked_pieces:
-            check_two_sides(acting, training)
-            self._checked_pieces = pieces
 
     def _share_lookback(self) -> None:
         """Tell the runner how much history the learner's pieces read, so that its cuts keep it.

@@ -141,9 +141,11 @@ class FluentSettings(SectionValues):
         return self.change("callbacks", {"callbacks": settings})
 
     def debugging(self: SelfT, **settings: Any) -> SelfT:
-        """Set the `seed` (environments, network, minibatches), the `log_level`, and `time_pieces`.
+        """Set the `seed` (environments, network, minibatches), `log_level`, `time_pieces` and `check_first_update`.
 
         `time_pieces=True` puts the seconds of every connector piece into each iteration's results.
+        `check_first_update` is "warn", "error" or "off": whether the learner compares, before a module's first gradient
+        step, what it computes in training with what was recorded while it acted.
         """
         return self.change("debugging", {"debugging": settings})
 

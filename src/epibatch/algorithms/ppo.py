@@ -162,4 +162,5 @@ class PPO(Algorithm):
             device=config.other_device,
             multi_agent=MultiAgentSettings(overrides, config.policies_to_train),
             columns=config.columns,
+            check_first_update=config.check_first_update,
         )

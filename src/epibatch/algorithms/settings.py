@@ -198,6 +198,7 @@ class DebuggingSettings(Section):
     seed: Annotated[Integer | None, Field(ge=0, lt=2**32)] = None
     log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = "WARN"
     time_pieces: Switch = False
+    check_first_update: Literal["warn", "error", "off"] = "warn"
 
 
 class StopSettings(Section):

@@ -22,6 +22,8 @@ __all__ = [
     "EpisodeStateError",
     "EpibatchError",
     "EpibatchWarning",
+    "FirstUpdateError",
+    "FirstUpdateWarning",
     "LoggerError",
     "LookbackError",
     "MissingExtraError",
@@ -192,6 +194,14 @@ class RunnerArgumentError(RunnerError, ValueError, AssertionError):
 
 class NonFiniteLossError(EpibatchError, FloatingPointError):
     """A loss, one of its metrics or the gradient norm is NaN or infinite; the step was not applied."""
+
+
+class FirstUpdateError(EpibatchError, ValueError):
+    """The learner computes something else than was recorded while acting; see `check_first_update`."""
+
+
+class FirstUpdateWarning(EpibatchWarning):
+    """The learner computes something else than was recorded while acting; see `check_first_update`."""
 
 
 class NotAvailableError(EpibatchError, NotImplementedError):

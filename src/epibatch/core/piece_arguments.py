@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-__all__ = ["all_arguments", "constructor_keywords", "constructor_parameters", "wrong_values"]
+__all__ = ["constructor_keywords", "constructor_parameters", "wrong_values"]
 
 _CHECKED = (bool, int, float, str, type(None))
 
@@ -27,34 +27,6 @@ def constructor_parameters(cls: type) -> dict[str, inspect.Parameter]:
     Whatever no constructor names counts as unknown: it would be swallowed in silence.
     """
     return {name: parameter for name, (parameter, _) in _parameters(cls).items()}
-
-
-def all_arguments(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Every argument of a constructor by its name, those with their defaults that were not given.
-
-    Args:
-        cls: the class.
-        args: what was given by position.
-        kwargs: what was given by name.
-
-    Example:
-        >>> from epibatch.connectors.common import FrameStacking
-        >>> all_arguments(FrameStacking, (), {"num_frames": 4})["axis"] is None
-        True
-    """
-    known = constructor_parameters(cls).items()
-    values = {name: parameter.default for name, parameter in known if parameter.default is not parameter.empty}
-    parameters = list(inspect.signature(cls.__init__).parameters.values())  # type: ignore[misc]
-    named = parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL
-    try:
-        bound = inspect.Signature(parameters[1:] if named else parameters).bind(*args, **kwargs)
-    except TypeError:  # a class that says something else than its constructor takes
-        return {**values, **{f"argument {i}": value for i, value in enumerate(args)}, **kwargs}
-    for name, value in bound.arguments.items():
-        values.update(
-            value if bound.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value}
-        )
-    return values
 
 
 def _parameters(cls: type) -> dict[str, tuple[inspect.Parameter, Any]]:

@@ -19,7 +19,7 @@ _NAMES = {
     "takes": LAYOUTS,
     "pipelines": PIPELINE_NAMES,
 }
-_SWITCHES = ("columnar", "mutates_episodes", "adds_bootstrap_rows", "one_sided")
+_SWITCHES = ("columnar", "mutates_episodes", "adds_bootstrap_rows", "training_only")
 
 
 def check_declarations(piece: Any, where: str) -> None:

@@ -60,7 +60,7 @@ def test_transforms_behind_see_rows_without_a_time_axis(played, ppo):
     plain = played.batch(module, episodes, ppo=ppo, behind=[JaggedSequences()])
     pieces = [JaggedSequences(), Affine(columns="obs", scale=[1.0, 2.0, 3.0]), RewardScaling(loc=10.0)]
     for piece in pieces:
-        piece.one_sided = True  # meant, although advantages were made of what it changes
+        piece.training_only = True  # meant, although advantages were made of what it changes
     batch = played.batch(module, episodes, ppo=ppo, behind=pieces)
     assert torch.equal(batch["obs"], plain["obs"] * torch.tensor([1.0, 2.0, 3.0]))
     assert torch.equal(batch["rewards"], plain["rewards"] + 10)

@@ -1,0 +1,425 @@
+"""Compares what modules compute in training with what was recorded while they acted, before anything is learned."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ConfigError, FirstUpdateError, FirstUpdateWarning
+from epibatch.core.metrics import WEIGHTS_SEQ_NO
+from epibatch.core.random_states import random_state_kept
+from epibatch.core.rl_module.rl_module import evaluation_mode
+from epibatch.core.structs import flatten, map_struct
+
+from ..connectors._engine.batch_items import single_agent_episode_iterator
+from ..connectors._engine.modules import model_option
+from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
+from ..connectors.connector_v2 import ConnectorV2
+from .minibatches import Minibatches
+
+if TYPE_CHECKING:
+    from .module_trainer import ModuleTrainer
+
+__all__ = ["CheckMode", "FirstUpdateCheck"]
+
+CheckMode = Literal["warn", "error", "off"]
+"""What a difference between acting and training becomes."""
+
+_MOST_ROWS = 4096
+_MASK = "_first_update_mask"
+_HALVES = (torch.float16, torch.bfloat16)
+_OR = "\n            or "
+_LOG = logging.getLogger("epibatch")
+
+
+class FirstUpdateCheck:
+    """Checks, for each module once, that the learner sees what the actor saw.
+
+    Two things are compared, on at most 4,096 rows: the `action_dist_inputs` that `forward_train` gives with the
+    recorded ones, and the log-probabilities of the recorded actions under the recorded inputs with the recorded ones.
+    Compared are rows that carry loss, that the module acted in with exploration, and that have the newest
+    `weights_seq_no`; without that column only a learner's very first update is checked.
+
+    The check leaves no trace: random generators and buffers of modules are put back.
+
+    Args:
+        mode: "warn", "error" or "off".
+
+    Raises:
+        ConfigError: another mode.
+    """
+
+    def __init__(self, mode: CheckMode) -> None:
+        if mode not in get_args(CheckMode):
+            raise ConfigError(
+                "check_first_update", expected=f"one of {get_args(CheckMode)}", found=repr(mode), do="choose one"
+            )
+        self._mode = mode
+        self._pieces: Sequence[Any] = ()
+        self._checked: dict[str, Any] = {}
+        self._updated = False
+        self._episodes: Sequence[Any] = ()
+        self._batch: Mapping[str, Any] | None = None
+
+    def repeat(self) -> None:
+        """Check all modules again, as after an edit of a pipeline."""
+        self._checked = {}
+
+    def begin(self, pipeline: Any, modules: Any, episodes: Sequence[Any]) -> list[str]:
+        """Prepare for an update, before the learner pipeline runs.
+
+        Args:
+            pipeline: The learner pipeline. If pieces of it are for training alone, clones of the others make the batch
+                to compare; if its pieces are others than before, all modules are checked again.
+            modules: The modules, by id.
+            episodes: What the update is about.
+
+        Returns:
+            Ids of modules to check.
+        """
+        pieces = pipeline.pieces() if hasattr(pipeline, "pieces") else ()
+        if len(pieces) != len(self._pieces) or any(left is not right for left, right in zip(pieces, self._pieces)):
+            self._pieces = pieces
+            self.repeat()
+        self._episodes, self._batch = episodes, None
+        pending = self._pending(modules)
+        if not pending or not any(map(_is_for_training_only, pieces)):
+            return pending
+        with random_state_kept(), _buffers_kept(modules), evaluation_mode(modules):
+            try:
+                self._episodes = _newest_episodes(episodes)
+                self._batch = _acting_part(pipeline.clone())(
+                    rl_module=modules, batch={}, episodes=copy.deepcopy(self._episodes), shared_data={}
+                )
+            except Exception as error:
+                _LOG.info("no first-update check: the pieces that are not for training alone give no batch: %s", error)
+                self._checked = dict(modules.items())
+        return pending
+
+    def _pending(self, modules: Any) -> list[str]:
+        off = self._mode == "off"
+        return [key for key, module in modules.items() if not off and self._checked.get(key) is not module]
+
+    def compare(self, trainers: Mapping[str, ModuleTrainer], batch: Mapping[str, Any]) -> None:
+        """Compare before the first gradient step of an update.
+
+        Args:
+            trainers: Those of the modules that will be updated, by module id.
+            batch: The train batch, by module id.
+
+        Raises:
+            FirstUpdateError: there is a difference, and the mode is "error".
+        """
+        batch = batch if self._batch is None else self._batch
+        pending = [key for key in self._pending({key: own.module for key, own in trainers.items()}) if key in batch]
+        differences = [each for key in pending for each in self._differences(key, trainers[key], batch)]
+        self._updated, self._batch, self._episodes = True, None, ()
+        if differences and self._mode == "error":
+            raise FirstUpdateError("\n".join(map(str, differences)))
+        for warning in differences:
+            warnings.warn(warning, stacklevel=4)
+
+    def _differences(
+        self, module_id: str, trainer: ModuleTrainer, batch: Mapping[str, Any]
+    ) -> list[FirstUpdateWarning]:
+        """Return the warnings about one module, which is checked again only if it had no rows to compare."""
+        module, columns = trainer.module, batch[module_id]
+        trained = isinstance(module, torch.nn.Module) and any(each.requires_grad for each in module.parameters())
+        if not trained or Columns.ACTION_DIST_INPUTS not in columns:
+            self._checked[module_id] = module
+            return []
+        try:
+            newest = _newest_number(batch)
+            if newest is None and self._updated:
+                self._checked[module_id] = module
+                return []
+            rows = _rows_to_compare(columns, newest, burns_in=bool(model_option(module, "burn_in")))
+            if not rows.any():
+                return []
+            self._checked[module_id] = module
+            with torch.no_grad(), random_state_kept():
+                return _Comparison(trainer, columns, rows).warnings(module_id, self._episodes)
+        except Exception as error:  # the update itself raises it, and says where
+            _LOG.info("no first-update check of module %s: %s", module_id, error)
+            self._checked[module_id] = module
+            return []
+
+
+# -- which pieces, episodes and rows -------------------------------------------------------------------
+
+
+def _is_for_training_only(piece: Any) -> bool:
+    return bool(getattr(piece, "training_only", False))
+
+
+def _acting_part(pipeline: ConnectorPipelineV2) -> ConnectorPipelineV2:
+    """Remove the pieces that are for training alone; freeze those that then do what they do for acting."""
+    for piece in list(pipeline):
+        if isinstance(piece, ConnectorPipelineV2):
+            _acting_part(piece)
+        elif _is_for_training_only(piece) and type(piece).freeze is not ConnectorV2.freeze:
+            piece.freeze()
+        elif _is_for_training_only(piece):
+            pipeline.remove(piece)
+    return pipeline
+
+
+def _newest_episodes(episodes: Sequence[Any]) -> list[Any]:
+    """Return the last episodes, in their order, that hold as many steps as are compared."""
+    steps, first = 0, len(episodes)
+    while first and steps < _MOST_ROWS:
+        first -= 1
+        steps += len(episodes[first])
+    return [episodes[i] for i in range(first, len(episodes))]
+
+
+def _newest_number(batch: Mapping[str, Any]) -> int | None:
+    numbers = [torch.as_tensor(columns[WEIGHTS_SEQ_NO]) for columns in batch.values() if WEIGHTS_SEQ_NO in columns]
+    return max((int(each.max()) for each in numbers if each.numel()), default=None)
+
+
+def _rows_to_compare(columns: Mapping[str, Any], newest: int | None, *, burns_in: bool) -> torch.Tensor:
+    """Select rows that carry loss and were acted in by the newest weights with exploration: bool, [B] or [B, T].
+
+    A step whose sequence has a step of older weights before it does not count, since the state is another one. With
+    burn-in no step counts if any has older weights: it may have been burned in.
+    """
+    first = torch.as_tensor(flatten(columns[Columns.ACTION_DIST_INPUTS])[0][0])
+    steps = torch.ones(first.shape[: 2 if Columns.SEQ_LENS in columns else 1], dtype=torch.bool)
+    if Columns.SEQ_LENS in columns:
+        steps = torch.arange(steps.shape[1]) < torch.as_tensor(columns[Columns.SEQ_LENS]).cpu()[:, None]
+    rows = steps
+    if Columns.LOSS_MASK in columns:
+        rows = rows & torch.as_tensor(columns[Columns.LOSS_MASK]).cpu().bool()
+    if Columns.ACTION_LOGP in columns:  # a greedy action has log-probability 0
+        rows = rows & (torch.as_tensor(columns[Columns.ACTION_LOGP]).cpu() != 0)
+    if newest is not None and WEIGHTS_SEQ_NO in columns:
+        older = steps & (torch.as_tensor(columns[WEIGHTS_SEQ_NO]).cpu() != newest)
+        older = older.any() if burns_in else older.cumsum(1).bool() if older.ndim > 1 else older
+        rows = rows & ~older
+    return rows & (rows.flatten().cumsum(0) <= _MOST_ROWS).reshape(rows.shape)
+
+
+@contextmanager
+def _buffers_kept(module: torch.nn.Module) -> Iterator[None]:
+    """Put the buffers of a module back at the end, such as the statistics of batch norm."""
+    kept = [
+        (part, name, buffer, buffer.clone())
+        for part in module.modules()
+        for name, buffer in part.named_buffers(recurse=False)
+    ]
+    try:
+        yield
+    finally:
+        for part, name, buffer, value in kept:
+            buffer.copy_(value)
+            setattr(part, name, buffer)
+
+
+# -- comparing -------------------------------------------------------------------------------------
+
+
+class _UsesHalves(TorchFunctionMode):
+    """Notes whether a 16-bit tensor is computed while it is active, as under autocast."""
+
+    found = False
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        leaves = result if isinstance(result, tuple) else (result,)
+        self.found |= any(isinstance(leaf, torch.Tensor) and leaf.dtype in _HALVES for leaf in leaves)
+        return result
+
+
+class _Comparison:
+    """One module's rows, compared in parts of a minibatch.
+
+    Args:
+        trainer: Of the module.
+        columns: The module's batch.
+        rows: Which rows to compare: bool, [B] or [B, T].
+
+    Attributes:
+        inputs: By how much `action_dist_inputs` differ, for each row; 0 within the tolerance.
+        change: By how much this changes the log-probability of the action.
+        actions: By how much the log-probabilities differ that follow from the recorded inputs.
+    """
+
+    def __init__(self, trainer: ModuleTrainer, columns: Mapping[str, Any], rows: torch.Tensor) -> None:
+        self._trainer, self._module = trainer, trainer.module
+        self._columns, self._rows = columns, rows
+        self._coarse = False
+        self.inputs, self.change, self.actions = self._compared()
+        if (self.inputs.any() or self.actions.any()) and self._is_coarse():
+            self._coarse = True
+            self.inputs, self.change, self.actions = self._compared()
+
+    def _parts(self) -> Iterator[tuple[dict[str, Any], torch.Tensor]]:
+        """Yield copies of minibatches in the order of the batch, and which rows of them to compare."""
+        columns = {**self._columns, Columns.LOSS_MASK: self._rows}
+        if Columns.LOSS_MASK in self._columns:
+            columns[_MASK] = self._columns[Columns.LOSS_MASK]
+        size = self._trainer.settings.minibatch_size
+        for minibatch in Minibatches(columns, size=size, shuffle=None, remainder="spread"):
+            rows = minibatch.pop(Columns.LOSS_MASK)
+            if _MASK in minibatch:
+                minibatch[Columns.LOSS_MASK] = minibatch.pop(_MASK)
+            yield self._trainer.to_device(map_struct(_cloned, minibatch)), rows
+
+    def _forward(self, minibatch: dict[str, Any]) -> Any:
+        with _buffers_kept(self._module):
+            return self._module.forward_train(dict(minibatch)).get(Columns.ACTION_DIST_INPUTS)
+
+    def _compared(self) -> list[torch.Tensor]:
+        gaps = []
+        for minibatch, rows in self._parts():
+            recorded, logp = minibatch[Columns.ACTION_DIST_INPUTS], minibatch.get(Columns.ACTION_LOGP)
+            outputs = self._forward(minibatch)
+            outputs = recorded if outputs is None else outputs
+            inputs = self._difference(outputs, recorded, rows)
+            change = actions = torch.zeros_like(inputs)
+            if logp is not None and Columns.ACTIONS in minibatch:
+                chosen, module = minibatch[Columns.ACTIONS], self._module
+                expected = module.get_exploration_action_dist_cls().from_logits(recorded).logp(chosen)
+                actions = self._difference(expected, logp, rows)
+                change = (module.get_train_action_dist_cls().from_logits(outputs).logp(chosen) - logp).abs().cpu()[rows]
+            gaps.append((inputs, change, actions))
+        return [torch.cat(each) for each in zip(*gaps)]
+
+    def _difference(self, actual: Any, recorded: Any, rows: torch.Tensor) -> torch.Tensor:
+        """Return the largest difference in each of the rows; 0 where it is within the tolerance."""
+        relative, absolute = (2e-2, 2e-2) if self._coarse else (1e-3, 1e-4)
+        largest = torch.zeros(int(rows.sum()))
+        for left, right in zip(flatten(actual)[0], flatten(recorded)[0], strict=True):
+            if left.shape != right.shape:  # the loss says so
+                raise ValueError(f"shapes {list(left.shape)} and {list(right.shape)}")
+            left, right = (each.detach().cpu().float()[rows].reshape(len(largest), -1) for each in (left, right))
+            size = (left - right).abs().nan_to_num(torch.inf, torch.inf)
+            size[torch.isclose(left, right, rtol=relative, atol=absolute, equal_nan=True)] = 0.0
+            largest = torch.maximum(largest, size.amax(1))
+        return largest
+
+    def _is_coarse(self) -> bool:
+        """True if the module computes with 16-bit or TF32 numbers."""
+        with _UsesHalves() as halves:
+            self._forward(next(self._parts())[0])
+        try:
+            tf32 = torch.get_float32_matmul_precision() != "highest"
+            on_gpu = torch.backends.cudnn.allow_tf32 and any(each.is_cuda for each in self._module.parameters())
+        except RuntimeError:  # newer settings, which exclude these
+            return True
+        kinds = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.RNNBase)
+        return halves.found or tf32 or (on_gpu and any(isinstance(part, kinds) for part in self._module.modules()))
+
+    # -- the messages ------------------------------------------------------------------------------
+
+    def warnings(self, module_id: str, episodes: Sequence[Any]) -> list[FirstUpdateWarning]:
+        """Return one warning for each of the two comparisons that found a difference.
+
+        Args:
+            module_id: The module's id.
+            episodes: Those that the batch was made of, to name the first row's.
+        """
+        out = []
+        for gaps, logp, text in ((self.inputs, self.change, _SAME_INPUTS), (self.actions, self.actions, _SAME_ACTIONS)):
+            wrong = gaps > 0
+            if not wrong.any():
+                continue
+            first = int(torch.nonzero(self._rows.flatten())[wrong][0])
+            values = f"by up to {float(gaps.max()):.3g}; " if gaps is self.inputs else ""
+            causes = self._causes() if gaps is self.inputs else _CHANGED_ACTIONS
+            out.append(
+                FirstUpdateWarning(
+                    f"module {module_id!r}, before its first gradient step",
+                    expected=text,
+                    found=f"other values in {int(wrong.sum())} of {len(wrong)} rows, {values}log-probabilities of "
+                    f"actions differ by up to {float(logp[wrong].max()):.3g}; the first is "
+                    f"{_place(episodes, module_id, self._columns, first)}",
+                    do=_OR.join((*causes, _MEANT)),
+                )
+            )
+        return out
+
+    def _causes(self) -> Sequence[str]:
+        """Return possible reasons for other outputs, as far as more forward passes tell."""
+        minibatch, rows = next(self._parts())
+        recorded = minibatch[Columns.ACTION_DIST_INPUTS]
+        first, second = self._forward(minibatch), self._forward(minibatch)
+        with evaluation_mode(self._module):
+            is_right = not self._difference(self._forward(minibatch), recorded, rows).any()
+        if self._difference(first, second, rows).any():
+            return [_RANDOM] if is_right else [_RANDOM, *_OTHER_OBSERVATIONS]
+        if is_right and self._difference(first, recorded, rows).any():
+            return [_OTHER_MODE]
+        return [*_OTHER_OBSERVATIONS, _OTHER_STATE] if Columns.STATE_IN in minibatch else _OTHER_OBSERVATIONS
+
+
+_SAME_INPUTS = "the action_dist_inputs that forward_train gives are those recorded while acting with the same weights"
+_SAME_ACTIONS = "the recorded actions have the recorded action_logp under the recorded action_dist_inputs"
+_RANDOM = "take dropout out of the policy: the module is random in training, two forward passes of the same rows differ"
+_OTHER_MODE = (
+    "take batch norm, and what else depends on train() and eval(), out of the policy: in evaluation mode, in which it "
+    "acted, the module gives the recorded values"
+)
+_OTHER_OBSERVATIONS = (
+    "put a piece that changes observations into both pipelines, .env_runners(env_to_module_connector=...) and "
+    ".learners(learner_connector=...), with the same arguments",
+    "write training_only = True in the class of a piece that is meant for training alone, such as augmentation",
+    "let forward_train compute the same as forward_exploration",
+)
+_OTHER_STATE = "let the module go on from batch['state_in'] in every forward pass"
+_CHANGED_ACTIONS = (
+    "let module-to-env pieces leave 'actions' as the module gave them, and write what the environment gets to "
+    "'actions_for_env'",
+    "take pieces that change 'actions' out of the learner pipeline; put them into the env-to-module pipeline, with "
+    "their inverse: the module then acts in that space",
+)
+_MEANT = "if it is meant, set check_first_update='off': in .debugging(...), or as an argument of Learner"
+
+
+def _cloned(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+# -- which episode a row is of ---------------------------------------------------------------------
+
+
+def _place(episodes: Sequence[Any], module_id: str, columns: Mapping[str, Any], row: int) -> str:
+    """Name the step and the episode of a row of the batch, which are found by the outputs recorded in it.
+
+    Of equal rows it is the one as far on among the rows with loss as in the episodes.
+    """
+    names = [name for name in (Columns.ACTION_DIST_INPUTS, Columns.ACTION_LOGP) if name in columns]
+    dims = 2 if Columns.SEQ_LENS in columns else 1
+    table = _table([columns[name] for name in names], dims)
+    same = (table[:row] == table[row]).all(1)
+    if Columns.LOSS_MASK in columns:
+        same &= np.asarray(torch.as_tensor(columns[Columns.LOSS_MASK]).cpu().bool()).reshape(-1)[:row]
+    skipped = int(same.sum())
+    for episode in single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+        if episode.module_id not in (None, module_id) or names[0] not in episode.extra_model_outputs:
+            continue
+        recorded = _table([episode.get_extra_model_outputs(name) for name in names], 1)
+        steps = np.flatnonzero((recorded == table[row]).all(1)).tolist()
+        if skipped < len(steps):
+            agent = "" if episode.agent_id is None else f", agent {episode.agent_id!r}"
+            whole = episode.id_ if episode.agent_id is None else episode.multi_agent_episode_id
+            return f"step {episode.t_started + steps[skipped]} of episode {whole!r}{agent}"
+        skipped -= len(steps)
+    return f"row {row} of the batch"
+
+
+def _table(columns: Sequence[Any], dims: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Join columns into one float32 array of a line per row; `dims` axes are rows."""
+    leaves = [torch.as_tensor(leaf).detach().cpu().float() for column in columns for leaf in flatten(column)[0]]
+    lines = [np.asarray(leaf.flatten(0, dims - 1).reshape(leaf.shape[:dims].numel(), -1)) for leaf in leaves]
+    return np.concatenate(lines, axis=1)

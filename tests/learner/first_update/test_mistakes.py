@@ -1,0 +1,451 @@
+"""Mistakes that the first-update check finds, and what it says of them."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from epibatch.algorithms import PPOConfig
+from epibatch.connectors import ConnectorV2
+from epibatch.connectors.authoring import ColumnTransform
+from epibatch.connectors.env_to_module import MeanStdFilter, WriteObservationsToEpisodes
+from epibatch.connectors.images import RandomCrop
+from epibatch.connectors.learner import default_pipeline
+from epibatch.connectors.observations import Clip, FrozenModule, TimeMaxPool
+from epibatch.connectors.views import TrajectoryViews, View
+from epibatch.core.errors import ConfigError, FirstUpdateError, FirstUpdateWarning
+from epibatch.core.rl_module import TorchRLModule, ValueFunctionAPI
+from epibatch.env_runner import make_multi_agent
+from epibatch.episodes import SingleAgentEpisode
+from epibatch.learner import Learner, LearnerSettings, PPOLoss
+
+INPUTS, ACTIONS = (
+    "the action_dist_inputs that forward_train gives",
+    "the recorded actions have the recorded action_logp",
+)
+
+
+class PlainTanh(ConnectorV2):
+    """In the style of RLlib's pieces."""
+
+    def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **kwargs: Any) -> Any:
+        for episode in self.single_agent_episode_iterator(episodes):
+            self.add_batch_item(batch, "obs", np.tanh(episode.get_observations(-1)), episode)
+        return batch
+
+
+class Halved(ConnectorV2):
+    """Writes to `actions` in place of `actions_for_env`."""
+
+    def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **kwargs: Any) -> Any:
+        self.foreach_batch_item_change_in_place(batch, "actions", lambda item, *_: 0.5 * item)
+        return batch
+
+
+class Turned(ColumnTransform):
+    columns = "actions"
+
+    def transform(self, x: Any) -> Any:
+        return -x
+
+
+class Other(Turned):
+    def transform(self, x: Any) -> Any:
+        return 1 - x
+
+
+class Forgetful(TorchRLModule, ValueFunctionAPI):
+    """A GRU that never uses `state_in`."""
+
+    def setup(self) -> None:
+        self.gru, self.pi = torch.nn.GRU(3, 8, batch_first=True), torch.nn.Linear(8, 4)
+
+    def get_initial_state(self) -> Any:
+        return {"h": torch.zeros(8)}
+
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        out, state = self.gru(batch["obs"])
+        return {"action_dist_inputs": self.pi(out), "state_out": {"h": state[0]}}
+
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+        return self.pi(self.gru(batch["obs"])[0])[..., 0]
+
+
+class Layered(TorchRLModule, ValueFunctionAPI):
+    """A network with the layer that `model_config` names."""
+
+    def setup(self) -> None:
+        layer = {"dropout": torch.nn.Dropout(0.5), "norm": torch.nn.BatchNorm1d(8)}[self.model_config["layer"]]
+        self.net = torch.nn.Sequential(torch.nn.Linear(3, 8), layer, torch.nn.Linear(8, 4))
+
+    def _forward(self, batch: Any, **kwargs: Any) -> Any:
+        return {"action_dist_inputs": self.net(batch["obs"])}
+
+    def compute_values(self, batch: Any, embeddings: Any = None) -> Any:
+        return self.net(batch["obs"])[:, 0]
+
+
+def train(config: PPOConfig) -> list[FirstUpdateWarning]:
+    """What one iteration warns of."""
+    algo = config.build_algo()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        algo.train()
+    algo.stop()
+    assert all(isinstance(each.message, FirstUpdateWarning) for each in caught)
+    return [each.message for each in caught]
+
+
+@pytest.mark.parametrize(
+    ("change", "text", "do"),
+    [
+        (lambda c, p: c.env_runners(env_to_module_connector=lambda *_: PlainTanh()), INPUTS, "into both pipelines"),
+        (lambda c, p: c.env_runners(env_to_module_connector=lambda *_: p.tanh()), INPUTS, "into both pipelines"),
+        (lambda c, p: c.learners(learner_connector=lambda *_: p.tanh()), INPUTS, "training_only = True"),
+        (
+            lambda c, p: c.learners(
+                learner_connector=lambda *_: TrajectoryViews(views={"obs": View("obs", 1)}, as_learner_connector=True)
+            ),
+            INPUTS,
+            "into both pipelines",
+        ),
+        (lambda c, p: c.env_runners(module_to_env_connector=lambda *_: Halved()), ACTIONS, "'actions_for_env'"),
+        (lambda c, p: c.learners(learner_connector=lambda *_: Turned()), None, "out of the learner pipeline"),
+        (lambda c, p: c.rl_module(rl_module_spec=p.spec(Forgetful, max_seq_len=5)), INPUTS, "batch['state_in']"),
+        (lambda c, p: c.rl_module(rl_module_spec=p.spec(Layered, layer="dropout")), INPUTS, "take dropout out"),
+        (lambda c, p: c.rl_module(rl_module_spec=p.spec(Layered, layer="norm")), INPUTS, "take batch norm"),
+    ],
+    ids=["plain", "acting", "training", "view", "actions", "turned", "state", "dropout", "norm"],
+)
+def test_mistakes_are_found(first_update, change, text, do):
+    config = first_update.config()
+    change(config, first_update)
+    found = train(config)
+    for warning in found[-1:] if text is None else found:
+        assert warning.where == "module 'default_policy', before its first gradient step"
+        assert warning.expected.startswith(text or ACTIONS) and do in warning.do
+        assert "check_first_update='off'" in warning.do
+    assert len(found) == (1 if text else len(found)) and found
+
+
+def net(seed: int) -> torch.nn.Module:
+    """A network whose weights follow from a seed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return torch.nn.Linear(3, 3)
+
+
+@pytest.mark.parametrize(
+    ("acting", "training"),
+    [
+        (lambda p: [p.tanh(factor=2.0)], lambda p: [p.tanh()]),
+        (lambda p: [p.tanh(), Clip(low=-0.5, high=0.5)], lambda p: [Clip(low=-0.5, high=0.5), p.tanh()]),
+        (lambda p: [stack()], lambda p: [stack(padding="same")]),
+        (lambda p: [TimeMaxPool(num_frames=2)], lambda p: []),
+        (lambda p: [MeanStdFilter(), p.tanh()], lambda p: []),
+        (lambda p: [FrozenModule(module=net(0))], lambda p: [FrozenModule(module=net(1))]),
+        (lambda p: [TrajectoryViews(views={"obs": View("obs", -1)})], lambda p: []),
+    ],
+    ids=["arguments", "order", "padding", "pool", "filter", "weights", "view"],
+)
+def test_two_sides_that_differ_are_found(first_update, acting, training):
+    config = first_update.config().env_runners(env_to_module_connector=lambda *_: acting(first_update))
+    (warning,) = train(config.learners(learner_connector=lambda *_: training(first_update)))
+    assert warning.expected.startswith(INPUTS) and "into both pipelines" in warning.do
+
+
+@pytest.mark.parametrize(
+    ("acting", "training"),
+    [
+        (lambda p: [p.tanh(factor=2)], lambda p: [p.tanh(factor=2.0)]),
+        (lambda p: [MeanStdFilter(), stack()], lambda p: [stack()]),
+        (lambda p: [p.tanh(), WriteObservationsToEpisodes(), Clip(low=0.0)], lambda p: [Clip(low=0.0)]),
+        (lambda p: [FrozenModule(module=net(0))], lambda p: [FrozenModule(module=net(0))]),
+        (lambda p: [Hidden(function=lambda x: x + 1)], lambda p: [Hidden(function=lambda x: 1 + x)]),
+    ],
+    ids=["arguments", "filter", "written", "weights", "code"],
+)
+def test_two_sides_that_compute_the_same_are_not(first_update, acting, training):
+    config = first_update.config().env_runners(env_to_module_connector=lambda *_: acting(first_update))
+    assert train(config.learners(learner_connector=lambda *_: training(first_update))) == []
+
+
+def stack(**options: Any) -> dict[str, Any]:
+    return {"piece": "frame_stacking", "num_frames": 2, "axis": -1, **options}
+
+
+class Hidden(ColumnTransform):
+    columns = "obs"
+    function: Any
+
+    def transform(self, x: Any) -> Any:
+        return self.function(x)
+
+
+def test_gap_and_place_are_those_of_the_rows(first_update):
+    """Against the outputs of both passes, computed by hand for each episode."""
+    algo = first_update.config().learners(learner_connector=lambda *_: first_update.tanh()).build_algo()
+    episodes = list(algo.env_runner.sample(num_timesteps=40))
+    module = algo.get_module()
+    kind, gaps, changes = module.get_train_action_dist_cls(), [], []
+    for episode in episodes:
+        recorded = torch.from_numpy(episode.get_extra_model_outputs("action_dist_inputs"))
+        with torch.no_grad():
+            outputs = module.forward_train({"obs": torch.tanh(torch.from_numpy(episode.get_observations()[:-1]))})
+        inputs = outputs["action_dist_inputs"]
+        gaps.append((inputs - recorded).abs().max(1).values)
+        logp = kind.from_logits(inputs).logp(torch.from_numpy(episode.get_actions()))
+        changes.append((logp - torch.from_numpy(episode.get_extra_model_outputs("action_logp"))).abs())
+    with pytest.warns(FirstUpdateWarning) as caught:
+        algo.learner.update(episodes=episodes)
+    found = caught[0].message.found
+    assert f"by up to {float(torch.cat(gaps).max()):.3g}; " in found
+    assert f"actions differ by up to {float(torch.cat(changes).max()):.3g}" in found
+    assert found.endswith(f"the first is step 0 of episode {episodes[0].id_!r}")
+    algo.stop()
+
+
+class LateTanh(ColumnTransform):
+    """Changes rows whose first number is large."""
+
+    columns = "obs"
+    above: float = 4.0
+
+    def transform(self, x: Any) -> Any:
+        return np.where(x[:, :1] > self.above, -x, x)
+
+
+@pytest.mark.parametrize("network", [{}, {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 4}])
+def test_the_first_row_is_named(first_update, network):
+    config = first_update.config().rl_module(model_config={"fcnet_hiddens": [8], **network})
+    algo = config.learners(learner_connector=lambda *_: LateTanh()).build_algo()
+    algo.env_runner.sample(num_timesteps=7)  # the chunks go on with episodes
+    episodes = list(algo.env_runner.sample(num_timesteps=60))
+    places = (
+        (episode.t_started + int(step), episode.id_)
+        for episode in episodes
+        for step in np.flatnonzero(episode.get_observations()[:-1, 0] > 4.0)
+    )
+    with pytest.warns(FirstUpdateWarning, match="the first is step {} of episode '{}'".format(*next(places))):
+        algo.learner.update(episodes=episodes)
+    algo.stop()
+
+
+def test_of_equal_rows_the_place_is_the_one_in_their_order():
+    """Two rows are recorded alike; the learner pipeline changes the observation of the second alone."""
+
+    class Second(ConnectorV2):
+        def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **kwargs: Any) -> Any:
+            for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):
+                rows = episode.get_observations(slice(0, len(episode) + 1)).copy()
+                rows[1] += 1.0
+                self.add_n_batch_items(batch, "obs", rows, len(rows), episode)
+            return batch
+
+    learner, episode = own_learner([Second()])
+    with pytest.warns(FirstUpdateWarning, match=r"in 1 of 3 rows,.* step 1 of episode 'same'"):
+        learner.update(episodes=[episode])
+
+
+def own_learner(pieces: Any = (), **options: Any) -> tuple[Learner, SingleAgentEpisode]:
+    """A learner of a loop of one's own, and an episode that its module acted in, with equal observations."""
+    from gymnasium import spaces
+
+    from epibatch.core.rl_module import RLModuleSpec
+
+    observations, actions = spaces.Box(-9.0, 9.0, (3,)), spaces.Discrete(2)
+    spec = RLModuleSpec(observation_space=observations, action_space=actions, model_config={"fcnet_hiddens": [4]})
+    module = spec.build()
+    with torch.no_grad():
+        inputs = module.forward_exploration({"obs": torch.ones(1, 3)})["action_dist_inputs"][0]
+    episode = SingleAgentEpisode(id_="same")
+    episode.add_env_reset(np.ones(3, np.float32))
+    logp = inputs.log_softmax(0)[1].item()
+    for _ in range(3):
+        outputs = {"action_dist_inputs": inputs.numpy(), "action_logp": np.float32(logp)}
+        episode.add_env_step(np.ones(3, np.float32), 1, 1.0, extra_model_outputs=outputs)
+    connector = default_pipeline(observations, actions)
+    for piece in pieces:
+        connector.prepend(piece)
+    learner = Learner(
+        module=module.as_multi_rl_module(),
+        connector=connector,
+        settings=LearnerSettings(lr=0.1),
+        loss=PPOLoss(),
+        **options,
+    )
+    return learner, episode
+
+
+def test_without_numbers_of_weights_only_the_very_first_update_is_checked(first_update):
+    learner, episode = own_learner()
+    for _ in range(2):
+        learner.update(episodes=[episode])  # in the second, other weights acted
+    learner.connector.prepend(first_update.tanh())
+    learner.check_next_update()
+    learner.update(episodes=[episode])
+    wrong, episode = own_learner([Other()], check_first_update="error")
+    with pytest.raises(FirstUpdateError, match="action_logp"):
+        wrong.update(episodes=[episode])
+
+
+def test_as_an_error_nothing_is_updated(first_update):
+    config = first_update.config(check_first_update="error").learners(learner_connector=lambda *_: first_update.tanh())
+    algo = config.build_algo()
+    before = {name: value.clone() for name, value in algo.get_module().state_dict().items()}
+    with pytest.raises(FirstUpdateError, match=re.escape("expected: the action_dist_inputs")):
+        algo.train()
+    after = algo.get_module().state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert algo.learner.get_state()["num_gradient_steps"] == 0
+    algo.stop()
+    config.debugging(check_first_update="off")
+    assert train(config) == []
+
+
+def test_only_three_modes_are_known(first_update):
+    with pytest.raises(ConfigError, match="check_first_update"):
+        first_update.config(check_first_update="sometimes")
+    with pytest.raises(ConfigError, match="check_first_update"):
+        own_learner(check_first_update="sometimes")
+
+
+def test_agents_are_named(first_update):
+    config = first_update.config().environment(first_update.turns, env_config={})
+    config.multi_agent(policies=["p", "q"], policy_mapping_fn={"a": "p", "*": "q"})
+    found = sorted(
+        train(config.learners(learner_connector=lambda *_: first_update.tanh())), key=lambda each: each.where
+    )
+    assert [each.where.split(",")[0] for each in found] == ["module 'p'", "module 'q'"]
+    assert found[0].found.endswith("agent 'a'") and re.search("agent '[bc]'$", found[1].found)
+
+
+# -- edits -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["env_to_module", "learner"])
+def test_an_edit_is_checked(first_update, side):
+    algo = first_update.config().build_algo()
+    algo.train()
+    algo.train()
+    algo.pipelines[side].insert_before("AddObservationsFromEpisodesToBatch", first_update.tanh())
+    with pytest.warns(FirstUpdateWarning):
+        algo.train()
+    algo.train()  # warned of once
+    algo.pipelines[side].remove("Tanh")
+    algo.train()
+    algo.stop()
+
+
+@pytest.mark.parametrize("batch", [3, 40])
+def test_an_edit_of_both_sides_is_right_however_few_steps_follow(first_update, batch):
+    """The first step after it was shown to the pipeline before."""
+    config = first_update.config(check_first_update="error")
+    algo = config.training(train_batch_size=batch, minibatch_size=batch).build_algo()
+    for factor in (0.5, 2.0):
+        for _ in range(3):
+            algo.train()
+        for side in ("env_to_module", "learner"):
+            algo.pipelines[side].insert_before("AddObservationsFromEpisodesToBatch", first_update.tanh(factor=factor))
+    for _ in range(3):
+        algo.train()
+    algo.stop()
+
+
+def test_an_edit_while_sampling_is_checked(first_update):
+    edited: list[Any] = []
+
+    def edit(env_runner: Any, **kwargs: Any) -> None:
+        if env_runner.num_env_steps_sampled_lifetime > 50 and not edited:
+            edited.append(first_update.tanh())
+            env_runner.pipelines["env_to_module"].prepend(edited[0])
+
+    algo = first_update.config().callbacks(on_episode_step=edit).build_algo()
+    algo.train()
+    with pytest.warns(FirstUpdateWarning, match=r"of (1\d|2\d) rows"):
+        algo.train()
+    algo.stop()
+
+
+# -- augmentation ----------------------------------------------------------------------------------
+
+
+class Noise(ColumnTransform):
+    columns = "obs"
+    training_only = True
+
+    def transform(self, x: Any) -> Any:
+        return x + np.random.normal(size=x.shape).astype(x.dtype)
+
+
+def test_what_is_for_training_alone_is_left_out(first_update):
+    assert train(first_update.config().learners(learner_connector=lambda *_: Noise())) == []
+    both = first_update.config().learners(learner_connector=lambda *_: [first_update.tanh(), Noise()])
+    (warning,) = train(both)
+    assert warning.expected.startswith(INPUTS)
+    assert train(both.env_runners(env_to_module_connector=lambda *_: first_update.tanh())) == []
+
+
+class Images(ColumnTransform):
+    columns = "obs"
+
+    def transform(self, x: Any) -> Any:
+        return np.tile(x[:, :, None, None], (1, 2, 6, 1)).astype(np.float32)
+
+
+class Flat(ColumnTransform):
+    columns = "obs"
+
+    def transform(self, x: Any) -> Any:
+        return x.reshape(len(x), -1)
+
+
+@pytest.mark.parametrize("sizes", [{"pad": 2}, {"height": 4, "width": 4}])
+def test_random_crops_are_compared_as_for_acting(first_update, sizes):
+    def pieces(*_: Any) -> Any:
+        return [Images(), RandomCrop(**sizes), Flat()]
+
+    config = first_update.config().env_runners(env_to_module_connector=pieces).learners(learner_connector=pieces)
+    assert train(config) == []
+
+
+def test_the_name_before_is_converted(first_update):
+    with pytest.warns(DeprecationWarning, match="Older.one_sided is called training_only now"):
+
+        class Older(Noise):
+            training_only = False
+            one_sided = True
+
+    assert Older.training_only is True
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_steps_count_the_edits_that_they_follow(first_update, several):
+    """The first step after an edit was shown to the pipeline before it, so the second is the first to count."""
+    config = first_update.config().env_runners(num_envs_per_env_runner=1)
+    if several:
+        config.environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 1}).multi_agent(policies=["p"])
+    runner = config.build_algo().env_runner
+
+    def numbers() -> list[int]:
+        (episode,) = runner.sample(num_timesteps=3)
+        (part,) = episode.agent_episodes.values() if several else [episode]
+        return list(part.get_extra_model_outputs("weights_seq_no"))
+
+    assert numbers() == [0, 0, 0]
+    runner.pipelines["env_to_module"].insert_before("AddObservationsFromEpisodesToBatch", first_update.tanh())
+    assert numbers() == [0, 1, 1] and runner.num_edits == 1
+    runner.weights_updated()
+    runner.pipelines["module_to_env"].append(PlainEnd())
+    assert numbers() == [3, 3, 3] and runner.get_metrics()["weights_seq_no"] == 1
+    runner.stop()
+
+
+class PlainEnd(ConnectorV2):
+    def __call__(self, *, batch: Any, **kwargs: Any) -> Any:
+        return batch
