@@ -36,10 +36,19 @@ from ._storage.arrays import (
     unaliased,
     with_rows,
 )
-from ._storage.indexing import Positions, may_write, position_of, positions_of
+from ._storage.indexing import Positions, check_writable, may_write, position_of, positions_of
 from ._storage.lookback_buffer import LookbackBuffer
 
-__all__ = ["NOTHING", "BufferSource", "InfiniteLookbackBuffer", "RowPlan", "put_rows"]
+__all__ = [
+    "NOTHING",
+    "BufferSource",
+    "InfiniteLookbackBuffer",
+    "RowPlan",
+    "lengths_of",
+    "newest_of",
+    "put_rows",
+    "rows_of",
+]
 
 _ARRAY = np.ndarray
 _NONE: frozenset[type] = frozenset()
@@ -66,8 +75,12 @@ class BufferSource(Protocol):
     def sync(self, buffer: InfiniteLookbackBuffer) -> None:
         """Point the buffer at the rows as they are now."""
 
+    @property
+    def recording(self) -> bool:
+        """True as long as rows are added to the block."""
+
     def promote(self, leaf: int, dtype: np.dtype[Any] | None) -> None:
-        """Give a leaf of the block another dtype (None: an object column)."""
+        """Give a leaf of the block another dtype (None: an object column), while it is recorded."""
 
     def write_newest(self, row: Any) -> None:
         """Replace the provisional row."""
@@ -120,6 +133,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         "_form",
         "_leaves",
         "_pending",
+        "_read_only",
         "_shape",
         "_source",
         "_stop",
@@ -138,6 +152,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         self._pending: Any = NOTHING
         self.provisional = False
         self._source: BufferSource | None = None
+        self._read_only = False  # whether the rows lie in memory of another process, which cannot be written to
         self._flat: Leaf | None = None  # the one array, if `lay` may write rows into it as they are
         self._accepts: frozenset[type] = _NONE
         self._cells: Any = None  # a memoryview of that array, if its rows are vectors
@@ -182,7 +197,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         self.provisional = True
 
     def own(self, change: str = "an operation that adds or removes rows") -> None:
-        """Copy the rows out of the block that they lie in, if they do.
+        """Copy the rows out of the block, or the read-only memory, that they lie in, if they do.
 
         Args:
             change: What it is for, should that be refused.
@@ -191,11 +206,12 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             EpisodeStateError: the rows are still being recorded.
         """
         source = self._source
-        if source is None:
+        if source is None and not self._read_only:
             return
-        source.sync(self)
-        source.release(change)
-        self._source = None
+        if source is not None:
+            source.sync(self)
+            source.release(change)
+        self._source, self._read_only = None, False
         self._leaves = [copied(leaf[: self._stop]) for leaf in self._leaves or []] or None
         pending, self._pending = self._pending, NOTHING
         self._settle()
@@ -357,6 +373,8 @@ class InfiniteLookbackBuffer(LookbackBuffer):
     def add(self, plan: RowPlan) -> None:
         """Add the row of a plan."""
         form, values, dtypes = plan
+        if self._read_only:
+            self.own()
         if self._leaves is None:
             self._form, self._leaves = form, [empty_leaf(value) for value in values]
         leaves, stop = self._leaves, self._stop
@@ -375,13 +393,15 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         self._flat, self._cells, self._accepts, self.checked_for = None, None, _NONE, None
         if leaves is None or self._form is not None or self._pending is not NOTHING or self._source is not None:
             return
+        if self._read_only:  # rows that `lay` does not write to
+            return
         leaf = leaves[0]
         if leaf.dtype.kind in "biufc" and leaf.dtype.isnative:
             self._flat, self._shape = leaf, leaf.shape[1:]
             if leaf.ndim == 1:
                 self._accepts = plain_types(leaf.dtype)
 
-    def replace(self, form: Form, leaves: list[Leaf], count: int) -> None:
+    def replace(self, form: Form, leaves: list[Leaf] | None, count: int) -> None:
         """Hold these `count` rows, as given, in place of those before."""
         self._form, self._leaves, self._stop, self._pending = form, leaves, count, NOTHING
         self._settle()
@@ -468,10 +488,26 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         return self._form
 
     @property
+    def source(self) -> BufferSource | None:
+        """The owner of the rows; None: this buffer."""
+        return self._source
+
+    @property
     def data(self) -> Any:
         """All rows, lookback included: arrays of shape [T, ...] in the stream's nesting (views)."""
-        rows = self._span(0, self.len_incl_lookback())
-        return rows if may_write() else shielded(rows)
+        if not may_write():
+            return shielded(self._span(0, self.len_incl_lookback()))
+        if self._read_only:
+            self.own()
+        return self._span(0, self.len_incl_lookback())
+
+    @data.setter
+    def data(self, rows: Any) -> None:
+        check_writable()
+        self.own("other rows in the place of all")
+        other = InfiniteLookbackBuffer(rows, self.lookback)
+        self.replace(other._form, other._leaves, other._stop)
+        self.lookback, self.provisional = other.lookback, False
 
     @property
     def finalized(self) -> bool:
@@ -737,10 +773,12 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         """Give leaf `i` another dtype, and return it."""
         leaves = self._leaves or []
         if dtype is None or dtype != leaves[i].dtype:
-            if self._source is not None:
+            if self._source is not None and self._source.recording:
                 self._source.promote(i, dtype)
                 self._source.sync(self)
             else:
+                self.own()  # other episodes of the block keep their type
+                leaves = self._leaves or []
                 leaves[i] = promoted(leaves[i], self._stop, dtype)
                 self._settle()
         return (self._leaves or [])[i]
@@ -859,7 +897,8 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         InfiniteLookbackBuffer.__init__(self, space=state["space"])
         self.lookback, self.t_started = state["lookback"], state["t_started"]
         if state["leaves"] is not None:
-            leaves = [leaf if leaf.flags.writeable else leaf.copy() for leaf in state["leaves"]]
+            leaves = state["leaves"]
+            self._read_only = not all(leaf.flags.writeable for leaf in leaves)
             self.replace(state["form"], leaves, len(leaves[0]))
         self.restore_newest(state["newest"], state["provisional"])
 
@@ -967,3 +1006,116 @@ def _one_hot_rows(rows: Any, missing: np.ndarray[Any, np.dtype[np.bool_]], space
 def _legal_row(space: gym.Space[Any], row: Any) -> Any:
     discrete = isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete))
     return np.asarray(space.start) if discrete else row  # type: ignore[attr-defined]
+
+
+def lengths_of(buffers: Sequence[Any]) -> list[int]:
+    """Rows after the lookback of each buffer.
+
+    Example:
+        >>> lengths_of([InfiniteLookbackBuffer([1.0, 2.0], lookback=1), InfiniteLookbackBuffer()])
+        [1, 0]
+    """
+    if set(map(type, buffers)) != {InfiniteLookbackBuffer}:
+        return list(map(len, buffers))
+    return [len(own) if own._flat is None else own._stop - own.lookback for own in buffers]
+
+
+def rows_of(
+    buffers: Sequence[Any], firsts: Sequence[int], stops: Sequence[int], step: int = 1
+) -> tuple[Form, list[list[Leaf]]] | None:
+    """Rows of each buffer, counted from the end of its lookback; views.
+
+    Args:
+        buffers: At least one.
+        firsts: The first row of each.
+        stops: The row after the last of each.
+        step: Every how many rows.
+
+    Returns:
+        Their nesting, and for each leaf the buffers' rows; None unless all rows lie in numeric arrays that their
+        buffers own, in one nesting and shape.
+
+    Example:
+        >>> rows_of([InfiniteLookbackBuffer([1.0, 2.0, 3.0], lookback=1)], [-1], [1])
+        (None, [[array([1., 2.])]])
+    """
+    if set(map(type, buffers)) != {InfiniteLookbackBuffer}:
+        return None
+    if buffers[0]._flat is None:
+        return _nested_rows_of(buffers, firsts, stops, step)
+    shape, parts = buffers[0]._shape, []
+    for buffer, first, stop in zip(buffers, firsts, stops):
+        leaf, low, high = buffer._flat, buffer.lookback + first, buffer.lookback + stop
+        if leaf is None or buffer._shape != shape or high > buffer._stop:
+            return None
+        parts.append(leaf[low:high:step] if low or step > 1 or high != len(leaf) else leaf)
+    return None, [parts]
+
+
+def _nested_rows_of(
+    buffers: Sequence[Any], firsts: Sequence[int], stops: Sequence[int], step: int
+) -> tuple[Form, list[list[Leaf]]] | None:
+    form, example = buffers[0]._form, buffers[0]._leaves
+    if form is None or example is None:
+        return None
+    shapes = [leaf.shape[1:] for leaf in example]
+    leaves: list[list[Leaf]] = [[] for _ in shapes]
+    for buffer, first, stop in zip(buffers, firsts, stops):
+        own, low, high = buffer._leaves, buffer.lookback + first, buffer.lookback + stop
+        if buffer._source is not None or own is None or buffer._form != form or high > buffer._stop:
+            return None
+        for leaf, shape, parts in zip(own, shapes, leaves):
+            if leaf.shape[1:] != shape or leaf.dtype.kind not in "biufc":
+                return None
+            parts.append(leaf[low:high:step])
+    return form, leaves
+
+
+def newest_of(buffers: Sequence[Any]) -> Any:
+    """Stack what `last()` gives for each buffer.
+
+    Args:
+        buffers: At least one.
+
+    Returns:
+        Arrays of shape [number of buffers, ...], copies, nested like the rows; None if that cannot be had this
+        way: a buffer has no row, or does not own it, or holds it apart from the others; or the rows differ in
+        nesting or shape, or are no numbers.
+
+    Example:
+        >>> newest_of([InfiniteLookbackBuffer([1.0, 2.0]), InfiniteLookbackBuffer([3.0])]).tolist()
+        [2.0, 3.0]
+    """
+    form = buffers[0]._form
+    if form is None:
+        try:  # each buffer is looked at once: many are more than the caches hold
+            rows = [own._flat[own._stop - 1] if own._stop else None for own in buffers]
+            return _stacked(rows)
+        except TypeError:  # one of them is nested, or has no array of its own that holds all its rows
+            return None
+    stops = [buffer._stop for buffer in buffers]
+    if 0 in stops:
+        return None
+    if [buffer._form for buffer in buffers].count(form) < len(buffers):
+        return None
+    for buffer in buffers:
+        if buffer._source is not None or buffer._pending is not NOTHING:
+            return None
+    leaves = [buffer._leaves or [] for buffer in buffers]
+    each = range(len(leaves[0]))
+    stacked = [_stacked([own[i][stop - 1] for own, stop in zip(leaves, stops)]) for i in each]
+    return None if any(leaf is None for leaf in stacked) else unflatten(form, stacked)
+
+
+def _stacked(rows: list[Any]) -> Leaf | None:
+    """Rows of one leaf as one array; None if they are not of one shape, or no numbers."""
+    kinds = set(map(type, rows))
+    if kinds == {_ARRAY}:
+        first = rows[0]
+        try:
+            if first.dtype.kind in "biufc" and len(set(map(len, rows))) == 1:
+                return np.concatenate(rows).reshape(len(rows), *first.shape)
+        except (TypeError, ValueError):  # no dimension at all, another number of them, or a later one that differs
+            pass
+        return None
+    return np.array(rows) if all(issubclass(kind, (np.number, np.bool_)) for kind in kinds) else None

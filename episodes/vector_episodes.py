@@ -41,6 +41,8 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         recording: Whether these are the N episodes that a recorder is adding to.
 
     Attributes:
+        low_rows: The first row of each running chunk in the block, its lookback included; only while recording.
+        newest_start: The highest of them.
         handed_out: Shared by the sequences made with `first`; whoever holds it weakly knows when all are gone.
     """
 
@@ -55,8 +57,8 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         self.handed_out = _HandedOut()
         self._known: ChunkFacts | None = None
         self._places: dict[tuple[bool, bool], np.ndarray[Any, np.dtype[np.int64]]] = {}
-        self._lows = np.array([self._low(chunk) for chunk in self.chunks] if recording else [], np.int64)
-        self._latest = int(self._lows.max(initial=0))
+        self.low_rows = np.array([self._low(chunk) for chunk in self.chunks] if recording else [], np.int64)
+        self.newest_start = int(self.low_rows.max(initial=0))
 
     def __len__(self) -> int:
         return len(self.chunks)
@@ -130,7 +132,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         """Whether every episode's columns are those of the block: nobody replaced, added or lengthened one."""
         if not self.recording and not self.block.views:
             return True
-        return not any(chunk.detached for chunk in self.chunks)
+        return not any(chunk.replaced for chunk in self.chunks)
 
     def _shown(self) -> Iterator[tuple[int, SingleAgentEpisode]]:
         """Position and episode object of the chunks that somebody looked at."""
@@ -152,8 +154,8 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
     def replace(self, env: int, chunk: Chunk) -> None:
         """Go on with another chunk of an environment (for the recorder)."""
         self._unseen += self.views[env] is not None
-        self.chunks[env], self.views[env], self._lows[env] = chunk, None, chunk.low
-        self._latest = max(self._latest, chunk.low)
+        self.chunks[env], self.views[env], self.low_rows[env] = chunk, None, chunk.low
+        self.newest_start = max(self.newest_start, chunk.low)
 
     def _low(self, chunk: Chunk) -> int:
         """The chunk's first row in this block, which may hold the end of a chunk of the block before."""
@@ -186,7 +188,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         before = block.before_newest(max(first, 0))
         if before is not None:
             values, form = flatten_like(before[0], unflatten(form, values)), before[0]
-        rows = np.minimum(block.row - self._lows + 1, frames)
+        rows = np.minimum(block.row - self.low_rows + 1, frames)
         short = np.flatnonzero(rows < frames)
         window = []
         for i, value in enumerate(values):
@@ -218,7 +220,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         column, row = self.block.extras.get(key), self.block.row - 1
         if column is None or row < 0:
             return None
-        return column.row(row), None if self._latest <= row else self._lows <= row
+        return column.row(row), None if self.newest_start <= row else self.low_rows <= row
 
     # -- whole columns, for batches ---------------------------------------------------------------
 
@@ -241,7 +243,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         own = {Columns.ACTIONS: block.actions, Columns.REWARDS: block.rewards}
         column = own[name] if name in own else block.extras.get(name)
         first = max(0, block.row - steps)
-        held = np.arange(first, block.row)[:, None] >= self._lows
+        held = np.arange(first, block.row)[:, None] >= self.low_rows
         if column is None and block.rewards.leaves:
             raise self._unknown(name)
         if column is None or not column.leaves:  # no step yet

@@ -9,7 +9,7 @@ import numpy as np
 from epibatch.core.padding import PaddedLayout, pad
 from epibatch.core.structs import flatten, map_struct
 
-from ...episodes._storage.column_parts import LazyRows
+from ...episodes._storage.column_rows import LazyRows
 
 __all__ = ["EpisodeColumn"]
 

@@ -14,7 +14,7 @@ from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import Form, unflatten
 
 from ...episodes._storage.arrays import Leaf
-from ...episodes._storage.column_parts import LazyRows
+from ...episodes._storage.column_rows import LazyRows
 
 __all__ = ["HeldRows", "WindowRows"]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, add_context
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
@@ -227,6 +228,14 @@ class Block:
         self.provisional = self._only = self.unknown_rewards = False
         self.views = 0
         self.returns_before: Any = None
+
+    def column(self, name: str) -> BlockColumn | None:
+        """The column `obs`, `actions` or `rewards`, or a model output; None if there is none of that name."""
+        if name == Columns.OBS:
+            return self.observations
+        if name == Columns.ACTIONS:
+            return self.actions
+        return self.rewards if name == Columns.REWARDS else self.extras.get(name)
 
     def stage(self, observations: Any) -> None:
         """Take the newest observations, or others in their place; nothing of the caller's is kept.

@@ -46,10 +46,10 @@ class BlockInfos(LookbackBuffer):
         chunk: Whose infos.
     """
 
-    __slots__ = ("_chunk", "_made", "_own")
+    __slots__ = ("_made", "_own", "chunk")
 
     def __init__(self, chunk: Chunk) -> None:
-        self._chunk = chunk
+        self.chunk = chunk
         self._made: dict[int, Any] = {}
         self._own: list[Any] | None = None
         self.lookback = chunk.start - chunk.low
@@ -82,15 +82,18 @@ class BlockInfos(LookbackBuffer):
             self._own = self.data
         return self._own
 
+    def own(self) -> None:
+        """Do nothing: rows are in a list of their own where they are changed."""
+
     def len_incl_lookback(self) -> int:
         """Number of rows, lookback included."""
-        return self._chunk.end + 1 - self._chunk.low if self._own is None else len(self._own)
+        return self.chunk.end + 1 - self.chunk.low if self._own is None else len(self._own)
 
     def _row(self, position: int) -> Any:
         if self._own is not None:
             return self._own[position]
         if position not in self._made:
-            chunk = self._chunk
+            chunk = self.chunk
             row = chunk.low + position
             if row == chunk.stop and chunk.tail_infos is not None:
                 infos = chunk.tail_infos

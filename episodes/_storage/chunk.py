@@ -19,7 +19,7 @@ from .arrays import owned
 from .block import Block, BlockColumn
 from .block_infos import BlockInfos
 
-__all__ = ["Chunk"]
+__all__ = ["Chunk", "chunk_of"]
 
 
 class Chunk:
@@ -92,37 +92,43 @@ class Chunk:
             return 0.0
         return float("nan") if self.block.returns_before is None else float(self.block.returns_before[self.env])
 
+    @property
+    def name(self) -> str:
+        """Name of the episode."""
+        view = self.shown
+        return self.id_ if view is None else view.id_
+
+    @property
+    def ends(self) -> tuple[bool, bool]:
+        """Whether the episode was terminated, and truncated, at the chunk's end."""
+        view = self.shown
+        return (self.terminated, self.truncated) if view is None else (view.is_terminated, view.is_truncated)
+
     def __len__(self) -> int:
         view = self.shown
         return self.end - self.start if view is None or self._is_all_of(view) else len(view)
 
     @property
-    def detached(self) -> bool:
-        """Whether the episode object shows columns other than this chunk's."""
+    def replaced(self) -> bool:
+        """Whether the episode object shows other rows than this chunk's: a column was replaced, or owns its rows."""
         view = self.shown
         return view is not None and not self._is_all_of(view)
 
     def _is_all_of(self, view: SingleAgentEpisode) -> bool:
+        """Return True if an episode object shows this chunk's rows in every column, and no other column."""
         block, outputs, lookback = self.block, view.extra_model_outputs, self.start - self.low
-        rewards, observations, actions = view.rewards, view.observations, view.actions
-        if view._t_started != self.t_started or len(outputs) != len(block.extras):
+        if view.t_started != self.t_started or len(outputs) != len(block.extras):
             return False
-        try:
-            if not rewards.lookback == observations.lookback == actions.lookback == lookback:
+        pairs: list[tuple[Any, BlockColumn]] = [
+            (view.rewards, block.rewards),
+            (view.observations, block.observations),
+            (view.actions, block.actions),
+        ]
+        pairs += [(outputs.get(key), column) for key, column in block.extras.items()]
+        for buffer, column in pairs:
+            source: Any = getattr(buffer, "source", None)
+            if source is None or source.chunk is not self or source.column is not column or buffer.lookback != lookback:
                 return False
-            one, two, three = rewards._source, observations._source, actions._source
-            if one.column is not block.rewards or two.column is not block.observations:  # type: ignore[union-attr]
-                return False
-            if three.column is not block.actions or one.chunk is not self:  # type: ignore[union-attr]
-                return False
-            if two.chunk is not self or three.chunk is not self:  # type: ignore[union-attr]
-                return False
-            for key, column in block.extras.items():
-                buffer = outputs[key]
-                if buffer._source.column is not column or buffer._source.chunk is not self:  # type: ignore[union-attr]
-                    return False
-        except (AttributeError, KeyError):  # rows of its own, no buffer at all, another output
-            return False
         return True
 
     def finish(self, row: int, terminated: bool, truncated: bool) -> None:
@@ -206,6 +212,10 @@ class _StepSource:
         leaves = [leaf[chunk.low : end, chunk.env] for leaf in column.leaves]
         buffer.point(column.form, leaves or None, end - chunk.low if leaves else 0)
 
+    @property
+    def recording(self) -> bool:
+        return self.chunk.stop is None
+
     def promote(self, leaf: int, dtype: np.dtype[Any] | None) -> None:
         self.column.promote(leaf, dtype)
 
@@ -250,3 +260,11 @@ class _ObservationSource(_StepSource):
             self.chunk.tail = owned(row)
         else:
             self.chunk.block.write_newest(self.chunk.env, row)
+
+
+def chunk_of(episode: Any) -> Chunk | None:
+    """The finished chunk whose rows an episode object shows; None if it shows other rows, or is no view of a chunk."""
+    chunk: Chunk | None = getattr(getattr(episode, "infos", None), "chunk", None)
+    if chunk is None or chunk.stop is None or chunk.shown is not episode or chunk.replaced:
+        return None
+    return chunk

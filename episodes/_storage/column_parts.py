@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from epibatch.core.structs import Form, map_struct, unflatten
 from ..infinite_lookback_buffer import InfiniteLookbackBuffer
 from ..single_agent_episode import SingleAgentEpisode
 from .arrays import Leaf
+from .column_rows import LazyRows
 
 __all__ = ["ColumnParts", "LazyRows", "lengths_of", "spans_of"]
 
@@ -56,32 +56,6 @@ def spans_of(buffers: Sequence[Any], firsts: Sequence[int], stops: Sequence[int]
         ]
     except TypeError:  # one has none
         return None
-
-
-class LazyRows:  # no ABC: asking whether something is one is part of every step, and takes three times as long there
-    """The rows of a column that lie in the episodes, until somebody wants them as arrays."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def joined(self, gaps: Sequence[int] | None = None, *, halved: bool = False) -> Any:
-        """Copies of all rows, chunk after chunk, in the column's nesting.
-
-        Args:
-            gaps: Rows of zeros to leave behind each chunk's; default: none.
-            halved: Whether leaves that are float64 throughout become float32.
-        """
-
-    @abstractmethod
-    def rows_and_bytes(self) -> tuple[int, int]:
-        """How many rows `joined` gives, and the bytes of all its arrays."""
-
-    def padded(self, layout: PaddedLayout) -> Any:
-        """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
-        if layout.scattered:
-            return map_struct(lambda leaf: pad(leaf, layout), self.joined())
-        rows = self.joined(layout.gaps)
-        return map_struct(lambda leaf: leaf.reshape(layout.num_sequences, layout.max_seq_len, *leaf.shape[1:]), rows)
 
 
 class ColumnParts(LazyRows):
@@ -144,6 +118,13 @@ class ColumnParts(LazyRows):
                     return None
                 parts.append(leaf[low : low + count])
         return cls(form, leaves, counts)
+
+    def padded(self, layout: PaddedLayout) -> Any:
+        """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
+        if layout.scattered:
+            return map_struct(lambda leaf: pad(leaf, layout), self.joined())
+        rows = self.joined(layout.gaps)
+        return map_struct(lambda leaf: leaf.reshape(layout.num_sequences, layout.max_seq_len, *leaf.shape[1:]), rows)
 
     def with_bootstraps(self, last: Any = None) -> ColumnParts:
         """The same with one row more per chunk.

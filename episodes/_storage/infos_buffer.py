@@ -71,6 +71,9 @@ class InfosBuffer(LookbackBuffer):
         row = self._data.pop(index)
         return {} if row is EMPTY else row
 
+    def own(self) -> None:
+        """Do nothing: rows are in a list of their own where they are changed."""
+
     def len_incl_lookback(self) -> int:
         """Number of rows, lookback included."""
         return len(self._data)

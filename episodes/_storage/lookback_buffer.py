@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.errors import EpisodeIndexError, SpaceError
 
 from .arrays import shielded
-from .indexing import WATCH, Indices, Positions, check_writable, note_history, position_of, positions_of
+from .indexing import WATCH, Indices, Positions, check_writable, may_write, note_history, position_of, positions_of
 
 __all__ = ["LookbackBuffer"]
 
@@ -27,6 +27,11 @@ class LookbackBuffer(ABC):
 
     lookback: int
     t_started: int
+    _read_only = False
+
+    @abstractmethod
+    def own(self) -> None:
+        """Copy rows that lie in memory of somebody else, which may be memory that cannot be written to."""
 
     @abstractmethod
     def len_incl_lookback(self) -> int:
@@ -92,6 +97,8 @@ class LookbackBuffer(ABC):
             EpisodeIndexError: an index outside the rows, and no fill.
             SpaceError: one-hot rows of a column without a space.
         """
+        if self._read_only and may_write():
+            self.own()
         if one_hot_discrete:
             return self._one_hot(indices, neg_index_as_lookback, fill)
         total = self.len_incl_lookback()
@@ -178,6 +185,8 @@ class LookbackBuffer(ABC):
         watch = WATCH.get()
         if watch is not None and not watch.writable:
             check_writable()
+        if self._read_only:
+            self.own()
         total = self.len_incl_lookback()
         if type(at_indices) is int:
             position = self.lookback + at_indices if at_indices >= 0 or neg_index_as_lookback else total + at_indices

@@ -65,7 +65,7 @@ def _chunks_of(episodes: list[Any]) -> list[Chunk] | None:
         block = episodes[0].rewards._source.chunk.block
         for episode in episodes:
             chunk = episode.rewards._source.chunk
-            if chunk.block is not block or chunk.stop is None or chunk.shown is not episode or chunk.detached:
+            if chunk.block is not block or chunk.stop is None or chunk.shown is not episode or chunk.replaced:
                 return None
             chunks.append(chunk)
     except AttributeError:  # rows of its own, or no episode of ours

@@ -88,7 +88,7 @@ def test_rows_cannot_be_added_while_recording() -> None:
         view.own_columns()
     chunk.finish(3, False, False)
     view.own_columns()
-    assert chunk.detached
+    assert chunk.replaced
     view.rewards.set(9, at_indices=0)
     assert chunk.block.rewards.leaves[0][1, 1] == 1
     view.add_env_step(104, 13, 9.0)

@@ -190,7 +190,7 @@ CHANGES = {
     "nothing": (lambda episode: None, True),
     "flags": (new_flags, True),
     "in place": (in_place, True),
-    "promotion": (lambda episode: episode.set_actions(new_data=episode.get_actions() + 0.5), True),
+    "promotion": (lambda episode: episode.set_actions(new_data=episode.get_actions() + 0.5), False),
     "rewards": (new_rewards, False),
     "output": (new_output, False),
     "no output": (lambda episode: episode.extra_model_outputs.pop("v"), False),

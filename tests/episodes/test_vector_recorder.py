@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import ColumnError, EpisodeError, EpisodeStateError
-from epibatch.episodes import SingleAgentEpisode, VectorRecorder
+from epibatch.episodes import SingleAgentEpisode, VectorRecorder, reader_of
 
 N = 3
 MODES = {
@@ -193,15 +193,16 @@ def test_views_are_persistent_and_live():
     assert len(view) == 1 and len(recorder.episodes[0]) == 1
 
 
-def test_writing_a_float_reward_promotes_the_whole_column():
+def test_writing_a_float_reward_promotes_the_rewards_of_that_episode_alone():
     recorder = flat_recorder()
     recorder.step(np.zeros(2, int), np.array([1, 2]), [False] * 2, [False] * 2, np.array([2, 3]))
     fragment = recorder.harvest(0)
     fragment[0].set_rewards(new_data=0.5, at_indices=0)
-    assert fragment.gather("rewards").tolist() == [0.5, 2.0]
+    assert reader_of(fragment).rows("rewards").joined().tolist() == [0.5, 2.0]
     view = fragment[1].get_rewards()
+    assert view.dtype == np.int64
     view += 5
-    assert fragment.gather("rewards").tolist() == [0.5, 7.0]
+    assert reader_of(fragment).rows("rewards").joined().tolist() == [0.5, 7.0]
 
 
 def test_pickling_carries_only_the_used_rows():

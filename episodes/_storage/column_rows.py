@@ -1,0 +1,329 @@
+"""Rows of one column in many chunks, where they lie, until a batch needs them as arrays."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.errors import ColumnError
+from epibatch.core.padding import PaddedLayout, pad
+from epibatch.core.structs import Form, map_struct, spell_form, unflatten
+
+from .arrays import Leaf
+
+__all__ = ["BlockRows", "ColumnRows", "LazyRows", "SeveralRows"]
+
+Indices = npt.NDArray[np.int64]
+Places = Callable[[Indices, Indices, int], Indices]
+
+
+class LazyRows:  # no ABC: asking whether something is one is part of every step, and takes three times as long there
+    """Rows of a column that lie in the episodes until they are needed as arrays."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def joined(self, *, halved: bool = False) -> Any:
+        """Copies of all rows, chunk after chunk, in the column's nesting.
+
+        Args:
+            halved: Whether leaves that are float64 throughout become float32.
+        """
+
+    @abstractmethod
+    def rows_and_bytes(self) -> tuple[int, int]:
+        """How many rows `joined` gives, and the bytes of all its arrays."""
+
+    def padded(self, layout: PaddedLayout) -> Any:
+        """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
+        return map_struct(lambda leaf: pad(leaf, layout), self.joined())
+
+
+class ColumnRows(LazyRows):
+    """Rows of a column, one array per chunk and leaf: views of the episodes' storage.
+
+    Join them before anything writes to the episodes.
+
+    Args:
+        form: Nesting of the column.
+        leaves: For each leaf the chunks' arrays; none at all if no chunk has a row yet.
+        counts: Rows of each chunk.
+        name: The column, for messages.
+        describe: Names a chunk, for messages.
+        sound: Whether the rows are known to be numbers of one shape.
+    """
+
+    tails: Mapping[int, list[Leaf]] = {}
+    """Rows that lie apart, by position of the chunk whose last row each is: leaves of shape [1, ...]."""
+    _bootstrap = 0
+    _last: Any = None
+
+    def __init__(
+        self,
+        form: Form,
+        leaves: list[list[Leaf]],
+        counts: Sequence[int],
+        name: str = "",
+        describe: Callable[[int], str] = str,
+        *,
+        sound: bool = False,
+    ) -> None:
+        self.form, self.leaves, self.counts, self.sound = form, leaves, counts, sound
+        self._name, self._describe = name, describe
+
+    def of_chunk(self, chunk: int) -> list[Leaf]:
+        """The leaves of one chunk's rows: views, unless its last row lies apart."""
+        leaves = [parts[chunk] for parts in self.leaves]
+        if chunk not in self.tails:
+            return leaves
+        return [np.concatenate([leaf, tail]) for leaf, tail in zip(leaves, self.tails[chunk])]
+
+    def with_bootstraps(self, last: Any = None) -> ColumnRows:
+        """Give each chunk one row more.
+
+        Args:
+            last: Its value; default: the chunk's last row again.
+        """
+        self._bootstrap, self._last = 1, last
+        return self
+
+    def check(self) -> bool:
+        """Make sure that the rows can be joined.
+
+        Returns:
+            Whether all of them are numbers.
+
+        Raises:
+            ColumnError: they differ in shape.
+        """
+        if self.sound:
+            return True
+        for i, parts in enumerate(self.leaves):
+            held = [chunk for chunk, leaf in enumerate(parts) if len(leaf)]
+            for chunk in held:
+                if parts[chunk].shape[1:] != parts[held[0]].shape[1:]:
+                    raise self._mixed(held[0], chunk)
+            for chunk, tail in self.tails.items():
+                if tail[i].shape[1:] != parts[chunk].shape[1:]:
+                    raise self._ragged(parts[chunk].shape[1:], tail[i][0], chunk)
+            rows = [(row, chunk) for chunk, leaf in enumerate(parts) if leaf.dtype.kind == "O" for row in leaf]
+            arrays = rows and isinstance(rows[0][0], (np.ndarray, np.generic))
+            if arrays and not (rows[0][0].dtype.kind in "SU" and not any(np.ndim(row) for row, _ in rows)):
+                shape = np.shape(rows[0][0])
+                raise self._ragged(shape, *next((own for own in rows if np.shape(own[0]) != shape), rows[0]))
+        return all(leaf.dtype.kind in "biufc" for parts in self.leaves for leaf in parts)
+
+    def _mixed(self, chunk: int, other: int) -> ColumnError:
+        def spell(i: int) -> str:
+            shapes = [f"{parts[i].dtype} of shape {parts[i].shape[1:]}" for parts in self.leaves]
+            return f"rows of {', '.join(shapes)}" + (f" nested as {spell_form(self.form)}" if self.form else "")
+
+        return ColumnError(
+            f"column {self._name!r}",
+            expected=f"{spell(chunk)}, as in {self._describe(chunk)}",
+            found=f"{spell(other)} in {self._describe(other)}",
+            do="batch only episodes of one space, or bring them to one shape with a piece in front",
+        )
+
+    def _ragged(self, shape: tuple[int, ...], row: Any, chunk: int) -> ColumnError:
+        return ColumnError(
+            f"column {self._name!r}, {self._describe(chunk)}",
+            expected=f"rows of one shape, {shape}",
+            found=f"a row of shape {np.shape(row)} (the episode keeps such a column as objects)",
+            do="bring them to one shape, by padding say, with a piece in front",
+        )
+
+    def rows_and_bytes(self) -> tuple[int, int]:
+        """How many rows `joined` gives, and the bytes of all its arrays."""
+        rows = int(sum(self.counts)) + len(self.counts) * self._bootstrap
+        row = sum(math.prod(own[0].shape[1:]) * self._with_last(np.result_type(*own)).itemsize for own in self.leaves)
+        return rows, rows * row
+
+    def joined(self, *, halved: bool = False) -> Any:
+        """Copies of all rows, chunk after chunk, in the column's nesting.
+
+        Args:
+            halved: Whether leaves that are float64 throughout become float32.
+        """
+        return self._joined(None, halved)
+
+    def padded(self, layout: PaddedLayout) -> Any:
+        """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
+        if layout.scattered:
+            return super().padded(layout)
+        rows = self._joined(layout.gaps, False)
+        return map_struct(lambda leaf: leaf.reshape(layout.num_sequences, layout.max_seq_len, *leaf.shape[1:]), rows)
+
+    def _joined(self, gaps: Sequence[int] | None, halved: bool) -> Any:
+        """Copies of all rows, with so many rows of zeros after those of each chunk."""
+        if gaps is None and not self._bootstrap:
+            return unflatten(self.form, [np.concatenate(parts, dtype=_narrow(parts, halved)) for parts in self.leaves])
+        after = [gap + self._bootstrap for gap in ([0] * len(self.counts) if gaps is None else gaps)]
+        return unflatten(self.form, [self._spread(parts, after, _narrow(parts, halved)) for parts in self.leaves])
+
+    def _with_last(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """The type of a column that has the bootstrap value too: a float makes integers floats."""
+        return np.result_type(dtype, self._last) if isinstance(self._last, float) else dtype
+
+    def _spread(self, parts: list[Leaf], after: list[int], dtype: Any) -> Leaf:
+        """Join with `after` rows after each part, the first of which may be the bootstrap row."""
+        first = parts[0]
+        zeros = np.zeros((max(after), *first.shape[1:]), self._with_last(first.dtype))
+        fillers = {count: zeros[:count] for count in set(after)}
+        woven = [first] * (2 * len(parts))
+        woven[::2], woven[1::2] = parts, [fillers[count] for count in after]
+        out: Leaf = np.concatenate(woven, dtype=dtype)
+        if self._bootstrap:
+            at = np.cumsum(np.array(self.counts) + after) - after
+            out[at] = out[at - 1] if self._last is None else self._last
+        return out
+
+
+class BlockRows(ColumnRows):
+    """Rows of a column of one block, taken out of it in one gather.
+
+    Args:
+        form: Nesting of the column.
+        block_leaves: Arrays of shape [T, N, ...].
+        envs: Environment of each chunk.
+        firsts: Row of the block with which each chunk's rows begin.
+        counts: Rows of each chunk, those of `tails` included.
+        step: Every how many rows of the block.
+        places: Gives flat positions in the block: function of `firsts`, of rows for each chunk and of `step`.
+        tails: Rows that lie apart (see the class before).
+        name: The column, for messages.
+        describe: Names a chunk, for messages.
+    """
+
+    def __init__(
+        self,
+        form: Form,
+        block_leaves: list[Leaf],
+        envs: Indices,
+        firsts: Indices,
+        counts: Indices,
+        step: int,
+        places: Places,
+        tails: Mapping[int, list[Leaf]],
+        name: str,
+        describe: Callable[[int], str],
+    ) -> None:
+        self.form, self.counts, self.tails = form, counts.tolist(), tails
+        self._name, self._describe = name, describe
+        self.block_leaves, self._places, self._step = block_leaves, places, step
+        self._envs, self._firsts, self._rows = envs, firsts, counts
+
+    @property
+    def leaves(self) -> list[list[Leaf]]:  # type: ignore[override]
+        """For each leaf the chunks' arrays, without those of `tails`."""
+        held, step = self._rows.copy(), self._step
+        held[list(self.tails)] -= 1
+        spans = list(zip(self._firsts.tolist(), (self._firsts + held * step).tolist(), self._envs.tolist()))
+        return [[leaf[low:high:step, env] for low, high, env in spans] for leaf in self.block_leaves]
+
+    @property
+    def sound(self) -> bool:  # type: ignore[override]
+        """Whether the rows are known to be numbers of one shape."""
+        leaves = self.block_leaves
+        fit = all(own.shape[1:] == leaf.shape[2:] for tail in self.tails.values() for own, leaf in zip(tail, leaves))
+        return fit and all(leaf.dtype.kind in "biufc" for leaf in leaves)
+
+    def padded(self, layout: PaddedLayout) -> Any:
+        """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
+        return LazyRows.padded(self, layout)
+
+    def joined(self, *, halved: bool = False) -> Any:
+        """Copies of all rows, chunk after chunk, in the column's nesting.
+
+        Args:
+            halved: Whether leaves that are float64 throughout become float32.
+        """
+        counts = self._rows + self._bootstrap
+        at, ends = self._places(self._firsts, counts, self._step), np.cumsum(counts)
+        return unflatten(self.form, [self._taken(i, at, ends, halved) for i in range(len(self.block_leaves))])
+
+    def _taken(self, leaf: int, at: Indices, ends: Indices, halved: bool) -> Leaf:
+        rows = self.block_leaves[leaf]
+        flat = rows.reshape(rows.shape[0] * rows.shape[1], *rows.shape[2:])
+        out: Leaf = np.take(flat, at, axis=0, mode="clip")  # what lies past a chunk's rows is overwritten
+        for chunk, tail in self.tails.items():
+            if tail[leaf].dtype != out.dtype:
+                out = out.astype(np.result_type(out, tail[leaf]), copy=False)
+            out[ends[chunk] - 1 - self._bootstrap] = tail[leaf][0]
+        if self._bootstrap:
+            out = out.astype(self._with_last(out.dtype), copy=False)
+            out[ends - 1] = out[ends - 2] if self._last is None else self._last
+        return out.astype(np.float32) if halved and out.dtype == np.float64 else out
+
+
+class SeveralRows(ColumnRows):
+    """Rows of a column of several blocks.
+
+    Args:
+        parts: Those of each block, in one nesting.
+        places: For each of them the positions of its chunks among all chunks.
+        name: The column, for messages.
+        describe: Names a chunk, for messages.
+    """
+
+    def __init__(
+        self, parts: list[BlockRows], places: list[Indices], name: str, describe: Callable[[int], str]
+    ) -> None:
+        self.form, self._parts, self._places = parts[0].form, parts, places
+        self._name, self._describe = name, describe
+        self._rows = np.zeros(sum(map(len, places)), np.int64)
+        tails: dict[int, list[Leaf]] = {}
+        for part, at in zip(parts, places):
+            self._rows[at] = part.counts
+            tails.update({int(at[chunk]): tail for chunk, tail in part.tails.items()})
+        self.counts, self.tails = self._rows.tolist(), tails
+
+    @property
+    def leaves(self) -> list[list[Leaf]]:  # type: ignore[override]
+        """For each leaf the chunks' arrays, without those of `tails`."""
+        order = np.argsort(np.concatenate(self._places)).tolist()
+        each = [[leaf for part in parts for leaf in part] for parts in zip(*(part.leaves for part in self._parts))]
+        return [[own[i] for i in order] for own in each]
+
+    @property
+    def sound(self) -> bool:  # type: ignore[override]
+        """Whether the rows are known to be numbers of one shape."""
+        shapes = {tuple(leaf.shape[2:] for leaf in part.block_leaves) for part in self._parts}
+        return len(shapes) == 1 and all(part.sound for part in self._parts)
+
+    def with_bootstraps(self, last: Any = None) -> ColumnRows:
+        """Give each chunk one row more.
+
+        Args:
+            last: Its value; default: the chunk's last row again.
+        """
+        for part in self._parts:
+            part.with_bootstraps(last)
+        return super().with_bootstraps(last)
+
+    def padded(self, layout: PaddedLayout) -> Any:
+        """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
+        return LazyRows.padded(self, layout)
+
+    def joined(self, *, halved: bool = False) -> Any:
+        """Copies of all rows, chunk after chunk, in the column's nesting.
+
+        Args:
+            halved: Whether leaves that are float64 throughout become float32.
+        """
+        chunks, counts = np.concatenate(self._places), self._rows + self._bootstrap
+        rows = map_struct(lambda *own: np.concatenate(own), *(part.joined(halved=halved) for part in self._parts))
+        if (np.diff(chunks) > 0).all():
+            return rows
+        order = np.argsort(np.repeat(chunks, counts[chunks]), kind="stable")
+        return map_struct(lambda leaf: leaf[order], rows)
+
+
+def _narrow(parts: list[Leaf], halved: bool) -> Any:
+    """The type to join arrays into: float32 if they are all float64 and that is wanted, None for their own."""
+    return np.float32 if halved and all(part.dtype == np.float64 for part in parts) else None

@@ -1,0 +1,758 @@
+"""Rows of many chunks, wherever they are stored: in episodes, in blocks, or under a recorder."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from epibatch.core.columns import Columns
+from epibatch.core.errors import ColumnError, EpisodeIndexError, nearest
+from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
+
+from ._parts.acting_rewards import known
+from ._parts.episode_facts import no_column
+from ._parts.running_returns import running_returns
+from ._storage.arrays import Leaf, fits
+from ._storage.block import Block, BlockColumn
+from ._storage.chunk import Chunk, chunk_of
+from ._storage.column_rows import BlockRows, ColumnRows, LazyRows, SeveralRows
+from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer, lengths_of, newest_of, rows_of
+from .single_agent_episode import SingleAgentEpisode
+from .vector_episodes import VectorEpisodes
+
+__all__ = [
+    "BlockReader",
+    "ColumnRows",
+    "EpisodeReader",
+    "LazyRows",
+    "ListReader",
+    "RecorderReader",
+    "SeveralBlocksReader",
+    "reader_of",
+]
+
+_COLUMNS = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+def reader_of(episodes: Sequence[Any]) -> EpisodeReader:
+    """Return what reads the rows of these episodes.
+
+    Whether one of them shows other columns than those of its block is found here, once. Ask again after
+    code that may have replaced one.
+
+    Args:
+        episodes: A list of episodes, also of views of one block or of several, or a VectorEpisodes.
+
+    Example:
+        >>> episode = SingleAgentEpisode(observations=[0, 1, 2], actions=[7, 8], rewards=[1.0, 2.0],
+        ...                              len_lookback_buffer=0)
+        >>> reader = reader_of([episode, episode])
+        >>> reader.lengths.tolist(), reader.rows("actions").joined().tolist()
+        ([2, 2], [7, 8, 7, 8])
+    """
+    if isinstance(episodes, VectorEpisodes):
+        if episodes.recording:
+            return RecorderReader(episodes)
+        if not episodes.block.views or not any(chunk.replaced for chunk in episodes.chunks):
+            return BlockReader(episodes, episodes.block, episodes.chunks)
+        return ListReader(episodes.views_of_all())
+    chunks = []
+    for episode in episodes:
+        chunk = chunk_of(episode)
+        if chunk is None:
+            return ListReader(episodes)
+        chunks.append(chunk)
+    blocks = {id(chunk.block): chunk.block for chunk in chunks}
+    if len(blocks) < 2:
+        return BlockReader(episodes, chunks[0].block, chunks) if chunks else ListReader(episodes)
+    owners = np.array([id(chunk.block) for chunk in chunks])
+    places = [np.flatnonzero(owners == owner) for owner in blocks]
+    readers = [
+        BlockReader([episodes[i] for i in at.tolist()], block, [chunks[i] for i in at.tolist()])
+        for block, at in zip(blocks.values(), places)
+    ]
+    return SeveralBlocksReader(episodes, readers, places)
+
+
+class EpisodeReader(ABC):
+    """Reads the rows of many chunks, column by column.
+
+    Steps are counted from a chunk's start: 0 is its first step, -1 the newest one before it. Columns are `obs`,
+    `actions`, `rewards` and the keys of model outputs.
+    """
+
+    @property
+    @abstractmethod
+    def lengths(self) -> Ints:
+        """Steps of each chunk: int64 [C]."""
+
+    @property
+    @abstractmethod
+    def starts(self) -> Ints:
+        """Step of the episode at which each chunk starts: int64 [C]."""
+
+    @property
+    @abstractmethod
+    def lookbacks(self) -> Ints:
+        """How many steps before its start each chunk keeps: int64 [C]."""
+
+    @property
+    @abstractmethod
+    def ends(self) -> Flags:
+        """Whether each chunk's episode was terminated, and truncated, at its end: bool [2, C]."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> list[str]:
+        """Names of the model outputs.
+
+        Raises:
+            ColumnError: a chunk lacks an output that another one has.
+        """
+
+    @abstractmethod
+    def holds(self, column: str) -> Flags:
+        """Which chunks have a column: bool [C]."""
+
+    @abstractmethod
+    def describe(self, chunk: int) -> str:
+        """Name a chunk for a message."""
+
+    @abstractmethod
+    def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
+        """Rows of each chunk, where they lie.
+
+        Args:
+            column: Its name.
+            first: The first row: an int, or int64 [C].
+            stop: The row after the last, likewise; default: the chunk's length.
+            step: Every how many rows.
+
+        Raises:
+            ColumnError: a chunk with such rows lacks the column, or has it in another nesting.
+            EpisodeIndexError: a chunk lacks such rows.
+        """
+
+    @abstractmethod
+    def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
+        """Copies of rows at given steps of given chunks: arrays of shape [R, ...].
+
+        Args:
+            column: Its name.
+            chunks: int64 [R], positions of the chunks.
+            steps: int64 [R], which step of each.
+        """
+
+    @abstractmethod
+    def returns_before(self) -> npt.NDArray[np.float64]:
+        """What each chunk's episode got before the chunk, NaN if that is not known: float64 [C]."""
+
+    @abstractmethod
+    def returns_so_far(self) -> npt.NDArray[np.float64]:
+        """What each chunk's episode got up to its newest step, NaN if that is not known: float64 [C].
+
+        Raises:
+            ColumnError: nobody gave one of the rewards.
+        """
+
+    @abstractmethod
+    def write_newest(self, observations: Any, space: Any = None) -> None:
+        """Replace the newest observation of each chunk.
+
+        Args:
+            observations: Arrays of shape [C, ...], or a list of C observations.
+            space: Space of the observations from now on; None: as before.
+        """
+
+    def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
+        """The newest row of each chunk.
+
+        Args:
+            column: Its name.
+            copy: Whether the arrays may be written to and kept; otherwise they may show the chunks' storage.
+
+        Returns:
+            Arrays of shape [C, ...], None if nothing shows what a row is like; and which chunks have one (bool [C];
+            None: all). Rows of the others mean nothing.
+
+        Raises:
+            ColumnError: rows of several shapes or nestings.
+        """
+        rows, held = self.latest(column, 1)
+        return map_struct(lambda leaf: leaf[0], rows) if rows is not None else None, None if held is None else held > 0
+
+    def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
+        """The newest rows of each chunk, its lookback included.
+
+        Args:
+            column: Its name.
+            count: How many.
+
+        Returns:
+            Copies, arrays of shape [count, C, ...] (in memory [C, count, ...]), newest last, None if nothing shows
+            what a row is like, zeros before the rows that a chunk holds; and how many it holds (int64 [C]; None:
+            `count` each).
+
+        Raises:
+            ColumnError: rows of several shapes or nestings.
+        """
+        stops = np.where(self.holds(column), self.lengths + (column == Columns.OBS), 0)
+        held = np.minimum(count, stops + self.lookbacks)
+        if not held.any():
+            return None, held
+        rows = self.rows(column, stops - held, stops)
+        rows.check()
+        leaves, form = flatten(rows.joined())
+        windows, complete = [], bool((held == count).all())
+        for leaf in leaves:
+            if complete:
+                window = leaf.reshape(len(held), count, *leaf.shape[1:])
+            else:
+                window = np.zeros((len(held), count, *leaf.shape[1:]), leaf.dtype)
+                window[np.arange(count) >= count - held[:, None]] = leaf
+            windows.append(window.swapaxes(0, 1))
+        return unflatten(form, windows), None if complete else held
+
+    def _unknown(self, column: str, chunk: int, outputs: Any) -> ColumnError:
+        where, do = self.describe(chunk), nearest(column, outputs)
+        return ColumnError(where, expected=f"a column {column!r}", found="none", do=do)
+
+    def _spans(self, first: Any, stop: Any) -> tuple[Ints, Ints]:
+        """`first` and `stop` of each chunk."""
+        count = len(self.lengths)
+        firsts = first if isinstance(first, np.ndarray) else np.full(count, first, np.int64)
+        stops = stop if isinstance(stop, np.ndarray) else np.full(count, self.lengths if stop is None else stop)
+        return firsts, stops
+
+
+class ListReader(EpisodeReader):
+    """Reads episodes one by one.
+
+    Args:
+        episodes: Single-agent episodes.
+        given: Other episodes, as many, whose lengths, starts and ends count; default: the same.
+    """
+
+    def __init__(self, episodes: Sequence[Any], given: Sequence[Any] | None = None) -> None:
+        self.episodes: list[Any] = episodes if type(episodes) is list else list(episodes)
+        self._given: Sequence[Any] = self.episodes if given is None else given
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """Steps of each chunk: int64 [C]."""
+        given = self._given
+        if set(map(type, given)) != {SingleAgentEpisode}:
+            return np.array(list(map(len, given)), np.int64)
+        return np.array(lengths_of([episode.rewards for episode in given]), np.int64)
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Step of the episode at which each chunk starts: int64 [C]."""
+        return np.array([episode.t_started for episode in self._given], np.int64)
+
+    @cached_property
+    def lookbacks(self) -> Ints:
+        """How many steps before its start each chunk keeps: int64 [C]."""
+        return np.array([episode.rewards.lookback for episode in self._given], np.int64)
+
+    @property
+    def ends(self) -> Flags:
+        """Whether each chunk's episode was terminated, and truncated, at its end: bool [2, C]."""
+        terminateds = [episode.is_terminated for episode in self._given]
+        return np.array([terminateds, [episode.is_truncated for episode in self._given]], np.bool_)
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the model outputs.
+
+        Raises:
+            ColumnError: a chunk lacks an output that another one has.
+        """
+        outputs = [episode.extra_model_outputs.keys() for episode in self.episodes]
+        return _same_outputs(self, outputs)
+
+    def holds(self, column: str) -> Flags:
+        """Which chunks have a column: bool [C]."""
+        if column in _COLUMNS:
+            return np.ones(len(self.episodes), np.bool_)
+        return np.array([column in episode.extra_model_outputs for episode in self.episodes], np.bool_)
+
+    def describe(self, chunk: int) -> str:
+        """Name a chunk for a message."""
+        episode = self.episodes[chunk]
+        if episode.multi_agent_episode_id is not None:
+            return f"episode {episode.multi_agent_episode_id!r}, agent {episode.agent_id!r}"
+        return f"episode {episode.id_!r} (chunk {chunk} of {len(self.episodes)})"
+
+    def _buffers(self, column: str) -> list[Any]:
+        """The column of each episode; None where it is no model output of that episode."""
+        if column == Columns.OBS:
+            return [episode.observations for episode in self.episodes]
+        if column == Columns.ACTIONS:
+            return [episode.actions for episode in self.episodes]
+        if column == Columns.REWARDS:
+            return [episode.rewards for episode in self.episodes]
+        return [episode.extra_model_outputs.get(column) for episode in self.episodes]
+
+    def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
+        """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
+        buffers = self._buffers(column)
+        firsts, stops = (own.tolist() for own in self._spans(first, stop))
+        spans = range(len(buffers))
+        counts = (
+            [-((firsts[i] - stops[i]) // step) for i in spans] if step > 1 else [stops[i] - firsts[i] for i in spans]
+        )
+        found = rows_of(buffers, firsts, stops, step) if buffers else None
+        if found is not None:
+            return ColumnRows(*found, counts, column, self.describe, sound=True)
+        each = [self._rows_of(column, *own, step) for own in zip(spans, buffers, firsts, stops)]
+        form, example = next((own for own in each if own is not None), (None, []))
+        blank, leaves = [leaf[:0] for leaf in example], []
+        for chunk, own in enumerate(each):
+            if own is not None and own[0] != form:
+                own = form, self._nested_like(form, own, column, chunk)
+            leaves.append(blank if own is None else own[1])
+        return ColumnRows(form, [list(parts) for parts in zip(*leaves)], counts, column, self.describe)
+
+    def _rows_of(self, column: str, chunk: int, buffer: Any, first: int, stop: int, step: int) -> Any:
+        """Form and leaves of one chunk's rows; None if none are asked for."""
+        if stop <= first:
+            return None
+        if buffer is None:
+            raise self._unknown(column, chunk, self.episodes[chunk].extra_model_outputs)
+        if not isinstance(buffer, InfiniteLookbackBuffer):
+            raise no_column(self.episodes[chunk], column, buffer)
+        leaves = buffer.rows(first, stop)
+        if not leaves or len(leaves[0]) < stop - first:
+            raise EpisodeIndexError(
+                f"column {column!r}, {self.describe(chunk)}",
+                expected=f"rows {first} to {stop - 1}, counted from the chunk's start",
+                found=f"{buffer!r}",
+                do="reset the episode, or ask for rows that it has",
+            )
+        return buffer.form, leaves if step == 1 else [leaf[::step] for leaf in leaves]
+
+    def _nested_like(self, form: Any, found: Any, column: str, chunk: int) -> list[Leaf]:
+        """The leaves of a chunk's rows in the order of another chunk's."""
+        try:
+            return flatten_like(form, unflatten(*found))
+        except ColumnError as error:
+            raise ColumnError(
+                f"column {column!r}",
+                expected=f"{error.expected}, as in {self.describe(0)}",
+                found=f"{error.found} in {self.describe(chunk)}",
+                do="batch only episodes of one space, or bring them to one shape with a piece in front",
+            ) from None
+
+    def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
+        """Copies of rows at given steps of given chunks (see `EpisodeReader.at`)."""
+        buffers, form = self._buffers(column), None
+        parts: list[list[Leaf]] = []
+        order = np.argsort(chunks, kind="stable")
+        owners, counts = np.unique(chunks, return_counts=True)
+        stop = 0
+        for chunk, count in zip(owners.tolist(), counts.tolist()):
+            start, stop = stop, stop + count
+            own = steps[order[start:stop]]
+            low = int(own.min())
+            found = self._rows_of(column, chunk, buffers[chunk], low, int(own.max()) + 1, 1)
+            form = found[0] if not parts else form
+            leaves = found[1] if found[0] == form else self._nested_like(form, found, column, chunk)
+            parts.append([leaf[own - low] for leaf in leaves])
+        back = np.argsort(order)
+        return unflatten(form, [np.concatenate(leaf)[back] for leaf in zip(*parts)])
+
+    def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
+        """The newest row of each chunk (see `EpisodeReader.newest`)."""
+        try:
+            rows = newest_of(self._buffers(column))
+        except AttributeError:  # an episode has no such column
+            rows = None
+        return super().newest(column, copy=copy) if rows is None else (rows, None)
+
+    def returns_before(self) -> npt.NDArray[np.float64]:
+        """What each chunk's episode got before the chunk, NaN if that is not known: float64 [C]."""
+        return np.array([episode.return_before for episode in self._given], np.float64)
+
+    def returns_so_far(self) -> npt.NDArray[np.float64]:
+        """What each chunk's episode got up to its newest step, NaN if that is not known: float64 [C]."""
+        return np.array([episode.return_before + episode.get_return() for episode in self._given], np.float64)
+
+    def write_newest(self, observations: Any, space: Any = None) -> None:
+        """Replace the newest observation of each chunk (see `EpisodeReader.write_newest`)."""
+        rows = observations
+        if not isinstance(rows, list):
+            leaves, form = flatten(rows)
+            rows = [unflatten(form, [leaf[i] for leaf in leaves]) for i in range(len(self.episodes))]
+        for episode, row in zip(self.episodes, rows):
+            episode.set_observations(new_data=row, at_indices=-1)
+            if space is not None:
+                episode.observation_space = space
+
+
+class BlockReader(EpisodeReader):
+    """Reads whole columns of finished chunks out of the block that they lie in.
+
+    Args:
+        episodes: The episode objects, as a sequence that makes those that nobody has seen yet.
+        block: Where the rows are.
+        chunks: What the episodes show; none of them shows anything else.
+    """
+
+    def __init__(self, episodes: Sequence[Any], block: Block, chunks: Sequence[Chunk]) -> None:
+        self.episodes, self.block, self.chunks = episodes, block, chunks
+        self._known_places: dict[Any, Ints] = {}
+
+    @cached_property
+    def _facts(self) -> Ints:
+        """Environment, first row, length, step of the episode at the start and lookback of each chunk: [5, C]."""
+        facts = [(c.env, c.start, c.end - c.start, c.t_started, c.start - c.low) for c in self.chunks]
+        return np.array(facts, np.int64).reshape(-1, 5).T.copy()
+
+    @property
+    def lengths(self) -> Ints:
+        """Steps of each chunk: int64 [C]."""
+        lengths: Ints = self._facts[2]
+        return lengths
+
+    @property
+    def starts(self) -> Ints:
+        """Step of the episode at which each chunk starts: int64 [C]."""
+        starts: Ints = self._facts[3]
+        return starts
+
+    @property
+    def lookbacks(self) -> Ints:
+        """How many steps before its start each chunk keeps: int64 [C]."""
+        lookbacks: Ints = self._facts[4]
+        return lookbacks
+
+    @property
+    def ends(self) -> Flags:
+        """Whether each chunk's episode was terminated, and truncated, at its end: bool [2, C]."""
+        return np.array([chunk.ends for chunk in self.chunks], np.bool_).reshape(-1, 2).T
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the model outputs."""
+        return list(self.block.extras)
+
+    def holds(self, column: str) -> Flags:
+        """Which chunks have a column: bool [C]."""
+        return np.full(len(self.chunks), column in _COLUMNS or column in self.block.extras)
+
+    def describe(self, chunk: int) -> str:
+        """Name a chunk for a message."""
+        return f"episode {self.chunks[chunk].name!r} (chunk {chunk} of {len(self.chunks)})"
+
+    def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
+        """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
+        own, (firsts, stops) = self._column(column), self._spans(first, stop)
+        counts = -((firsts - stops) // step)
+        tails = {}
+        if column == Columns.OBS:
+            last = firsts + (counts - 1) * step
+            tails = self._tails(own, np.flatnonzero((counts > 0) & (last == self.lengths)))
+        return BlockRows(
+            own.form, own.leaves, self._facts[0], self._facts[1] + firsts, counts, step, self._places, tails,
+            column, self.describe,
+        )  # fmt: skip
+
+    def _column(self, column: str) -> BlockColumn:
+        found = self.block.column(column)
+        if found is None:
+            raise self._unknown(column, 0, [*_COLUMNS, *self.block.extras])
+        return found
+
+    def _tails(self, column: BlockColumn, chunks: Ints) -> dict[int, list[Leaf]]:
+        """The last observations that lie outside the block, of these chunks: leaves of shape [1, ...]."""
+        tails = {}
+        for i in chunks.tolist():
+            tail = self.chunks[i].tail
+            if tail is not NOTHING:
+                values = flatten_like(column.form, tail)
+                kinds = [fits(leaf[:, 0], value) for leaf, value in zip(column.leaves, values)]
+                tails[i] = [np.asarray(value, kind)[None] for value, kind in zip(values, kinds)]
+        return tails
+
+    def _places(self, firsts: Ints, counts: Ints, step: int) -> Ints:
+        """Flat positions (row * width + env) of rows of each chunk, kept for the next column."""
+        key = step, firsts.tobytes(), counts.tobytes()
+        places = self._known_places.get(key)
+        if places is None:
+            width, ends = self.block.num_envs, np.cumsum(counts)
+            places = np.arange(ends[-1] if len(ends) else 0, dtype=np.int64)
+            places *= width * step
+            places += np.repeat(firsts * width + self._facts[0] - (ends - counts) * width * step, counts)
+            self._known_places[key] = places
+        return places
+
+    def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
+        """Copies of rows at given steps of given chunks (see `EpisodeReader.at`)."""
+        own = self._column(column)
+        leaves = [leaf[self._facts[1][chunks] + steps, self._facts[0][chunks]] for leaf in own.leaves]
+        if column == Columns.OBS:
+            last = np.flatnonzero(steps == self.lengths[chunks])
+            tails = self._tails(own, np.unique(chunks[last]))
+            for row in last.tolist() if tails else ():
+                for i, tail in enumerate(tails.get(int(chunks[row]), ())):
+                    leaves[i] = leaves[i].astype(np.result_type(leaves[i], tail), copy=False)
+                    leaves[i][row] = tail[0]
+        return unflatten(own.form, leaves)
+
+    def returns_before(self) -> npt.NDArray[np.float64]:
+        """What each chunk's episode got before the chunk, NaN if that is not known: float64 [C]."""
+        return np.array([chunk.return_before for chunk in self.chunks], np.float64)
+
+    def returns_so_far(self) -> npt.NDArray[np.float64]:
+        """What each chunk's episode got up to its newest step, NaN if that is not known: float64 [C]."""
+        sums = [part.sum(dtype=np.float64) for part in self.rows(Columns.REWARDS).leaves[0]]
+        return self.returns_before() + np.array(sums, np.float64)
+
+    def write_newest(self, observations: Any, space: Any = None) -> None:
+        """Replace the newest observation of each chunk (see `EpisodeReader.write_newest`)."""
+        ListReader(self.episodes).write_newest(observations, space)
+
+
+class RecorderReader(BlockReader):
+    """Reads the episodes that a recorder is adding to: their newest rows, of all environments at once.
+
+    Args:
+        episodes: Those of the recorder.
+    """
+
+    episodes: VectorEpisodes
+
+    def __init__(self, episodes: VectorEpisodes) -> None:
+        super().__init__(episodes, episodes.block, episodes.chunks)
+
+    def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
+        """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
+        return ListReader(self.episodes.views_of_all()).rows(column, first, stop, step)
+
+    def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
+        """Copies of rows at given steps of given chunks (see `EpisodeReader.at`)."""
+        return ListReader(self.episodes.views_of_all()).at(column, chunks, steps)
+
+    def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
+        """The newest row of each chunk (see `EpisodeReader.newest`)."""
+        held: Flags | None = None
+        if column == Columns.OBS:
+            rows = self.block.latest_observations()
+        else:
+            own, row = self.block.column(column), self.block.row - 1
+            if self.episodes.newest_start > row:
+                held = self.episodes.low_rows <= row
+            if own is None or not own.leaves:
+                return None, np.zeros(len(self.chunks), np.bool_)
+            rows = own.row(max(row, 0))
+            if column == Columns.REWARDS:
+                self._check_known(rows if held is None else rows[held])
+        return map_struct(np.array, rows) if copy else rows, held
+
+    def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
+        """The newest rows of each chunk, its lookback included (see `EpisodeReader.latest`)."""
+        block = self.block
+        if column == Columns.OBS:
+            values, form = flatten(block.latest_observations())
+            before = block.before_newest(max(block.row - count + 1, 0))
+            older = None if before is None else before[1]
+            if before is not None:
+                values, form = flatten_like(before[0], unflatten(form, values)), before[0]
+            held = np.minimum(block.row - self.episodes.low_rows + 1, count)
+        else:
+            own, values = block.column(column), None
+            held = np.clip(block.row - self.episodes.low_rows, 0, count)
+            if own is None or not own.leaves:
+                return None, np.zeros_like(held)
+            form, older = own.form, [leaf[max(0, block.row - count) : block.row] for leaf in own.leaves]
+        windows = []
+        for i in range(len(values or older or ())):
+            leaf = _window(None if older is None else older[i], None if values is None else values[i], count)
+            for env in np.flatnonzero(held < count).tolist():
+                leaf[: count - held[env], env] = 0
+            if column == Columns.REWARDS:
+                self._check_known(leaf)
+            windows.append(leaf)
+        return unflatten(form, windows), held if (held < count).any() else None
+
+    def _check_known(self, rewards: Any) -> None:
+        if self.block.unknown_rewards:
+            known(rewards)
+
+    def returns_so_far(self) -> npt.NDArray[np.float64]:
+        """What each chunk's episode got up to its newest step, NaN if that is not known: float64 [C].
+
+        Raises:
+            ColumnError: nobody gave one of the rewards.
+        """
+        returns = running_returns(self.block, self.chunks)
+        if self.block.unknown_rewards and np.isnan(returns).any():
+            raise ColumnError(
+                "returns so far",
+                expected="every reward since the episode's start",
+                found=f"one that nobody gave, in {self.describe(int(np.isnan(returns).argmax()))}",
+                do="policy.act(obs, state, reward=reward), with the reward of the step before",
+            )
+        return returns
+
+    def write_newest(self, observations: Any, space: Any = None) -> None:
+        """Replace the newest observation of each chunk (see `EpisodeReader.write_newest`)."""
+        if isinstance(observations, list):
+            super().write_newest(observations, space)
+        else:
+            self.block.stage(observations)
+
+
+class SeveralBlocksReader(EpisodeReader):
+    """Reads chunks of several blocks, block by block.
+
+    Args:
+        episodes: The episode objects of all chunks.
+        readers: One for each block.
+        places: For each of them the positions of its chunks among all: int64.
+    """
+
+    def __init__(self, episodes: Sequence[Any], readers: list[BlockReader], places: list[Ints]) -> None:
+        self.episodes, self._readers, self._places = episodes, readers, places
+        self._readers_of = np.empty(len(episodes), np.int64)
+        self._positions = np.empty(len(episodes), np.int64)
+        for i, at in enumerate(places):
+            self._readers_of[at], self._positions[at] = i, np.arange(len(at))
+
+    def _each(self, get: Callable[[BlockReader], Any]) -> Any:
+        """Facts of all chunks from those of each block, chunks last."""
+        parts = [get(reader) for reader in self._readers]
+        out = np.empty((*parts[0].shape[:-1], len(self.episodes)), parts[0].dtype)
+        for part, at in zip(parts, self._places):
+            out[..., at] = part
+        return out
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """Steps of each chunk: int64 [C]."""
+        lengths: Ints = self._each(lambda reader: reader.lengths)
+        return lengths
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Step of the episode at which each chunk starts: int64 [C]."""
+        starts: Ints = self._each(lambda reader: reader.starts)
+        return starts
+
+    @cached_property
+    def lookbacks(self) -> Ints:
+        """How many steps before its start each chunk keeps: int64 [C]."""
+        lookbacks: Ints = self._each(lambda reader: reader.lookbacks)
+        return lookbacks
+
+    @property
+    def ends(self) -> Flags:
+        """Whether each chunk's episode was terminated, and truncated, at its end: bool [2, C]."""
+        ends: Flags = self._each(lambda reader: reader.ends)
+        return ends
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the model outputs.
+
+        Raises:
+            ColumnError: a chunk lacks an output that another one has.
+        """
+        return _same_outputs(self, [self._readers[i].block.extras.keys() for i in self._readers_of.tolist()])
+
+    def holds(self, column: str) -> Flags:
+        """Which chunks have a column: bool [C]."""
+        flags: Flags = self._each(lambda reader: reader.holds(column))
+        return flags
+
+    def describe(self, chunk: int) -> str:
+        """Name a chunk for a message."""
+        return ListReader(self.episodes).describe(chunk)
+
+    def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
+        """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
+        firsts, stops = self._spans(first, stop)
+        if not self._alike(column):
+            return ListReader(self.episodes).rows(column, firsts, stops, step)
+        parts: Any = [
+            reader.rows(column, firsts[at], stops[at], step) for reader, at in zip(self._readers, self._places)
+        ]
+        return SeveralRows(parts, self._places, column, self.describe)
+
+    def _alike(self, column: str) -> bool:
+        """Return True if all blocks have the column, in one nesting."""
+        columns = [reader.block.column(column) for reader in self._readers]
+        return all(own is not None and own.form == columns[0].form for own in columns)  # type: ignore[union-attr]
+
+    def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
+        """Copies of rows at given steps of given chunks (see `EpisodeReader.at`)."""
+        if not self._alike(column):
+            return ListReader(self.episodes).at(column, chunks, steps)
+        readers = self._readers_of[chunks]
+        where = [np.flatnonzero(readers == i) for i in range(len(self._readers))]
+        parts = [reader.at(column, self._positions[chunks[at]], steps[at]) for reader, at in zip(self._readers, where)]
+        back = np.argsort(np.concatenate(where))
+        return map_struct(lambda *leaves: np.concatenate(leaves)[back], *parts)
+
+    def returns_before(self) -> npt.NDArray[np.float64]:
+        """What each chunk's episode got before the chunk, NaN if that is not known: float64 [C]."""
+        returns: npt.NDArray[np.float64] = self._each(lambda reader: reader.returns_before())
+        return returns
+
+    def returns_so_far(self) -> npt.NDArray[np.float64]:
+        """What each chunk's episode got up to its newest step, NaN if that is not known: float64 [C]."""
+        returns: npt.NDArray[np.float64] = self._each(lambda reader: reader.returns_so_far())
+        return returns
+
+    def write_newest(self, observations: Any, space: Any = None) -> None:
+        """Replace the newest observation of each chunk (see `EpisodeReader.write_newest`)."""
+        ListReader(self.episodes).write_newest(observations, space)
+
+
+def _same_outputs(reader: EpisodeReader, outputs: list[Any]) -> list[str]:
+    """The names of the model outputs that all chunks have."""
+    first = outputs[0] if outputs else {}.keys()
+    for chunk, own in enumerate(outputs):
+        if own != first:
+            raise ColumnError(
+                "model outputs",
+                expected=f"{sorted(first)}, as in {reader.describe(0)}",
+                found=f"{sorted(own)} in {reader.describe(chunk)}",
+                do="batch only episodes that were recorded with the same module",
+            )
+    return list(first)
+
+
+def _window(older: Leaf | None, newest: Leaf | None, count: int) -> Leaf:
+    """Copies of rows of a block and of the newest one apart from them: [count, N, ...], zeros first if they are fewer.
+
+    Raises:
+        ColumnError: the newest observations are of another shape than those before.
+    """
+    rows: Leaf = newest[None][:0] if older is None else older  # type: ignore[index]
+    shape, dtype = rows.shape[1:], rows.dtype
+    if newest is not None:
+        shape, dtype = newest.shape, np.result_type(rows, newest)
+    if rows.shape[1:] != shape:
+        raise ColumnError(
+            "the newest observations, beside those before",
+            expected=f"shape {rows.shape[2:]} per environment",
+            found=f"{shape[1:]}",
+            do="write all observations of an episode back in one shape",
+        )
+    stop = count - (newest is not None)
+    window = np.empty((shape[0], count, *shape[1:]), dtype).swapaxes(0, 1)
+    window[: stop - len(rows)] = 0
+    window[stop - len(rows) : stop] = rows
+    if newest is not None:
+        window[-1] = newest
+    return window
