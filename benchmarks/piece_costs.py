@@ -195,11 +195,12 @@ class PieceSide:
         return self.sample.step(self._recorder)
 
     def _call(self, episodes: Any) -> Any:
-        from epibatch.connectors._engine.call import Call
+        from epibatch.connectors._engine.call import PipelineCall
 
-        call = Call(rl_module=None, episodes=episodes, explore=True, training=not self.bare.acting)
-        call.lengths  # noqa: B018  # some piece in front has asked for it
-        return call
+        call = PipelineCall(rl_module=None, episodes=episodes, explore=True, training=not self.bare.acting)
+        (group,) = call.groups.values()
+        group.lengths  # noqa: B018  # some piece in front has asked for it
+        return group
 
     def given(self) -> tuple[dict[str, Any], Any]:
         """A batch, and a call about the episodes; both new."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from ._engine.call import Call
+    from ._engine.chunks import ChunkGroup
     from ._engine.columns import EpisodeColumn
     from ._inspect.profile import PieceCost, PipelineProfile, profile_pipelines
     from ._inspect.trace import PipelineTrace, TracedPiece
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "Call",
+    "ChunkGroup",
     "ColumnarPiece",
     "ConnectorPipelineV2",
     "ConnectorV2",
@@ -34,7 +34,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "Call": "._engine.call",
+        "ChunkGroup": "._engine.chunks",
         "ColumnarPiece": ".columnar_piece",
         "ConnectorPipelineV2": ".connector_pipeline_v2",
         "ConnectorV2": ".connector_v2",
@@ -46,4 +46,5 @@ __getattr__, __dir__ = lazy_exports(
         "TracedPiece": "._inspect.trace",
         "profile_pipelines": "._inspect.profile",
     },
+    renamed={"Call": "ChunkGroup, in run(columns, group)"},
 )

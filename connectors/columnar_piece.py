@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 
 from epibatch.core.columns import nearest_column
-from epibatch.core.errors import ColumnError, add_context
+from epibatch.core.errors import ColumnError, PieceError, add_context
 
-from ._engine.agent_call import call_class
 from ._engine.agent_copies import AgentParts
-from ._engine.call import ADDED_LOSS_MASK, Call, running_call, within
-from ._engine.layouts import hand_out, is_plain, to_columns, to_plain
-from ._engine.modules import is_multi
+from ._engine.call import ADDED_LOSS_MASK, PipelineCall, running_call, within
+from ._engine.layouts import is_plain, show, to_columns, to_plain
 from .connector_v2 import ConnectorV2
 
 if TYPE_CHECKING:
-    from ._engine.agent_batch import AgentBatch
-    from ._engine.agent_call import AgentCall
+    from ._engine.chunks import ChunkGroup
+    from ._engine.columns import Batch
 
 __all__ = ["ColumnarPiece"]
 
 _UNDECLARED = {"columnar": False, "reads": None}
 """Attributes of a class that overrides `__call__`: what it does to the columns is not known."""
+_RETIRED = {"run_modules", "run_parts"}
 
 
 class ColumnarPiece(ConnectorV2):
@@ -49,13 +48,13 @@ class ColumnarPiece(ConnectorV2):
     transforms: tuple[str, ...] = ()
     """Columns, or parts such as `obs/camera`, that other rows are made of, each of one row; declared for `new_obs`,
     which has to go through what `obs` goes through."""
-    enters_modules: ClassVar[bool] = True
-    """Whether, of a batch of columns by module, the piece is given each module's; otherwise it is given the whole."""
     uses_spaces: ClassVar[bool] = False
     """Whether what the piece does to rows depends on its spaces, so that each agent needs a copy with its own."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        for name in _RETIRED & vars(cls).keys():
+            raise PieceError(f"{cls.__name__}.{name}", expected="run_all", found=name, do=f"rename {name} to run_all")
         if cls.columnar and cls.__call__ is not ColumnarPiece.__call__:
             for name, value in _UNDECLARED.items():
                 if name not in vars(cls):
@@ -84,55 +83,37 @@ class ColumnarPiece(ConnectorV2):
         return parts
 
     @abstractmethod
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Change the batch.
 
         Args:
-            batch: Columns; per-episode ones are `EpisodeColumn`s.
-            call: The episodes and everything else the call is about.
+            columns: Columns; per-episode ones are `EpisodeColumn`s.
+            group: The episodes and everything else the call is about.
         """
 
-    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
-        """Change the batch of a call about several agents; by default each module's part by itself.
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
+        """Change the batch of a call; by default each group's part by itself.
 
         Args:
-            batch: Columns by module.
-            call: The episodes of several agents, and each module's own call.
+            batch: Columns by group.
+            call: The groups, all episodes and everything else the call is about.
         """
-        groups, uses_spaces = batch.groups, self.uses_spaces
-        for group, own in call.groups.items():
-            if group not in groups:
-                continue
+        groups, several = call.groups, call.several
+        for key, columns in batch.groups.items():
+            group = groups[key]
             try:
-                piece = self.parts.of(call.entry(own)) if uses_spaces else self
-                groups[group] = piece.run(groups[group], own)
+                piece = self.parts.of(call.entry(group)) if several and self.uses_spaces else self
+                batch.groups[key] = piece.run(columns, group)
             except Exception as error:
-                add_context(error, f"for module {own.module_id!r}:")
+                if several or call.mapped:
+                    add_context(error, f"for module {group.module_id!r}:")
                 raise
         return batch
 
-    def run_parts(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
-        """Change the batch of a call about episodes of one agent and a MultiRLModule.
-
-        In front of `BatchIndividualItems` these are columns as ever, and behind it columns by module: then each
-        module's part is changed by itself.
-        """
-        if not self.enters_modules or self.takes == ("episodes",) or self.pipelines == ("module_to_env",):
-            return self.run(batch, call)
-        parts = [name for name, own in batch.items() if isinstance(own, dict) and name in call.rl_module]
-        if not parts:
-            return self.run(batch, call)
-        for module_id in parts:
-            try:
-                with call.about_module(module_id):
-                    batch[module_id] = self.run(batch[module_id], call)
-            except Exception as error:
-                add_context(error, f"for module {module_id!r}:")
-                raise
-        return batch
-
-    def run_agents(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+    def run_agents(self, batch: Batch, call: PipelineCall) -> Batch:
         """Run each agent's copy of the piece about that agent's chunks; for pieces that write to episodes only."""
+        if not call.several:
+            return ColumnarPiece.run_all(self, batch, call)
         for agent_id, own in call.by_agent().items():
             try:
                 self.parts.of(agent_id).run({}, own)
@@ -157,10 +138,10 @@ class ColumnarPiece(ConnectorV2):
         if call is not None and _is_about(call, self, rl_module, episodes, shared_data):
             with _exploring(call, explore):
                 call.look_again(rewritten=self.rewrites_observations)
-                return hand_out(self._run_any(to_columns(batch, call), call), call)
+                return show(self.run_all(to_columns(batch, call), call), call)
         learning = self.makes_train_batches
         from_module = not learning and ("tensors" in (self.takes or ()) or self.pipelines == ("module_to_env",))
-        call = call_class(episodes, from_module=from_module, learning=learning, batch=batch)(
+        call = PipelineCall(
             rl_module=rl_module,
             episodes=episodes,
             explore=explore,
@@ -168,16 +149,14 @@ class ColumnarPiece(ConnectorV2):
             metrics=metrics,
             plus_one=bool(shared_data and shared_data.get(ADDED_LOSS_MASK)),
             kwargs=kwargs,
+            from_module=from_module,
+            learning=learning,
+            batch=batch,
         )
-        if not call.grouped and not len(episodes):
+        if not len(episodes):
             call.take_keys(filter(is_plain, batch.values()))
         with within(call):
-            return to_plain(self._run_any(to_columns(batch, call), call), call)
-
-    def _run_any(self, columns: Any, call: Call | AgentCall) -> Any:
-        several = not call.grouped and is_multi(call.rl_module)
-        run: Any = self.run_modules if call.grouped else self.run_parts if several else self.run
-        return run(columns, call)
+            return to_plain(self.run_all(to_columns(batch, call), call), call)
 
     def need(self, batch: dict[str, Any], name: str, do: str) -> Any:
         """The column `name` of the batch.
@@ -196,7 +175,7 @@ class ColumnarPiece(ConnectorV2):
 
 
 def _is_about(
-    call: Call | AgentCall, piece: ColumnarPiece, rl_module: Any, episodes: Sequence[Any], shared_data: Any
+    call: PipelineCall, piece: ColumnarPiece, rl_module: Any, episodes: Sequence[Any], shared_data: Any
 ) -> bool:
     """True if a running call has called the piece, which has passed its arguments on to `super().__call__`."""
     if call.piece is not piece or (rl_module is not None and rl_module is not call.rl_module):
@@ -207,7 +186,7 @@ def _is_about(
 
 
 @contextmanager
-def _exploring(call: Call | AgentCall, explore: bool | None) -> Iterator[None]:
+def _exploring(call: PipelineCall, explore: bool | None) -> Iterator[None]:
     """Let a call explore, or not, while the context is open."""
     before = call.explore
     call.set_explore(explore)

@@ -17,10 +17,8 @@ from epibatch.core.errors import (
 from epibatch.core.piece_names import snake_case
 
 from ..episodes._storage.indexing import HistoryWatch, watch_history
-from ._engine.agent_call import AgentCall, call_class
-from ._engine.call import Call, within
+from ._engine.call import PipelineCall, within
 from ._engine.checks import are_episodes, check_batch, check_pipeline_arguments, no_episodes
-from ._engine.layouts import to_plain
 from ._engine.pipeline_state import PipelineState
 from ._engine.plan import Plan, built_piece, make_plan, numbered, place
 from ._engine.run import run_plan
@@ -328,7 +326,7 @@ class ConnectorPipelineV2(PipelineState):
         if not are_episodes(episodes):
             raise no_episodes(self, episodes)
         from_module = self.start_layout == "tensors"
-        call = call_class(episodes, from_module=from_module, learning=plan.learning, batch=batch)(
+        call = PipelineCall(
             rl_module=rl_module,
             episodes=episodes,
             explore=explore,
@@ -337,6 +335,9 @@ class ConnectorPipelineV2(PipelineState):
             training=self.training,
             plus_one=plan.plus_one,
             kwargs=kwargs,
+            from_module=from_module,
+            learning=plan.learning,
+            batch=batch,
         )
         call.halves_floats = plan.halves_floats
         self.check_episodes(call)
@@ -352,9 +353,9 @@ class ConnectorPipelineV2(PipelineState):
         else:  # nobody asks which call is running
             batch = run_plan(plan, batch, call, self.history, watches)
         self.history.calls += 1
-        return self.finished(to_plain(batch, call))
+        return self.finished(batch)
 
-    def _watches(self, call: Call | AgentCall, timed: bool) -> list[StepWatch]:
+    def _watches(self, call: PipelineCall, timed: bool) -> list[StepWatch]:
         """Who is told about this run's steps."""
         watches = self.all_watches()
         if timed:
@@ -416,7 +417,7 @@ class ConnectorPipelineV2(PipelineState):
 
         return trace_pipeline(self, episodes, module, batch, shared_data, copies, explore=explore, **kwargs)
 
-    def check_episodes(self, call: Call | AgentCall) -> None:
+    def check_episodes(self, call: PipelineCall) -> None:
         """Refuse episodes that this pipeline cannot work on."""
 
     def __repr__(self) -> str:

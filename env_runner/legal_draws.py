@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.legal_actions import random_legal_actions
 
-from ..connectors._engine.agent_call import ROWS
+from ..connectors._engine.call import ROWS
 from ..connectors.authoring.undo import actions_for_env
 
 __all__ = ["legal_actions_of_agents", "random_legal"]

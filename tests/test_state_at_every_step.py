@@ -16,7 +16,7 @@ import yaml
 
 from epibatch.algorithms import PPO, PPOConfig
 from epibatch.connectors import ConnectorV2, env_to_module, module_to_env
-from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.call import PipelineCall
 from epibatch.connectors._engine.sequences import layout_of
 from epibatch.connectors.actions import DiscretizeActions, EpisodeNoise, ProjectDiscreteActions
 from epibatch.connectors.env_to_module import MeanStdFilter, PrevActionsPrevRewards
@@ -115,7 +115,7 @@ class CropRun:
         return piece
 
     def step(self, piece: Any, i: int) -> bytes:
-        call = Call(rl_module=self.module, episodes=self.episodes)
+        call = PipelineCall(rl_module=self.module, episodes=self.episodes).groups[None]
         piece.run({}, call)
         return layout_of(call).offsets.tobytes()
 
@@ -160,7 +160,7 @@ class ReferenceRun(RewardRun):
         return KLReward()
 
     def step(self, piece: Any, i: int) -> bytes:
-        call = Call(rl_module=self.module, episodes=self.episodes(i), training=True)
+        call = PipelineCall(rl_module=self.module, episodes=self.episodes(i), training=True).groups[None]
         batch = {"obs": torch.zeros(6, 1), "rewards": torch.zeros(6), "action_dist_inputs": self.current[i]}
         return told(piece.run(batch, call)["rewards"])
 

@@ -14,7 +14,7 @@ from epibatch.core.errors import BatchLayoutError, ConfigError, SpaceError, Unkn
 
 if TYPE_CHECKING:
     from ..connector_v2 import ConnectorV2
-    from .call import Call
+    from .chunks import ChunkGroup
 
 __all__ = ["agents_of", "check_agent_ids", "check_several", "places_of"]
 
@@ -89,16 +89,16 @@ def _meant(stranger: Any, agents: Sequence[Any]) -> str:
     return f"did you mean {named[close[0]]!r}? Or " if close else ""
 
 
-def check_several(piece: Any, call: Call) -> None:
+def check_several(piece: Any, group: ChunkGroup) -> None:
     """Refuse episodes of one agent each.
 
     Raises:
         BatchLayoutError: they are.
     """
-    if call.module_id is None:
+    if not group.several:
         raise BatchLayoutError(
             type(piece).__name__,
             expected="multi-agent episodes",
-            found=f"{len(call.episodes)} episodes of one agent each",
+            found=f"{len(group.episodes)} episodes of one agent each",
             do="leave this piece out: there are no other agents",
         )

@@ -13,9 +13,9 @@ from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ...episodes._parts.agent_segment import AgentSegment
-from .agent_call import AgentCall
 from .agent_order import places_of
-from .call import Call
+from .call import PipelineCall
+from .chunks import ChunkGroup
 from .gather import latest_observations
 from .layouts import join_rows
 
@@ -65,7 +65,7 @@ class AgentTable:
 
     def __init__(
         self,
-        call: AgentCall,
+        call: PipelineCall,
         agents: Sequence[Any],
         piece: Any,
         *,
@@ -75,8 +75,7 @@ class AgentTable:
     ) -> None:
         self._call, self._newest, self._width = call, newest and not history, len(agents)
         self._acting, self._ends = newest, np.array([episode.env_t for episode in call.episodes], np.int64)
-        rows = call.rows.values()
-        self._mine: dict[int, int] = {id(part): i for own in rows for i, part in zip(own.owners, own.parts)}
+        self._mine: dict[int, int] = {id(chunk.episode): chunk.owner for chunk in call.chunks}
         lives = self._all_lives(history)
         first = self._ends - history if newest else self._ends.copy()
         for life in () if newest else lives:
@@ -117,19 +116,19 @@ class AgentTable:
             table[at * self._width + np.repeat(self._places, counts)] = np.arange(len(at))
         return table.reshape(self._size, self._width)
 
-    def env_rows(self, own: Call) -> Indices:
+    def env_rows(self, group: ChunkGroup) -> Indices:
         """Which row of the table each row of a module's chunks is at: int64, [rows]."""
-        steps, owners = self.env_steps(own)
+        steps, owners = self.env_steps(group)
         rows: Indices = steps + self._offsets[owners]
         return rows
 
-    def env_steps(self, own: Call) -> tuple[Indices, Indices]:
+    def env_steps(self, group: ChunkGroup) -> tuple[Indices, Indices]:
         """The env step of each row of a module's chunks, and the position of its episode: int64, [rows] each."""
         if self._acting:
-            owners = np.array([self._mine[id(episode)] for episode in own.episodes], np.int64)
+            owners = np.array([self._mine[id(episode)] for episode in group.episodes], np.int64)
             return self._ends[owners], owners
-        parts, counts = [], own.counts.tolist()
-        lives = [self._own_steps[id(episode)] for episode in own.episodes]
+        parts, counts = [], group.counts.tolist()
+        lives = [self._own_steps[id(episode)] for episode in group.episodes]
         for life, count in zip(lives, counts):
             start = life.segment.episode.lookback
             parts.append(life.steps[start : start + count])
@@ -165,7 +164,7 @@ class AgentTable:
         places = numbers - gone[owners]
         return map_struct(lambda leaf: leaf[places], rows)
 
-    def _joined(self, lives: Sequence[int], about: Call) -> Any:
+    def _joined(self, lives: Sequence[int], about: ChunkGroup) -> Any:
         """All observations of some lives, one after the other."""
         lengthened, parts = self._lengthened(), []
         for life in [self._lives[i] for i in lives]:
@@ -222,12 +221,12 @@ class AgentTable:
         calls = self._call.groups.values()
         return {id(one): long for own in calls for one, long in zip(own.episodes, own.lengthened or ())}
 
-    def _about(self, lives: Sequence[int]) -> Call:
+    def _about(self, lives: Sequence[int]) -> ChunkGroup:
         """A call about some lives, for messages."""
         parts = [self._lives[i].segment.episode for i in lives]
         names = [self._call.episodes[self._lives[i].owner].id_ for i in lives]
         keys: list[tuple[Any, ...]] = [(name, part.agent_id, part.module_id) for name, part in zip(names, parts)]
-        return Call(rl_module=None, episodes=parts, keys=lambda: keys, module_id="")
+        return ChunkGroup(self._call, None, "", parts, keys=keys)
 
 
 def _column(episode: Any, name: str) -> Any:
@@ -243,7 +242,7 @@ def _one_row(row: Any, form: Any) -> Any:
     return unflatten(form, [np.asarray(leaf)[None] for leaf in flatten_like(form, row)])
 
 
-def _with_zeros(rows: Any, about: Call) -> Any:
+def _with_zeros(rows: Any, about: ChunkGroup) -> Any:
     leaves, form = flatten(rows)
     if any(leaf.dtype.kind not in "biufc" for leaf in leaves):
         raise ColumnError(

@@ -1,92 +1,86 @@
-"""What one call of a pipeline is about: its episodes, their keys, and who may read what."""
+"""One call of a pipeline: its groups of chunks, what its pieces are told, and which call is running."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cache
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.column_use import COLUMNS_LEFT_OUT
-from epibatch.core.columns import Columns
+from epibatch.core.errors import ConfigError, PipelineError, UnknownNameError, nearest
 
-from ...episodes._storage.column_parts import lengths_of
-from ...episodes._storage.whole_block import whole_block
-from ...episodes.vector_episodes import VectorEpisodes
-from .chunk_keys import chunk_keys
-from .lengthened import lengthened
-from .modules import is_stateful
+from ...episodes.multi_agent_episode import MultiAgentEpisode
+from .chunks import ChunkGroup, chunk_keys, with_lengthened_parts
+from .columns import Batch
+from .grouping import (
+    AgentChunk,
+    AgentRows,
+    RowsByModule,
+    acting_rows,
+    by_module,
+    merged_rows,
+    regrouped,
+    rows_given_back,
+    training_rows,
+)
+from .layouts import is_plain, merge_columns
+from .modules import is_multi
+from .sequences import merged_sequences
 
-if TYPE_CHECKING:
-    from epibatch.core.padding import PaddedLayout
-
-    from .agent_call import AgentCall
-    from .sequences import RandomCut
-
-__all__ = ["ADDED_LOSS_MASK", "PER_SEQUENCE", "Call", "running_call", "within"]
+__all__ = ["ADDED_LOSS_MASK", "ROWS", "PipelineCall", "running_call", "within"]
 
 ADDED_LOSS_MASK = "_added_loss_mask_for_valid_episode_ts"
-PER_SEQUENCE = frozenset(
-    (
-        Columns.SEQ_LENS,
-        Columns.STATE_IN,
-        Columns.NEXT_STATE_IN,
-        Columns.RESET_STATES,
-        Columns.NEXT_RESET_STATES,
-    )
-)
+ROWS = "memorized_map_structure"
 
 
-class Call:
-    """The circumstances of one pipeline call, made once and handed to every columnar piece.
+class PipelineCall:
+    """The circumstances of one pipeline call, and its groups of chunks.
+
+    Columnar pieces run on one group after the other, so a piece need not know about several agents, and a recurrent
+    module beside one without state is nothing special. Plain pieces are shown the whole: all episodes, and one batch.
 
     Args:
         rl_module: The module that the batch is for, or that made it; may be None.
-        episodes: A list of episodes, or a VectorEpisodes.
+        episodes: A list of episodes of one kind, or a VectorEpisodes.
         explore: Whether actions are to explore.
         shared_data: A dict that pieces of several pipelines share.
         metrics: A metrics logger, or None.
-        training: Whether the batch is for training (one row per step) or for acting (one per
-            episode); None where a piece runs by itself.
+        training: Whether the batch is for training; otherwise, of several agents, only those with a new observation
+            count. None where a piece runs by itself.
         plus_one: Whether every chunk has one virtual bootstrap row at its end.
         kwargs: Whatever else the caller passed.
-        keys: Makes one key per episode, when one is needed; default: they are made of the ids.
-        module_id: Whose rows these are, if the call is one module's part of one about several agents.
+        from_module: Whether the batch at its start is what modules gave.
+        learning: Where `training` is None, whether pieces make train batches, of every agent's steps.
+        batch: What the call starts from. A batch by module is gone on with.
 
     Attributes:
-        halves_floats: Whether arrays are made right in front of the piece that makes them float32.
-        sequences: How the rows were laid out as `[B, T]`, once they were: as sequences, or as agents of one env step.
-        per_sequence: Further columns with one row per sequence and no time axis, whatever their second axis is: name ->
-            function of the call and of one row for each sequence (int64 [B], numbers among all chunks' rows) that gives
-            the column as it is at those rows; None: nothing does.
-        batched: Whether columns are arrays of all chunks' rows from now on, since BatchIndividualItems has run.
-        ragged: Whether sequences were taken out of their padding, so that rows are steps and there is no time axis.
-        cut: Which sequences are to be taken, if a piece said so; otherwise the module's settings do.
-        handed_out: Columns that plain pieces are shown, each with the items that they were given.
         piece: The plain piece that is running, if one is.
+        groups: The groups by key: module ids once mapped; before that None for episodes of one agent.
+        several: Whether the episodes have several agents.
+        mapped: Whether plain pieces see `{module: {column: ...}}` instead of `{column: {key: [items]}}`.
+        acted: Of several agents, which of a module's outputs are rows of agents that are still to act, by module.
+        halves_floats: Whether arrays are made right in front of the piece that makes them float32.
+        shown: Columns that a plain piece was shown, for those that it leaves alone.
+        shown_items: Whether it was shown rows as items, and not batched arrays.
+
+    Raises:
+        PipelineError: single- and multi-agent episodes in one list.
+        UnknownNameError: an agent's module that the MultiRLModule does not have.
+        ConfigError: one module where several agents need a MultiRLModule.
     """
 
-    grouped: Literal[False] = False
-
-    # what is not known when a call begins: set on the instance once it is, so that making a call costs little
-    rows: np.ndarray[Any, np.dtype[np.int64]] | None = None
     piece: Any = None
+    mapped: bool = False
     halves_floats: bool = False
-    batched: bool = False
-    ragged: bool = False
-    sequences: PaddedLayout | None = None
-    cut: RandomCut | None = None
-    _keys: list[tuple[Any, ...]] | None = None
-    _lengths: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    shown_items: bool = False
+    shown: Any = None
     _plain: list[Any] | None = None
-    _lengthened: list[Any] | None = None
-    _positions: dict[int, int] | None = None
-    _vector: VectorEpisodes | None = None
-    _looked: bool = False
-    _stateful: bool | None = None
+    _episode_keys: list[Any] | None = None
+    _chunks: list[AgentChunk] | None = None
 
     def __init__(
         self,
@@ -99,8 +93,9 @@ class Call:
         training: bool | None = None,
         plus_one: bool = False,
         kwargs: dict[str, Any] | None = None,
-        keys: Callable[[], list[tuple[Any, ...]]] | None = None,
-        module_id: Any = None,
+        from_module: bool = False,
+        learning: bool = False,
+        batch: Mapping[Any, Any] | None = None,
     ) -> None:
         self.rl_module = rl_module
         self.episodes = episodes
@@ -108,175 +103,310 @@ class Call:
         self.shared_data: dict[str, Any] = {} if shared_data is None else shared_data
         self.metrics = metrics
         self.training = training
-        self.plus_one = plus_one
         self.kwargs = kwargs or {}
-        self.module_id = module_id
-        self._make_keys = keys
-        self.handed_out: dict[str, Any] = {}
-        self.per_sequence: dict[str, Callable[[Call, Any], Any] | None] = {}
+        self.acted: dict[Any, np.ndarray[Any, np.dtype[np.bool_]]] = {}
+        self.groups: dict[Any, ChunkGroup] = {}
+        self.several = type(episodes) is list and bool(episodes) and _have_several_agents(episodes)
+        self._plus_one, self._learning = plus_one, learning
+        if self.several:
+            self.mapped = from_module
+            self._set_groups(self._first_rows(from_module))
+            if batch and not from_module:
+                self._go_on_by_module(batch)
+            return
+        modules = is_multi(rl_module)
+        module = rl_module[DEFAULT_MODULE_ID] if modules and DEFAULT_MODULE_ID in rl_module else rl_module
+        group = ChunkGroup(self, module, DEFAULT_MODULE_ID, episodes, plus_one=plus_one)
+        self.groups[None] = group
+        if modules and batch:
+            self.find_modules(batch)
+
+    # -- groups of episodes of several agents -------------------------------------------------------
+
+    def _first_rows(self, from_module: bool) -> dict[Any, AgentRows]:
+        """The parts that the call is about, by group."""
+        if self.training or self._learning:
+            return training_rows(self.episodes)
+        if not from_module:
+            return acting_rows(self.episodes)
+        known = self.shared_data.get(ROWS)
+        if isinstance(known, RowsByModule) and known.are_about(self.episodes):
+            self.acted = {module_id: np.ones(len(own), np.bool_) for module_id, own in known.rows.items()}
+            return known.rows
+        if not isinstance(known, Mapping):
+            rows = by_module(acting_rows(self.episodes).values())
+            known = RowsByModule(rows, self.episodes, self.episode_keys)
+        rows, acted = rows_given_back(self.episodes, self.episode_keys, known)
+        self.acted = {module_id: np.array(own, np.bool_) for module_id, own in acted.items()}
+        return rows
+
+    def _set_groups(self, rows: Mapping[Any, AgentRows], known: Mapping[Any, ChunkGroup] | None = None) -> None:
+        """Let the call be about these parts; what is known about a group already is kept."""
+        known, per_sequence = known or {}, {group.module_id: group.per_sequence for group in self.groups.values()}
+        self._chunks = None
+        self.groups = {key: known[key] if key in known else self._group(own) for key, own in rows.items()}
+        for group in self.groups.values():
+            group.per_sequence |= per_sequence.get(group.module_id, {})
+
+    def _group(self, rows: AgentRows) -> ChunkGroup:
+        module = self._module_of(rows)
+        return ChunkGroup(self, module, rows.module_id, rows.parts, plus_one=self._plus_one, rows_of=rows)
+
+    def _module_of(self, rows: AgentRows) -> Any:
+        module_id = rows.module_id
+        if self.rl_module is None:
+            return None
+        if not is_multi(self.rl_module):
+            raise ConfigError(
+                "rl_module",
+                expected="a MultiRLModule, since the episodes have several agents",
+                found=type(self.rl_module).__name__,
+                do="build it with MultiRLModuleSpec(rl_module_specs={module id: RLModuleSpec(...)})",
+            )
+        if module_id not in self.rl_module:
+            raise UnknownNameError(
+                f"episode {self.episode_keys[rows.owners[0]]!r}, agent {rows.agents[0]!r}",
+                expected=f"a module of the MultiRLModule: {', '.join(map(repr, self.rl_module.keys()))}",
+                found=repr(module_id),
+                do="let the mapping function name one of them; " + nearest(str(module_id), self.rl_module.keys()),
+            )
+        return self.rl_module[module_id]
 
     @property
-    def left_out(self) -> Collection[str]:
-        """Columns that the learner pipeline is not to make for the module, since nothing reads them."""
-        by_module = self.shared_data.get(COLUMNS_LEFT_OUT)
-        return by_module.get(DEFAULT_MODULE_ID if self.module_id is None else self.module_id, ()) if by_module else ()
+    def agent_rows(self) -> dict[Any, AgentRows]:
+        """Whose the chunks of each group are."""
+        return {key: group.rows_of for key, group in self.groups.items() if group.rows_of is not None}
 
-    @property
-    def stateful(self) -> bool:
-        """Whether the module is recurrent."""
-        if self._stateful is None:
-            self._stateful = is_stateful(self.rl_module)
-        return self._stateful
+    def _go_on_by_module(self, batch: Mapping[Any, Any]) -> None:
+        """Let the call be about the rows of a batch that was mapped to modules before the call began."""
+        modules = {segment.episode.module_id for episode in self.episodes for segment in episode.segments}
+        modules = {name for name in modules if isinstance(batch.get(name), Mapping) and not is_plain(batch[name])}
+        if not modules:
+            return
+        known, learning = self.shared_data.get(ROWS), self.training or self._learning
+        rows = list(self.agent_rows.values())
+        if not learning and isinstance(known, RowsByModule) and known.are_about(self.episodes):
+            mapped = known.rows
+        elif modules <= {own.module_id for own in rows}:
+            mapped = by_module(rows)
+        else:
+            mapped = by_module(training_rows(self.episodes).values())
+        self.mapped = True
+        self._set_groups(mapped)
 
-    def is_per_sequence(self, column: str) -> bool:
-        """Whether a column has one row per sequence, and no time axis, where the batch consists of sequences."""
-        return column in PER_SEQUENCE or column in self.per_sequence
+    def admit(self, keys: set[Any]) -> None:
+        """Let the call be about every agent's steps, if there are columns of agents that did not just observe."""
+        if keys and not keys <= {key for group in self.groups.values() for key in group.keys}:
+            self._set_groups(training_rows(self.episodes, keys))
 
-    @contextmanager
-    def about_module(self, module_id: Any) -> Iterator[None]:
-        """Let the call be about one module of its MultiRLModule while the context is open."""
-        modules, stateful = self.rl_module, self._stateful
-        self.rl_module, self._stateful = modules[module_id], None
-        try:
-            yield
-        finally:
-            self.rl_module, self._stateful = modules, stateful
+    def entry(self, group: ChunkGroup) -> Any:
+        """Under which key the spaces of a group's rows stand in a Dict of spaces."""
+        return group.module_id if self.mapped else group.episodes[0].agent_id
 
-    def set_explore(self, explore: bool | None) -> None:
-        """Set whether actions are to explore."""
-        self.explore = explore
+    def by_agent(self) -> dict[Any, ChunkGroup]:
+        """Groups of each agent's chunks, in the order in which agents appear."""
+        agents: dict[Any, AgentRows] = {}
+        for place, chunk in enumerate(self.chunks):
+            agent_id = chunk.episode.agent_id
+            if agent_id not in agents:
+                agents[agent_id] = AgentRows(chunk.key[2])
+            agents[agent_id].add(chunk.owner, chunk.key[1], chunk.episode, place)
+        return {agent_id: self._group(rows) for agent_id, rows in agents.items()}
 
-    @property
-    def vector(self) -> VectorEpisodes | None:
-        """The episodes, if whole columns can be read from a block."""
-        if not self._looked:
-            self._looked = True
-            self._vector = whole_block(self.episodes) if self._lengthened is None else None
-        return self._vector
+    def map_to_modules(self, batch: Batch) -> None:
+        """Make one group of each module's rows, whatever spaces its agents had at first.
 
-    def look_again(self, *, rewritten: bool = False) -> None:
-        """Forget what is known about the episodes: a plain piece may have changed them, newest observations too."""
-        self._looked, self._lengths = False, None
-
-    @property
-    def recording(self) -> VectorEpisodes | None:
-        """The episodes, if they are the ones that a recorder is adding to."""
-        episodes = self.episodes
-        return episodes if type(episodes) is VectorEpisodes and episodes.recording else None
-
-    def ends(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether each chunk's episode was terminated, and truncated, at its end: bool, [2, chunks]."""
-        episodes = self.vector
-        if episodes is not None:
-            return np.stack([episodes.terminateds(), episodes.truncateds()])
-        terminateds = [episode.is_terminated for episode in self.episodes]
-        return np.array([terminateds, [episode.is_truncated for episode in self.episodes]], np.bool_)
-
-    def history(self, chunk: int) -> tuple[int, int]:
-        """Step at which a chunk starts, and how many steps before that it holds."""
-        episodes = self.vector
-        if episodes is not None:
-            own = episodes.chunks[chunk]
-            return own.t_started, own.start - own.low
-        episode = self.episodes[chunk]
-        return episode.t_started, episode.rewards.lookback
-
-    def histories(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Step at which each chunk starts, and how many steps before that it holds: int64, [2, chunks]."""
-        episodes = self.vector
-        if episodes is not None:
-            chunks = episodes.chunks
-            return np.array([[own.t_started for own in chunks], [own.start - own.low for own in chunks]], np.int64)
-        started = [episode.t_started for episode in self.episodes]
-        return np.array([started, [episode.rewards.lookback for episode in self.episodes]], np.int64)
-
-    @property
-    def keys(self) -> list[tuple[Any, ...]]:
-        """One key per chunk, in the order of `episodes`."""
-        if self._keys is None:
-            self._keys = self._make_keys() if self._make_keys else chunk_keys(self.episodes)
-        return self._keys
-
-    @property
-    def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Steps of each chunk: int64, shape [number of chunks]."""
-        if self._lengths is None:
-            vector, episodes = self.vector, self.episodes
-            if vector is not None:
-                self._lengths = vector.lengths()
-            elif isinstance(episodes, VectorEpisodes):
-                self._lengths = episodes.lengths()
-            else:
-                self._lengths = np.array(lengths_of(episodes), np.int64)
-        return self._lengths
-
-    @property
-    def counts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Rows that each chunk has in a train batch: its steps, and the bootstrap row if there is one."""
-        return self.lengths + 1 if self.plus_one else self.lengths
-
-    @property
-    def expected_rows(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Rows that each chunk has in every column: sequences after padding, steps before, 1 when acting."""
-        if self.rows is not None:
-            return self.rows
-        return np.ones(len(self.episodes), np.int64) if self.training is False else self.counts
-
-    def plain_episodes(self) -> list[Any]:
-        """The episodes as a plain list, for pieces that do not declare to be columnar."""
-        if self._plain is None:
-            episodes = self.episodes
-            if type(episodes) is VectorEpisodes:
-                self._plain = episodes.views_of_all()
-            else:
-                self._plain = episodes if type(episodes) is list else list(episodes)
-        return self._plain
-
-    def lengthen(self, episodes: list[Any] | None = None) -> None:
-        """Show plain pieces episodes that have the bootstrap row as a step, and read columns from those.
-
-        What a plain piece writes to them reaches the batch; the episodes that were given stay as they are.
-
-        Args:
-            episodes: The lengthened ones, if they were made already.
+        Raises:
+            ColumnError: a column that differs in shape between agents of one module, or that some lack.
         """
-        if self._lengthened is None:
-            self._lengthened = self._plain = episodes or [lengthened(episode) for episode in self.episodes]
-            self._positions = None
-            self._looked = False
+        found: dict[Any, list[Any]] = {}
+        for key, group in self.groups.items():
+            found.setdefault(group.module_id, []).append(key)
+        rows, groups, merged = {}, {}, {}
+        of_groups = self.agent_rows
+        for module_id, keys in found.items():
+            parts = [self.groups[key] for key in keys]
+            if len(keys) == 1:
+                rows[module_id], groups[module_id] = of_groups[keys[0]], parts[0]
+                merged[module_id] = batch.groups[keys[0]]
+                continue
+            members = [of_groups[key] for key in keys]
+            rows[module_id] = merged_rows(members)
+            group = groups[module_id] = self._group(rows[module_id])
+            self._go_on(group, parts)
+            places = [own.places for own in members]
+            group.sequences = merged_sequences([part.sequences for part in parts], places, module_id)
+            merged[module_id] = merge_columns([(batch.groups[key], self.groups[key]) for key in keys], places, group)
+        self.mapped, batch.groups = True, merged
+        self._set_groups(rows, groups)
+
+    def _go_on(self, group: ChunkGroup, parts: Sequence[ChunkGroup]) -> None:
+        """Let a group of all chunks of a module know what groups of some of them do."""
+        group.plus_one = any(part.plus_one for part in parts)
+        if self._plain is not None:
+            shown = {key: long for part in parts for key, long in zip(part.keys, part.lengthened or ())}
+            group.lengthen([shown[key] for key in group.keys])
+
+    def keep_acting(self) -> dict[Any, np.ndarray[Any, np.dtype[np.int64]]] | None:
+        """Leave out the chunks of agents that are not to act: those that ended with their newest observation.
+
+        Returns:
+            Per module the positions of the chunks that stayed; modules without any are missing. None: all stayed.
+        """
+        rows = self.agent_rows
+        if all(all(own.acting) for own in rows.values()):
+            return None
+        kept = {key: [i for i, acts in enumerate(own.acting) if acts] for key, own in rows.items()}
+        kept = {key: positions for key, positions in kept.items() if positions}
+        whole = {key: group for key, group in self.groups.items() if all(rows[key].acting)}
+        self._set_groups({key: rows[key].taken(positions) for key, positions in kept.items()}, whole)
+        return {key: np.array(positions, np.int64) for key, positions in kept.items()}
+
+    def keep_modules(self, batch: Batch, module_ids: Collection[Any]) -> None:
+        """Leave out the chunks and columns of all other modules; the batch has to be mapped to modules."""
+        self._set_groups({name: own for name, own in self.agent_rows.items() if name in module_ids}, self.groups)
+        batch.groups = {module_id: batch.groups[module_id] for module_id in self.groups}
+
+    def rows_by_module(self) -> RowsByModule:
+        """Whose each module's rows are, for the way back."""
+        return RowsByModule(self.agent_rows, self.episodes, self.episode_keys)
 
     @property
-    def lengthened(self) -> list[Any] | None:
-        """The episodes with the bootstrap row as a step, if a plain piece was shown them."""
-        return self._lengthened
+    def episode_keys(self) -> list[Any]:
+        """The keys of the episodes."""
+        if self._episode_keys is None:
+            self._episode_keys = [key for (key,) in chunk_keys(self.episodes)]
+        return self._episode_keys
+
+    @property
+    def chunks(self) -> list[AgentChunk]:
+        """All agents' chunks, in the order of episodes and agents."""
+        if self._chunks is None:
+            placed = [
+                (place, AgentChunk(owner, key, part))
+                for own in self.agent_rows.values()
+                for place, owner, key, part in zip(own.places, own.owners, own.keys(self.episode_keys), own.parts)
+            ]
+            self._chunks = [chunk for _, chunk in sorted(placed, key=itemgetter(0))]
+        return self._chunks
+
+    # -- the modules of episodes of one agent ---------------------------------------------------------
+
+    def find_modules(self, batch: Mapping[Any, Any]) -> None:
+        """Let each module that a plain batch has columns for have a group of the same chunks, if it has none yet."""
+        if not is_multi(self.rl_module):
+            return
+        found = [name for name in batch if name in self.rl_module and isinstance(batch[name], Mapping)]
+        if not found or (not self.mapped and any(map(is_plain, batch.values()))):
+            return
+        group = self.groups.pop(None, None) or next(iter(self.groups.values()))
+        for name in found:
+            if name not in self.groups:
+                self.groups[name] = group.for_module(self.rl_module[name], name)
+        self.mapped = True
+
+    def show_modules(self, batch: Batch) -> None:
+        """From now on show the columns of episodes of one agent by module, if the module is a MultiRLModule.
+
+        They are the default module's, unless there are columns by module among them already.
+        """
+        if self.several or self.mapped or not is_multi(self.rl_module):
+            return
+        columns = batch.groups[None]
+        self.find_modules(columns)
+        if self.mapped:
+            batch.groups = {name: dict(columns.pop(name)) for name in self.groups}
+            batch.loose |= columns
+        else:
+            self.groups, self.mapped = {DEFAULT_MODULE_ID: self.groups[None]}, True
+            batch.groups = {DEFAULT_MODULE_ID: columns}
 
     def take_keys(self, columns: Iterable[Any]) -> None:
         """Let the chunks be those that columns have keys of; for a piece that is tried without episodes.
 
         Args:
-            columns: plain per-episode columns, `{key: [items]}`.
+            columns: Plain per-episode columns, `{key: [items]}`.
         """
-        self._keys = list(dict.fromkeys(key for column in columns for key in column))
+        for group in self.groups.values():
+            group.take_keys(columns)
+
+    # -- what plain pieces are shown ------------------------------------------------------------------
+
+    def set_explore(self, explore: bool | None) -> None:
+        """Set whether actions are to explore."""
+        self.explore = explore
+        for group in self.groups.values():
+            group.explore = explore
+
+    def plain_episodes(self) -> list[Any]:
+        """The episodes as a plain list, lengthened ones in their place if there are."""
+        if not self.several:
+            return next(iter(self.groups.values())).plain_episodes()
+        return list(self.episodes) if self._plain is None else self._plain
+
+    def lengthen(self) -> None:
+        """Show plain pieces episodes that have the bootstrap row as a step, and read columns from those.
+
+        What a plain piece writes to them reaches the batch; the episodes that were given stay as they are.
+        """
+        if self._plain is None:
+            parts: dict[int, Any] = {}
+            for group in self.groups.values():
+                group.lengthen()
+                parts.update({id(given): long for given, long in zip(group.episodes, group.lengthened or ())})
+            self._plain = [with_lengthened_parts(one, parts) for one in self.episodes] if self.several else []
+
+    def look_again(self, *, rewritten: bool = False) -> None:
+        """Forget what is known about the episodes: a plain piece may have changed them.
+
+        Args:
+            rewritten: Whether it was one that rewrites newest observations, so that agents of a group may have come to
+                differ in spaces.
+        """
+        if rewritten and self.several and not self.mapped:
+            self._set_groups(regrouped(self.agent_rows), self.groups)
+        for group in self.groups.values():
+            group.look_again()
 
     def key_of(self, episode: Any) -> tuple[Any, ...] | None:
-        """The key of an episode object of this call; None for a stranger."""
-        if self._positions is None:
-            self._positions = {id(one): i for i, one in enumerate(self.plain_episodes())}
-        position = self._positions.get(id(episode))
-        return None if position is None else self.keys[position]
-
-    def describe(self, chunk: int) -> str:
-        """Name a chunk for an error message."""
-        if self.module_id is not None:
-            episode_key, agent_id, _ = self.keys[chunk]
-            return f"episode {episode_key!r}, agent {agent_id!r}"
-        return f"episode {self.keys[chunk][0]!r} (chunk {chunk} of {len(self.episodes)})"
+        """The key of a chunk of this call; None for a stranger."""
+        for group in self.groups.values():
+            key = group.key_of(episode)
+            if key is not None:
+                return key
+        return None
 
 
-_RUNNING: ContextVar[Call | AgentCall | None] = ContextVar("epibatch_call", default=None)
+def _have_several_agents(episodes: list[Any]) -> bool:
+    """True if episodes have several agents each, False if one.
+
+    Raises:
+        PipelineError: some have several, others one.
+    """
+    first: Any = type(episodes[0])
+    if not _has_several_agents(first):
+        return False
+    kinds: list[Any] = list(map(type, episodes))
+    strangers = [i for i, kind in enumerate(kinds) if not _has_several_agents(kind)]
+    if strangers:
+        raise PipelineError(
+            "episodes",
+            expected="episodes of one kind, all of several agents as the first one",
+            found=f"a {type(episodes[strangers[0]]).__name__} at position {strangers[0]}",
+            do="run the pipeline once for each kind",
+        )
+    return True
 
 
-def running_call() -> Call | AgentCall | None:
+@cache
+def _has_several_agents(kind: type) -> bool:
+    return issubclass(kind, MultiAgentEpisode)
+
+
+_RUNNING: ContextVar[PipelineCall | None] = ContextVar("epibatch_call", default=None)
+
+
+def running_call() -> PipelineCall | None:
     """The call that is running in this context, if any."""
     return _RUNNING.get()
 
@@ -286,12 +416,12 @@ class within:  # a class: a generator's context manager takes four times as long
 
     __slots__ = ("_call", "_token")
 
-    _token: Token[Call | AgentCall | None]
+    _token: Token[PipelineCall | None]
 
-    def __init__(self, call: Call | AgentCall) -> None:
+    def __init__(self, call: PipelineCall) -> None:
         self._call = call
 
-    def __enter__(self) -> Call | AgentCall:
+    def __enter__(self) -> PipelineCall:
         self._token = _RUNNING.set(self._call)
         return self._call
 

@@ -1,7 +1,8 @@
-"""A per-episode column that is one array already."""
+"""Columns of groups of chunks: rows that are one array already, and the batch that they make up."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,11 @@ from epibatch.core.structs import flatten, map_struct
 
 from ...episodes._storage.column_rows import LazyRows
 
-__all__ = ["EpisodeColumn"]
+__all__ = ["Batch", "EpisodeColumn"]
 
 
 class EpisodeColumn:
-    """Rows of all chunks of a call, one chunk after the other.
+    """Rows of all chunks of a group, one chunk after the other.
 
     It stands for `{key: [items]}` of the plain layout without taking it apart.
 
@@ -95,3 +96,42 @@ class EpisodeColumn:
             return f"EpisodeColumn({len(self)} objects)"
         shapes = [(leaf.shape, str(leaf.dtype)) for leaf in flatten(self.data)[0]]
         return f"EpisodeColumn({shapes})"
+
+
+class Batch:
+    """Columns by group of chunks, and what belongs to no group.
+
+    Args:
+        groups: Group -> columns of its chunks' rows.
+        loose: What somebody put beside them.
+    """
+
+    __slots__ = ("groups", "loose")
+
+    def __init__(self, groups: dict[Any, dict[str, Any]], loose: dict[Any, Any] | None = None) -> None:
+        self.groups = groups
+        self.loose = loose or {}
+
+    def holds_items(self) -> bool:
+        """Whether rows are items of chunks still, and no batched arrays."""
+        return any(isinstance(column, EpisodeColumn) for own in self.groups.values() for column in own.values())
+
+    def keep(self, rows: Mapping[Any, np.ndarray[Any, np.dtype[np.int64]]]) -> None:
+        """Leave out rows of columns with one row per chunk.
+
+        Args:
+            rows: Per group the positions that stay; groups that are missing lose everything.
+        """
+        self.groups = {
+            key: {name: _taken(column, rows[key]) for name, column in own.items()}
+            for key, own in self.groups.items()
+            if key in rows
+        }
+
+
+def _taken(column: Any, rows: np.ndarray[Any, np.dtype[np.int64]]) -> Any:
+    if not isinstance(column, EpisodeColumn):
+        return column
+    data = column.data
+    kept = [data[i] for i in rows] if isinstance(data, list) else map_struct(lambda leaf: leaf[rows], data)
+    return EpisodeColumn(kept, None if column.counts is None else column.counts[rows], single=column.single)

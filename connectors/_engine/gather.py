@@ -16,39 +16,39 @@ from ...episodes._parts.episode_facts import no_column
 from ...episodes._storage.column_parts import ColumnParts
 from ...episodes._storage.newest_rows import newest_rows
 from ...episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
-from .call import Call
+from .chunks import ChunkGroup
 from .columns import EpisodeColumn
 from .layouts import join_rows
 
 __all__ = ["end_flags", "gather", "gather_column", "latest_observations", "next_observations", "output_keys"]
 
 
-def output_keys(call: Call) -> list[str]:
+def output_keys(group: ChunkGroup) -> list[str]:
     """Names of the model outputs that the call's episodes have; every episode has the same.
 
     Raises:
         ColumnError: an episode lacks an output that another one has.
     """
-    if call.vector is not None:
-        return call.vector.output_names()
-    outputs = [episode.extra_model_outputs.keys() for episode in call.episodes]
+    if group.vector is not None:
+        return group.vector.output_names()
+    outputs = [episode.extra_model_outputs.keys() for episode in group.episodes]
     first = outputs[0] if outputs else {}.keys()
     for chunk, own in enumerate(outputs):
         if own != first:
             raise ColumnError(
                 "model outputs",
-                expected=f"{sorted(first)}, as in {call.describe(0)}",
-                found=f"{sorted(own)} in {call.describe(chunk)}",
+                expected=f"{sorted(first)}, as in {group.describe(0)}",
+                found=f"{sorted(own)} in {group.describe(chunk)}",
                 do="batch only episodes that were recorded with the same module",
             )
     return list(first)
 
 
-def gather(call: Call, name: str, *, plus_one: bool = False, last: Any = None) -> Any:
+def gather(group: ChunkGroup, name: str, *, plus_one: bool = False, last: Any = None) -> Any:
     """One column of all chunks, chunk after chunk.
 
     Args:
-        call: The running call.
+        group: The running call.
         name: `obs`, `actions`, `rewards` or the key of a model output.
         plus_one: Give each chunk one row more: the last observation, or the last step again.
         last: With `plus_one`, the value of that row instead of the last step again.
@@ -56,52 +56,52 @@ def gather(call: Call, name: str, *, plus_one: bool = False, last: Any = None) -
     Returns:
         Arrays of shape [sum of lengths (+ number of chunks), ...]; copies, never views of an episode.
     """
-    data = _gathered(call, name, plus_one, last)
+    data = _gathered(group, name, plus_one, last)
     return data.joined() if type(data) is ColumnParts else data
 
 
-def gather_column(call: Call, name: str, *, last: Any = None) -> EpisodeColumn:
+def gather_column(group: ChunkGroup, name: str, *, last: Any = None) -> EpisodeColumn:
     """One column of all chunks, with a bootstrap row each if the call has them.
 
     Its rows are looked up now and copied when they are needed, so that they go straight into the layout that is wanted.
 
     Args:
-        call: The running call.
+        group: The running call.
         name: `obs`, `actions`, `rewards` or the key of a model output.
         last: Value of the bootstrap rows; default: the last observation, or the last step again.
     """
-    return EpisodeColumn(_gathered(call, name, call.plus_one, last), call.counts)
+    return EpisodeColumn(_gathered(group, name, group.plus_one, last), group.counts)
 
 
-def _gathered(call: Call, name: str, plus_one: bool, last: Any) -> Any:
+def _gathered(group: ChunkGroup, name: str, plus_one: bool, last: Any) -> Any:
     """The column's arrays, or its parts where nothing but joining them is left to do."""
-    vector = call.vector
+    vector = group.vector
     if vector is not None:
         data = vector.gather(name, plus_one=plus_one)
     else:
-        parts = _parts(call, name, plus_one, last)
+        parts = _parts(group, name, plus_one, last)
         if parts is not None:
             return parts
-        data = _from_list(call, name, plus_one)
-    _refuse_ragged(call, name, data, plus_one)
-    if plus_one and last is not None and call.lengthened is None:
+        data = _from_list(group, name, plus_one)
+    _refuse_ragged(group, name, data, plus_one)
+    if plus_one and last is not None and group.lengthened is None:
         if isinstance(last, float):  # integers become floats, float32 stays
             data = map_struct(lambda leaf: leaf.astype(np.result_type(leaf.dtype, last), copy=False), data)
-        ends = np.cumsum(call.lengths + 1) - 1
+        ends = np.cumsum(group.lengths + 1) - 1
         for leaf in flatten(data)[0]:
             leaf[ends] = last
     return data
 
 
-def _parts(call: Call, name: str, plus_one: bool, last: Any) -> ColumnParts | None:
+def _parts(group: ChunkGroup, name: str, plus_one: bool, last: Any) -> ColumnParts | None:
     """The column's rows where they lie, unless they are views of a block, or no plain arrays of one shape."""
-    repeat = plus_one and name != Columns.OBS and call.lengthened is None
+    repeat = plus_one and name != Columns.OBS and group.lengthened is None
     more = int(plus_one and not repeat)
-    lengths = call.lengths.tolist()
+    lengths = group.lengths.tolist()
     if repeat and not all(lengths):
         return None
     counts = [length + more for length in lengths] if more else lengths
-    parts = ColumnParts.of(_buffers(call.lengthened or call.episodes, name), counts) if counts else None
+    parts = ColumnParts.of(_buffers(group.lengthened or group.episodes, name), counts) if counts else None
     return parts.with_bootstraps(last) if parts is not None and repeat else parts
 
 
@@ -121,13 +121,13 @@ def _buffers(episodes: Sequence[Any], name: str) -> list[Any]:
         raise ColumnError(f"episode {episode.id_!r}", expected=f"a column {name!r}", found="none", do=do) from None
 
 
-def _from_list(call: Call, name: str, plus_one: bool) -> Any:
+def _from_list(group: ChunkGroup, name: str, plus_one: bool) -> Any:
     """Join the chunks' rows; each part is a list of leaves."""
-    repeat = plus_one and name != Columns.OBS and call.lengthened is None
+    repeat = plus_one and name != Columns.OBS and group.lengthened is None
     more = int(plus_one and not repeat)
     form, parts, shape, regular = None, [], None, True
-    episodes = call.lengthened or call.episodes
-    for episode, buffer, length in zip(episodes, _buffers(episodes, name), call.lengths.tolist()):
+    episodes = group.lengthened or group.episodes
+    for episode, buffer, length in zip(episodes, _buffers(episodes, name), group.lengths.tolist()):
         if not length + more:
             continue  # a column without rows need not know its form
         if not isinstance(buffer, InfiniteLookbackBuffer):
@@ -141,94 +141,94 @@ def _from_list(call: Call, name: str, plus_one: bool) -> Any:
         if repeat:
             parts.append([leaf[-1:] for leaf in rows])
     if not regular:
-        return _irregular(call, name, more, repeat)
+        return _irregular(group, name, more, repeat)
     if not shape:
         raise EpisodeError(
             f"column {name!r}",
             expected="a step in one of the episodes, which shows what the column holds",
-            found=f"{len(call.episodes)} without steps",
+            found=f"{len(group.episodes)} without steps",
             do="leave out episodes without steps: [episode for episode in episodes if len(episode)]",
         )
     return unflatten(form, [np.concatenate(column) for column in zip(*parts)])
 
 
-def _irregular(call: Call, name: str, more: int, repeat: bool) -> Any:
+def _irregular(group: ChunkGroup, name: str, more: int, repeat: bool) -> Any:
     """Join columns whose chunks differ in nesting or shape; raises unless only key order differs."""
-    buffers = _buffers(call.lengthened or call.episodes, name)
-    parts = [buffer.get(slice(0, length + more)) for buffer, length in zip(buffers, call.lengths.tolist())]
+    buffers = _buffers(group.lengthened or group.episodes, name)
+    parts = [buffer.get(slice(0, length + more)) for buffer, length in zip(buffers, group.lengths.tolist())]
     first_form = buffers[0].form
     with suppress(ColumnError):  # join_rows names the episodes
         parts = [unflatten(first_form, flatten_like(first_form, part)) for part in parts]
     if repeat:
         parts = [map_struct(lambda leaf: np.concatenate([leaf, leaf[-1:]]), part) for part in parts]
-    return join_rows(name, parts, list(range(len(parts))), call)
+    return join_rows(name, parts, list(range(len(parts))), group)
 
 
-def _refuse_ragged(call: Call, name: str, data: Any, plus_one: bool) -> None:
+def _refuse_ragged(group: ChunkGroup, name: str, data: Any, plus_one: bool) -> None:
     for leaf in flatten(data)[0]:
         if leaf.dtype == object and len(leaf) and isinstance(leaf[0], (np.ndarray, np.generic)):
             if leaf[0].dtype.kind in "SU" and not any(map(np.ndim, leaf)):
                 continue  # text, as NumPy has it
             shapes = [np.shape(row) for row in leaf]
             other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0)
-            chunk = int(np.searchsorted(np.cumsum(call.lengths + plus_one), other, side="right"))
+            chunk = int(np.searchsorted(np.cumsum(group.lengths + plus_one), other, side="right"))
             raise ColumnError(
-                f"column {name!r}, {call.describe(chunk)}",
+                f"column {name!r}, {group.describe(chunk)}",
                 expected=f"rows of one shape, {shapes[0]}",
                 found=f"a row of shape {shapes[other]} (the episode keeps such a column as objects)",
                 do="bring them to one shape, by padding say, with a piece in front",
             )
 
 
-def next_observations(call: Call) -> EpisodeColumn:
+def next_observations(group: ChunkGroup) -> EpisodeColumn:
     """What was observed behind each step; a bootstrap row has the last observation again."""
-    parts = _next_rows(call)
+    parts = _next_rows(group)
     if parts is not None:
-        return EpisodeColumn(parts, call.counts)
-    observations = gather(call, Columns.OBS, plus_one=True)
-    rows = np.arange(1, int(call.lengths.sum()) + len(call.lengths) + 1)
-    ends = np.cumsum(call.lengths + 1) - 1
-    if call.plus_one:
+        return EpisodeColumn(parts, group.counts)
+    observations = gather(group, Columns.OBS, plus_one=True)
+    rows = np.arange(1, int(group.lengths.sum()) + len(group.lengths) + 1)
+    ends = np.cumsum(group.lengths + 1) - 1
+    if group.plus_one:
         rows[ends] = ends
     else:
         rows = np.delete(rows, ends)
-    return EpisodeColumn(map_struct(lambda leaf: leaf[rows], observations), call.counts)
+    return EpisodeColumn(map_struct(lambda leaf: leaf[rows], observations), group.counts)
 
 
-def _next_rows(call: Call) -> ColumnParts | None:
+def _next_rows(group: ChunkGroup) -> ColumnParts | None:
     """The rows where they lie, unless they are views of a block, or no plain arrays of one shape."""
-    lengths = call.lengths.tolist()
-    if call.vector is not None or call.lengthened is not None or not all(lengths):
+    lengths = group.lengths.tolist()
+    if group.vector is not None or group.lengthened is not None or not all(lengths):
         return None
-    parts = ColumnParts.of([episode.observations for episode in call.episodes], lengths, first=1) if lengths else None
-    return parts.with_bootstraps() if parts is not None and call.plus_one else parts
+    parts = ColumnParts.of([episode.observations for episode in group.episodes], lengths, first=1) if lengths else None
+    return parts.with_bootstraps() if parts is not None and group.plus_one else parts
 
 
-def latest_observations(call: Call) -> Any:
+def latest_observations(group: ChunkGroup) -> Any:
     """The newest observation of every chunk: arrays of shape [number of chunks, ...], copies.
 
     Raises:
         ColumnError: observations that differ in shape or nesting.
     """
-    if call.recording is not None:
-        return map_struct(np.array, call.recording.latest_observations())
-    rows = newest_rows([episode.observations for episode in call.episodes])
+    if group.recording is not None:
+        return map_struct(np.array, group.recording.latest_observations())
+    rows = newest_rows([episode.observations for episode in group.episodes])
     if rows is not None:
         return rows
-    rows = [episode.observations.last() for episode in call.episodes]
+    rows = [episode.observations.last() for episode in group.episodes]
     with_axis = [map_struct(lambda leaf: np.asarray(leaf)[None], row) for row in rows]
-    return join_rows(Columns.OBS, with_axis, list(range(len(rows))), call)
+    return join_rows(Columns.OBS, with_axis, list(range(len(rows))), group)
 
 
-def end_flags(call: Call, *, truncate: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def end_flags(group: ChunkGroup, *, truncate: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return terminateds and truncateds of a train batch: bool, [2, rows]; only a chunk's last step can be True.
 
     Args:
-        call: The running call.
+        group: The running call.
         truncate: Whether chunks that were not terminated count as truncated.
     """
-    flags = np.zeros((2, int(call.counts.sum())), np.bool_)
-    last, steps = np.cumsum(call.counts) - 1 - call.plus_one, call.lengths > 0
-    terminated, truncated = call.ends()
+    flags = np.zeros((2, int(group.counts.sum())), np.bool_)
+    last, steps = np.cumsum(group.counts) - 1 - group.plus_one, group.lengths > 0
+    terminated, truncated = group.ends()
     flags[:, last[steps]] = np.stack([terminated, truncated | ~terminated if truncate else truncated])[:, steps]
     return flags

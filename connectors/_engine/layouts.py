@@ -1,30 +1,33 @@
-"""From columns of arrays to the plain dicts and lists that user pieces see, and back."""
+"""From columns of groups of chunks to the plain dicts and lists that user pieces see, and back."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import BatchLayoutError, ColumnError
+from epibatch.core.errors import BatchLayoutError, ColumnError, nearest
 from epibatch.core.struct_batches import BatchedNdArray
 from epibatch.core.structs import flatten, form_of, is_leaf, map_struct, unflatten
 
-from .call import Call
-from .columns import EpisodeColumn
+from .columns import Batch, EpisodeColumn
 
 if TYPE_CHECKING:
-    from .agent_call import AgentCall
+    from .call import PipelineCall
+    from .chunks import ChunkGroup
 
 __all__ = [
     "collect",
-    "hand_out",
     "is_plain",
     "join_items",
     "join_rows",
+    "merge_columns",
     "plain_column",
     "rows_in",
+    "show",
     "to_columns",
     "to_plain",
 ]
@@ -37,131 +40,270 @@ def is_plain(value: Any) -> bool:
     return all(isinstance(key, tuple) for key in value)
 
 
-def to_plain(batch: Any, call: Call | AgentCall) -> dict[str, Any]:
-    """Turn every EpisodeColumn into `{key: [items]}`; other values stay."""
-    if call.grouped:
-        return call.to_plain(batch)
-    for value in batch.values():
-        if type(value) is EpisodeColumn:
-            break
-    else:
-        plain: dict[str, Any] = batch
-        return plain
-    return {name: plain_column(value, call) if type(value) is EpisodeColumn else value for name, value in batch.items()}
+def to_plain(batch: Batch, call: PipelineCall) -> dict[str, Any]:
+    """The batch as plain pieces and the pipeline's caller see it; columns that are batched already stay as they are."""
+    if not call.several and not call.mapped:
+        (columns,) = batch.groups.values()
+        if not any(type(value) is EpisodeColumn for value in columns.values()):
+            return {**columns, **batch.loose} if batch.loose else columns
+    call.shown_items = batch.holds_items()
+    plain = _by_module(batch, call) if call.mapped else _by_key(batch, call)
+    return {**plain, **batch.loose}
 
 
-def hand_out(batch: Any, call: Call | AgentCall) -> dict[str, Any]:
+def _by_key(batch: Batch, call: PipelineCall) -> dict[Any, Any]:
+    """`{column: {key: [items]}}`, keys in the order of the call's chunks."""
+    groups = call.groups
+    if not call.several:
+        ((key, own),) = batch.groups.items()
+        return {name: plain_column(column, groups[key]) for name, column in own.items()}
+    columns: dict[str, dict[Any, Any]] = {}
+    for group, own in batch.groups.items():
+        for name, column in own.items():
+            columns.setdefault(name, {}).update(plain_column(column, groups[group]))
+    if len(batch.groups) < 2:
+        return columns
+    order = [chunk.key for chunk in call.chunks]
+    return {name: {key: items[key] for key in order if key in items} for name, items in columns.items()}
+
+
+def _by_module(batch: Batch, call: PipelineCall) -> dict[Any, Any]:
+    """`{module: {column: [items]}}`, or arrays where they are batched."""
+    out: dict[Any, Any] = {}
+    for module_id, own in batch.groups.items():
+        if own:
+            out[module_id] = {name: _flat_items(column, call.groups[module_id]) for name, column in own.items()}
+    return out
+
+
+def _flat_items(column: Any, group: ChunkGroup) -> Any:
+    if not isinstance(column, EpisodeColumn):
+        return column
+    return [item for items in plain_column(column, group).values() for item in items]
+
+
+def plain_column(column: Any, group: ChunkGroup) -> Any:
+    """A column as `{key: [items]}`; something else as it is."""
+    if type(column) is not EpisodeColumn:
+        return column
+    keys, counts, data = group.keys, column.counts, column.data
+    if counts is None:
+        return {key: [row] for key, row in zip(keys, _rows(data))}
+    ends = np.cumsum(counts).tolist()
+    if column.single or isinstance(data, list):
+        rows = _rows(data)
+        return {key: rows[start:stop] for key, start, stop in zip(keys, [0, *ends], ends)}
+    if is_leaf(data):
+        tagged = data.view(BatchedNdArray)  # and so is every part of it
+        return {key: [tagged[start:stop]] if start < stop else [] for key, start, stop in zip(keys, [0, *ends], ends)}
+    leaves, form = flatten(data)
+    leaves = [leaf.view(BatchedNdArray) for leaf in leaves]
+    return {
+        key: [unflatten(form, [leaf[start:stop] for leaf in leaves])] if start < stop else []
+        for key, start, stop in zip(keys, [0, *ends], ends)
+    }
+
+
+def _rows(data: Any) -> list[Any]:
+    """The rows of a column one by one; flags are Python's own."""
+    if isinstance(data, list):
+        return data
+    if is_leaf(data):
+        return data.tolist() if data.ndim == 1 and data.dtype == np.bool_ else list(data)
+    leaves, form = flatten(data)
+    return [unflatten(form, list(row)) for row in zip(*leaves)]
+
+
+# -- reuse of columns that a piece leaves alone --------------------------------------------------
+
+
+def show(batch: Batch, call: PipelineCall) -> dict[str, Any]:
     """The plain batch for a piece; columns that it leaves alone need not be put together again by `to_columns`."""
     plain = to_plain(batch, call)
-    if not call.grouped and plain is not batch:
-        call.handed_out = {
-            name: (value, {key: list(items) for key, items in plain[name].items()})
-            for name, value in batch.items()
-            if type(value) is EpisodeColumn and not value.holds_objects and is_leaf(value.data)
-        }
+    call.shown = {}
+    for key, columns in batch.groups.items():
+        for name, column in columns.items():
+            if type(column) is EpisodeColumn:
+                place = (key, name) if call.mapped else (None, name)
+                shown = call.shown.get(place)
+                if shown is None:
+                    shown = call.shown[place] = _Shown(plain[key][name] if call.mapped else plain[name], column)
+                shown.columns[key] = column
     return plain
 
 
-def plain_column(column: EpisodeColumn, call: Call) -> dict[tuple[Any, ...], list[Any]]:
-    """A column as `{key: [items]}`."""
-    keys, data = call.keys, column.data
-    if column.counts is None:
-        return {key: [_row(data, i)] for i, key in enumerate(keys)}
-    if not isinstance(data, list) and not column.single:
-        data = map_struct(lambda leaf: leaf.view(BatchedNdArray), data)  # and so is every part of it
-    plain, start = {}, 0
-    for key, count in zip(keys, column.counts.tolist()):
-        stop = start + count
-        if isinstance(data, list):
-            plain[key] = data[start:stop]
-        elif column.single:
-            plain[key] = [_row(data, i) for i in range(start, stop)]
-        elif type(data) is BatchedNdArray:
-            plain[key] = [data[start:stop]] if count else []
-        else:
-            rows = slice(start, stop)
-            plain[key] = [map_struct(lambda leaf, rows=rows: leaf[rows], data)] if count else []
-        start = stop
-    return plain
+class _Shown:
+    """What a piece was shown of a column, to find out whether the piece has left it alone.
 
+    Args:
+        value: `{key: [items]}`, or a list of items.
+        column: The column that it was made of.
+    """
 
-def _row(data: Any, i: int) -> Any:
-    return data[i] if isinstance(data, list) else map_struct(lambda leaf: leaf[i], data)
+    __slots__ = ("_arrays", "_items", "columns")
 
+    def __init__(self, value: Any, column: EpisodeColumn) -> None:
+        self._items = {key: list(items) for key, items in _lists_of(value).items()}
+        numbers = column.single and isinstance(column.data, np.ndarray) and column.data.ndim == 1
+        self._arrays = None if numbers or column.holds_objects else _arrays_in(self._items)
+        self.columns: dict[Any, EpisodeColumn] = {}
 
-def to_columns(batch: dict[str, Any], call: Call | AgentCall) -> Any:
-    """Turn every plain per-episode column into an EpisodeColumn; other values stay."""
-    if call.grouped:
-        return call.to_columns(batch)
-    handed_out, call.handed_out = call.handed_out, {}
-    for value in batch.values():
-        if is_plain(value):
-            break
-    else:
-        return batch
-    columns = {}
-    for name, value in batch.items():
-        column, before = handed_out.get(name, (None, None))
-        if column is not None and _untouched(value, column, before):
-            columns[name] = column
-        else:
-            columns[name] = collect(name, value, call) if is_plain(value) else value
-    return columns
+    def is_left_alone(self, value: Any) -> bool:
+        """True if a value has the very items that were shown, whose arrays are of the same shapes and types.
 
-
-def _untouched(plain: Any, column: EpisodeColumn, before: dict[Any, list[Any]]) -> bool:
-    """Whether a plain column holds the very arrays that were handed out; what was written to them is in the column."""
-    if type(plain) is not dict or plain.keys() != before.keys():
-        return False
-    shape, dtype, first = column.data.shape[1:], column.data.dtype, 0 if column.single else 1
-    for key, old in before.items():
-        items = plain[key]
-        if type(items) is not list or len(items) != len(old):
+        What was written to these arrays is in the column.
+        """
+        lists = _lists_of(value)
+        if type(lists) is not dict or lists.keys() != self._items.keys() or set(map(type, lists.values())) - {list}:
             return False
-        for item, one in zip(items, old):
-            if item is not one or item.shape[first:] != shape or item.dtype != dtype:
+        for key, before in self._items.items():
+            if len(lists[key]) != len(before) or not all(map(is_, lists[key], before)):
                 return False
-    return True
+        if self._arrays is None:
+            return True
+        arrays = _arrays_in(lists)
+        same = len(arrays) == len(self._arrays)
+        return same and all(own[0] is old[0] and own[1:] == old[1:] for own, old in zip(arrays, self._arrays))
 
 
-def collect(name: str, column: dict[tuple[Any, ...], list[Any]], call: Call) -> EpisodeColumn:
-    """Gather the items of a plain column in the order of the call's chunks.
+def _lists_of(value: Any) -> Any:
+    return {None: value} if type(value) is list else value
+
+
+def _arrays_in(lists: Mapping[Any, Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """Each array among items, or in one of them, with its shape and type, and where in its item it is."""
+    found: list[tuple[Any, ...]] = []
+    for items in lists.values():
+        for item in items:
+            leaves, form = ([item], None) if isinstance(item, np.ndarray) else flatten(item)
+            found += [(leaf, getattr(leaf, "shape", None), getattr(leaf, "dtype", None), form) for leaf in leaves]
+    return found
+
+
+def to_columns(plain: Mapping[Any, Any], call: PipelineCall) -> Batch:
+    """The batch that columnar pieces work on, from a plain one.
 
     Raises:
-        BatchLayoutError: a key that is no chunk of this call.
+        BatchLayoutError: a key that is no chunk of this call, or not the modules that were given rows.
         ColumnError: items that cannot be stacked, because their shapes or nesting differ.
     """
-    keys = call.keys
-    known = set(keys)
+    shown, call.shown = call.shown or {}, None
+    if not call.mapped and not call.several:
+        call.find_modules(plain)
+    if call.mapped:
+        return _of_modules(plain, call, shown)
+    if call.several and call.training is None and plain:
+        call.admit({key for column in plain.values() if is_plain(column) for key in column})
+    batch = Batch({key: {} for key in call.groups})
+    beside = batch.loose if call.several else next(iter(batch.groups.values()))
+    for name, value in plain.items():
+        before = shown.get((None, name))
+        if before is not None and before.columns.keys() <= batch.groups.keys() and before.is_left_alone(value):
+            for key, column in before.columns.items():
+                batch.groups[key][name] = column
+        elif is_plain(value):
+            _collect_all(name, value, call, batch)
+        else:
+            beside[name] = value
+    return batch
+
+
+def _collect_all(name: str, value: dict[Any, list[Any]], call: PipelineCall, batch: Batch) -> None:
+    """Gather the items of a plain column of all groups."""
+    if len(call.groups) == 1:
+        ((group_key, group),) = call.groups.items()
+        batch.groups[group_key][name] = collect(name, value, group)
+        return
+    for group_key, group in call.groups.items():
+        part = {key: value[key] for key in group.keys if key in value}
+        if part:
+            batch.groups[group_key][name] = collect(name, part, group)
+    _refuse_strangers(name, value, dict.fromkeys(chunk.key for chunk in call.chunks))
+
+
+def _of_modules(plain: Mapping[Any, Any], call: PipelineCall, shown: Mapping[Any, _Shown]) -> Batch:
+    """From `{module: {column: ...}}`; what is under no module's id stays beside the modules."""
+    if call.acted and not call.shown_items:
+        _check_modules(plain, call)
+        gone = call.acted.keys() - call.groups.keys()  # all of its agents have ended since
+        plain = {name: value for name, value in plain.items() if name not in gone}
+    if not call.several:
+        call.find_modules(plain)
+    batch = Batch({})
+    for name, value in plain.items():
+        if name not in call.groups or not isinstance(value, Mapping):
+            batch.loose[name] = value
+        elif not call.shown_items:
+            batch.groups[name] = dict(value)
+        else:
+            columns = batch.groups[name] = {}
+            for key, column in value.items():
+                before = shown.get((name, key))
+                if before is not None and before.is_left_alone(column):
+                    columns[key] = before.columns[name]
+                else:
+                    columns[key] = join_items(key, column, call.groups[name]) if isinstance(column, list) else column
+    return batch
+
+
+def _check_modules(batch: Mapping[Any, Any], call: PipelineCall) -> None:
+    strangers = [name for name in batch if name not in call.acted and isinstance(batch[name], Mapping)]
+    missing = [name for name in call.groups if name not in batch]
+    if strangers or missing:
+        where = "outputs of the modules"
+        expected = f"those of modules that were given rows: {', '.join(sorted(map(repr, call.acted)))}"
+        found, do = f"none of {missing and missing[0]!r}", "let forward return outputs of every module in its batch"
+        if strangers:
+            found, do = repr(strangers[0]), "let forward return outputs of the modules in its batch only"
+            do += f"; {nearest(str(strangers[0]), map(str, call.acted))}"
+        raise BatchLayoutError(where, expected=expected, found=found, do=do)
+
+
+def _refuse_strangers(name: str, column: Mapping[Any, Any], known: Any) -> None:
     strangers = [key for key in column if key not in known]
     if strangers:
         raise BatchLayoutError(
             f"column {name!r}",
-            expected=f"the keys of this call's {len(keys)} chunks, such as {keys[:1]}",
+            expected=f"the keys of this call's {len(known)} chunks, such as {next(iter(known), None)}",
             found=str(strangers[0]),
             do="add items with add_batch_item(..., single_agent_episode=episode), which finds the key",
         )
-    return _joined(name, [column.get(key, []) for key in keys], call)
 
 
-def join_items(name: str, items: list[Any], call: Call) -> EpisodeColumn:
+# -- items and rows ------------------------------------------------------------------------------
+
+
+def collect(name: str, column: dict[tuple[Any, ...], list[Any]], group: ChunkGroup) -> EpisodeColumn:
+    """Gather the items of a plain column in the order of the group's chunks.
+
+    Raises:
+        BatchLayoutError: a key that is no chunk of this group.
+        ColumnError: items that cannot be stacked, because their shapes or nesting differ.
+    """
+    keys = group.keys
+    known = dict.fromkeys(keys)
+    _refuse_strangers(name, column, known)
+    return _joined(name, [column.get(key, []) for key in keys], group)
+
+
+def join_items(name: str, items: list[Any], group: ChunkGroup) -> EpisodeColumn:
     """Gather items of all chunks, one chunk after the other, where nothing says which item is whose.
 
     Args:
         name: The column.
         items: Single rows, or arrays of many rows that were added as such.
-        call: The running call, whose chunks have as many rows as it expects.
+        group: The chunks, which have as many rows as it expects.
 
     Raises:
         ColumnError: another number of rows than the chunks have.
     """
-    expected = call.expected_rows
+    expected = group.expected_rows
     rows = np.array([1 if name == Columns.INFOS else rows_in(item) for item in items], np.int64)
     ends = np.cumsum(expected)
     chunk = np.searchsorted(ends, np.cumsum(rows))
     if rows.sum() != expected.sum() or not np.array_equal(np.bincount(chunk, rows, len(ends)), expected):
         raise ColumnError(
-            f"column {name!r} of module {call.module_id!r}",
+            f"column {name!r} of module {group.module_id!r}",
             expected=f"{int(expected.sum())} rows, {expected.tolist()} of its chunks",
             found=f"{int(rows.sum())} rows",
             do="keep one item per row of the other columns",
@@ -169,16 +311,19 @@ def join_items(name: str, items: list[Any], call: Call) -> EpisodeColumn:
     by_chunk: list[list[Any]] = [[] for _ in expected]
     for item, own in zip(items, chunk.tolist()):
         by_chunk[own].append(item)
-    return _joined(name, by_chunk, call)
+    return _joined(name, by_chunk, group)
 
 
-def _joined(name: str, items: list[list[Any]], call: Call) -> EpisodeColumn:
+def _joined(name: str, items: list[list[Any]], group: ChunkGroup) -> EpisodeColumn:
     """One column from the items of each chunk."""
     tagged = _join_tagged(name, items)
     if tagged is not None:
         return tagged
-    counts = np.fromiter((_rows_in_all(name, own) for own in items), np.int64, len(items))
     flat = [item for own in items for item in own]
+    if flat and set(map(type, flat)) == {bool}:
+        counts = np.fromiter(map(len, items), np.int64, len(items))
+        return EpisodeColumn(np.array(flat), None if (counts == 1).all() else counts, single=True)
+    counts = np.fromiter((_rows_in_all(name, own) for own in items), np.int64, len(items))
     single = name == Columns.INFOS or not any(_is_batched(item) for item in flat)
     if not flat:
         return EpisodeColumn([], counts)
@@ -187,9 +332,9 @@ def _joined(name: str, items: list[list[Any]], call: Call) -> EpisodeColumn:
     owners = [i for i, own in enumerate(items) for _ in own]
     rows = [item if _is_batched(item) else map_struct(lambda leaf: np.asarray(leaf)[None], item) for item in flat]
     try:
-        data = join_rows(name, rows, owners, call)
+        data = join_rows(name, rows, owners, group)
     except ColumnError:
-        if name == Columns.ACTIONS_FOR_ENV and call.module_id is not None:
+        if name == Columns.ACTIONS_FOR_ENV and group.several:
             return EpisodeColumn(flat, counts, single=True)  # agents of one module, each with a space of its own
         raise
     one_each = single and bool((counts == 1).all())
@@ -230,14 +375,14 @@ def _is_object(item: Any) -> bool:
     return not leaves or not all(np.asarray(leaf).dtype.kind in "biufc" for leaf in leaves if leaf is not None)
 
 
-def join_rows(name: str, parts: list[Any], owners: list[int], call: Call) -> Any:
+def join_rows(name: str, parts: list[Any], owners: list[int], group: ChunkGroup) -> Any:
     """Concatenate structures of rows.
 
     Args:
         name: The column, for error messages.
         parts: Structures whose leaves have rows first.
         owners: For each part the chunk it belongs to.
-        call: The running call.
+        call: The running group.
 
     Raises:
         ColumnError: two chunks whose rows differ in shape or nesting.
@@ -247,12 +392,12 @@ def join_rows(name: str, parts: list[Any], owners: list[int], call: Call) -> Any
     for part, owner in zip(parts[1:], owners[1:]):
         own, own_form = flatten(part)
         if own_form != form or any(a.shape[1:] != b.shape[1:] for a, b in zip(own, first)):
-            raise _mixed(name, parts[0], part, owners[0], owner, call)
+            raise _mixed(name, parts[0], part, owners[0], owner, group)
         leaves.append(own)
     return unflatten(form, [np.concatenate(column) for column in zip(*leaves)])
 
 
-def _mixed(name: str, first: Any, other: Any, chunk: int, other_chunk: int, call: Call) -> ColumnError:
+def _mixed(name: str, first: Any, other: Any, chunk: int, other_chunk: int, group: ChunkGroup) -> ColumnError:
     def spell(part: Any) -> str:
         leaves, form = flatten(part)
         shapes = [f"{leaf.dtype} of shape {leaf.shape[1:]}" for leaf in leaves]
@@ -260,7 +405,59 @@ def _mixed(name: str, first: Any, other: Any, chunk: int, other_chunk: int, call
 
     return ColumnError(
         f"column {name!r}",
-        expected=f"{spell(first)}, as in {call.describe(chunk)}",
-        found=f"{spell(other)} in {call.describe(other_chunk)}",
+        expected=f"{spell(first)}, as in {group.describe(chunk)}",
+        found=f"{spell(other)} in {group.describe(other_chunk)}",
         do="batch only episodes of one space, or bring them to one shape with a piece in front",
     )
+
+
+def merge_columns(
+    parts: Sequence[tuple[dict[str, Any], ChunkGroup]], places: Sequence[Sequence[int]], group: ChunkGroup
+) -> dict[str, Any]:
+    """The columns of several groups of chunks as columns of all their chunks.
+
+    Args:
+        parts: Each group's columns and group.
+        places: Where each group's chunks stand among all.
+        group: All of them; it has their chunks in another order.
+
+    Raises:
+        ColumnError: a column that some lack, or whose rows differ in shape.
+    """
+    chunks = np.concatenate([np.array(own, np.int64) for own in places])
+    names = dict.fromkeys(name for columns, _ in parts for name in columns)
+    if any(own.rows is not None for _, own in parts):
+        rows = np.concatenate([own.expected_rows for _, own in parts])
+        group.rows = rows[np.argsort(chunks)]
+    return {name: _merged(name, parts, chunks, group) for name in names}
+
+
+def _merged(
+    name: str, parts: Sequence[tuple[dict[str, Any], ChunkGroup]], chunks: np.ndarray[Any, Any], group: ChunkGroup
+) -> EpisodeColumn:
+    lacking = [own for columns, own in parts if name not in columns]
+    if lacking:
+        raise ColumnError(
+            f"column {name!r} of module {group.module_id!r}",
+            expected="rows of all its agents",
+            found=f"none of {lacking[0].describe(0)}",
+            do="add the column for every agent of the module, or for none",
+        )
+    columns = [columns[name] for columns, _ in parts]
+    counts = np.concatenate(
+        [
+            np.ones(len(own.episodes), np.int64) if one.counts is None else one.counts
+            for one, (_, own) in zip(columns, parts)
+        ]
+    )
+    single, one_each = all(one.single for one in columns), all(one.counts is None for one in columns)
+    back = np.argsort(chunks, kind="stable")
+    starts = np.cumsum(counts) - counts
+    rows = np.concatenate([np.arange(starts[i], starts[i] + counts[i]) for i in back.tolist()])
+    if any(one.holds_objects for one in columns):
+        items = [item for one in columns for item in one.data]
+        return EpisodeColumn([items[i] for i in rows], None if one_each else counts[back], single=single)
+    firsts = np.cumsum([0, *(len(own.episodes) for _, own in parts)])[:-1]
+    owners = np.argsort(back, kind="stable")[firsts].tolist()
+    data = map_struct(lambda leaf: leaf[rows], join_rows(name, [one.data for one in columns], owners, group))
+    return EpisodeColumn(data, None if one_each else counts[back], single=single)

@@ -10,7 +10,9 @@ from epibatch.core.errors import PipelineError
 from epibatch.core.structs import flatten, unflatten
 
 from ..columnar_piece import ColumnarPiece
-from .call import Call
+from .call import PipelineCall
+from .chunks import ChunkGroup
+from .columns import Batch
 from .gather import latest_observations
 
 __all__ = ["ObservationRewriter"]
@@ -35,32 +37,38 @@ class ObservationRewriter(ColumnarPiece):
     uses_spaces: ClassVar[bool] = True
 
     @abstractmethod
-    def rewrite(self, observations: Any, call: Call) -> Any:
+    def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """What the newest observations become.
 
         Args:
             observations: Arrays of shape [number of episodes, ...], not to be written to.
-            call: The episodes and everything else the call is about.
+            group: The episodes and everything else the call is about.
 
         Returns:
             Arrays of shape [number of episodes, ...], nested and typed as the output space says.
         """
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Rewrite the newest observations; the batch stays as it is."""
-        if not len(call.episodes):
-            return batch
-        self._refuse_taken(batch)
-        recording = call.recording
+        if not len(group.episodes):
+            return columns
+        self._refuse_taken(columns)
+        recording = group.recording
         if recording is not None:
-            recording.set_latest_observations(self.rewrite(recording.latest_observations(), call))
-            return batch
-        leaves, form = flatten(self.rewrite(latest_observations(call), call))
-        for i, episode in enumerate(call.episodes):
+            recording.set_latest_observations(self.rewrite(recording.latest_observations(), group))
+            return columns
+        leaves, form = flatten(self.rewrite(latest_observations(group), group))
+        for i, episode in enumerate(group.episodes):
             episode.set_observations(new_data=unflatten(form, [leaf[i] for leaf in leaves]), at_indices=-1)
             if self.input_observation_space is not None:
                 episode.observation_space = self.observation_space
-        return batch
+        return columns
+
+    def run_agents(self, batch: Batch, call: PipelineCall) -> Batch:
+        """Rewrite the newest observations agent by agent, each with a copy of the piece."""
+        for columns in batch.groups.values():
+            self._refuse_taken(columns)
+        return super().run_agents(batch, call)
 
     def _refuse_taken(self, batch: dict[str, Any]) -> None:
         if Columns.OBS in batch:

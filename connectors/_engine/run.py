@@ -13,11 +13,9 @@ from epibatch.core.columns import Columns, note_columns
 from epibatch.core.errors import PieceOutputError, add_context
 
 from ...episodes._storage.indexing import HistoryWatch
-from .agent_call import AgentCall
-from .call import Call
-from .columns import EpisodeColumn
-from .layouts import hand_out, is_plain, to_columns, to_plain
-from .modules import is_multi
+from .call import PipelineCall
+from .columns import Batch, EpisodeColumn
+from .layouts import is_plain, show, to_columns, to_plain
 from .plan import Plan, Step
 from .step_watch import StepWatch
 
@@ -26,8 +24,8 @@ __all__ = ["columns_of", "run_plan"]
 
 def run_plan(
     plan: Plan,
-    batch: Any,
-    call: Call | AgentCall,
+    batch: Mapping[Any, Any],
+    call: PipelineCall,
     history: HistoryWatch,
     watches: Sequence[StepWatch] = (),
 ) -> Any:
@@ -35,90 +33,82 @@ def run_plan(
 
     Args:
         plan: What to run.
-        batch: What to start from.
+        batch: What to start from, as a plain batch.
         call: What the run is about.
         history: Watches what plain pieces do to the episodes.
         watches: Are told how long each step took; without any no clock is read.
+
+    Returns:
+        The plain batch.
 
     Raises:
         PieceOutputError: a piece returned no dict.
         EpibatchError: whatever a piece raises, with pipeline and piece put in front.
     """
-    grouped = call.grouped
-    plain, before = grouped or bool(batch), "in the batch that the pipeline was given:"
-    alone = not grouped and not is_multi(call.rl_module)
+    plain: Any = batch  # one of these two is None
+    columns: Any = None
+    before = "in the batch that the pipeline was given:"
     spent, started = 0.0, perf_counter() if watches else 0.0
     for step in plan.steps:
-        if plain and step.columnar:  # an error in it is one of the piece that left it, not of this one
-            batch, plain = columns_of(batch, call, before), False
+        if columns is None and step.columnar:  # an error in it is one of the piece that left it, not of this one
+            columns, plain = columns_of(plain, call, before), None
         piece: Any = step.piece
         try:
             if step.direct:
-                if alone:
-                    batch = piece.run(batch, call)
-                else:
-                    batch = piece.run_modules(batch, call) if grouped else piece.run_parts(batch, call)
+                columns = piece.run_all(columns, call)
             elif step.columnar:
-                batch = _writing_run(step, batch, call)
+                columns = _writing_run(piece, columns, call)
             else:
-                batch, plain = _plain_run(step, batch, call, history), True
-                before = f"in {step.where}, the batch it left:"
+                plain = plain if columns is None else show(columns, call)
+                columns, before = None, f"in {step.where}, the batch it left:"
+                plain = _plain_run(step, plain, call, history)
         except Exception as error:
             add_context(error, f"in {step.where}:")
-            if type(error) is KeyError and not step.columnar:
-                note_columns(error, to_plain(batch, call), _added_later(plan, step, error))
+            if type(error) is KeyError and plain is not None:
+                note_columns(error, plain, _added_later(plan, step, error))
             raise
         if watches:
             seconds = perf_counter() - started
             spent += seconds
             for watch in watches:
-                watch.stepped(step, seconds, batch)
+                watch.stepped(step, seconds, plain if columns is None else columns)
             started = perf_counter()  # what they took is nobody's
     for watch in watches:
         watch.finished(spent)
-    return batch
+    return plain if columns is None else to_plain(columns, call)
 
 
-def columns_of(batch: dict[str, Any], call: Call | AgentCall, before: str) -> Any:
-    """A batch as columnar pieces take it.
-
-    Args:
-        batch: What was there before.
-        call: The running call.
-        before: Whose batch it is, for messages.
-    """
+def columns_of(plain: Mapping[Any, Any], call: PipelineCall, before: str) -> Batch:
+    """The batch as columnar pieces take it; an error names whose batch it was."""
     try:
-        return to_columns(batch, call)
+        return to_columns(plain, call)
     except Exception as error:
         add_context(error, before)
         raise
 
 
-def _writing_run(step: Step, batch: Any, call: Call | AgentCall) -> Any:
+def _writing_run(piece: Any, batch: Batch, call: PipelineCall) -> Batch:
     """Run a columnar piece that may write to episodes: columns that were taken before do not show it, later ones do."""
-    for columns in batch.groups.values() if call.grouped else (batch,):
+    for columns in batch.groups.values():
         for column in columns.values():
             if type(column) is EpisodeColumn:
                 column.settle()
-    piece: Any = step.piece
-    run = piece.run_modules if call.grouped else piece.run_parts if is_multi(call.rl_module) else piece.run
-    out = run(batch, call)
+    out: Batch = piece.run_all(batch, call)
     call.look_again()
     return out
 
 
-def _plain_run(step: Step, batch: Any, call: Call | AgentCall, history: HistoryWatch) -> dict[str, Any]:
+def _plain_run(step: Step, batch: Any, call: PipelineCall, history: HistoryWatch) -> dict[str, Any]:
     if step.sees_bootstraps:
         call.lengthen()
-    shown = hand_out(batch, call)
     if COLUMNS_READ in call.shared_data and step.piece.reads is None:  # what it reads cannot be known
-        call.shared_data[COLUMNS_READ][None].update(shown, *(own for own in shown.values() if isinstance(own, Mapping)))
+        call.shared_data[COLUMNS_READ][None].update(batch, *(own for own in batch.values() if isinstance(own, Mapping)))
     history.writable, history.acting = step.writes_episodes or not call.training, call.training is False
     call.piece = step.piece
     try:
         out = step.piece(
             rl_module=call.rl_module,
-            batch=shown,
+            batch=batch,
             episodes=call.plain_episodes(),
             explore=call.explore,
             shared_data=call.shared_data,

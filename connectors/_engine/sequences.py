@@ -20,7 +20,7 @@ from epibatch.core.sequence_ends import (
 )
 from epibatch.core.structs import flatten
 
-from .call import Call
+from .chunks import ChunkGroup
 from .columns import EpisodeColumn
 from .modules import acting_module, max_seq_len, model_option
 
@@ -111,58 +111,58 @@ def sequence_settings(rl_module: Any, steps: int | None = None) -> SequenceSetti
     return SequenceSettings(steps, end, burn_in)
 
 
-def layout_of(call: Call, steps: int | None = None) -> PaddedLayout:
+def layout_of(group: ChunkGroup, steps: int | None = None) -> PaddedLayout:
     """Where the rows of a call's chunks lie in its sequences.
 
     Args:
-        call: About a recurrent module.
+        group: About a recurrent module.
         steps: Rows per sequence, where the batch has its time axis already.
 
     Raises:
         ConfigError: the module's settings are wrong.
         PipelineError: random sub-sequences of chunks that have a bootstrap row.
     """
-    known = call.sequences
-    if known is not None and (known.counts is call.counts or np.array_equal(known.counts, call.counts)):
+    known = group.sequences
+    if known is not None and (known.counts is group.counts or np.array_equal(known.counts, group.counts)):
         return known
-    call.sequences = _layout(call, steps) if call.cut is None else _random(call, call.cut)
-    return call.sequences
+    group.sequences = _layout(group, steps) if group.cut is None else _random(group, group.cut)
+    return group.sequences
 
 
-def leading_axes(call: Call, name: str, column: Any) -> int:
+def leading_axes(group: ChunkGroup, name: str, column: Any) -> int:
     """How many axes of a column's arrays are in front of those of a row: 2 in sequences `[B, T, ...]`, otherwise 1.
 
     Args:
-        call: The running call.
+        group: The running call.
         name: The column's name.
         column: An `EpisodeColumn`, or arrays or tensors that are batched already.
     """
-    if not call.stateful or call.ragged or call.is_per_sequence(name) or name in _OUTPUT_STATES:
+    if not group.stateful or group.ragged or group.is_per_sequence(name) or name in _OUTPUT_STATES:
         return 1
     if not isinstance(column, EpisodeColumn):
         return 2
-    if call.rows is None or call.sequences is None or column.holds_objects:
+    if group.rows is None or group.sequences is None or column.holds_objects:
         return 1
     leaves = flatten(column.data)[0]
-    return 2 if leaves and leaves[0].shape[:2] == call.sequences.mask.shape else 1
+    return 2 if leaves and leaves[0].shape[:2] == group.sequences.mask.shape else 1
 
 
-def step_places(call: Call, *, leading: int = 1) -> npt.NDArray[np.bool_] | None:
+def step_places(group: ChunkGroup, *, leading: int = 1) -> npt.NDArray[np.bool_] | None:
     """Which rows of a train batch are steps of the episodes: neither bootstrap rows nor padding.
 
     Args:
-        call: The running call.
+        group: The running call.
         leading: Axes in front of those of a row, as `leading_axes` says.
 
     Returns:
         bool [rows]; of rows that are laid out [B, T]. None: all are steps.
     """
-    layout = layout_of(call) if leading > 1 else None if call.stateful else call.sequences
-    if call.ragged or (layout is None and not call.plus_one):
+    layout = layout_of(group) if leading > 1 else None if group.stateful else group.sequences
+    if group.ragged or (layout is None and not group.plus_one):
         return None
-    steps = np.ones(int(call.counts.sum()), np.bool_)
-    if call.plus_one:
-        steps[np.cumsum(call.counts) - 1] = False
+    steps = np.ones(int(group.counts.sum()), np.bool_)
+    if group.plus_one:
+        steps[np.cumsum(group.counts) - 1] = False
     found = steps if layout is None else steps[layout.source].reshape(layout.mask.shape) & layout.mask
     return None if found.all() else found
 
@@ -193,20 +193,20 @@ def merged_sequences(
     return merged_layout(found, places)
 
 
-def _layout(call: Call, steps: int | None) -> PaddedLayout:
-    settings = sequence_settings(call.rl_module, steps)
+def _layout(group: ChunkGroup, steps: int | None) -> PaddedLayout:
+    settings = sequence_settings(group.rl_module, steps)
     return sequence_layout(
-        call.counts, settings.max_seq_len, end=settings.end, burn_in=settings.burn_in, bootstrapped=call.plus_one
+        group.counts, settings.max_seq_len, end=settings.end, burn_in=settings.burn_in, bootstrapped=group.plus_one
     )
 
 
-def _random(call: Call, cut: RandomCut) -> PaddedLayout:
-    if call.plus_one:
+def _random(group: ChunkGroup, cut: RandomCut) -> PaddedLayout:
+    if group.plus_one:
         raise PipelineError(
             "RandomSubsequences",
             expected="chunks without a bootstrap row, of which every part is as good as another",
             found="AddOneTsToEpisodesAndTruncate, as PPO puts it in front of its advantages",
             do="leave RandomSubsequences out; advantages need whole chunks",
         )
-    settings = cut.settings(call.rl_module)
-    return random_layout(call.counts, settings.max_seq_len, cut.draws, burn_in=settings.burn_in, short=cut.short)
+    settings = cut.settings(group.rl_module)
+    return random_layout(group.counts, settings.max_seq_len, cut.draws, burn_in=settings.burn_in, short=cut.short)

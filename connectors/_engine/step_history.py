@@ -15,7 +15,7 @@ from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.spaces import flatten_inputs_to_1d_tensor
 from epibatch.core.structs import map_struct, unflatten
 
-from .call import Call
+from .chunks import ChunkGroup
 
 __all__ = ["StepHistory"]
 
@@ -54,50 +54,50 @@ class StepHistory:
         self._size = len(low)
         self.space = gym.spaces.Box(np.tile(low, count), np.tile(high, count), dtype=np.float32)
 
-    def before_newest(self, call: Call) -> Vectors:
+    def before_newest(self, group: ChunkGroup) -> Vectors:
         """What came before the newest observation of each chunk: float32, shape [chunks, count * size].
 
         Raises:
             LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
         """
-        out = np.zeros((len(call.episodes), self._count, self._size), np.float32)
-        recording = call.recording
+        out = np.zeros((len(group.episodes), self._count, self._size), np.float32)
+        recording = group.recording
         if recording is not None:
             rows, held = recording.latest_steps(self._name, self._count)
             counts = held.sum(0)
             for env in np.flatnonzero(counts < self._count).tolist():
                 own = recording.chunks[env]
-                self._check(call, env, own.t_started, own.start - own.low)
+                self._check(group, env, own.t_started, own.start - own.low)
             if counts.any():
                 by_env = held.T
                 held_rows = map_struct(lambda leaf: leaf.swapaxes(0, 1)[by_env], rows)
                 out[:, self._count - len(held) :][by_env] = self._vectors(held_rows)
         else:
-            for chunk, episode in enumerate(call.episodes):
+            for chunk, episode in enumerate(group.episodes):
                 stop = len(episode)
-                start = max(stop - self._count, -call.history(chunk)[1])
+                start = max(stop - self._count, -group.history(chunk)[1])
                 if stop - start < self._count:
-                    self._check(call, chunk, *call.history(chunk))
+                    self._check(group, chunk, *group.history(chunk))
                 if start < stop:
                     out[chunk, start - stop :] = self._vectors(self._rows(episode, start, stop))
         return out.reshape(len(out), -1)
 
-    def before_every(self, call: Call) -> Vectors:
+    def before_every(self, group: ChunkGroup) -> Vectors:
         """What came before each observation that is in the batch: float32, shape [rows, count * size].
 
         Raises:
             LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
         """
-        counts, lengths = call.counts, call.lengths.tolist()
+        counts, lengths = group.counts, group.lengths.tolist()
         before = np.zeros(len(lengths), np.int64)
         for chunk in range(len(lengths)):
-            started, lookback = call.history(chunk)
+            started, lookback = group.history(chunk)
             before[chunk] = min(self._count, lookback)
             if lookback < self._count:
-                self._check(call, chunk, started, lookback)
-        vectors = self._all(call, before.tolist(), lengths)
+                self._check(group, chunk, started, lookback)
+        vectors = self._all(group, before.tolist(), lengths)
         # Position of each observation's next step among `vectors`, and how many of them come before it.
-        next_steps = np.cumsum(before + call.lengths) - call.lengths
+        next_steps = np.cumsum(before + group.lengths) - group.lengths
         at = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         available, at = np.repeat(before, counts) + at, np.repeat(next_steps, counts) + at
         out = np.zeros((len(at), self._count, self._size), np.float32)
@@ -106,12 +106,12 @@ class StepHistory:
             out[exists, -back] = vectors[at[exists] - back]
         return out.reshape(len(out), -1)
 
-    def _all(self, call: Call, before: list[int], lengths: list[int]) -> Vectors:
+    def _all(self, group: ChunkGroup, before: list[int], lengths: list[int]) -> Vectors:
         """The vectors of every chunk's steps, from `before` steps before its start on."""
-        if call.vector is not None:
+        if group.vector is not None:
             steps = [np.arange(-first, length) for first, length in zip(before, lengths)]
-            return self._vectors(call.vector.gather_before(self._name, steps))
-        episodes = call.lengthened or call.episodes
+            return self._vectors(group.vector.gather_before(self._name, steps))
+        episodes = group.lengthened or group.episodes
         parts = [self._rows(episode, -first, stop) for episode, first, stop in zip(episodes, before, lengths)]
         return np.concatenate([self._vectors(part) for part in parts])
 
@@ -124,11 +124,11 @@ class StepHistory:
         vectors: Vectors = flatten_inputs_to_1d_tensor(rows, self._struct)
         return vectors
 
-    def _check(self, call: Call, chunk: int, started: int, lookback: int) -> None:
+    def _check(self, group: ChunkGroup, chunk: int, started: int, lookback: int) -> None:
         """Make sure that what a chunk does not hold does not exist either."""
         if started > lookback:
             raise LookbackError(
-                f"{self._owner}, {call.describe(chunk)} that starts at t={started}",
+                f"{self._owner}, {group.describe(chunk)} that starts at t={started}",
                 expected=f"a lookback of {min(self._count, started)} steps",
                 found=f"{lookback} steps (zeros would hide {self._name} that exist)",
                 do=f"cut episodes with len_lookback_buffer={self._count}",

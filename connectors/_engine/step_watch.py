@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from .columns import Batch
 from .plan import Step
 
 __all__ = ["MetricsTimers", "PartWatch", "PieceSeconds", "StepWatch"]
@@ -16,13 +17,13 @@ class StepWatch(Protocol):
     A pipeline that is a piece of another one is watched too while that one runs.
     """
 
-    def stepped(self, step: Step, seconds: float, batch: dict[str, Any]) -> None:
+    def stepped(self, step: Step, seconds: float, batch: Batch | Mapping[str, Any]) -> None:
         """Take note of one piece.
 
         Args:
             step: The piece with its name.
             seconds: What it took, bringing the batch into the layout it takes included.
-            batch: What it left.
+            batch: What it left: columns by group of chunks, or the plain dict of a piece that takes one.
         """
 
     def finished(self, seconds: float) -> None:
@@ -52,7 +53,7 @@ class PieceSeconds:
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
 
-    def stepped(self, step: Step, seconds: float, batch: dict[str, Any]) -> None:
+    def stepped(self, step: Step, seconds: float, batch: Batch | Mapping[str, Any]) -> None:
         """Add one piece's seconds."""
         self._seconds[step.name] = self._seconds.get(step.name, 0.0) + seconds
 
@@ -78,7 +79,7 @@ class MetricsTimers:
     def __init__(self, metrics: Any, prefix: tuple[Any, ...]) -> None:
         self._metrics, self._prefix = metrics, prefix
 
-    def stepped(self, step: Step, seconds: float, batch: dict[str, Any]) -> None:
+    def stepped(self, step: Step, seconds: float, batch: Batch | Mapping[str, Any]) -> None:
         """Log one piece's seconds."""
         self._metrics.log_value((*self._prefix, "timers", "connectors", step.name), seconds)
 
@@ -100,7 +101,7 @@ class PartWatch:
         self._steps = {id(step.piece): step for step in steps}
         self._seconds = 0.0
 
-    def stepped(self, step: Step, seconds: float, batch: dict[str, Any]) -> None:
+    def stepped(self, step: Step, seconds: float, batch: Batch | Mapping[str, Any]) -> None:
         """Pass the step on under its name in the nested pipeline."""
         own = self._steps.get(id(step.piece))
         if own is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from epibatch.core.columns import Columns, column_meant, nearest_column
 from epibatch.core.errors import ColumnError
 
-from .call import Call
+from .chunks import ChunkGroup
 from .columns import EpisodeColumn
 from .gather import end_flags, gather_column, latest_observations, next_observations, output_keys
 
@@ -17,7 +17,7 @@ _OF_EPISODES = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS)
 _FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
 
 
-def taken(batch: dict[str, Any], call: Call, column: str, piece: str) -> Any:
+def taken(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str) -> Any:
     """What a batch has as a column; if it has none yet, the rows of the episodes.
 
     In training these are all steps of all chunks, and a bootstrap row each if the pipeline has such rows: the last
@@ -25,7 +25,7 @@ def taken(batch: dict[str, Any], call: Call, column: str, piece: str) -> Any:
 
     Args:
         batch: Columns.
-        call: The running call.
+        group: The running call.
         column: `obs`, `new_obs`, `actions`, `rewards`, `terminateds`, `truncateds` or the key of a model
             output; any that the batch has.
         piece: Name of the piece, for messages.
@@ -35,23 +35,23 @@ def taken(batch: dict[str, Any], call: Call, column: str, piece: str) -> Any:
     """
     if column in batch:
         return batch[column]
-    if call.batched:
+    if group.batched:
         raise _too_late(batch, column, piece)
-    if call.training is not False and column == Columns.NEXT_OBS:
-        return next_observations(call)
-    if call.training is not False and column in _OF_EPISODES:
-        return gather_column(call, column, last=0.0 if column == Columns.REWARDS else None)
-    if call.training is not False and column in _FLAGS:
-        flags = end_flags(call, truncate=call.plus_one)
-        return EpisodeColumn(flags[_FLAGS.index(column)], call.counts, single=True)
+    if group.training is not False and column == Columns.NEXT_OBS:
+        return next_observations(group)
+    if group.training is not False and column in _OF_EPISODES:
+        return gather_column(group, column, last=0.0 if column == Columns.REWARDS else None)
+    if group.training is not False and column in _FLAGS:
+        flags = end_flags(group, truncate=group.plus_one)
+        return EpisodeColumn(flags[_FLAGS.index(column)], group.counts, single=True)
     if column == Columns.OBS:
-        return EpisodeColumn(latest_observations(call))
+        return EpisodeColumn(latest_observations(group))
     if column == Columns.ACTIONS_FOR_ENV and Columns.ACTIONS in batch:
         return batch[Columns.ACTIONS]
-    outputs = output_keys(call) if call.training is not False else []
+    outputs = output_keys(group) if group.training is not False else []
     if column in outputs:
-        return gather_column(call, column)
-    raise _missing(batch, call, column, piece, outputs)
+        return gather_column(group, column)
+    raise _missing(batch, group, column, piece, outputs)
 
 
 def _too_late(batch: dict[str, Any], column: str, piece: str) -> ColumnError:
@@ -64,14 +64,14 @@ def _too_late(batch: dict[str, Any], column: str, piece: str) -> ColumnError:
     )
 
 
-def _missing(batch: dict[str, Any], call: Call, column: str, piece: str, outputs: list[str]) -> ColumnError:
+def _missing(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str, outputs: list[str]) -> ColumnError:
     known = [
         *map(str, batch),
-        *([Columns.OBS] if call.training is False else (*_OF_EPISODES, *_FLAGS, Columns.NEXT_OBS)),
+        *([Columns.OBS] if group.training is False else (*_OF_EPISODES, *_FLAGS, Columns.NEXT_OBS)),
         *outputs,
     ]
     meant = column_meant(column)
-    acting = call.training is False and meant in (Columns.ACTIONS, Columns.REWARDS)
+    acting = group.training is False and meant in (Columns.ACTIONS, Columns.REWARDS)
     do = "put the piece into the learner pipeline; past actions and rewards are shown by PrevActionsPrevRewards"
     return ColumnError(
         f"{piece}, column {column!r}",

@@ -18,7 +18,7 @@ from epibatch.core.structs import Form, flatten, flatten_like, map_struct, stack
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode
 from ...episodes.single_agent_episode import SingleAgentEpisode
-from .._engine.call import PER_SEQUENCE
+from .._engine.chunks import PER_SEQUENCE
 from .._engine.layouts import is_plain
 from .._engine.modules import acting_module, is_multi, is_stateful, model_option
 from ..authoring.probed_spaces import space_like

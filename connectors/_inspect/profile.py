@@ -9,8 +9,7 @@ from epibatch.core.errors import PipelineError
 from epibatch.core.struct_batches import BatchedNdArray
 from epibatch.core.structs import flatten
 
-from .._engine.agent_batch import AgentBatch
-from .._engine.columns import EpisodeColumn
+from .._engine.columns import Batch, EpisodeColumn
 from .._engine.layouts import is_plain
 from .._engine.plan import Step
 
@@ -89,7 +88,7 @@ class PipelineProfile:
         for pipeline, watch in self._watches:
             pipeline.watches.remove(watch)
 
-    def note(self, pipeline: str, piece: str, seconds: float, batch: dict[str, Any]) -> None:
+    def note(self, pipeline: str, piece: str, seconds: float, batch: Batch | Mapping[str, Any]) -> None:
         """Add one run of a piece."""
         sums = self._sums.setdefault((pipeline, piece), [0, 0.0, 0, 0])
         for i, amount in enumerate((1, seconds, *rows_and_bytes(batch))):
@@ -149,7 +148,7 @@ class _Watch:
     def __init__(self, profile: PipelineProfile, name: str) -> None:
         self._profile, self._name = profile, name
 
-    def stepped(self, step: Step, seconds: float, batch: dict[str, Any]) -> None:
+    def stepped(self, step: Step, seconds: float, batch: Batch | Mapping[str, Any]) -> None:
         self._profile.note(self._name, step.name, seconds, batch)
 
     def finished(self, seconds: float) -> None:
@@ -184,7 +183,7 @@ def profile_pipelines(pipelines: Mapping[str, ConnectorPipelineV2]) -> PipelineP
     return PipelineProfile(pipelines)
 
 
-def rows_and_bytes(batch: dict[str, Any]) -> tuple[int, int]:
+def rows_and_bytes(batch: Batch | Mapping[str, Any]) -> tuple[int, int]:
     """Rows of a batch's longest column, and the bytes of all its arrays and tensors.
 
     Args:
@@ -195,11 +194,16 @@ def rows_and_bytes(batch: dict[str, Any]) -> tuple[int, int]:
         >>> rows_and_bytes({"obs": np.zeros((5, 2)), "state_in": {"h": np.zeros((3, 1))}})
         (5, 104)
     """
-    rows = bytes_ = 0
-    if isinstance(batch, AgentBatch):
-        parts = [rows_and_bytes(columns) for columns in batch.values()]
+    if isinstance(batch, Batch):
+        parts = [_longest_and_all(columns) for columns in (*batch.groups.values(), batch.loose)]
         return sum(rows for rows, _ in parts), sum(size for _, size in parts)
-    for column in batch.values():
+    return _longest_and_all(batch)
+
+
+def _longest_and_all(columns: Mapping[str, Any]) -> tuple[int, int]:
+    """Rows of the longest column, and the bytes of all."""
+    rows = bytes_ = 0
+    for column in columns.values():
         own, size = _of_items(column) if is_plain(column) else _of_column(column)
         rows, bytes_ = max(rows, own), bytes_ + size
     return rows, bytes_

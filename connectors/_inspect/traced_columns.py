@@ -11,9 +11,8 @@ import numpy as np
 
 from epibatch.core.struct_batches import BatchedNdArray
 
-from .._engine.agent_batch import AgentBatch
 from .._engine.batch_items import single_agent_episode_iterator
-from .._engine.columns import EpisodeColumn
+from .._engine.columns import Batch, EpisodeColumn
 from .._engine.layouts import is_plain
 
 __all__ = ["TracedColumn", "differences", "stored_columns", "traced_columns"]
@@ -95,11 +94,11 @@ def differences(before: TracedColumn | None, after: TracedColumn | None) -> tupl
 
 def _leaves(batch: Any) -> Iterator[tuple[str, str, list[Any]]]:
     """Name, layout, and arrays of rows (or objects) of each leaf."""
-    if isinstance(batch, AgentBatch):
+    if isinstance(batch, Batch):
         for group, columns in batch.groups.items():
             module_id = group[0] if isinstance(group, tuple) else group
             for name, column in columns.items():
-                yield from _of(f"{module_id}/{name}", column)
+                yield from _of(str(name) if group is None else f"{module_id}/{name}", column)
         batch = batch.loose
     for name, column in batch.items():
         yield from _of(str(name), column)

@@ -11,7 +11,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError, nearest
 from epibatch.core.legal_actions import choice_counts, has_legal_choices
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import latest_observations
 from .._engine.observation_rewriter import ObservationRewriter
@@ -104,40 +104,40 @@ class ActionMask(ObservationRewriter):
 
     # -- rows ----------------------------------------------------------------------------------
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column, and take the mask out of the observations if it is not to stay."""
-        if not len(call.episodes):
-            return batch
-        mask = self._of_infos(call) if self._path.column == Columns.INFOS else self._of_observations(batch, call)
-        self._refuse_without(mask, call)
+        if not len(group.episodes):
+            return columns
+        mask = self._of_infos(group) if self._path.column == Columns.INFOS else self._of_observations(columns, group)
+        self._refuse_without(mask, group)
         if not self._keep:
-            super().run(batch, call)
-        batch[Columns.ACTION_MASK] = EpisodeColumn(mask)
-        return batch
+            super().run(columns, group)
+        columns[Columns.ACTION_MASK] = EpisodeColumn(mask)
+        return columns
 
-    def _of_observations(self, batch: dict[str, Any], call: Call) -> Any:
+    def _of_observations(self, batch: dict[str, Any], group: ChunkGroup) -> Any:
         given = batch.get(Columns.OBS)
-        found = self._found(latest_observations(call) if given is None else given.data, "part")
+        found = self._found(latest_observations(group) if given is None else given.data, "part")
         if not isinstance(found, np.ndarray) or found.shape[1:] != (self._size(),):
             raise self._unlike(f"shape {found.shape[1:]}" if isinstance(found, np.ndarray) else str(found))
         return found != 0
 
-    def _of_infos(self, call: Call) -> Any:
+    def _of_infos(self, group: ChunkGroup) -> Any:
         key, size = self._path.keys[0], self._size()
-        mask, ended = np.zeros((len(call.episodes), size), np.bool_), np.asarray(call.ends().any(0))
-        for i, episode in enumerate(call.plain_episodes()):
+        mask, ended = np.zeros((len(group.episodes), size), np.bool_), np.asarray(group.ends().any(0))
+        for i, episode in enumerate(group.plain_episodes()):
             info = episode.get_infos(-1)
             row = info.get(key)
             if row is None and not ended[i]:
                 raise ColumnError(
-                    f"ActionMask, infos of {call.describe(i)}",
+                    f"ActionMask, infos of {group.describe(i)}",
                     expected=f"an entry {key!r} with every observation, that of the reset included",
                     found=f"keys {sorted(map(str, info))}",
                     do=f"let the environment return it, or {nearest(key, map(str, info))}",
                 )
             if row is not None:
                 if np.shape(row) != (size,):
-                    raise self._unlike(f"shape {np.shape(row)} in {call.describe(i)}")
+                    raise self._unlike(f"shape {np.shape(row)} in {group.describe(i)}")
                 mask[i] = np.asarray(row) != 0
         return mask
 
@@ -154,20 +154,20 @@ class ActionMask(ObservationRewriter):
             struct = struct[key]
         return struct
 
-    def _refuse_without(self, mask: Any, call: Call) -> None:
+    def _refuse_without(self, mask: Any, group: ChunkGroup) -> None:
         counts = choice_counts(self.input_action_space)
         stuck = ~has_legal_choices(mask, counts)
         if stuck.any():
-            stuck &= ~call.ends().any(0)
+            stuck &= ~group.ends().any(0)
             for i in np.flatnonzero(stuck)[:1]:
                 raise ColumnError(
-                    f"ActionMask, {self._path} of {call.describe(int(i))}",
+                    f"ActionMask, {self._path} of {group.describe(int(i))}",
                     expected="a legal action" + (" in every entry" if len(counts) > 1 else ""),
                     found=f"{mask[i].astype(int).tolist()}, in an episode that goes on",
                     do="end the episode where nothing is legal, or let the environment offer an action to pass",
                 )
 
-    def rewrite(self, observations: Any, call: Call) -> Any:
+    def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """The observations without the mask."""
         return _rest({key: own for key, own in observations.items() if key != self._path.keys[0]}, dict)
 

@@ -11,7 +11,7 @@ import numpy as np
 from epibatch.core.errors import ConfigError
 from epibatch.core.restoring import check_count, check_like, restore_generator, restoring
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 
@@ -82,16 +82,16 @@ class EpisodeNoise(ColumnarPiece):
         """Draw from a random stream of this piece's own from now on."""
         self._rng = np.random.default_rng(seed)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if not len(call.episodes):
-            return batch
-        keys = call.keys
-        known = self._rows.get(call.module_id)
+        if not len(group.episodes):
+            return columns
+        keys = group.keys
+        known = self._rows.get(group.module_id)
         if known is None or known[0] != keys:
-            known = self._rows[call.module_id] = list(keys), np.stack([self._of(key) for key in keys])
-        batch[self._column] = EpisodeColumn(known[1].copy())
-        return batch
+            known = self._rows[group.module_id] = list(keys), np.stack([self._of(key) for key in keys])
+        columns[self._column] = EpisodeColumn(known[1].copy())
+        return columns
 
     def _of(self, key: tuple[Any, ...]) -> Any:
         """An episode's numbers; the keys that were asked for last are kept, far more than there are episodes."""

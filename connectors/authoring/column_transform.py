@@ -14,7 +14,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, add_context
 from epibatch.core.structs import flatten
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.sequences import leading_axes, step_places
 from .._engine.taken import taken
@@ -190,34 +190,34 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
 
     # -- running -------------------------------------------------------------------------------
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Transform the columns."""
-        if not len(call.episodes):
-            return batch
+        if not len(group.episodes):
+            return columns
         for path in self.paths:
             name = path.column
-            if name not in batch and _is_nobodys(name, call):
+            if name not in columns and _is_nobodys(name, group):
                 continue
-            column = taken(batch, call, name, type(self).__name__)
+            column = taken(columns, group, name, type(self).__name__)
             try:
-                leading = leading_axes(call, name, column)
+                leading = leading_axes(group, name, column)
                 rows = self._sequences if leading > 1 else self._rows
                 if isinstance(column, EpisodeColumn):
                     data = column.data
                     _refuse_objects(data, type(self).__name__)
-                    made = _only_steps(self.changed(path, data, rows), path, call, leading)
-                    batch[name] = EpisodeColumn(made, column.counts, single=column.single)
+                    made = _only_steps(self.changed(path, data, rows), path, group, leading)
+                    columns[name] = EpisodeColumn(made, column.counts, single=column.single)
                 else:
                     data = column
-                    batch[name] = made = _only_steps(self.changed(path, data, rows), path, call, leading)
+                    columns[name] = made = _only_steps(self.changed(path, data, rows), path, group, leading)
                 if name == Columns.REWARDS:
                     _refuse_vectors(self, path, data, made)
-                if name in call.per_sequence:
-                    call.per_sequence[name] = None  # rows taken anew would be those in front of this piece
+                if name in group.per_sequence:
+                    group.per_sequence[name] = None  # rows taken anew would be those in front of this piece
             except Exception as error:
                 add_context(error, f"column {str(path)!r}:")
                 raise
-        return batch
+        return columns
 
     def changed(self, path: ColumnPath, struct: Any, function: Callable[[Any], Any]) -> Any:
         """A structure of arrays with `function` applied at a path, leaf by leaf, where `row_space` is the leaf's.
@@ -262,18 +262,18 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         return out.reshape(*x.shape[:2], *out.shape[1:])
 
 
-def _is_nobodys(name: str, call: Call) -> bool:
+def _is_nobodys(name: str, group: ChunkGroup) -> bool:
     """Whether a column that the batch does not have is not to be made either."""
-    if call.training is False:  # neither is there yet; undo() maps the module's actions back
+    if group.training is False:  # neither is there yet; undo() maps the module's actions back
         return name in (Columns.ACTIONS, Columns.NEXT_OBS)
-    return name in call.left_out
+    return name in group.left_out
 
 
-def _only_steps(rows: Any, path: ColumnPath, call: Call, leading: int) -> Any:
+def _only_steps(rows: Any, path: ColumnPath, group: ChunkGroup, leading: int) -> Any:
     """Rows of a column; rewards have 0, and masks False, where nothing happened: in bootstrap rows and padding."""
-    if path.column not in _OF_STEPS or not call.training:
+    if path.column not in _OF_STEPS or not group.training:
         return rows
-    steps = step_places(call, leading=leading)
+    steps = step_places(group, leading=leading)
     return rows if steps is None else path.change(rows, lambda leaf: _zeroed(leaf, ~steps))
 
 

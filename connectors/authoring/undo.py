@@ -13,7 +13,7 @@ from epibatch.core.errors import PieceError, PieceOutputError
 from epibatch.core.piece_specs import build_piece, piece_to_dict
 from epibatch.core.structs import map_struct
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 from ..connector_v2 import ConnectorV2
@@ -64,16 +64,16 @@ class Undo(ColumnarPiece):
         """The transform as data."""
         return {"of": piece_to_dict(self.of)}
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column, or map back what a later transform's Undo left there."""
-        if not batch or not len(call.episodes):
-            return batch
-        source = batch.get(Columns.ACTIONS_FOR_ENV)
+        if not columns or not len(group.episodes):
+            return columns
+        source = columns.get(Columns.ACTIONS_FOR_ENV)
         if source is None:
-            source = self.need(batch, Columns.ACTIONS, "put GetActions in front")
+            source = self.need(columns, Columns.ACTIONS, "put GetActions in front")
         if self.of.input_action_space is None:  # no env-to-module pipeline has told it
             self.of.input_action_space = self.input_action_space
-        of_rows = [self._of(episode) for episode in call.episodes] if self.of.spaces_by_agent else [self.of]
+        of_rows = [self._of(episode) for episode in group.episodes] if self.of.spaces_by_agent else [self.of]
         parts: list[Any] = []
         order: list[Any] = []
         for transform in {id(piece): piece for piece in of_rows}.values():
@@ -85,8 +85,8 @@ class Undo(ColumnarPiece):
         if len(parts) > 1:  # agents of one module whose spaces differ
             back = np.argsort(np.concatenate(order))
             data = map_struct(lambda *leaves: np.concatenate(leaves)[back], *parts)
-        batch[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(data, source.counts)
-        return batch
+        columns[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(data, source.counts)
+        return columns
 
     def _of(self, episode: Any) -> Any:
         return self.of.parts.of(episode.agent_id)

@@ -11,7 +11,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, paths_of
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.sequences import layout_of, leading_axes
 from .._engine.taken import taken
@@ -58,11 +58,11 @@ class CheckFinite(ParameterPiece, ColumnarPiece):
         """Take the names apart."""
         self._paths = () if self.columns is None else paths_from("CheckFinite", self.columns)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Look at the columns; the batch stays as it is."""
-        if len(call.episodes):
-            for path in self._paths or self._all(batch, call):
-                column = taken(batch, call, path.column, type(self).__name__)
+        if len(group.episodes):
+            for path in self._paths or self._all(columns, group):
+                column = taken(columns, group, path.column, type(self).__name__)
                 wrapped = isinstance(column, EpisodeColumn)
                 if wrapped and column.holds_objects:
                     continue
@@ -70,14 +70,14 @@ class CheckFinite(ParameterPiece, ColumnarPiece):
                 leaves, form = flatten(path.part(column.data if wrapped else column))
                 for leaf, at in zip(leaves, paths_of(form)):
                     if not _is_finite(leaf):
-                        padded = wrapped and leading_axes(call, path.column, column) > 1
-                        raise _not_finite(leaf, f"{path}{at}", counts if wrapped else False, call, padded=padded)
-        return batch
+                        padded = wrapped and leading_axes(group, path.column, column) > 1
+                        raise _not_finite(leaf, f"{path}{at}", counts if wrapped else False, group, padded=padded)
+        return columns
 
-    def _all(self, batch: dict[str, Any], call: Call) -> Iterator[ColumnPath]:
+    def _all(self, batch: dict[str, Any], group: ChunkGroup) -> Iterator[ColumnPath]:
         names = list(batch)
         if not names:
-            names = [Columns.OBS] if call.training is False else [Columns.OBS, Columns.ACTIONS, Columns.REWARDS]
+            names = [Columns.OBS] if group.training is False else [Columns.OBS, Columns.ACTIONS, Columns.REWARDS]
         return (ColumnPath(name) for name in names)
 
 
@@ -87,14 +87,14 @@ def _is_finite(leaf: Any) -> bool:
     return not hasattr(leaf, "isfinite") or not leaf.is_floating_point() or bool(leaf.isfinite().all())
 
 
-def _not_finite(leaf: Any, name: str, counts: Any, call: Call, *, padded: bool) -> ColumnError:
+def _not_finite(leaf: Any, name: str, counts: Any, group: ChunkGroup, *, padded: bool) -> ColumnError:
     """What is said about an array with such numbers.
 
     Args:
         leaf: Array or tensor, rows first.
         name: Of the column.
         counts: Rows of each chunk; None: one each; False: not known.
-        call: The running call.
+        group: The running call.
         padded: Whether rows are sequences of steps.
     """
     array = leaf if isinstance(leaf, np.ndarray) else leaf.detach().cpu().double().numpy()
@@ -103,15 +103,15 @@ def _not_finite(leaf: Any, name: str, counts: Any, call: Call, *, padded: bool) 
     row = int(first[0])
     where = f"row {row}" + (f", entry {[int(at) for at in first[1:]]}" if len(first) > 1 else "")
     if padded:
-        layout = layout_of(call)
+        layout = layout_of(group)
         row, counts = int(layout.source[row * layout.max_seq_len + int(first[1])]), layout.counts
     if counts is not False:
         ends = np.arange(1, len(array) + 1) if counts is None else np.cumsum(counts)
         chunk = int(np.searchsorted(ends, row, side="right"))
-        step = call.history(chunk)[0] + (
-            int(call.lengths[chunk]) if counts is None else row - int(ends[chunk] - counts[chunk])
+        step = group.history(chunk)[0] + (
+            int(group.lengths[chunk]) if counts is None else row - int(ends[chunk] - counts[chunk])
         )
-        where += f": {call.describe(chunk)}, step {step}"
+        where += f": {group.describe(chunk)}, step {step}"
     return ColumnError(
         f"column {name!r}, {where}",
         expected="finite numbers",

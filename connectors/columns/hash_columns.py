@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from ..authoring.column_paths import paths_from
 from ..authoring.parameters import ParameterPiece
 from ..columnar_piece import ColumnarPiece
@@ -63,18 +63,18 @@ class HashColumns(ParameterPiece, ColumnarPiece):
         """The new column."""
         return (self.to,)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if not len(call.episodes):
-            return batch
-        if self.to in batch:
+        if not len(group.episodes):
+            return columns
+        if self.to in columns:
             raise ColumnError(
                 "HashColumns.to",
                 expected="a new name",
                 found=f"{self.to!r}, which the batch has already",
                 do="choose another name",
             )
-        opened = OpenColumns(batch, call, self._paths, "HashColumns", pull=True)
+        opened = OpenColumns(columns, group, self._paths, "HashColumns", pull=True)
         opened.check_rows()
         leaves = [leaf for path in self._paths for leaf in sorted_leaves(in_tree(path).part(opened.tree))]
         shape = np.shape(leaves[0])[: opened.leading]

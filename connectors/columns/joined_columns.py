@@ -13,7 +13,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError
 from epibatch.core.structs import flatten
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from ..authoring.column_paths import paths_from
 from ..authoring.parameters import ParameterPiece
 from ..columnar_piece import ColumnarPiece
@@ -102,12 +102,12 @@ class ConcatenateColumns(ParameterPiece, ColumnarPiece):
             )
         return moved_space(input_observation_space, lambda tree: self._moved(tree, own, self._joined_spaces))
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Join."""
-        if not len(call.episodes):
-            return batch
-        there = [self._to] if self._to.column in batch or (self._to.column == Columns.OBS and self._to.keys) else []
-        opened = OpenColumns(batch, call, [*self._paths, *there], type(self).__name__, pull=self.keep)
+        if not len(group.episodes):
+            return columns
+        there = [self._to] if self._to.column in columns or (self._to.column == Columns.OBS and self._to.keys) else []
+        opened = OpenColumns(columns, group, [*self._paths, *there], type(self).__name__, pull=self.keep)
         opened.check_rows()
         return opened.batch_with(
             self._moved(opened.tree, self._paths, lambda leaves: _joined(leaves, opened.leading, self.axis))
@@ -215,13 +215,13 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
         ends = [self._split(end[None], 1) for end in bounds_of(space, "SplitColumn")]
         return [box_of(low[0], high[0]) for low, high in zip(*ends)]
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Split."""
-        if not len(call.episodes):
-            return batch
-        there = [path for path in self._targets if path.column in batch]
+        if not len(group.episodes):
+            return columns
+        there = [path for path in self._targets if path.column in columns]
         pull = self._path.column == Columns.OBS
-        opened = OpenColumns(batch, call, [self._path, *there], type(self).__name__, pull=pull)
+        opened = OpenColumns(columns, group, [self._path, *there], type(self).__name__, pull=pull)
         opened.check_rows()
         return opened.batch_with(self._moved(opened.tree, lambda rows: self._split(rows, opened.leading)))
 

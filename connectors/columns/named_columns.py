@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, SpaceError
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from ..authoring.column_paths import paths_from
 from ..authoring.parameters import ParameterPiece
 from ..columnar_piece import ColumnarPiece
@@ -97,21 +97,21 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
         parts = [(old, new) for old, new in self._moves if old.column == Columns.OBS and old.keys]
         return moved_space(input_observation_space, lambda tree: _moved(tree, parts))
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Rename."""
-        if not len(call.episodes):
-            return batch
-        new = [path for _, path in self._moves if path.column in batch]
-        opened = OpenColumns(batch, call, [*(old for old, _ in self._moves), *new], type(self).__name__)
+        if not len(group.episodes):
+            return columns
+        new = [path for _, path in self._moves if path.column in columns]
+        opened = OpenColumns(columns, group, [*(old for old, _ in self._moves), *new], type(self).__name__)
         opened.check_rows(joined=False)
-        per_sequence = self._per_sequence(call)
+        per_sequence = self._per_sequence(group)
         out = opened.batch_with(_moved(opened.tree, self._moves))
-        call.per_sequence = per_sequence
+        group.per_sequence = per_sequence
         return out
 
-    def _per_sequence(self, call: Call) -> dict[str, Any]:
+    def _per_sequence(self, group: ChunkGroup) -> dict[str, Any]:
         """The call's columns with one row per sequence, by their new names."""
-        out = dict(call.per_sequence)
+        out = dict(group.per_sequence)
         for old, new in self._moves:
             if not old.keys:
                 out.pop(old.column, None)
@@ -120,8 +120,8 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
             if not new.keys:
                 out.pop(new.column, None)
         for old, new in self._moves:
-            if call.is_per_sequence(old.column):
-                out[new.column] = None if old.keys or new.keys else call.per_sequence.get(old.column)
+            if group.is_per_sequence(old.column):
+                out[new.column] = None if old.keys or new.keys else group.per_sequence.get(old.column)
         return out
 
 
@@ -193,11 +193,11 @@ class DropColumns(ParameterPiece, ColumnarPiece):
         own = [path for path in self._paths if path.column == Columns.OBS and path.keys]
         return moved_space(input_observation_space, lambda tree: _without(tree, own))
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Leave the columns out."""
-        if not len(call.episodes):
-            return batch
-        opened = OpenColumns(batch, call, self._paths, type(self).__name__)
+        if not len(group.episodes):
+            return columns
+        opened = OpenColumns(columns, group, self._paths, type(self).__name__)
         return opened.batch_with(_without(opened.tree, self._paths))
 
 
@@ -257,11 +257,11 @@ class SelectColumns(ParameterPiece, ColumnarPiece):
         own = [path for path in self._paths if path.column == Columns.OBS and path.keys]
         return moved_space(input_observation_space, lambda tree: _chosen(tree, own) if own else tree)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Keep the columns."""
-        if not len(call.episodes):
-            return batch
-        opened = OpenColumns(batch, call, self._paths, type(self).__name__)
+        if not len(group.episodes):
+            return columns
+        opened = OpenColumns(columns, group, self._paths, type(self).__name__)
         out = opened.batch_with(_chosen(opened.tree, self._paths))
         stay = {*MARKS, *(path.column for path in self._paths)}
         return {name: column for name, column in out.items() if name in stay}

@@ -12,7 +12,7 @@ from epibatch.core.columns import Columns, nearest_column
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.sequences import leading_axes
 from .._engine.taken import taken
@@ -74,20 +74,20 @@ class OpenColumns:
     """
 
     def __init__(
-        self, batch: dict[str, Any], call: Call, paths: Iterable[ColumnPath], piece: str, *, pull: bool = False
+        self, batch: dict[str, Any], group: ChunkGroup, paths: Iterable[ColumnPath], piece: str, *, pull: bool = False
     ) -> None:
-        self._batch, self._call, self._piece = batch, call, piece
+        self._batch, self._call, self._piece = batch, group, piece
         self._columns: dict[str, Any] = {}
         for path in paths:
             name = path.column
             if name not in self._columns:
                 from_episodes = bool(path.keys) or pull
-                own = taken(batch, call, name, piece) if from_episodes else column_named(batch, name, piece)
+                own = taken(batch, group, name, piece) if from_episodes else column_named(batch, name, piece)
                 self._columns[name] = own
         self.tree = {name: own.data if isinstance(own, EpisodeColumn) else own for name, own in self._columns.items()}
         self._first = next(iter(self._columns))
         self._like = self._columns[self._first]
-        self.leading = leading_axes(call, self._first, self._like)
+        self.leading = leading_axes(group, self._first, self._like)
 
     def check_rows(self, *, joined: bool = True) -> None:
         """Make sure that all have rows of the same steps, as far as their layout says.

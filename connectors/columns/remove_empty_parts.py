@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from ..authoring.column_paths import paths_from
 from ..authoring.parameters import ParameterPiece
 from ..columnar_piece import ColumnarPiece
@@ -63,12 +63,12 @@ class RemoveEmptyParts(ParameterPiece, ColumnarPiece):
             return input_observation_space
         return moved_space(input_observation_space, lambda tree: {Columns.OBS: _filled(tree[Columns.OBS])})
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Leave the parts out."""
-        if not len(call.episodes):
-            return batch
+        if not len(group.episodes):
+            return columns
         paths = paths_from("RemoveEmptyParts", self._names)
-        opened = OpenColumns(batch, call, paths, "RemoveEmptyParts", pull=Columns.OBS in self._names)
+        opened = OpenColumns(columns, group, paths, "RemoveEmptyParts", pull=Columns.OBS in self._names)
         return opened.batch_with({name: _filled(own, opened.leading) for name, own in opened.tree.items()})
 
 

@@ -8,7 +8,7 @@ import gymnasium as gym
 
 from epibatch.core.columns import Columns
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather_column, latest_observations
 from ..columnar_piece import ColumnarPiece
@@ -49,12 +49,12 @@ class AddObservationsFromEpisodesToBatch(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         self._as_learner_connector = as_learner_connector
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if Columns.OBS in batch or not len(call.episodes):
-            return batch
+        if Columns.OBS in columns or not len(group.episodes):
+            return columns
         if self._as_learner_connector:
-            batch[Columns.OBS] = gather_column(call, Columns.OBS)
+            columns[Columns.OBS] = gather_column(group, Columns.OBS)
         else:
-            batch[Columns.OBS] = EpisodeColumn(latest_observations(call))
-        return batch
+            columns[Columns.OBS] = EpisodeColumn(latest_observations(group))
+        return columns

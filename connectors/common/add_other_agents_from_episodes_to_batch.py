@@ -11,14 +11,14 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
 
 from .._engine.agent_order import check_agent_ids, check_several
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from ..columnar_piece import ColumnarPiece
 from ..views.other_agents import OtherAgents
 from ..views.view import View
 
 if TYPE_CHECKING:
-    from .._engine.agent_batch import AgentBatch
-    from .._engine.agent_call import AgentCall
+    from .._engine.call import PipelineCall
+    from .._engine.columns import Batch
 
 __all__ = ["AddOtherAgentsFromEpisodesToBatch"]
 
@@ -96,17 +96,19 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
         self._views = {f"other_{name}": View(name, agent="*") for name in names}
         self.writes = tuple(column for name in self._views for column in (name, f"{name}_mask"))  # type: ignore[misc]
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Refuse episodes of one agent."""
-        check_several(self, call)
-        return batch
+        check_several(self, group)
+        return columns
 
-    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Add the columns to every module's batch."""
+        if not call.several:
+            return super().run_all(batch, call)
         if not call.groups:
             return batch
         others = OtherAgents(self, call)
-        for group, own in call.groups.items():
+        for key, group in call.groups.items():
             for name, view in self._views.items():
-                others.add(batch, group, own, name, view)
+                others.add(batch.groups.setdefault(key, {}), group, name, view)
         return batch

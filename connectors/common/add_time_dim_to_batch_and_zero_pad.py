@@ -7,13 +7,12 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeError
 from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import map_struct
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.sequences import layout_of, sequence_settings
 from ..columnar_piece import ColumnarPiece
@@ -60,47 +59,46 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         self._as_learner_connector = as_learner_connector
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Reshape all columns, or none if the module has no state."""
-        if not call.stateful or Columns.STATE_IN in batch:
-            return batch
+        if not group.stateful or Columns.STATE_IN in columns:
+            return columns
         if self._as_learner_connector:
-            return self._pad(batch, call)
-        for column in batch.values():
+            return self._pad(columns, group)
+        for column in columns.values():
             if isinstance(column, EpisodeColumn) and not isinstance(column.data, list):
                 column.data = map_struct(lambda leaf: leaf[:, None], column.data)
-        call.shared_data["_added_single_ts_time_rank"] = True
-        return batch
+        group.shared_data["_added_single_ts_time_rank"] = True
+        return columns
 
-    def _pad(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
-        layout = layout_of(call)
-        if not layout.num_sequences and call.module_id is None:
-            raise _none_left(call)
-        per_chunk = np.bincount(layout.sequence_chunks, minlength=len(call.counts))
-        for name in call.left_out:
+    def _pad(self, batch: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
+        layout = layout_of(group)
+        if not layout.num_sequences and not group.several:
+            raise _none_left(group)
+        per_chunk = np.bincount(layout.sequence_chunks, minlength=len(group.counts))
+        for name in group.left_out:
             batch.pop(name, None)
         for name, column in batch.items():
             if isinstance(column, EpisodeColumn) and not column.holds_objects:
-                self._check_rows(name, column, call)
+                self._check_rows(name, column, group)
                 batch[name] = EpisodeColumn(column.padded(layout), per_chunk, single=True)
-        module_id = DEFAULT_MODULE_ID if call.module_id is None else call.module_id
-        call.shared_data[f"_zero_padded_for_mid={module_id}"] = True
-        call.rows = per_chunk
-        batch[Columns.SEQ_LENS] = EpisodeColumn(_real_steps(layout, call), per_chunk, single=True)
-        if Columns.LOSS_MASK in batch or not call.plus_one:
+        group.shared_data[f"_zero_padded_for_mid={group.module_id}"] = True
+        group.rows = per_chunk
+        batch[Columns.SEQ_LENS] = EpisodeColumn(_real_steps(layout, group), per_chunk, single=True)
+        if Columns.LOSS_MASK in batch or not group.plus_one:
             batch[Columns.LOSS_MASK] = EpisodeColumn(_mask(batch, layout), per_chunk, single=True)
         if layout.resets is not None:
             batch[Columns.RESETS] = EpisodeColumn(layout.resets, per_chunk, single=True)
         return batch
 
-    def _check_rows(self, name: str, column: EpisodeColumn, call: Call) -> None:
-        counts = np.ones_like(call.counts) if column.counts is None else column.counts
-        wrong = np.flatnonzero(counts != call.counts)
+    def _check_rows(self, name: str, column: EpisodeColumn, group: ChunkGroup) -> None:
+        counts = np.ones_like(group.counts) if column.counts is None else column.counts
+        wrong = np.flatnonzero(counts != group.counts)
         if len(wrong):
             chunk = int(wrong[0])
             raise ColumnError(
-                f"column {name!r}, {call.describe(chunk)}",
-                expected=f"{call.counts[chunk]} rows, one per step" + " and bootstrap row" * call.plus_one,
+                f"column {name!r}, {group.describe(chunk)}",
+                expected=f"{group.counts[chunk]} rows, one per step" + " and bootstrap row" * group.plus_one,
                 found=f"{counts[chunk]} rows",
                 do="let the piece that writes it add one row per step (add_n_batch_items)",
             )
@@ -123,24 +121,24 @@ def _mask(batch: dict[str, Any], layout: PaddedLayout) -> Any:
     return layout.loss & mask
 
 
-def _real_steps(layout: PaddedLayout, call: Call) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _real_steps(layout: PaddedLayout, group: ChunkGroup) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The rows of each sequence, without a bootstrap row at its end; where chunks follow one another all of them."""
-    if not call.plus_one or layout.resets is not None:
+    if not group.plus_one or layout.resets is not None:
         return layout.seq_lens
     ends = layout.offsets + layout.seq_lens == layout.counts[layout.sequence_chunks]
     real: np.ndarray[Any, np.dtype[np.int64]] = layout.seq_lens - ends
     return real
 
 
-def _none_left(call: Call) -> EpisodeError:
+def _none_left(group: ChunkGroup) -> EpisodeError:
     """What is said where no chunk makes a sequence: which lengths there are, which are asked for and by what."""
-    settings = sequence_settings(call.rl_module) if call.cut is None else call.cut.settings(call.rl_module)
-    lengths = call.lengths.tolist()
+    settings = sequence_settings(group.rl_module) if group.cut is None else group.cut.settings(group.rl_module)
+    lengths = group.lengths.tolist()
     longest, burned = max(lengths, default=0), settings.burn_in
     needed = f"max_seq_len={settings.max_seq_len}" + f" less burn_in={burned}" * bool(burned)
     keeps = "sequence_end='pad' or 'overlap' in the model_config, which keep"
     asked = "sequence_end='drop' leaves out"
-    if call.cut is not None:
+    if group.cut is not None:
         keeps, asked = "RandomSubsequences(short='pad'), which keeps", "RandomSubsequences(short='drop') leaves out"
     return EpisodeError(
         "AddTimeDimToBatchAndZeroPad",

@@ -10,14 +10,14 @@ import gymnasium as gym
 from epibatch.core import POLICIES_TO_TRAIN
 from epibatch.core.errors import BatchLayoutError, SpaceError
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.layouts import plain_column
 from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:
-    from .._engine.agent_batch import AgentBatch
-    from .._engine.agent_call import AgentCall
+    from .._engine.call import PipelineCall
+    from .._engine.columns import Batch
 
 __all__ = ["AgentToModuleMapping"]
 
@@ -64,19 +64,21 @@ class AgentToModuleMapping(ColumnarPiece):
         self.agent_to_module_mapping_fn = agent_to_module_mapping_fn
         self._as_learner_connector = as_learner_connector
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Refuse episodes of one agent; without episodes go by the keys of the batch."""
-        if not len(call.episodes) and all(len(key) == 3 for key in call.keys):
-            return _by_key(batch, call)
+        if not len(group.episodes) and all(len(key) == 3 for key in group.keys):
+            return _by_key(columns, group)
         raise BatchLayoutError(
             "AgentToModuleMapping",
             expected="multi-agent episodes",
-            found=f"{len(call.episodes)} episodes of one agent each",
+            found=f"{len(group.episodes)} episodes of one agent each",
             do="leave this piece out: they are all for the default module",
         )
 
-    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """From now on show the batch by module."""
+        if not call.several:
+            return super().run_all(batch, call)
         call.map_to_modules(batch)
         to_train = call.shared_data.get(POLICIES_TO_TRAIN)
         if not (self._as_learner_connector or call.training):
@@ -155,11 +157,11 @@ class AgentToModuleMapping(ColumnarPiece):
         return modules
 
 
-def _by_key(batch: dict[str, Any], call: Call) -> dict[str, Any]:
+def _by_key(batch: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
     """Items by module, as the keys of the batch say."""
     out: dict[Any, dict[str, list[Any]]] = {}
     for name, column in batch.items():
-        for key, items in plain_column(column, call).items() if isinstance(column, EpisodeColumn) else ():
+        for key, items in plain_column(column, group).items() if isinstance(column, EpisodeColumn) else ():
             if items:
                 out.setdefault(key[2], {}).setdefault(name, []).extend(items)
     return {**out, **{name: column for name, column in batch.items() if not isinstance(column, EpisodeColumn)}}

@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PipelineError
 from epibatch.core.struct_batches import BatchedNdArray
 from epibatch.core.structs import flatten, flatten_like, stack_rows, unflatten
 
-from .._engine.call import Call
-from .._engine.chunk_keys import chunk_keys
+from .._engine.chunks import ChunkGroup, chunk_keys
 from .._engine.columns import EpisodeColumn
 from .._engine.layouts import rows_in
-from .._engine.modules import is_multi
 from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:
-    from .._engine.agent_batch import AgentBatch
-    from .._engine.agent_call import AgentCall
+    from .._engine.call import PipelineCall
+    from .._engine.columns import Batch
 
 __all__ = ["BatchIndividualItems", "RowMap"]
 
@@ -76,7 +73,6 @@ class BatchIndividualItems(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "arrays"
-    enters_modules: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -88,35 +84,35 @@ class BatchIndividualItems(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         del multi_agent  # seen from the episodes
 
-    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
-        """Batch all columns of each module."""
-        if not call.mapped:
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
+        """Batch all columns of each group."""
+        if call.several and not call.mapped:
             raise PipelineError(
                 "episodes of several agents",
                 expected="their columns by module",
                 found="columns by agent",
                 do="put AgentToModuleMapping in front of BatchIndividualItems",
             )
-        return super().run_modules(batch, call)
+        super().run_all(batch, call)
+        call.show_modules(batch)
+        return batch
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Batch all columns."""
-        call.batched = True
-        for name in call.left_out:
-            batch.pop(name, None)
-        self._check_rows(batch, call)
-        obs = batch.get(Columns.OBS)
-        if isinstance(obs, EpisodeColumn) and call.module_id is None:
-            keys = () if len(call.episodes) else call.keys
-            call.shared_data["memorized_map_structure"] = RowMap(call.episodes, obs.counts, keys)
-        halved = call.halves_floats and call.rl_module is not None
-        out = {name: _batched(name, column, halved) for name, column in batch.items()}
-        if is_multi(call.rl_module) and not any(name in call.rl_module for name in out):
-            return {DEFAULT_MODULE_ID: out} if out else {}
+        group.batched = True
+        for name in group.left_out:
+            columns.pop(name, None)
+        self._check_rows(columns, group)
+        obs = columns.get(Columns.OBS)
+        if isinstance(obs, EpisodeColumn) and not group.several:
+            keys = () if len(group.episodes) else group.keys
+            group.shared_data["memorized_map_structure"] = RowMap(group.episodes, obs.counts, keys)
+        halved = group.call.halves_floats and group.rl_module is not None
+        out = {name: _batched(name, column, halved) for name, column in columns.items()}
         return out
 
-    def _check_rows(self, batch: dict[str, Any], call: Call) -> None:
-        if call.training is False:
+    def _check_rows(self, batch: dict[str, Any], group: ChunkGroup) -> None:
+        if group.training is False:
             for column in batch.values():
                 if type(column) is not EpisodeColumn or column.counts is not None:
                     break
@@ -127,8 +123,8 @@ class BatchIndividualItems(ColumnarPiece):
             for name, column in batch.items()
             if isinstance(column, EpisodeColumn) and not column.holds_objects
         }
-        made_before = Columns.SEQ_LENS in batch and call.rows is None  # sequences, by another call
-        expected = _many(columns) if call.training is None or made_before else call.expected_rows
+        made_before = Columns.SEQ_LENS in batch and group.rows is None  # sequences, by another call
+        expected = _many(columns) if group.training is None or made_before else group.expected_rows
         if expected is None:
             return
         total = int(expected.sum())
@@ -144,9 +140,9 @@ class BatchIndividualItems(ColumnarPiece):
                     do="add one item per row of the batch, or say which episode each belongs to",
                 )
         for name, column in columns.items():
-            found = np.ones(len(call.keys), np.int64) if column.counts is None else column.counts
+            found = np.ones(len(group.keys), np.int64) if column.counts is None else column.counts
             if found is not expected and not np.array_equal(found, expected):
-                raise _wrong_rows(name, found, expected, call)
+                raise _wrong_rows(name, found, expected, group)
 
 
 def _many(columns: dict[str, EpisodeColumn]) -> Any:
@@ -154,14 +150,14 @@ def _many(columns: dict[str, EpisodeColumn]) -> Any:
     return next((column.counts for column in columns.values() if column.counts is not None), None)
 
 
-def _wrong_rows(name: str, found: Any, expected: Any, call: Call) -> ColumnError:
+def _wrong_rows(name: str, found: Any, expected: Any, group: ChunkGroup) -> ColumnError:
     chunk = int(np.flatnonzero(found != expected)[0])
     by_kind = {True: "one per step", False: "one per episode", None: "as others have"}
-    unit = "one per sequence" if call.rows is not None else by_kind[call.training]
-    if call.training and call.rows is None and call.plus_one:
+    unit = "one per sequence" if group.rows is not None else by_kind[group.training]
+    if group.training and group.rows is None and group.plus_one:
         unit += " and one for the bootstrap"
     return ColumnError(
-        f"column {name!r}, {call.describe(chunk)}",
+        f"column {name!r}, {group.describe(chunk)}",
         expected=f"{expected[chunk]} rows, {unit}",
         found=f"{found[chunk]} rows",
         do=f"let the piece that writes it add as many: add_n_batch_items(batch, {name!r}, rows, len(rows), episode)",

@@ -11,15 +11,15 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, SpaceError, UnknownNameError, nearest
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather
 from .._engine.observation_rewriter import ObservationRewriter
 from .flat_rows import FlatRows
 
 if TYPE_CHECKING:
-    from .._engine.agent_batch import AgentBatch
-    from .._engine.agent_call import AgentCall
+    from .._engine.call import PipelineCall
+    from .._engine.columns import Batch
 
 __all__ = ["FlattenObservations"]
 
@@ -123,24 +123,22 @@ class FlattenObservations(ObservationRewriter):
                 )
         return gym.spaces.Dict([(key, own) for key, own in space.spaces.items() if key not in self._keys_to_remove])
 
-    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Rewrite the newest observations of the agents, group by group, or agent by agent if only some are meant."""
         if self._agent_ids is None:
-            return super().run_modules(batch, call)
-        for columns in batch.groups.values():
-            self._refuse_taken(columns)
+            return super().run_all(batch, call)
         return self.run_agents(batch, call)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Rewrite the newest observations, or in training add the column."""
         if not self._as_learner_connector:
-            return batch if self._left_alone else super().run(batch, call)
-        if len(call.episodes):
-            data = gather(call, Columns.OBS, plus_one=call.plus_one)
-            batch[Columns.OBS] = EpisodeColumn(self.rewrite(data, call), call.counts)
-        return batch
+            return columns if self._left_alone else super().run(columns, group)
+        if len(group.episodes):
+            data = gather(group, Columns.OBS, plus_one=group.plus_one)
+            columns[Columns.OBS] = EpisodeColumn(self.rewrite(data, group), group.counts)
+        return columns
 
-    def rewrite(self, observations: Any, call: Call) -> Any:
+    def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """Flatten rows of observations."""
         space = self.input_observation_space
         if space is None:

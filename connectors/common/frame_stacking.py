@@ -11,7 +11,7 @@ import numpy.typing as npt
 from epibatch.core.columns import Columns
 from epibatch.core.errors import SpaceError
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .observation_window import ChunkFrames, ObservationWindow, positive
 from .stacked_frames import fill_before_start, pool_frames, pooled_newest, stack_frames
@@ -97,28 +97,28 @@ class FrameStacking(ObservationWindow):
             low, high = np.minimum(low, zero), np.maximum(high, zero)
         return gym.spaces.Box(low, high, dtype=low.dtype.type)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the stacks."""
-        if not len(call.episodes):
-            return batch
+        if not len(group.episodes):
+            return columns
         if self._as_learner_connector:
-            batch[Columns.OBS] = EpisodeColumn(self._of_all_steps(call), call.counts)
+            columns[Columns.OBS] = EpisodeColumn(self._of_all_steps(group), group.counts)
         else:
-            batch[Columns.OBS] = EpisodeColumn(self._newest(call))
-        return batch
+            columns[Columns.OBS] = EpisodeColumn(self._newest(group))
+        return columns
 
-    def _of_all_steps(self, call: Call) -> Any:
+    def _of_all_steps(self, group: ChunkGroup) -> Any:
         """The stacks that end with each observation, chunk after chunk; frames are read where they lie."""
         out: Any = None
         shape: tuple[int, ...] = ()
         at = 0
-        for i, chunk in enumerate(self.frames_of_chunks(call)):
+        for i, chunk in enumerate(self.frames_of_chunks(group)):
             rows, before = self._prepared(chunk)
             if out is None:
                 shape, at = rows.shape[1:], self._position(rows.ndim - 1)
-                out = np.empty((int(call.counts.sum()), *shape[:at], self.num_frames, *shape[at:]), rows.dtype)
+                out = np.empty((int(group.counts.sum()), *shape[:at], self.num_frames, *shape[at:]), rows.dtype)
             elif rows.dtype != out.dtype or rows.shape[1:] != shape:
-                out = out.astype(self.common_type(shape, out.dtype, rows, i, call), copy=False)
+                out = out.astype(self.common_type(shape, out.dtype, rows, i, group), copy=False)
             stacks = out[chunk.place]
             if at == len(shape):
                 stack_frames(stacks, rows[..., None], before)
@@ -140,9 +140,9 @@ class FrameStacking(ObservationWindow):
             rows, before = np.concatenate([rows[:1]] * missing + [rows]), before + missing
         return rows, before
 
-    def _newest(self, call: Call) -> Any:
+    def _newest(self, group: ChunkGroup) -> Any:
         """The stacks that end with the newest observations."""
-        window, held = self.newest_frames(call)
+        window, held = self.newest_frames(group)
         if self.max_pool > 1:
             window = pooled_newest(window, held, self.max_pool)
         if self.padding == "same":
@@ -151,10 +151,10 @@ class FrameStacking(ObservationWindow):
 
     # -- shapes --------------------------------------------------------------------------------
 
-    def check_frame(self, shape: tuple[int, ...], chunk: int, call: Call) -> None:
+    def check_frame(self, shape: tuple[int, ...], chunk: int, group: ChunkGroup) -> None:
         """Refuse frames without the axis that they are to be joined on."""
         if not self._fits(shape):
-            raise self._unfit(f"FrameStacking, {call.describe(chunk)}", "observations", f"shape {shape}")
+            raise self._unfit(f"FrameStacking, {group.describe(chunk)}", "observations", f"shape {shape}")
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
         if self.axis is None:

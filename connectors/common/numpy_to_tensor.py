@@ -13,7 +13,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.devices import device_name, missing_device
 from epibatch.core.errors import BatchLayoutError, ConfigError
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 
@@ -42,7 +42,6 @@ class NumpyToTensor(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("arrays",)
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "tensors"
-    enters_modules: ClassVar[bool] = False
     halves_floats: ClassVar[bool] = True
 
     def __init__(
@@ -60,11 +59,11 @@ class NumpyToTensor(ColumnarPiece):
         if device not in (None, "meta") and not hasattr(device, "type"):
             _check_device(device)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Convert all columns."""
-        module = call.rl_module
+        module = group.rl_module
         if module is None:
-            return batch
+            return columns
         if getattr(module, "framework", "torch") != "torch":
             raise BatchLayoutError(
                 "NumpyToTensor",
@@ -72,7 +71,7 @@ class NumpyToTensor(ColumnarPiece):
                 found=repr(module.framework),
                 do="take NumpyToTensor out of the pipeline",
             )
-        return {name: self._converted(name, value) for name, value in batch.items()}
+        return {name: self._converted(name, value) for name, value in columns.items()}
 
     def _converted(self, name: str, value: Any) -> Any:
         if type(value) is not np.ndarray or name == Columns.INFOS:

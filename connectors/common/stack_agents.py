@@ -16,13 +16,13 @@ from epibatch.core.structs import flatten, flatten_like, map_struct
 
 from .._engine.agent_order import check_agent_ids, check_several, places_of
 from .._engine.agent_table import AgentTable
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from ..columnar_piece import ColumnarPiece
 from ..columns.box_bounds import bounds_of, box_of, choices_of
 
 if TYPE_CHECKING:
-    from .._engine.agent_batch import AgentBatch
-    from .._engine.agent_call import AgentCall
+    from .._engine.call import PipelineCall
+    from .._engine.columns import Batch
 
 
 __all__ = ["STACKED", "StackAgents"]
@@ -107,13 +107,15 @@ class StackAgents(ColumnarPiece):
             return input_observation_space
         return _stacked_space(input_observation_space, len(self._agent_ids))
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Refuse episodes of one agent."""
-        check_several(self, call)
-        return batch
+        check_several(self, group)
+        return columns
 
-    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Stack the batches."""
+        if not call.several:
+            return super().run_all(batch, call)
         wanted = [name for name in call.groups if self._module_ids is None or name in self._module_ids]
         if not wanted:
             return batch
@@ -130,42 +132,42 @@ class StackAgents(ColumnarPiece):
             batch.groups[module_id] = self._stacked(batch.groups[module_id], own, table)
         return batch
 
-    def _stacked(self, columns: dict[str, Any], own: Call, table: AgentTable) -> dict[str, Any]:
-        places = places_of(self, self._agent_ids, [episode.agent_id for episode in own.episodes])
-        counts = own.counts if self._as_learner_connector else np.ones_like(places)
+    def _stacked(self, columns: dict[str, Any], group: ChunkGroup, table: AgentTable) -> dict[str, Any]:
+        places = places_of(self, self._agent_ids, [episode.agent_id for episode in group.episodes])
+        counts = group.counts if self._as_learner_connector else np.ones_like(places)
         each = np.repeat(places, counts)
-        env_rows, there = table.env_rows(own), np.zeros(len(table.rows), np.bool_)
+        env_rows, there = table.env_rows(group), np.zeros(len(table.rows), np.bool_)
         there[env_rows] = True
         steps, at = np.flatnonzero(there), (np.cumsum(there) - 1)[env_rows]
         layout = placed_layout(counts, at * len(self._agent_ids) + each, (len(steps), len(self._agent_ids)))
-        own.sequences = own.shared_data.setdefault(STACKED, {})[own.module_id] = layout
+        group.sequences = group.shared_data.setdefault(STACKED, {})[group.module_id] = layout
         numbers = table.rows[steps]
         out = {name: _laid_out(name, column, layout) for name, column in columns.items()}
         rest = numbers.reshape(-1) >= 0
         rest[layout.destination] = False
         if int((numbers >= 0).sum()) - int(rest.sum()) != len(each):
             raise BatchLayoutError(
-                f"StackAgents, module {own.module_id!r}",
+                f"StackAgents, module {group.module_id!r}",
                 expected="each episode once",
                 found="one that is in the call twice, so that two rows have one place",
                 do="leave one of them out",
             )
         cells = np.flatnonzero(rest)
         if len(cells):
-            self._fill(out[Columns.OBS], table.observations(numbers.reshape(-1)[cells]), cells, own)
+            self._fill(out[Columns.OBS], table.observations(numbers.reshape(-1)[cells]), cells, group)
         out["agent_mask"] = numbers >= 0
         if self._as_learner_connector and Columns.LOSS_MASK not in out:
             out[Columns.LOSS_MASK] = layout.mask.copy()
         return out
 
-    def _fill(self, obs: Any, rows: Any, cells: npt.NDArray[np.int64], own: Call) -> None:
+    def _fill(self, obs: Any, rows: Any, cells: npt.NDArray[np.int64], group: ChunkGroup) -> None:
         """Write observations of agents without rows of their own."""
         leaves, form = flatten(obs)
         parts = flatten_like(form, rows)
         for leaf, part in zip(leaves, parts):
             if leaf.shape[2:] != part.shape[1:]:
                 raise ColumnError(
-                    f"StackAgents, column 'obs' of module {own.module_id!r}",
+                    f"StackAgents, column 'obs' of module {group.module_id!r}",
                     expected=f"observations as the episodes have them, of shape {part.shape[1:]}",
                     found=f"{leaf.shape[2:]}; an agent that observed without a row of its own cannot be filled in",
                     do="change observations in the episodes, by pieces in the env-to-module pipeline",

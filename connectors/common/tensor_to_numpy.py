@@ -8,7 +8,7 @@ import numpy as np
 
 from epibatch.core.structs import map_struct
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from ..columnar_piece import ColumnarPiece
 
 __all__ = ["TensorToNumpy"]
@@ -28,13 +28,12 @@ class TensorToNumpy(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "arrays"
-    enters_modules: ClassVar[bool] = False
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Convert all columns."""
         return {
             name: map_struct(_array, value) if isinstance(value, (dict, tuple)) else _array(value)
-            for name, value in batch.items()
+            for name, value in columns.items()
         }
 
 

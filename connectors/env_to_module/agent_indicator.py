@@ -11,7 +11,7 @@ import numpy as np
 from epibatch.core.errors import SpaceError
 
 from .._engine.agent_order import agents_of, check_agent_ids, check_several, places_of
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.observation_rewriter import ObservationRewriter
 
 __all__ = ["AgentIndicator"]
@@ -73,14 +73,14 @@ class AgentIndicator(ObservationRewriter):
         low = np.concatenate([space.low, np.zeros(count, space.dtype)])
         return gym.spaces.Box(low, np.concatenate([space.high, np.ones(count, space.dtype)]), dtype=low.dtype.type)
 
-    def rewrite(self, observations: Any, call: Call) -> Any:
+    def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """Append the one-hots, or put them beside the observations."""
-        check_several(self, call)
+        check_several(self, group)
         agents = agents_of(self, self._agent_ids)
-        places = places_of(self, agents, [episode.agent_id for episode in call.episodes])
+        places = places_of(self, agents, [episode.agent_id for episode in group.episodes])
         vectors = isinstance(observations, np.ndarray) and observations.ndim == 2
         if not self.in_dict and not vectors:
-            raise self._no_vector(f"rows {call.episodes[0].get_observations(-1)!r}")
+            raise self._no_vector(f"rows {group.episodes[0].get_observations(-1)!r}")
         codes = np.zeros((len(places), len(agents)), np.float32 if self.in_dict else observations.dtype)
         codes[np.arange(len(places)), places] = 1
         return {"agent": codes, "obs": observations} if self.in_dict else np.concatenate([observations, codes], axis=1)

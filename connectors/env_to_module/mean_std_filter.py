@@ -14,13 +14,13 @@ from epibatch.core.running_moments import HUGE, LARGEST, Floats, RunningMoments,
 from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
 from epibatch.core.structs import flatten_like
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.observation_rewriter import ObservationRewriter
 from .box_leaves import BoxLeaves, filtered_dtype
 
 if TYPE_CHECKING:
-    from .._engine.agent_batch import AgentBatch
-    from .._engine.agent_call import AgentCall
+    from .._engine.call import PipelineCall
+    from .._engine.columns import Batch
 
 __all__ = ["MeanStdFilter"]
 
@@ -112,15 +112,13 @@ class MeanStdFilter(ObservationRewriter):
 
         return filtered(input_observation_space)
 
-    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Rewrite each agent's newest observations by that agent's statistics."""
-        for columns in batch.groups.values():
-            self._refuse_taken(columns)
         return self.run_agents(batch, call)
 
     # -- filtering -------------------------------------------------------------------------------
 
-    def rewrite(self, observations: Any, call: Call) -> Any:
+    def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """Count the observations in, then shift, scale and clip them."""
         boxes = self._leaves()
         leaves = flatten_like(boxes.form, observations)
@@ -130,11 +128,11 @@ class MeanStdFilter(ObservationRewriter):
             try:
                 seen.add(rows)
             except ColumnError:
-                raise _not_finite(rows, boxes, call) from None
+                raise _not_finite(rows, boxes, group) from None
             self._scaling = None
             if seen.since.largest > HUGE and not self._warned:
                 self._warned = True
-                where, value = _first(np.abs(rows) > HUGE, rows, boxes, call)
+                where, value = _first(np.abs(rows) > HUGE, rows, boxes, group)
                 warn_of_huge(where, value, "observations")
         if seen.total.count:
             rows = self._filtered(rows, seen.total)
@@ -285,8 +283,8 @@ def _check_settings(clip_by_value: Any, **switches: Any) -> None:
         raise ConfigError(f"MeanStdFilter.{name}", expected=expected, found=repr(value), do=do)
 
 
-def _not_finite(rows: Any, boxes: BoxLeaves, call: Call) -> ColumnError:
-    where, value = _first(~(np.abs(rows) <= LARGEST), rows, boxes, call)
+def _not_finite(rows: Any, boxes: BoxLeaves, group: ChunkGroup) -> ColumnError:
+    where, value = _first(~(np.abs(rows) <= LARGEST), rows, boxes, group)
     return ColumnError(
         where,
         expected=f"finite numbers of at most {LARGEST:g}; others would spoil the statistics for good",
@@ -295,7 +293,7 @@ def _not_finite(rows: Any, boxes: BoxLeaves, call: Call) -> ColumnError:
     )
 
 
-def _first(odd: Any, rows: Any, boxes: BoxLeaves, call: Call) -> tuple[str, Any]:
+def _first(odd: Any, rows: Any, boxes: BoxLeaves, group: ChunkGroup) -> tuple[str, Any]:
     """Return where the first odd value is, and the value."""
     row, column = (int(at[0]) for at in np.nonzero(odd))
-    return f"MeanStdFilter, {boxes.name_of(column)} of {call.describe(row)}", rows[row, column]
+    return f"MeanStdFilter, {boxes.name_of(column)} of {group.describe(row)}", rows[row, column]

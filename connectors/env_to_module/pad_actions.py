@@ -11,13 +11,13 @@ import numpy as np
 from epibatch.core.errors import SpaceError
 
 from .._engine.agent_order import check_agent_ids, check_several, places_of
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.observation_rewriter import ObservationRewriter
 from .padded_spaces import common_space
 
 if TYPE_CHECKING:
-    from .._engine.agent_batch import AgentBatch
-    from .._engine.agent_call import AgentCall
+    from .._engine.call import PipelineCall
+    from .._engine.columns import Batch
 
 __all__ = ["PadActions"]
 
@@ -126,23 +126,21 @@ class PadActions(ObservationRewriter):
 
     # -- observations --------------------------------------------------------------------------
 
-    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Rewrite the newest observations of the agents, agent by agent if only some are meant."""
-        for columns in batch.groups.values():
-            self._refuse_taken(columns)
         return self.run_agents(batch, call)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Rewrite the newest observations, if actions are masked."""
-        check_several(self, call)
+        check_several(self, group)
         common = self._common()
-        return batch if common is None or not common.masked else super().run(batch, call)
+        return columns if common is None or not common.masked else super().run(columns, group)
 
-    def rewrite(self, observations: Any, call: Call) -> Any:
+    def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """Put the masks beside the observations, or lengthen those that are there."""
         common: Any = self.action_space
         own: Any = self.input_action_space
-        first, rows = int(own.start - common.start), len(call.episodes)
+        first, rows = int(own.start - common.start), len(group.episodes)
         real = slice(first, first + int(own.n))
         given = observations.get(_MASK) if isinstance(observations, dict) else None
         if given is None:

@@ -10,13 +10,13 @@ import gymnasium as gym
 from epibatch.core.errors import SpaceError
 
 from .._engine.agent_order import check_agent_ids, check_several, places_of
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.observation_rewriter import ObservationRewriter
 from .padded_spaces import common_space, padding
 
 if TYPE_CHECKING:
-    from .._engine.agent_batch import AgentBatch
-    from .._engine.agent_call import AgentCall
+    from .._engine.call import PipelineCall
+    from .._engine.columns import Batch
 
 __all__ = ["PadObservations"]
 
@@ -78,17 +78,15 @@ class PadObservations(ObservationRewriter):
         places_of(self, list(spaces.spaces), agents)
         return common_space([spaces.spaces[agent] for agent in agents], "PadObservations, observation spaces")
 
-    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Rewrite the newest observations of the agents, agent by agent if only some are meant."""
         if self._agent_ids is None:
-            return super().run_modules(batch, call)
-        for columns in batch.groups.values():
-            self._refuse_taken(columns)
+            return super().run_all(batch, call)
         return self.run_agents(batch, call)
 
-    def rewrite(self, observations: Any, call: Call) -> Any:
+    def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """Pad rows of observations."""
-        check_several(self, call)
+        check_several(self, group)
         own, common = self.input_observation_space, self.observation_space
         if own is None or common is None:
             raise SpaceError(

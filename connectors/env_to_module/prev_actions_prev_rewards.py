@@ -9,7 +9,7 @@ import gymnasium as gym
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.observation_rewriter import ObservationRewriter
 from .._engine.step_history import StepHistory
 
@@ -121,9 +121,9 @@ class PrevActionsPrevRewards(ObservationRewriter):
         """The Dict of the observation and what is shown beside it."""
         return self._steps.space(input_observation_space, input_action_space)
 
-    def rewrite(self, observations: Any, call: Call) -> Any:
+    def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """Put the observations into a dict with what came before them."""
         out = {self.ORIG_OBS_KEY: observations}
         for key, part in self._steps.parts(self.input_action_space).items():
-            out[key] = part.before_newest(call)
+            out[key] = part.before_newest(group)
         return out

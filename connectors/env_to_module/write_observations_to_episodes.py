@@ -10,7 +10,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, map_struct
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 
@@ -45,34 +45,34 @@ class WriteObservationsToEpisodes(ColumnarPiece):
     rewrites_observations = True
     uses_spaces: ClassVar[bool] = True
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Write the column to the episodes."""
-        if not len(call.episodes):
-            return batch
-        column = self.need(batch, Columns.OBS, "put AddObservationsFromEpisodesToBatch in front")
-        self._check(column, call)
-        recording = call.recording
+        if not len(group.episodes):
+            return columns
+        column = self.need(columns, Columns.OBS, "put AddObservationsFromEpisodesToBatch in front")
+        self._check(column, group)
+        recording = group.recording
         if recording is not None and isinstance(column, EpisodeColumn) and not column.holds_objects:
             recording.set_latest_observations(map_struct(np.array, column.data))
-            return batch
+            return columns
         rows = column.data if isinstance(column, EpisodeColumn) else column
-        for i, episode in enumerate(call.episodes):
+        for i, episode in enumerate(group.episodes):
             row = rows[i] if isinstance(rows, list) else map_struct(lambda leaf, i=i: leaf[i], rows)
             episode.set_observations(new_data=row, at_indices=-1)
             if self.input_observation_space is not None:
                 episode.observation_space = self.observation_space
-        return batch
+        return columns
 
-    def _check(self, column: Any, call: Call) -> None:
+    def _check(self, column: Any, group: ChunkGroup) -> None:
         if isinstance(column, EpisodeColumn):
             counts = [1] * len(column) if column.counts is None else column.counts.tolist()
         else:
             counts = [1] * len(column if isinstance(column, list) else flatten(column)[0][0])
-        if counts == [1] * len(call.episodes):
+        if counts == [1] * len(group.episodes):
             return
         raise ColumnError(
             f"{type(self).__name__}, column {Columns.OBS!r}",
-            expected=f"one row for each of {len(call.episodes)} episodes",
-            found=f"{sum(counts)} rows" if len(counts) != len(call.episodes) else f"{counts} rows",
+            expected=f"one row for each of {len(group.episodes)} episodes",
+            found=f"{sum(counts)} rows" if len(counts) != len(group.episodes) else f"{counts} rows",
             do="add one item per episode: add_batch_item(batch, 'obs', item, episode)",
         )

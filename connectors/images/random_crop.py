@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from epibatch.core.errors import ColumnError, ConfigError
 from epibatch.core.restoring import restore_generator, restoring
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from ..authoring.column_transform import ColumnTransform
 from .crops import check_pixels, cut_out, margin
 from .image_rows import size_of
@@ -93,11 +93,11 @@ class RandomCrop(ColumnTransform):
         """Cut the middle from now on, as for acting."""
         super().freeze()
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Cut the images: at random for training, the middle for acting and once frozen."""
-        self._draws = call.training is not False and not self.frozen
+        self._draws = group.training is not False and not self.frozen
         try:
-            return super().run(batch, call)
+            return super().run(columns, group)
         finally:
             self._draws = True
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import end_flags, gather_column, output_keys
 from ..columnar_piece import ColumnarPiece
@@ -35,20 +35,20 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
         Columns.TRUNCATEDS,
     )
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the columns."""
-        if not len(call.episodes):
-            return batch
+        if not len(group.episodes):
+            return columns
         for name, last in ((Columns.ACTIONS, None), (Columns.REWARDS, 0.0)):
-            if name not in batch and name not in call.left_out:
-                batch[name] = gather_column(call, name, last=last)
-        if Columns.TERMINATEDS not in batch or Columns.TRUNCATEDS not in batch:
-            for name, flags in zip((Columns.TERMINATEDS, Columns.TRUNCATEDS), end_flags(call)):
-                batch.setdefault(name, EpisodeColumn(flags, call.counts, single=True))
-        for name in output_keys(call):
-            if name not in batch and name not in call.left_out and name not in (Columns.STATE_IN, Columns.STATE_OUT):
-                batch[name] = gather_column(call, name)
-        return batch
+            if name not in columns and name not in group.left_out:
+                columns[name] = gather_column(group, name, last=last)
+        if Columns.TERMINATEDS not in columns or Columns.TRUNCATEDS not in columns:
+            for name, flags in zip((Columns.TERMINATEDS, Columns.TRUNCATEDS), end_flags(group)):
+                columns.setdefault(name, EpisodeColumn(flags, group.counts, single=True))
+        for name in output_keys(group):
+            if name not in columns and name not in group.left_out and name not in (Columns.STATE_IN, Columns.STATE_OUT):
+                columns[name] = gather_column(group, name)
+        return columns
 
 
 AddColumnsFromEpisodesToBatch = AddColumnsFromEpisodesToTrainBatch

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 
@@ -36,13 +36,13 @@ class AddInfosFromEpisodesToTrainBatch(ColumnarPiece):
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.INFOS,)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if Columns.INFOS in batch or not len(call.episodes):
-            return batch
-        counts = call.counts
+        if Columns.INFOS in columns or not len(group.episodes):
+            return columns
+        counts = group.counts
         infos: list[Any] = []
-        for episode, count in zip(call.lengthened or call.episodes, counts.tolist()):
+        for episode, count in zip(group.lengthened or group.episodes, counts.tolist()):
             infos += episode.get_infos(slice(0, count))
-        batch[Columns.INFOS] = EpisodeColumn(infos, counts, single=True)
-        return batch
+        columns[Columns.INFOS] = EpisodeColumn(infos, counts, single=True)
+        return columns

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.gather import next_observations
 from ..columnar_piece import ColumnarPiece
 
@@ -39,9 +39,9 @@ class AddNextObservationsFromEpisodesToTrainBatch(ColumnarPiece):
     reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.NEXT_OBS,)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if Columns.NEXT_OBS in batch or Columns.NEXT_OBS in call.left_out or not len(call.episodes):
-            return batch
-        batch[Columns.NEXT_OBS] = next_observations(call)
-        return batch
+        if Columns.NEXT_OBS in columns or Columns.NEXT_OBS in group.left_out or not len(group.episodes):
+            return columns
+        columns[Columns.NEXT_OBS] = next_observations(group)
+        return columns

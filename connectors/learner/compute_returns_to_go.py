@@ -10,7 +10,7 @@ from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.taken import taken
 from ..columnar_piece import ColumnarPiece
@@ -65,9 +65,9 @@ class ComputeReturnsToGo(ColumnarPiece):
             )
         self.gamma = float(gamma)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        rewards = taken(batch, call, Columns.REWARDS, type(self).__name__)
+        rewards = taken(columns, group, Columns.REWARDS, type(self).__name__)
         sums = discounted_sums(rewards.data, rewards.counts, self.gamma)
-        batch[Columns.RETURNS_TO_GO] = EpisodeColumn(sums, rewards.counts)
-        return batch
+        columns[Columns.RETURNS_TO_GO] = EpisodeColumn(sums, rewards.counts)
+        return columns

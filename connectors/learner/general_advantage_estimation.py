@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.advantages import generalized_advantages, td_errors
 from epibatch.core.column_use import COLUMNS_READ, TrackedBatch
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, add_context, nearest
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.modules import check_given, describe_batch, is_multi, method_of
 from .._engine.sequences import layout_of
 from ..columnar_piece import ColumnarPiece
@@ -50,7 +49,6 @@ class GeneralAdvantageEstimation(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS, Columns.REWARDS, Columns.TERMINATEDS, Columns.LOSS_MASK)
     writes: ClassVar[tuple[str, ...]] = (Columns.ADVANTAGES, Columns.VALUE_TARGETS)
-    enters_modules: ClassVar[bool] = False
     settles = (Columns.OBS, Columns.REWARDS, Columns.TERMINATEDS)
 
     def __init__(
@@ -71,56 +69,51 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         for module_id, own in self.per_module.items():
             _check_settings(own, f"GeneralAdvantageEstimation, module {module_id!r}: ")
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
-        """Add the columns to every module's batch that has a value function."""
-        if not is_multi(call.rl_module) and (call.rl_module is None or call.module_id is None):
-            _check_values(call.rl_module)
-        if not is_multi(call.rl_module):
-            if call.module_id is not None and not hasattr(call.rl_module, "compute_values"):
-                return batch
-            self._add(batch, call.rl_module, call, call.module_id)
-            return batch
-        for module_id, own in batch.items():
-            if module_id in call.rl_module and hasattr(call.rl_module[module_id], "compute_values"):
-                self._add(own, call.rl_module[module_id], call, module_id)
-        return batch
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
+        """Add the columns, if the module has a value function; a module that stands alone must have one."""
+        if is_multi(group.call.rl_module) and not hasattr(group.rl_module, "compute_values"):
+            return columns
+        _check_values(group.rl_module)
+        self._add(columns, group)
+        return columns
 
-    def _add(self, batch: dict[str, Any], module: Any, call: Call, module_id: Any) -> None:
+    def _add(self, batch: dict[str, Any], group: ChunkGroup) -> None:
         import torch
 
+        module = group.rl_module
         do = "put AddOneTsToEpisodesAndTruncate and AddColumnsFromEpisodesToTrainBatch in front"
         rewards = self.need(batch, Columns.REWARDS, do)
         mask = self.need(batch, Columns.LOSS_MASK, do)
         terminateds = self.need(batch, Columns.TERMINATEDS, do)
-        values = _values(batch, module, call, module_id)
+        values = _values(batch, group)
         if not isinstance(values, torch.Tensor) or values.shape != rewards.shape:
             fits = isinstance(values, torch.Tensor) and values.shape == mask.shape
             raise _unfit_rewards(rewards.shape, mask.shape) if fits else _unfit_values(module, values, rewards.shape)
-        own = self.per_module.get(DEFAULT_MODULE_ID if module_id is None else module_id, {})
+        own = self.per_module.get(group.module_id, {})
         gamma, lambda_ = own.get("gamma", self.gamma), own.get("lambda_", self.lambda_)
         shape, device = values.shape, values.device
-        rows = _real_rows(batch, call, shape)
+        rows = _real_rows(batch, group, shape)
         flat_values = _flat(values, rows)
         flat_rewards = _flat(rewards, rows)
-        errors = td_errors(flat_rewards, flat_values, _flat(terminateds, rows), call.counts, gamma)
-        advantages = generalized_advantages(errors, call.counts, gamma, lambda_)
+        errors = td_errors(flat_rewards, flat_values, _flat(terminateds, rows), group.counts, gamma)
+        advantages = generalized_advantages(errors, group.counts, gamma, lambda_)
         real = _flat(mask, rows)
         advantages = np.where(real, advantages, 0)
         targets = (advantages + flat_values).astype(np.float32)
         if not np.isfinite(targets).all():
-            raise _not_numbers(module, call, flat_rewards, flat_values, targets)
+            raise _not_numbers(module, group, flat_rewards, flat_values, targets)
         if own.get("standardize_advantages", self.standardize_advantages):
             advantages = np.where(real, _standardised(advantages, real), 0)
         batch[Columns.VALUE_TARGETS] = _placed(targets, rows, shape, device)
         batch[Columns.ADVANTAGES] = _placed(advantages.astype(np.float32), rows, shape, device)
 
 
-def _values(batch: dict[str, Any], module: Any, call: Call, module_id: Any) -> Any:
+def _values(batch: dict[str, Any], group: ChunkGroup) -> Any:
     """Return the module's values of the batch's rows; an error in it names the module and the shapes it was given."""
     import torch
 
-    read = call.shared_data.get(COLUMNS_READ)
-    shown = batch if read is None else TrackedBatch(batch, read[DEFAULT_MODULE_ID if module_id is None else module_id])
+    read, module = group.shared_data.get(COLUMNS_READ), group.rl_module
+    shown = batch if read is None else TrackedBatch(batch, read[group.module_id])
     try:
         with torch.no_grad():
             return module.compute_values(shown)
@@ -138,7 +131,7 @@ def _unfit_rewards(found: Any, expected: Any) -> ColumnError:
     )
 
 
-def _not_numbers(module: Any, call: Call, rewards: Any, values: Any, targets: Any) -> ColumnError:
+def _not_numbers(module: Any, group: ChunkGroup, rewards: Any, values: Any, targets: Any) -> ColumnError:
     """The error for targets that are no finite numbers, which names the first number that makes them so."""
     suspects = (
         (
@@ -154,10 +147,10 @@ def _not_numbers(module: Any, call: Call, rewards: Any, values: Any, targets: An
         (targets, f"column {Columns.VALUE_TARGETS!r}", "make rewards smaller: their sums do not fit into float32"),
     )
     numbers, name, do = next(suspect for suspect in suspects if not np.isfinite(suspect[0]).all())
-    ends = np.cumsum(call.counts)
+    ends = np.cumsum(group.counts)
     row = int(np.isfinite(numbers).argmin())
     chunk = int(np.searchsorted(ends, row, "right"))
-    where = f"{name}, {call.describe(chunk)}, step {row - int(ends[chunk] - call.counts[chunk])}"
+    where = f"{name}, {group.describe(chunk)}, step {row - int(ends[chunk] - group.counts[chunk])}"
     return ColumnError(where, expected="finite numbers", found=str(numbers[row]), do=do)
 
 
@@ -205,11 +198,11 @@ def _check_settings(values: Mapping[str, Any], where: str) -> None:
             )
 
 
-def _real_rows(batch: dict[str, Any], call: Call, shape: Any) -> Any:
+def _real_rows(batch: dict[str, Any], group: ChunkGroup, shape: Any) -> Any:
     """Flat positions of the chunks' rows in a batch of sequences, or of stacked agents; None if it is neither."""
-    if len(shape) < 2 or (call.sequences is None and Columns.SEQ_LENS not in batch):
+    if len(shape) < 2 or (group.sequences is None and Columns.SEQ_LENS not in batch):
         return None
-    layout = layout_of(call, shape[1])
+    layout = layout_of(group, shape[1])
     if layout.mask.shape != tuple(shape[:2]):
         raise ColumnError(
             "GeneralAdvantageEstimation",
@@ -218,10 +211,10 @@ def _real_rows(batch: dict[str, Any], call: Call, shape: Any) -> Any:
             do="let it run in the pipeline that makes the sequences",
         )
     rows = layout.destination
-    if len(rows) != call.counts.sum():
+    if len(rows) != group.counts.sum():
         raise ConfigError(
             "GeneralAdvantageEstimation",
-            expected=f"all {call.counts.sum()} rows of the chunks, whose rewards add up",
+            expected=f"all {group.counts.sum()} rows of the chunks, whose rewards add up",
             found=f"{len(rows)} rows: the others were left out when sequences were made",
             do="put AddOneTsToEpisodesAndTruncate in front, with which rows that sequence_end 'drop' or 'truncate' "
             "leaves out stay without loss; and leave RandomSubsequences out",

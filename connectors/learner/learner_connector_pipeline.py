@@ -10,9 +10,9 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeError
 
-from .._engine.agent_call import AgentCall
-from .._engine.call import Call
+from .._engine.call import PipelineCall
 from .._engine.checks import check_connectors
+from .._engine.chunks import ChunkGroup
 from ..connector_pipeline_v2 import ConnectorPipelineV2
 
 __all__ = ["LearnerConnectorPipeline", "add_advantages", "default_pipeline"]
@@ -27,31 +27,30 @@ class LearnerConnectorPipeline(ConnectorPipelineV2):
 
     training: ClassVar[bool | None] = True
 
-    def check_episodes(self, call: Call | AgentCall) -> None:
+    def check_episodes(self, call: PipelineCall) -> None:
         """Refuse a call without episodes, and chunks without steps."""
         if not len(call.episodes):
             raise EpisodeError(type(self).__name__, expected="at least one episode", found="none", do="sample first")
-        if call.grouped:
-            if not call.groups:
-                raise EpisodeError(
-                    type(self).__name__,
-                    expected="an episode in which an agent has made a step",
-                    found=f"{len(call.episodes)} episodes without any",
-                    do="leave them out, or sample more steps",
-                )
-            return
-        empty = np.flatnonzero(call.lengths == 0)
-        if len(empty):
+        if not call.groups:
             raise EpisodeError(
-                f"{type(self).__name__}, {call.describe(int(empty[0]))}",
-                expected="at least one step",
-                found="a zero-length chunk (an observation, but no step)",
-                do="leave it out: [episode for episode in episodes if len(episode)]"
-                + self._all_lookback(call, int(empty[0])),
+                type(self).__name__,
+                expected="an episode in which an agent has made a step",
+                found=f"{len(call.episodes)} episodes without any",
+                do="leave them out, or sample more steps",
             )
+        for group in call.groups.values():
+            empty = np.flatnonzero(group.lengths == 0)
+            if len(empty):
+                raise EpisodeError(
+                    f"{type(self).__name__}, {group.describe(int(empty[0]))}",
+                    expected="at least one step",
+                    found="a zero-length chunk (an observation, but no step)",
+                    do="leave it out: [episode for episode in episodes if len(episode)]"
+                    + self._all_lookback(group, int(empty[0])),
+                )
 
-    def _all_lookback(self, call: Call, chunk: int) -> str:
-        _, lookback = call.history(chunk)
+    def _all_lookback(self, group: ChunkGroup, chunk: int) -> str:
+        _, lookback = group.history(chunk)
         return f"; if its {lookback} steps of lookback are meant as steps, pass len_lookback_buffer=0" * bool(lookback)
 
 

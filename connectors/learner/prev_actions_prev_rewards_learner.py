@@ -9,7 +9,7 @@ import gymnasium as gym
 from epibatch.core.columns import Columns
 from epibatch.core.errors import SpaceError
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather
 from ..columnar_piece import ColumnarPiece
@@ -64,16 +64,16 @@ class PrevActionsPrevRewardsLearner(ColumnarPiece):
             self._refuse_twice(input_observation_space.spaces)
         return self._steps.space(input_observation_space, input_action_space)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        observations = gather(call, Columns.OBS, plus_one=call.plus_one)
+        observations = gather(group, Columns.OBS, plus_one=group.plus_one)
         if isinstance(observations, dict):
             self._refuse_twice(observations)
         out = {StepsBefore.ORIG_OBS_KEY: observations}
         for key, part in self._steps.parts(self.input_action_space).items():
-            out[key] = part.before_every(call)
-        batch[Columns.OBS] = EpisodeColumn(out, call.counts)
-        return batch
+            out[key] = part.before_every(group)
+        columns[Columns.OBS] = EpisodeColumn(out, group.counts)
+        return columns
 
     def _refuse_twice(self, keys: Any) -> None:
         if StepsBefore.ORIG_OBS_KEY in keys:

@@ -11,30 +11,30 @@ from epibatch.core.action_scaling import EnvActions
 from .._engine.agent_copies import entry_of
 
 if TYPE_CHECKING:
-    from .._engine.call import Call
+    from .._engine.chunks import ChunkGroup
 
 __all__ = ["ActionEncoders", "encoders_of", "forget_counted", "note_counted"]
 
 
-def note_counted(call: Call) -> None:
+def note_counted(group: ChunkGroup) -> None:
     """Note that the actions of a call were drawn from choices that count from the lower bound of an integer Box."""
-    call.shared_data.setdefault(_COUNTED, set()).add(call.module_id)
+    group.shared_data.setdefault(_COUNTED, set()).add(group.module_id)
 
 
-def forget_counted(call: Call) -> None:
+def forget_counted(group: ChunkGroup) -> None:
     """Take back what `note_counted` noted in an earlier step, as a module has given its own actions now."""
-    if counted := call.shared_data.get(_COUNTED):
-        counted.discard(call.module_id)
+    if counted := group.shared_data.get(_COUNTED):
+        counted.discard(group.module_id)
 
 
-def encoders_of(piece: Any, call: Call) -> ActionEncoders:
+def encoders_of(piece: Any, group: ChunkGroup) -> ActionEncoders:
     """Return a piece's encoders for the actions of a call.
 
     Args:
         piece: A piece with `normalize_actions` and two `encoders`: for actions that a module gave, and for drawn ones.
         call: The call.
     """
-    counted = not piece.normalize_actions and call.module_id in call.shared_data.get(_COUNTED, ())
+    counted = not piece.normalize_actions and group.module_id in group.shared_data.get(_COUNTED, ())
     encoders: ActionEncoders = piece.encoders[counted]
     return encoders
 

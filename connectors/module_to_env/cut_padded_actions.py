@@ -14,7 +14,7 @@ from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.structs import map_struct
 
 from .._engine.agent_order import check_several
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 from .action_encoders import ActionEncoders, encoders_of
@@ -73,27 +73,27 @@ class CutPaddedActions(ColumnarPiece):
         self.clip_actions = clip_actions
         self.encoders = ActionEncoders(self), ActionEncoders(self, from_low=True)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        check_several(self, call)
-        if Columns.ACTIONS_FOR_ENV in batch or not batch or not len(call.episodes):
-            return batch
-        actions = self.need(batch, Columns.ACTIONS, "put GetActions in front")
+        check_several(self, group)
+        if Columns.ACTIONS_FOR_ENV in columns or not columns or not len(group.episodes):
+            return columns
+        actions = self.need(columns, Columns.ACTIONS, "put GetActions in front")
         if not isinstance(actions, EpisodeColumn) or actions.holds_objects:
             raise ColumnError(
-                f"CutPaddedActions, column {Columns.ACTIONS!r} of module {call.module_id!r}",
+                f"CutPaddedActions, column {Columns.ACTIONS!r} of module {group.module_id!r}",
                 expected="padded actions of one shape",
                 found=f"{type(getattr(actions, 'data', actions)).__name__}",
                 do="put it behind ModuleToAgentUnmapping, with the module's actions as they are",
             )
-        own = [self._of_agent(episode.agent_id, encoders_of(self, call)) for episode in call.episodes]
+        own = [self._of_agent(episode.agent_id, encoders_of(self, group)) for episode in group.episodes]
         cut: list[tuple[npt.NDArray[np.int64], Any]] = []
         for encoder in dict.fromkeys(own):
             rows = np.flatnonzero([one is encoder for one in own])
             mine = map_struct(lambda leaf, rows=rows: leaf[rows], actions.data)
-            cut.append((rows, encoder(_cut(mine, encoder.space, rows, call))))
-        batch[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(_together(cut))
-        return batch
+            cut.append((rows, encoder(_cut(mine, encoder.space, rows, group))))
+        columns[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(_together(cut))
+        return columns
 
     def _of_agent(self, agent_id: Any, encoders: ActionEncoders) -> EnvActions:
         """What encodes an agent's actions; one for all spaces that are equal."""
@@ -110,7 +110,7 @@ class CutPaddedActions(ColumnarPiece):
         return encoders.of_agent(spaces, agent_id)
 
 
-def _cut(actions: Any, space: Any, rows: npt.NDArray[np.int64], call: Call) -> Any:
+def _cut(actions: Any, space: Any, rows: npt.NDArray[np.int64], group: ChunkGroup) -> Any:
     """Rows of padded actions as rows of the agents' own space."""
     if isinstance(space, gym.spaces.Discrete):
         first = int(space.start)
@@ -118,9 +118,9 @@ def _cut(actions: Any, space: Any, rows: npt.NDArray[np.int64], call: Call) -> A
         wrong = np.flatnonzero((actions < first) | (actions > last))
         if len(wrong):
             raise ColumnError(
-                f"CutPaddedActions, {call.describe(int(rows[wrong[0]]))}",
+                f"CutPaddedActions, {group.describe(int(rows[wrong[0]]))}",
                 expected=f"an action of {space}: {first} to {last}",
-                found=f"{actions[wrong[0]]}, which only other agents of module {call.module_id!r} have",
+                found=f"{actions[wrong[0]]}, which only other agents of module {group.module_id!r} have",
                 do="heed batch['obs']['action_mask'] of PadActions: set the logits of masked actions very low",
             )
     if not isinstance(space, gym.spaces.Box):
@@ -128,7 +128,7 @@ def _cut(actions: Any, space: Any, rows: npt.NDArray[np.int64], call: Call) -> A
     shape = actions.shape[1:] if isinstance(actions, np.ndarray) else None
     if shape is None or len(shape) != len(space.shape) or any(have < need for have, need in zip(shape, space.shape)):
         raise ColumnError(
-            f"CutPaddedActions, {call.describe(int(rows[0]))}",
+            f"CutPaddedActions, {group.describe(int(rows[0]))}",
             expected=f"actions of shape {space.shape}, or padded ones",
             found="nested actions" if shape is None else f"shape {shape}",
             do="put PadActions into the env-to-module pipeline, whose action space modules are built for",

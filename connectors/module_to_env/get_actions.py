@@ -13,8 +13,8 @@ from epibatch.core.restoring import restore_torch_generator
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
 
-from .._engine.call import Call
-from .._engine.modules import acting_module, check_given, has_method
+from .._engine.chunks import ChunkGroup
+from .._engine.modules import check_given, has_method
 from ..columnar_piece import ColumnarPiece
 from .action_encoders import forget_counted, note_counted
 
@@ -64,50 +64,51 @@ class GetActions(ColumnarPiece):
         sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
         self._generator = torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0]) >> 1)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the columns."""
-        inputs = batch.get(Columns.ACTION_DIST_INPUTS)
-        if Columns.ACTIONS in batch:
-            forget_counted(call)
+        inputs = columns.get(Columns.ACTION_DIST_INPUTS)
+        if Columns.ACTIONS in columns:
+            forget_counted(group)
         if inputs is None:
-            if Columns.ACTIONS in batch or not len(call.episodes):
-                return batch
+            if Columns.ACTIONS in columns or not len(group.episodes):
+                return columns
             raise ColumnError(
                 "GetActions",
                 expected=f"{Columns.ACTION_DIST_INPUTS!r} or {Columns.ACTIONS!r} among the module's outputs",
-                found=str(sorted(map(str, batch))),
+                found=str(sorted(map(str, columns))),
                 do="return one of them from the module's _forward",
             )
-        if Columns.ACTIONS in batch and Columns.ACTION_LOGP in batch:
-            return batch
+        if Columns.ACTIONS in columns and Columns.ACTION_LOGP in columns:
+            return columns
         if not getattr(inputs, "is_cpu", False):
-            inputs = _inputs_on_cpu(batch)
-        check_given(call.rl_module, "GetActions", "which says what distribution its outputs are of")
-        module = acting_module(call.rl_module)
-        key = call.module_id, type(module)
-        self._check_width(module, inputs, key)
+            inputs = _inputs_on_cpu(columns)
+        check_given(group.rl_module, "GetActions", "which says what distribution its outputs are of")
+        module = group.rl_module
+        key = group.module_id, type(module)
+        self._check_width(group, inputs, key)
         if key in self._distributions and not has_method(module, "get_exploration_action_dist_cls"):
             distribution = self._distributions[key].from_logits(inputs)
-        elif not call.explore:
+        elif not group.explore:
             distribution = module.get_inference_action_dist_cls().from_logits(inputs)
         else:
             distribution = module.get_exploration_action_dist_cls().from_logits(inputs)
-        if Columns.ACTIONS not in batch:
-            if not call.explore:
+        if Columns.ACTIONS not in columns:
+            if not group.explore:
                 distribution = distribution.to_deterministic()
-            batch[Columns.ACTIONS] = self._sample(distribution, call, key)
-        if Columns.ACTION_LOGP not in batch:
-            logp = batch[Columns.ACTION_LOGP] = distribution.logp(batch[Columns.ACTIONS])
-            checked = logp if call.explore else inputs  # a greedy action's probability is 1 whatever it is
+            columns[Columns.ACTIONS] = self._sample(distribution, group, key)
+        if Columns.ACTION_LOGP not in columns:
+            logp = columns[Columns.ACTION_LOGP] = distribution.logp(columns[Columns.ACTIONS])
+            checked = logp if group.explore else inputs  # a greedy action's probability is 1 whatever it is
             if checked.is_cpu and _has_nan(checked):
                 raise self._not_a_number(module, checked)
-        return batch
+        return columns
 
-    def _check_width(self, module: Any, inputs: Any, key: tuple[Any, type]) -> None:
+    def _check_width(self, group: ChunkGroup, inputs: Any, key: tuple[Any, type]) -> None:
         """Refuse distribution inputs of another number than the action space takes.
 
         A module that names no distribution has the one for the action space from then on.
         """
+        module = group.rl_module
         width = inputs.shape[-1] if inputs.ndim else 0
         if width == self._widths.get(key):
             return
@@ -115,8 +116,8 @@ class GetActions(ColumnarPiece):
             raise _no_tensor(inputs)
         space = getattr(module, "action_space", None)  # which need not be the environment's
         named = has_method(module, "get_exploration_action_dist_cls")
-        if space is None and (key[0] is None or not named):
-            space = self._space_of(key[0])
+        if space is None and not (group.several and named):
+            space = self._space_of(group)
         if named:
             distribution = module.get_exploration_action_dist_cls()
         elif space is None:
@@ -138,10 +139,10 @@ class GetActions(ColumnarPiece):
             if any(_counts_from_low(leaf) for leaf in flatten(get_base_struct_from_space(space))[0]):
                 self._counted.add(key)
 
-    def _space_of(self, module_id: Any) -> Any:
+    def _space_of(self, group: ChunkGroup) -> Any:
         """The action space of the piece for a module, if there is one."""
         space = self.input_action_space
-        return space if module_id is None or not isinstance(space, gym.spaces.Dict) else space.spaces.get(module_id)
+        return space.spaces.get(group.module_id) if group.several and isinstance(space, gym.spaces.Dict) else space
 
     def _no_distribution(self, module: Any) -> PipelineError:
         name = type(module).__name__
@@ -163,9 +164,9 @@ class GetActions(ColumnarPiece):
             do="look for NaN in the observations and the module's weights (a learning rate that is too high?)",
         )
 
-    def _sample(self, distribution: Any, call: Call, key: tuple[Any, type]) -> Any:
+    def _sample(self, distribution: Any, group: ChunkGroup, key: tuple[Any, type]) -> Any:
         if key in self._counted:
-            note_counted(call)
+            note_counted(group)
         return distribution.sample() if self._generator is None else distribution.sample(generator=self._generator)
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:

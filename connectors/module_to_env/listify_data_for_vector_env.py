@@ -11,14 +11,14 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, map_struct
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:
-    from .._engine.agent_batch import AgentBatch
-    from .._engine.agent_call import AgentCall
-    from .._engine.agent_chunks import AgentRows
+    from .._engine.call import PipelineCall
+    from .._engine.columns import Batch
+    from .._engine.grouping import AgentRows
 
 __all__ = ["EnvRows", "ListifyDataForVectorEnv"]
 
@@ -100,26 +100,29 @@ class ListifyDataForVectorEnv(ColumnarPiece):
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "arrays"
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Lay out all columns."""
-        for name, column in batch.items():
+        for name, column in columns.items():
             if isinstance(column, EpisodeColumn):
                 if column.counts is not None and bool((column.counts != 1).any()):
-                    self._refuse(name, column, call)
+                    self._refuse(name, column, group)
                 data = column.data
-                batch[name] = EnvRows(data) if isinstance(data, dict) and name not in _ACTIONS else data
-        return batch
+                columns[name] = EnvRows(data) if isinstance(data, dict) and name not in _ACTIONS else data
+        return columns
 
-    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
-        """Lay out all columns by episode and agent."""
-        modules = super().run_modules(batch, call).groups
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
+        """Lay out all columns; of several agents by episode and agent."""
+        modules = super().run_all(batch, call).groups
+        if not call.several:
+            return batch
+        rows = call.agent_rows
         laid_out: dict[Any, list[dict[Any, Any]]] = {}
         whole: dict[tuple[Any, ...], _Order] = {}
         done: dict[tuple[int, ...], list[dict[Any, Any]]] = {}
         for name in dict.fromkeys([name for columns in modules.values() for name in columns]):
             having = tuple([module_id for module_id, columns in modules.items() if name in columns])
             if having not in whole:
-                whole[having] = _Order([call.rows[module_id] for module_id in having], len(call.episodes))
+                whole[having] = _Order([rows[module_id] for module_id in having], len(call.episodes))
             columns = [modules[module_id][name] for module_id in having]
             same = tuple(map(id, columns))  # actions that need no change for the environment are one array twice
             if same in done:
@@ -129,11 +132,11 @@ class ListifyDataForVectorEnv(ColumnarPiece):
         batch.groups, batch.loose = {}, {**laid_out, **batch.loose}
         return batch
 
-    def _refuse(self, name: str, column: EpisodeColumn, call: Call) -> None:
+    def _refuse(self, name: str, column: EpisodeColumn, group: ChunkGroup) -> None:
         counts = np.asarray(column.counts)
         chunk = int(np.flatnonzero(counts != 1)[0])
         raise ColumnError(
-            f"column {name!r}, {call.describe(chunk)}",
+            f"column {name!r}, {group.describe(chunk)}",
             expected="exactly 1 item",
             found=f"{counts[chunk]}",
             do="let each piece add one item per episode",

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from epibatch.core.errors import BatchLayoutError
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:
-    from .._engine.agent_batch import AgentBatch
-    from .._engine.agent_call import AgentCall
+    from .._engine.call import PipelineCall
+    from .._engine.columns import Batch
 
 __all__ = ["ModuleToAgentUnmapping"]
 
@@ -33,16 +33,18 @@ class ModuleToAgentUnmapping(ColumnarPiece):
     maps_agents: ClassVar[bool] = True
     space_by_space: ClassVar[bool] = False
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Refuse episodes of one agent."""
         raise BatchLayoutError(
             "ModuleToAgentUnmapping",
             expected="multi-agent episodes",
-            found=f"{len(call.episodes)} episodes of one agent each",
+            found=f"{len(group.episodes)} episodes of one agent each",
             do="leave this piece out: their columns are by episode already",
         )
 
-    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """From now on show the batch by agent."""
-        call.mapped = False
-        return batch
+        if call.several:
+            call.mapped = False
+            return batch
+        return super().run_all(batch, call)

@@ -17,8 +17,7 @@ from ..connector_v2 import ConnectorV2
 from .normalize_and_clip_actions import NormalizeAndClipActions
 
 if TYPE_CHECKING:
-    from .._engine.agent_call import AgentCall
-    from .._engine.call import Call
+    from .._engine.call import PipelineCall
 
 __all__ = ["ModuleToEnvPipeline", "default_pipeline", "has_the_last_word"]
 
@@ -73,7 +72,7 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
                 leaves = any(map(_may_change_actions, later)) and not any(map(has_the_last_word, later))
                 self._unscaled.append((piece, leaves))
 
-    def check_episodes(self, call: Call | AgentCall) -> None:
+    def check_episodes(self, call: PipelineCall) -> None:
         """Tell pieces for this call whether they leave the actions; a nested pipeline may be called by itself too."""
         for piece, leaves in self._unscaled:
             piece.leaves_actions = leaves

@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.structs import flatten, map_struct
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 from .action_encoders import ActionEncoders, encoders_of
@@ -62,24 +62,24 @@ class NormalizeAndClipActions(ColumnarPiece):
         self.leaves_actions = False
         self.encoders = ActionEncoders(self), ActionEncoders(self, from_low=True)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if Columns.ACTIONS_FOR_ENV in batch or not batch or self.leaves_actions:
-            return batch
-        actions = self.need(batch, Columns.ACTIONS, "put GetActions in front")
+        if Columns.ACTIONS_FOR_ENV in columns or not columns or self.leaves_actions:
+            return columns
+        actions = self.need(columns, Columns.ACTIONS, "put GetActions in front")
         given = actions.data if isinstance(actions, EpisodeColumn) else []
         if isinstance(given, list) or self.input_action_space is None:
-            batch[Columns.ACTIONS_FOR_ENV] = actions
-            return batch
-        data = self._encoded(given, call)
-        batch[Columns.ACTIONS_FOR_ENV] = actions if data is given else EpisodeColumn(data, actions.counts)
-        return batch
+            columns[Columns.ACTIONS_FOR_ENV] = actions
+            return columns
+        data = self._encoded(given, group)
+        columns[Columns.ACTIONS_FOR_ENV] = actions if data is given else EpisodeColumn(data, actions.counts)
+        return columns
 
-    def _encoded(self, actions: Any, call: Call) -> Any:
-        space, encoders = self.input_action_space, encoders_of(self, call)
-        if call.module_id is None or not isinstance(space, gym.spaces.Dict):
+    def _encoded(self, actions: Any, group: ChunkGroup) -> Any:
+        space, encoders = self.input_action_space, encoders_of(self, group)
+        if not group.several or not isinstance(space, gym.spaces.Dict):
             return encoders.of_space(space)(actions)
-        agents = [part.agent_id for part in call.episodes]
+        agents = [part.agent_id for part in group.episodes]
         of_agent = {agent_id: encoders.of_agent(space, agent_id) for agent_id in dict.fromkeys(agents)}
         if len(set(map(id, of_agent.values()))) == 1:
             return of_agent[agents[0]](actions)

@@ -11,7 +11,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten_like, map_struct
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.modules import state_layout
 from ..columnar_piece import ColumnarPiece
@@ -34,19 +34,19 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Squeeze all columns, if a time axis was added."""
-        if not self._has_time_axis(batch, call):
-            return batch
-        if Columns.STATE_OUT not in batch:
+        if not self._has_time_axis(columns, group):
+            return columns
+        if Columns.STATE_OUT not in columns:
             raise ColumnError(
-                f"outputs of {type(call.rl_module).__name__}, which is recurrent",
+                f"outputs of {type(group.rl_module).__name__}, which is recurrent",
                 expected=f"a column {Columns.STATE_OUT!r}, nested like get_initial_state()",
-                found=f"columns {sorted(batch)}",
+                found=f"columns {sorted(columns)}",
                 do="return the new state as Columns.STATE_OUT from the module's _forward",
             )
-        self._check_state(batch[Columns.STATE_OUT], call)
-        for name, column in batch.items():
+        self._check_state(columns[Columns.STATE_OUT], group)
+        for name, column in columns.items():
             if name == Columns.STATE_OUT or not isinstance(column, EpisodeColumn):
                 continue
             data = column.data
@@ -54,30 +54,30 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
                 column.data = _squeezed(name, data)
             elif not isinstance(data, list):
                 column.data = map_struct(partial(_squeezed, name), data)
-        return batch
+        return columns
 
-    def _check_state(self, column: Any, call: Call) -> None:
+    def _check_state(self, column: Any, group: ChunkGroup) -> None:
         """Refuse a state of another shape than the initial one: with a time axis, say."""
-        layout = state_layout(call.rl_module)
+        layout = state_layout(group.rl_module)
         leaves = flatten_like(layout.form, column.data)
         if [leaf.shape[1:] for leaf in leaves] == list(layout.shapes):
             return
-        layout = state_layout(call.rl_module, anew=True)  # the module's state may have grown since
+        layout = state_layout(group.rl_module, anew=True)  # the module's state may have grown since
         for shape, leaf in zip(layout.shapes, leaves):
             if leaf.shape[1:] != shape:
                 raise ColumnError(
-                    f"column {Columns.STATE_OUT!r} of {type(call.rl_module).__name__}",
+                    f"column {Columns.STATE_OUT!r} of {type(group.rl_module).__name__}",
                     expected=f"shape [rows, {', '.join(map(str, shape))}], like get_initial_state() has",
                     found=f"shape {list(leaf.shape)}",
                     do="return the state after the last step, without a time axis",
                 )
 
-    def _has_time_axis(self, batch: dict[str, Any], call: Call) -> bool:
+    def _has_time_axis(self, batch: dict[str, Any], group: ChunkGroup) -> bool:
         """Whether the outputs have a time axis: the env-to-module side says so, or they look like it."""
-        if call.module_id is not None and not call.stateful:
+        if group.several and not group.stateful:
             return False  # another module of the batch may have one
-        added = call.shared_data.get("_added_single_ts_time_rank")
-        if added is not None or not call.stateful:
+        added = group.shared_data.get("_added_single_ts_time_rank")
+        if added is not None or not group.stateful:
             return bool(added)
         inputs = batch.get(Columns.ACTION_DIST_INPUTS)
         return isinstance(inputs, EpisodeColumn) and np.ndim(inputs.data) > 2

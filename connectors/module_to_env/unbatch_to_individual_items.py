@@ -9,13 +9,13 @@ import numpy as np
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten, map_struct
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:
-    from .._engine.agent_batch import AgentBatch
-    from .._engine.agent_call import AgentCall
+    from .._engine.call import PipelineCall
+    from .._engine.columns import Batch
 
 __all__ = ["UnBatchToIndividualItems"]
 
@@ -36,23 +36,23 @@ class UnBatchToIndividualItems(ColumnarPiece):
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "episodes"
 
-    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Unbatch each module's columns, rows of agents that ended since they observed left out."""
         for module_id, acted in call.acted.items():
             if module_id in batch.groups and not acted.all():
                 columns = batch.groups[module_id]
                 batch.groups[module_id] = {name: _kept(name, column, acted) for name, column in columns.items()}
-        return super().run_modules(batch, call)
+        return super().run_all(batch, call)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Unbatch all columns."""
-        expected = len(call.episodes)
-        for name, column in batch.items():
+        expected = len(group.episodes)
+        for name, column in columns.items():
             found = len(column) if type(column) is np.ndarray and column.ndim else _rows(column)
             if found != expected:
                 raise _wrong_rows(name, column, expected)
-            batch[name] = EpisodeColumn(column)
-        return batch
+            columns[name] = EpisodeColumn(column)
+        return columns
 
 
 def _kept(name: str, column: Any, acted: Any) -> Any:

@@ -10,13 +10,13 @@ from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import map_struct
 
 from .._engine.agent_order import check_several
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from ..columnar_piece import ColumnarPiece
 from ..common.stack_agents import STACKED
 
 if TYPE_CHECKING:
-    from .._engine.agent_batch import AgentBatch
-    from .._engine.agent_call import AgentCall
+    from .._engine.call import PipelineCall
+    from .._engine.columns import Batch
 
 __all__ = ["UnstackAgents"]
 
@@ -40,13 +40,15 @@ class UnstackAgents(ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("tensors", "arrays")
     reads: ClassVar[tuple[str, ...]] = ()
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Refuse episodes of one agent."""
-        check_several(self, call)
-        return batch
+        check_several(self, group)
+        return columns
 
-    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Unstack the outputs."""
+        if not call.several:
+            return super().run_all(batch, call)
         for module_id, layout in call.shared_data.get(STACKED, {}).items():
             for name, column in batch.groups.get(module_id, {}).items():
                 batch.groups[module_id][name] = map_struct(partial(_rows, name, layout), column)

@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather
 from .._engine.taken import taken
@@ -74,23 +74,23 @@ class GoalDistanceRewards(ParameterPiece, ColumnarPiece):
         if self.module is not None:
             self._encoder = Encoder(name, self.module, self.keywords, self.batch_size, self.device)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Make the column."""
-        if not len(call.episodes):
-            return batch
-        distances = self._distances(gather(call, Columns.OBS, plus_one=True))
+        if not len(group.episodes):
+            return columns
+        distances = self._distances(gather(group, Columns.OBS, plus_one=True))
         rewards = np.zeros_like(distances)
         rewards[:-1] = (distances[:-1] if self.progress else 0) - distances[1:]
         steps = np.ones(len(rewards), np.bool_)
-        steps[np.cumsum(call.lengths + 1) - 1] = False
-        if call.plus_one:
+        steps[np.cumsum(group.lengths + 1) - 1] = False
+        if group.plus_one:
             rewards[~steps] = 0
         else:
             rewards = rewards[steps]
         if self.added:
-            rewards = rewards + taken(batch, call, Columns.REWARDS, type(self).__name__).data
-        batch[Columns.REWARDS] = EpisodeColumn(rewards, call.counts)
-        return batch
+            rewards = rewards + taken(columns, group, Columns.REWARDS, type(self).__name__).data
+        columns[Columns.REWARDS] = EpisodeColumn(rewards, group.counts)
+        return columns
 
     def _distances(self, observations: Any) -> Any:
         """How far each observation is from the goal: float32, or the type of the observations or embeddings."""

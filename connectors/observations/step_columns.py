@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 
@@ -28,19 +28,19 @@ class _StepColumn(ColumnarPiece):
     def _of(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """The column's rows, from the steps of the episode that they are of."""
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if not len(call.episodes):
-            return batch
-        started = call.histories()[0]
-        if call.training is False:
-            batch[self.writes[0]] = EpisodeColumn(self._of(started + call.lengths))
-            return batch
-        counts = call.counts
+        if not len(group.episodes):
+            return columns
+        started = group.histories()[0]
+        if group.training is False:
+            columns[self.writes[0]] = EpisodeColumn(self._of(started + group.lengths))
+            return columns
+        counts = group.counts
         steps = np.arange(int(counts.sum()), dtype=np.int64)
         steps += np.repeat(started - (np.cumsum(counts) - counts), counts)
-        batch[self.writes[0]] = EpisodeColumn(self._of(steps), counts, single=True)
-        return batch
+        columns[self.writes[0]] = EpisodeColumn(self._of(steps), counts, single=True)
+        return columns
 
 
 class MarkFirstSteps(_StepColumn):

@@ -9,7 +9,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..common.observation_window import ObservationWindow, positive
 from ..common.stacked_frames import pool_frames, pooled_newest
@@ -65,23 +65,23 @@ class TimeMaxPool(ObservationWindow):
         """The same Box: an entry's maximum is one of its values."""
         return self.box(input_observation_space)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the maxima."""
-        if not len(call.episodes):
-            return batch
+        if not len(group.episodes):
+            return columns
         if self._as_learner_connector:
-            batch[Columns.OBS] = EpisodeColumn(self._of_all_steps(call), call.counts)
+            columns[Columns.OBS] = EpisodeColumn(self._of_all_steps(group), group.counts)
         else:
-            window, held = self.newest_frames(call)
-            batch[Columns.OBS] = EpisodeColumn(pooled_newest(window, held, self.num_frames)[0])
-        return batch
+            window, held = self.newest_frames(group)
+            columns[Columns.OBS] = EpisodeColumn(pooled_newest(window, held, self.num_frames)[0])
+        return columns
 
-    def _of_all_steps(self, call: Call) -> Any:
+    def _of_all_steps(self, group: ChunkGroup) -> Any:
         out: Any = None
-        for i, (rows, before, place) in enumerate(self.frames_of_chunks(call)):
+        for i, (rows, before, place) in enumerate(self.frames_of_chunks(group)):
             if out is None:
-                out = np.empty((int(call.counts.sum()), *rows.shape[1:]), rows.dtype)
+                out = np.empty((int(group.counts.sum()), *rows.shape[1:]), rows.dtype)
             elif rows.dtype != out.dtype or rows.shape[1:] != out.shape[1:]:
-                out = out.astype(self.common_type(out.shape[1:], out.dtype, rows, i, call), copy=False)
+                out = out.astype(self.common_type(out.shape[1:], out.dtype, rows, i, group), copy=False)
             pool_frames(out[place], rows, before, self.num_frames)
         return out

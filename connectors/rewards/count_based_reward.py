@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather
 from .._engine.taken import taken
@@ -79,23 +79,23 @@ class CountBasedReward(ModuleStatistics):
         """The bonus, and what it is added to."""
         return (Columns.INTRINSIC_REWARDS, *((Columns.REWARDS,) if self.add else ()))
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Count, and add the bonus."""
-        if not len(call.episodes):
-            return batch
-        tree = {name: gather(call, name) for name in dict.fromkeys(path.column for path in self._paths)}
+        if not len(group.episodes):
+            return columns
+        tree = {name: gather(group, name) for name in dict.fromkeys(path.column for path in self._paths)}
         leaves = [leaf for path in self._paths for leaf in sorted_leaves(in_tree(path).part(tree))]
-        visits = self.statistics(call).visits(hashed_rows(leaves, "CountBasedReward"), learns=self.learns)
-        rewards = taken(batch, call, Columns.REWARDS, "CountBasedReward")
+        visits = self.statistics(group).visits(hashed_rows(leaves, "CountBasedReward"), learns=self.learns)
+        rewards = taken(columns, group, Columns.REWARDS, "CountBasedReward")
         counts = rewards.counts
         steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         kind = rewards.data.dtype if rewards.data.dtype.kind == "f" else np.float64
         bonus = np.zeros(len(steps), kind)
-        bonus[steps < np.repeat(call.lengths, counts)] = self.scale / visits**self.exponent
-        batch[Columns.INTRINSIC_REWARDS] = EpisodeColumn(bonus, counts)
+        bonus[steps < np.repeat(group.lengths, counts)] = self.scale / visits**self.exponent
+        columns[Columns.INTRINSIC_REWARDS] = EpisodeColumn(bonus, counts)
         if self.add:
-            batch[Columns.REWARDS] = EpisodeColumn(rewards.data + bonus, counts, single=rewards.single)
-        return batch
+            columns[Columns.REWARDS] = EpisodeColumn(rewards.data + bonus, counts, single=rewards.single)
+        return columns
 
     def nothing_known(self) -> SharedCounts:
         """Nothing seen."""

@@ -7,11 +7,10 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, StateError, UnknownNameError, nearest
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.modules import is_multi
 from ..authoring.parameters import ParameterPiece
 from ..columnar_piece import ColumnarPiece
@@ -54,7 +53,6 @@ class KLReward(ParameterPiece, ColumnarPiece):
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS, Columns.REWARDS)
     writes: ClassVar[tuple[str, ...]] = (Columns.REWARDS,)
-    enters_modules: ClassVar[bool] = False
     coef: float = 0.1
     reference: Any = None
 
@@ -73,18 +71,12 @@ class KLReward(ParameterPiece, ColumnarPiece):
         self._references: dict[Any, Any] = {}
         self._weights: dict[Any, Any] = {}
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Take the divergence off the rewards."""
-        if call.rl_module is None or not len(call.episodes):
-            return batch
-        if is_multi(call.rl_module):
-            for module_id, own in batch.items():
-                if module_id in call.rl_module:
-                    self._change(own, call.rl_module[module_id], module_id)
-        else:
-            module_id = DEFAULT_MODULE_ID if call.module_id is None else call.module_id
-            self._change(batch, call.rl_module, module_id)
-        return batch
+        if group.rl_module is None or not len(group.episodes):
+            return columns
+        self._change(columns, group.rl_module, group.module_id)
+        return columns
 
     def _change(self, batch: dict[str, Any], module: Any, module_id: Any) -> None:
         import torch

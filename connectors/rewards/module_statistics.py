@@ -6,10 +6,9 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import StateError
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from ..authoring.parameters import ParameterPiece
 from ..columnar_piece import ColumnarPiece
 
@@ -51,12 +50,11 @@ class ModuleStatistics(ParameterPiece, ColumnarPiece):
     def merged(self, states: list[Any], where: str) -> dict[str, Any]:
         """One state of those of several copies, each of one module."""
 
-    def statistics(self, call: Call) -> Any:
+    def statistics(self, group: ChunkGroup) -> Any:
         """Those of the module that a call is about."""
-        module_id = DEFAULT_MODULE_ID if call.module_id is None else call.module_id
-        if module_id not in self._known:
-            self._known[module_id] = self.nothing_known()
-        return self._known[module_id]
+        if group.module_id not in self._known:
+            self._known[group.module_id] = self.nothing_known()
+        return self._known[group.module_id]
 
     @property
     def learns(self) -> bool:

@@ -16,7 +16,7 @@ from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, Stat
 from epibatch.core.running_moments import HUGE, LARGEST, warn_of_huge
 from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.taken import taken
 from .module_statistics import ModuleStatistics
@@ -102,25 +102,25 @@ class NormalizeReward(ModuleStatistics):
             do = "pass such a value, or leave it out"
             raise ConfigError(f"NormalizeReward.{name}", expected=expected, found=repr(found), do=do)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Count the rewards, and scale them."""
-        if not len(call.episodes):
-            return batch
-        column = taken(batch, call, Columns.REWARDS, "NormalizeReward")
+        if not len(group.episodes):
+            return columns
+        column = taken(columns, group, Columns.REWARDS, "NormalizeReward")
         rewards = np.asarray(column.data)
-        _check(rewards, column.counts, call)
-        seen, bootstraps = self.statistics(call), np.empty(0, np.int64)
-        if len(rewards) > call.lengths.sum():
+        _check(rewards, column.counts, group)
+        seen, bootstraps = self.statistics(group), np.empty(0, np.int64)
+        if len(rewards) > group.lengths.sum():
             bootstraps = np.cumsum(column.counts) - 1  # nobody's
         if self.learns:
             real = np.delete(rewards, bootstraps) if len(bootstraps) else rewards
-            seen.moments.add(self._counted(real.astype(np.float64, copy=False), call, seen)[:, None])
-            self._warn_of_huge(rewards, column.counts, call)
+            seen.moments.add(self._counted(real.astype(np.float64, copy=False), group, seen)[:, None])
+            self._warn_of_huge(rewards, column.counts, group)
         scaled = self._scaled(rewards.astype(np.float64), seen.moments.total)
         scaled[bootstraps] = 0.0
         kind = rewards.dtype if rewards.dtype.kind == "f" else np.float64
-        batch[Columns.REWARDS] = EpisodeColumn(scaled.astype(kind, copy=False), column.counts, single=column.single)
-        return batch
+        columns[Columns.REWARDS] = EpisodeColumn(scaled.astype(kind, copy=False), column.counts, single=column.single)
+        return columns
 
     def _warn_of_overlap(self, id_: str) -> None:
         if self._warned_of_overlap:
@@ -135,11 +135,11 @@ class NormalizeReward(ModuleStatistics):
         )
         warnings.warn(warning, stacklevel=2)
 
-    def _warn_of_huge(self, rewards: Any, counts: Any, call: Call) -> None:
+    def _warn_of_huge(self, rewards: Any, counts: Any, group: ChunkGroup) -> None:
         huge = np.abs(rewards) > HUGE
         if not self._warned and huge.any():
             self._warned = True
-            where, value = _first(huge, rewards, counts, call)
+            where, value = _first(huge, rewards, counts, group)
             warn_of_huge(where, value, "rewards")
 
     def _scaled(self, rewards: Floats, moments: Any) -> Floats:
@@ -151,23 +151,23 @@ class NormalizeReward(ModuleStatistics):
             rewards /= math.sqrt(deviation**2 + self.epsilon)
         return rewards if self.clip is None else rewards.clip(-self.clip, self.clip, out=rewards)
 
-    def _counted(self, rewards: Floats, call: Call, seen: _Seen) -> Floats:
+    def _counted(self, rewards: Floats, group: ChunkGroup, seen: _Seen) -> Floats:
         """What is counted: the rewards, or the discounted returns up to each step."""
         if self.gamma is None:
             return rewards
-        lengths = call.lengths
+        lengths = group.lengths
         filled = np.flatnonzero(lengths)
         starts, ends = (np.cumsum(lengths) - lengths)[filled], np.cumsum(lengths)[filled] - 1
         rows = rewards.copy()
-        order = sorted(range(len(filled)), key=lambda i: int(call.history(int(filled[i]))[0]))
+        order = sorted(range(len(filled)), key=lambda i: int(group.history(int(filled[i]))[0]))
         before = np.zeros(len(filled))
         running = dict(seen.running)
-        done: Any = call.ends().any(0)
+        done: Any = group.ends().any(0)
         reached: dict[str, int] = {}
         for i in order:  # chunks of one episode in their order
             chunk, gamma = int(filled[i]), self.gamma
-            id_, started = self._name(chunk, call)
-            before[i] = self._before(chunk, started, id_, running, call)
+            id_, started = self._name(chunk, group)
+            before[i] = self._before(chunk, started, id_, running, group)
             own = rewards[starts[i] : ends[i] + 1]
             last = float(discounted_sums(own[::-1], [len(own)], gamma)[0] + gamma ** len(own) * before[i])
             running.pop(id_, None)
@@ -180,22 +180,24 @@ class NormalizeReward(ModuleStatistics):
         rows[starts] += self.gamma * before
         return discounted_sums(rows[::-1], lengths[::-1], self.gamma)[::-1]
 
-    def _name(self, chunk: int, call: Call) -> tuple[str, int]:
-        episode = call.episodes[chunk]
+    def _name(self, chunk: int, group: ChunkGroup) -> tuple[str, int]:
+        episode = group.episodes[chunk]
         return str(episode.id_), int(episode.t_started)
 
     def _before(
-        self, chunk: int, started: int, id_: str, running: Mapping[str, tuple[int, float]], call: Call
+        self, chunk: int, started: int, id_: str, running: Mapping[str, tuple[int, float]], group: ChunkGroup
     ) -> float:
         """The discounted return of a chunk's episode right before it."""
         if not started:
             return 0.0
-        lookback = call.history(chunk)[1]
+        lookback = group.history(chunk)[1]
         step, known = running.get(id_, (-1, 0.0))
         if step == started and lookback < started:
             return known
         held: Any = (
-            np.asarray(call.episodes[chunk].rewards.rows(-min(lookback, started), 0)[0], np.float64) if lookback else []
+            np.asarray(group.episodes[chunk].rewards.rows(-min(lookback, started), 0)[0], np.float64)
+            if lookback
+            else []
         )
         return float(discounted_sums(held[::-1], [len(held)], self.gamma or 0.0)[0]) if len(held) else 0.0
 
@@ -225,13 +227,13 @@ class NormalizeReward(ModuleStatistics):
         return {**merge_shared_moments(states, where), "running": running}
 
 
-def _check(rewards: Any, counts: Any, call: Call) -> None:
+def _check(rewards: Any, counts: Any, group: ChunkGroup) -> None:
     if rewards.ndim != 1 or rewards.dtype.kind not in "fiub":
         found, do = f"{rewards.dtype} of shape {rewards.shape[1:]}", "put LineariseRewards in front"
         raise ColumnError("NormalizeReward", expected="one number per step as rewards", found=found, do=do)
     odd = ~(np.abs(rewards) <= LARGEST)
     if odd.any():
-        where, value = _first(odd, rewards, counts, call)
+        where, value = _first(odd, rewards, counts, group)
         raise ColumnError(
             where,
             expected=f"finite rewards of at most {LARGEST:g}; others would spoil the statistics for good",
@@ -240,8 +242,8 @@ def _check(rewards: Any, counts: Any, call: Call) -> None:
         )
 
 
-def _first(odd: Any, rewards: Any, counts: Any, call: Call) -> tuple[str, Any]:
+def _first(odd: Any, rewards: Any, counts: Any, group: ChunkGroup) -> tuple[str, Any]:
     """Return where the first odd reward is, and the reward."""
     row = int(odd.argmax())
     chunk = int(np.searchsorted(np.cumsum(counts), row, side="right"))
-    return f"NormalizeReward, {call.describe(chunk)}", rewards[row]
+    return f"NormalizeReward, {group.describe(chunk)}", rewards[row]

@@ -10,7 +10,7 @@ from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather
 from ..authoring.parameters import ParameterPiece
@@ -58,11 +58,11 @@ class RewardSum(ParameterPiece, ColumnarPiece):
         """The new column."""
         return (self.to,)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
-        if not len(call.episodes):
-            return batch
-        rewards = np.asarray(gather(call, Columns.REWARDS, plus_one=call.plus_one, last=0.0))
+        if not len(group.episodes):
+            return columns
+        rewards = np.asarray(gather(group, Columns.REWARDS, plus_one=group.plus_one, last=0.0))
         if rewards.ndim != 1 or rewards.dtype.kind not in "fiub":
             raise ColumnError(
                 "RewardSum",
@@ -70,11 +70,11 @@ class RewardSum(ParameterPiece, ColumnarPiece):
                 found=f"{rewards.dtype} of shape {rewards.shape[1:]}",
                 do="sum up vectors of rewards with a piece of your own: it makes one number of a whole episode",
             )
-        counts = call.counts
+        counts = group.counts
         firsts = (np.cumsum(counts) - counts)[counts > 0]
         rows = rewards.astype(np.float64)
-        rows[firsts] += returns_before(call, "RewardSum")[counts > 0]
+        rows[firsts] += returns_before(group, "RewardSum")[counts > 0]
         sums = discounted_sums(rows[::-1], counts[::-1], 1.0)[::-1]
         kind = rewards.dtype if rewards.dtype.kind == "f" else np.float64
-        batch[self.to] = EpisodeColumn(sums.astype(kind), counts)
-        return batch
+        columns[self.to] = EpisodeColumn(sums.astype(kind), counts)
+        return columns

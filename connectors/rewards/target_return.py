@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.core.errors import ConfigError
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.observation_rewriter import ObservationRewriter
 from ..authoring.parameters import ParameterPiece
 from .returns_so_far import returns_so_far
@@ -71,9 +71,9 @@ class TargetReturn(ParameterPiece, ObservationRewriter):
         target = gym.spaces.Box(-np.inf, np.inf, (1,), np.float32)
         return gym.spaces.Dict({self.OBS_KEY: input_observation_space, self.TARGET_KEY: target})
 
-    def rewrite(self, observations: Any, call: Call) -> Any:
+    def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """Put the observations into a dict with what is still wanted."""
-        wanted = np.full(len(call.episodes), self.target, np.float64)
+        wanted = np.full(len(group.episodes), self.target, np.float64)
         if self.mode == "reduce":
-            wanted -= returns_so_far(call, type(self).__name__)
+            wanted -= returns_so_far(group, type(self).__name__)
         return {self.OBS_KEY: observations, self.TARGET_KEY: wanted[:, None].astype(np.float32)}

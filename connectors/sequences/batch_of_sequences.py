@@ -9,7 +9,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
 from epibatch.core.structs import map_struct
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 
 if TYPE_CHECKING:
     import torch
@@ -35,7 +35,10 @@ def num_sequences_and_steps(batch: dict[str, Any]) -> tuple[int, int]:
 
 
 def map_rows(
-    batch: dict[str, Any], call: Call, function: Callable[[torch.Tensor], Any], only: Collection[str] | None = None
+    batch: dict[str, Any],
+    group: ChunkGroup,
+    function: Callable[[torch.Tensor], Any],
+    only: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """Columns with a time axis, each tensor `[B, T, ...]` of them as `function` changes it.
 
@@ -55,10 +58,10 @@ def map_rows(
     return {
         name: column if isinstance(column, list) else map_struct(changed, column)
         for name, column in batch.items()
-        if not call.is_per_sequence(name) and (only is None or name in only)
+        if not group.is_per_sequence(name) and (only is None or name in only)
     }
 
 
-def map_sequences(batch: dict[str, Any], call: Call, function: Callable[[torch.Tensor], Any]) -> dict[str, Any]:
+def map_sequences(batch: dict[str, Any], group: ChunkGroup, function: Callable[[torch.Tensor], Any]) -> dict[str, Any]:
     """Columns with one row per sequence, each tensor `[B, ...]` of them as `function` changes it."""
-    return {name: map_struct(function, column) for name, column in batch.items() if call.is_per_sequence(name)}
+    return {name: map_struct(function, column) for name, column in batch.items() if group.is_per_sequence(name)}

@@ -9,7 +9,7 @@ from epibatch.core.errors import ColumnError
 from epibatch.core.sequence_ends import burned_layout
 from epibatch.core.structs import Form, flatten, flatten_like, unflatten
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.modules import method_of
 from .._engine.sequences import layout_of, sequence_settings
 from ..columnar_piece import ColumnarPiece
@@ -53,17 +53,17 @@ class BurnIn(ColumnarPiece):
     reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
     writes: ClassVar[tuple[str, ...]] = ()
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Burn each module's sequences in."""
-        return _burned(batch, call) if Columns.SEQ_LENS in batch else batch
+        return _burned(columns, group) if Columns.SEQ_LENS in columns else columns
 
 
-def _burned(batch: dict[str, Any], call: Call) -> dict[str, Any]:
+def _burned(batch: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
     import torch
 
-    module = call.rl_module
+    module = group.rl_module
     rows, steps = num_sequences_and_steps(batch)
-    layout = layout_of(call, steps)
+    layout = layout_of(group, steps)
     if layout.burn_in is None:
         return batch
     if layout.mask.shape != (rows, steps):
@@ -75,24 +75,24 @@ def _burned(batch: dict[str, Any], call: Call) -> dict[str, Any]:
         )
     burn_in = sequence_settings(module, steps).burn_in
     burned = torch.from_numpy(layout.burn_in).to(batch[Columns.LOSS_MASK].device)
-    out = _states(batch, module, burned, call)
+    out = _states(batch, module, burned, group)
     rows_left = layout.first_rows + layout.burn_in
-    out |= {name: _taken_anew(name, batch[name], rows_left, call) for name in call.per_sequence if name in batch}
+    out |= {name: _taken_anew(name, batch[name], rows_left, group) for name in group.per_sequence if name in batch}
     left = steps - burn_in
     places = torch.arange(rows, device=burned.device)[:, None] * steps + burned[:, None]
     flat = (places + torch.arange(left, device=burned.device)).flatten()
     out |= map_rows(
-        batch, call, lambda leaf: leaf.flatten(0, 1).index_select(0, flat).view(rows, left, *leaf.shape[2:])
+        batch, group, lambda leaf: leaf.flatten(0, 1).index_select(0, flat).view(rows, left, *leaf.shape[2:])
     )
-    call.sequences = burned_layout(layout, burn_in)
+    group.sequences = burned_layout(layout, burn_in)
     return {**{name: out[name] for name in batch}, Columns.SEQ_LENS: batch[Columns.SEQ_LENS] - burned}
 
 
-def _taken_anew(name: str, column: Any, rows: Any, call: Call) -> Any:
+def _taken_anew(name: str, column: Any, rows: Any, group: ChunkGroup) -> Any:
     """A column that there is once per sequence, as it is at other rows: those that are not burned in."""
     import torch
 
-    take = call.per_sequence[name]
+    take = group.per_sequence[name]
     if take is None:
         raise ColumnError(
             f"BurnIn, column {name!r}, of which there is one row per sequence",
@@ -100,21 +100,23 @@ def _taken_anew(name: str, column: Any, rows: Any, call: Call) -> Any:
             found="what another piece has made, or changed",
             do="put that piece behind BurnIn",
         )
-    later = flatten(take(call, rows))[0]
+    later = flatten(take(group, rows))[0]
     leaves, form = flatten(column)
     return unflatten(form, [torch.from_numpy(own).to(leaf) for own, leaf in zip(later, leaves)])
 
 
-def _states(batch: dict[str, Any], module: Any, burned: torch.Tensor, call: Call) -> dict[str, Any]:
+def _states(batch: dict[str, Any], module: Any, burned: torch.Tensor, group: ChunkGroup) -> dict[str, Any]:
     """The columns with one row per sequence, states as they are behind the rows to burn in."""
-    out = map_sequences(batch, call, lambda leaf: leaf)
+    out = map_sequences(batch, group, lambda leaf: leaf)
     for name, obs in ((Columns.STATE_IN, Columns.OBS), (Columns.NEXT_STATE_IN, Columns.NEXT_OBS)):
         if name in batch:
-            out[name] = _state_behind(batch, module, burned, call, (name, obs))
+            out[name] = _state_behind(batch, module, burned, group, (name, obs))
     return out
 
 
-def _state_behind(batch: dict[str, Any], module: Any, burned: torch.Tensor, call: Call, names: tuple[str, str]) -> Any:
+def _state_behind(
+    batch: dict[str, Any], module: Any, burned: torch.Tensor, group: ChunkGroup, names: tuple[str, str]
+) -> Any:
     """The states of a column `state_in` behind rows that are burned in, of which another one holds observations."""
     import torch
 
@@ -130,7 +132,7 @@ def _state_behind(batch: dict[str, Any], module: Any, burned: torch.Tensor, call
         def front(leaf: torch.Tensor, which: torch.Tensor = which, steps: int = steps) -> torch.Tensor:
             return leaf[:, :steps].index_select(0, which)
 
-        part = map_sequences(batch, call, chosen) | map_rows(batch, call, front)
+        part = map_sequences(batch, group, chosen) | map_rows(batch, group, front)
         part[Columns.OBS] = part[obs]
         part[Columns.STATE_IN] = unflatten(form, [leaf.index_select(0, which) for leaf in leaves])
         part[Columns.SEQ_LENS] = torch.full((len(which),), steps, device=which.device)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from ..columnar_piece import ColumnarPiece
 from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
 
@@ -42,21 +42,21 @@ class JaggedSequences(ColumnarPiece):
     reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
     writes: ClassVar[tuple[str, ...]] = (Columns.SEQ_OFFSETS,)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Take each module's sequences out of their padding."""
-        return _jagged(batch, call) if Columns.SEQ_LENS in batch else batch
+        return _jagged(columns, group) if Columns.SEQ_LENS in columns else columns
 
 
-def _jagged(batch: dict[str, Any], call: Call) -> dict[str, Any]:
+def _jagged(batch: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
     import torch
 
     lengths = batch[Columns.SEQ_LENS]
     _, steps = num_sequences_and_steps(batch)
     there = torch.arange(steps, device=lengths.device) < lengths[:, None]
     places = torch.nonzero(there.flatten()).flatten()
-    out = map_rows(batch, call, lambda leaf: leaf.flatten(0, 1).index_select(0, places))
-    out |= map_sequences(batch, call, lambda leaf: leaf)
+    out = map_rows(batch, group, lambda leaf: leaf.flatten(0, 1).index_select(0, places))
+    out |= map_sequences(batch, group, lambda leaf: leaf)
     out = {name: out[name] for name in batch}
-    call.ragged = True
+    group.ragged = True
     out[Columns.SEQ_OFFSETS] = torch.cat([lengths.new_zeros(1), torch.cumsum(lengths, 0)])
     return out

@@ -10,7 +10,7 @@ import gymnasium as gym
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ConfigError, UnknownNameError, nearest
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from ..columnar_piece import ColumnarPiece
 from .batch_of_sequences import map_rows, map_sequences, num_sequences_and_steps
 
@@ -72,11 +72,11 @@ class PackSequences(ColumnarPiece):
             )
         self.columns = None if columns is None else list(columns)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Pack each module's sequences."""
-        return self._packed(batch, call) if Columns.SEQ_LENS in batch else batch
+        return self._packed(columns, group) if Columns.SEQ_LENS in columns else columns
 
-    def _packed(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def _packed(self, batch: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         import torch
         from torch.nn.utils.rnn import PackedSequence
 
@@ -87,9 +87,9 @@ class PackSequences(ColumnarPiece):
                 found="sequence_end 'continue', in whose sequences other chunks begin",
                 do="use JaggedSequences, or sequence_end 'pad', whose padding is not packed",
             )
-        unknown = [name for name in self.columns or () if name not in batch or call.is_per_sequence(name)]
+        unknown = [name for name in self.columns or () if name not in batch or group.is_per_sequence(name)]
         if unknown:
-            names = sorted(name for name in batch if not call.is_per_sequence(name))
+            names = sorted(name for name in batch if not group.is_per_sequence(name))
             expected, do = f"columns with a time axis: {', '.join(names)}", nearest(unknown[0], names)
             raise UnknownNameError("PackSequences, columns", expected=expected, found=repr(unknown[0]), do=do)
         kept = torch.nonzero(batch[Columns.SEQ_LENS]).flatten()
@@ -108,5 +108,9 @@ class PackSequences(ColumnarPiece):
         def keep(leaf: torch.Tensor) -> torch.Tensor:
             return leaf if len(kept) == rows else leaf.index_select(0, kept)
 
-        out = map_sequences(batch, call, keep) | map_rows(batch, call, keep) | map_rows(batch, call, pack, self.columns)
+        out = (
+            map_sequences(batch, group, keep)
+            | map_rows(batch, group, keep)
+            | map_rows(batch, group, pack, self.columns)
+        )
         return {name: out[name] for name in batch}

@@ -11,7 +11,7 @@ from epibatch.core.errors import ConfigError, PipelineError, nearest
 from epibatch.core.padding import check_seq_len
 from epibatch.core.restoring import restore_generator
 
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.sequences import RandomCut
 from ..columnar_piece import ColumnarPiece
 
@@ -73,19 +73,19 @@ class RandomSubsequences(ColumnarPiece):
         """Draw from a random stream of this piece's own from now on."""
         self._generator = np.random.default_rng(seed)
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Draw where each chunk's sub-sequence lies."""
-        if call.stateful:
+        if group.stateful:
             generator = self._unseeded if self._generator is None else self._generator
-            call.cut = RandomCut(generator.random(len(call.episodes)), self.length, self.short)
-        elif call.module_id is None and call.rl_module is not None:
+            group.cut = RandomCut(generator.random(len(group.episodes)), self.length, self.short)
+        elif not group.several and group.rl_module is not None:
             raise PipelineError(
                 "RandomSubsequences",
                 expected="a recurrent module, whose train batch consists of sequences",
-                found=f"{type(call.rl_module).__name__} without a state",
+                found=f"{type(group.rl_module).__name__} without a state",
                 do="leave the piece out; rows of a module without state are drawn by minibatches",
             )
-        return batch
+        return columns
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """The state of the random stream, if the piece was seeded."""

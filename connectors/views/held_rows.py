@@ -15,8 +15,8 @@ from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
 from ...episodes._storage.column_parts import spans_of
-from .._engine.call import Call
-from .._engine.modules import acting_module, initial_state, to_array
+from .._engine.chunks import ChunkGroup
+from .._engine.modules import initial_state, to_array
 from .._engine.windows import HeldRows
 from .view import IDS, View
 
@@ -27,11 +27,11 @@ _AT_OBSERVATIONS = (Columns.OBS, Columns.INFOS, Columns.T)
 _NAMES = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.INFOS, Columns.T, *_FLAGS, *IDS)
 
 
-def held_rows(call: Call, view: View, starts: Any, counts: Any, where: str, space: Any) -> HeldRows:
+def held_rows(group: ChunkGroup, view: View, starts: Any, counts: Any, where: str, space: Any) -> HeldRows:
     """The rows that a view needs, as far as the chunks of a call hold them; views of the episodes' storage.
 
     Args:
-        call: The running call.
+        group: The running call.
         view: What is asked for; its column is known.
         starts: Each chunk's first row in the batch, counted from its start: int64, [chunks].
         counts: Each chunk's rows in the batch, likewise.
@@ -44,18 +44,20 @@ def held_rows(call: Call, view: View, starts: Any, counts: Any, where: str, spac
         ColumnError: rows of several shapes, or that are no numbers.
         ConfigError: nothing says what rows are like.
     """
-    started, lookbacks = call.histories()
-    lows, ends = starts + min(view.shifts), call.lengths + (view.base in _AT_OBSERVATIONS)
+    started, lookbacks = group.histories()
+    lows, ends = starts + min(view.shifts), group.lengths + (view.base in _AT_OBSERVATIONS)
     for chunk in np.flatnonzero((lows < -lookbacks) & (started > lookbacks) & (counts > 0)).tolist():
-        check_history(call, chunk, int(started[chunk]), int(lookbacks[chunk]), -int(lows[chunk]), where, view.base)
+        check_history(group, chunk, int(started[chunk]), int(lookbacks[chunk]), -int(lows[chunk]), where, view.base)
     firsts = np.minimum(np.maximum(lows, -lookbacks), ends)
     stops = np.maximum(firsts, np.minimum(starts + counts + max(view.shifts), ends))
     stops = np.where(counts > 0, stops, firsts)
-    rows = _Rows(call, view, firsts.tolist(), stops.tolist(), where)
+    rows = _Rows(group, view, firsts.tolist(), stops.tolist(), where)
     return rows.held(firsts, space)
 
 
-def check_history(call: Call, chunk: int, started: int, lookback: int, needed: int, where: str, column: str) -> None:
+def check_history(
+    group: ChunkGroup, chunk: int, started: int, lookback: int, needed: int, where: str, column: str
+) -> None:
     """Make sure that what a chunk does not hold does not exist either.
 
     Raises:
@@ -63,7 +65,7 @@ def check_history(call: Call, chunk: int, started: int, lookback: int, needed: i
     """
     if lookback < needed and started > lookback:
         raise LookbackError(
-            f"{where}, {call.describe(chunk)} that starts at t={started}",
+            f"{where}, {group.describe(chunk)} that starts at t={started}",
             expected=f"a lookback of {min(needed, started)} steps",
             found=f"{lookback} steps (filling in would hide {column} that exist)",
             do=f"cut episodes with len_lookback_buffer={needed}",
@@ -73,8 +75,8 @@ def check_history(call: Call, chunk: int, started: int, lookback: int, needed: i
 class _Rows:
     """Rows `firsts` to `stops` of a column in every chunk."""
 
-    def __init__(self, call: Call, view: View, firsts: list[int], stops: list[int], where: str) -> None:
-        self.call, self.view, self.firsts, self.stops, self.where = call, view, firsts, stops, where
+    def __init__(self, group: ChunkGroup, view: View, firsts: list[int], stops: list[int], where: str) -> None:
+        self.call, self.view, self.firsts, self.stops, self.where = group, view, firsts, stops, where
         self.tails: dict[int, list[Any]] = {}
         self.real: list[Any] | None = None
         self.spans = list(zip(firsts, stops))
@@ -150,9 +152,9 @@ def _rows_of(column: Any, first: int, stop: int) -> tuple[Form, list[Any]] | Non
     return (column.form, leaves) if leaves else None
 
 
-def _buffers(call: Call, name: str, where: str) -> list[Any]:
+def _buffers(group: ChunkGroup, name: str, where: str) -> list[Any]:
     """The column's buffer in each episode; None where nothing was recorded yet."""
-    episodes = call.lengthened or call.episodes
+    episodes = group.lengthened or group.episodes
     if name == Columns.OBS:
         return [episode.observations for episode in episodes]
     if name == Columns.ACTIONS:
@@ -162,7 +164,7 @@ def _buffers(call: Call, name: str, where: str) -> list[Any]:
     columns = [episode.extra_model_outputs.get(name) for episode in episodes]
     for chunk, (episode, column) in enumerate(zip(episodes, columns)):
         if column is None and episode.rewards.len_incl_lookback():
-            raise _unknown(name, episode.extra_model_outputs, f"{where}, {call.describe(chunk)}")
+            raise _unknown(name, episode.extra_model_outputs, f"{where}, {group.describe(chunk)}")
     return columns
 
 
@@ -171,9 +173,9 @@ def _unknown(name: str, outputs: Any, where: str) -> UnknownNameError:
     return UnknownNameError(where, expected="a column of the episodes", found=repr(name), do=do)
 
 
-def _flags(call: Call, which: int, spans: list[tuple[int, int]]) -> list[Any]:
+def _flags(group: ChunkGroup, which: int, spans: list[tuple[int, int]]) -> list[Any]:
     """False for all steps but the last one of a chunk that ended with it."""
-    ends, lengths = call.ends()[which].tolist(), call.lengths.tolist()
+    ends, lengths = group.ends()[which].tolist(), group.lengths.tolist()
     out = []
     for ended, length, (first, stop) in zip(ends, lengths, spans):
         rows = np.zeros(stop - first, np.bool_)
@@ -183,12 +185,12 @@ def _flags(call: Call, which: int, spans: list[tuple[int, int]]) -> list[Any]:
     return out
 
 
-def _entries(call: Call, view: View, spans: list[tuple[int, int]], where: str) -> tuple[list[Any], list[Any]]:
+def _entries(group: ChunkGroup, view: View, spans: list[tuple[int, int]], where: str) -> tuple[list[Any], list[Any]]:
     """One entry of each info dict, float64, the fill value where the dict has none; and which dicts have it."""
     path = (view.column or "").partition("/")[2]
     infos = [
         episode.infos.get(slice(first, stop), neg_index_as_lookback=True) if stop > first else []
-        for episode, (first, stop) in zip(call.lengthened or call.episodes, spans)
+        for episode, (first, stop) in zip(group.lengthened or group.episodes, spans)
     ]
     each = [[_entry(info, path) for info in own] for own in infos]
     there = [np.array([value is not None for value in values], np.bool_) for values in each]
@@ -264,7 +266,7 @@ def _count(form: Form, numbers: list[int]) -> None:
             _count(sub, numbers)
 
 
-def blank_rows(call: Call, view: View, where: str, space: Any) -> tuple[Form, list[Any]]:
+def blank_rows(group: ChunkGroup, view: View, where: str, space: Any) -> tuple[Form, list[Any]]:
     """Form and leaves without rows, of a column that nothing was recorded of.
 
     Raises:
@@ -276,8 +278,8 @@ def blank_rows(call: Call, view: View, where: str, space: Any) -> tuple[Form, li
         row = np.float64(0)
     elif space is not None:
         row = fill_row(space, 0)
-    elif view.base == Columns.STATE_OUT and call.rl_module is not None:
-        row = map_struct(to_array, initial_state(acting_module(call.rl_module)))
+    elif view.base == Columns.STATE_OUT and group.rl_module is not None:
+        row = map_struct(to_array, initial_state(group.rl_module))
     else:
         meant = column_meant(view.base)
         close = meant if meant in _NAMES else next(iter(get_close_matches(view.base, _NAMES, n=1)), None)
@@ -295,7 +297,7 @@ def blank_rows(call: Call, view: View, where: str, space: Any) -> tuple[Form, li
     return form, [np.asarray(leaf)[None][:0] for leaf in leaves]
 
 
-def steps_held(call: Call, view: View, where: str) -> tuple[Form, list[Any], Any, int] | None:
+def steps_held(group: ChunkGroup, view: View, where: str) -> tuple[Form, list[Any], Any, int] | None:
     """The newest rows of the environments that a recorder is adding to.
 
     Returns:
@@ -306,7 +308,7 @@ def steps_held(call: Call, view: View, where: str) -> tuple[Form, list[Any], Any
         LookbackError: a chunk has lost history that existed.
         UnknownNameError: no such column.
     """
-    recording, need = call.recording, view.lookback
+    recording, need = group.recording, view.lookback
     if recording is None:
         return None
     of_steps, held = view.base != Columns.OBS, None
@@ -319,7 +321,7 @@ def steps_held(call: Call, view: View, where: str) -> tuple[Form, list[Any], Any
     if int(there.min(initial=need)) < need:
         for env in np.flatnonzero(there < need).tolist():
             own = recording.chunks[env]
-            check_history(call, env, own.t_started + len(own), int(there[env]), need, where, view.base)
+            check_history(group, env, own.t_started + len(own), int(there[env]), need, where, view.base)
         held = held if of_steps else np.arange(need + 1)[:, None] >= need - there
     else:
         held = None
@@ -346,13 +348,13 @@ def shown_rows(view: View, arrays: list[Any]) -> list[Any]:
     return [array.astype(np.float64) if array.dtype.kind in "biu" else array for array in arrays]
 
 
-def id_rows(call: Call, view: View, counts: Sequence[int], where: str) -> Any:
+def id_rows(group: ChunkGroup, view: View, counts: Sequence[int], where: str) -> Any:
     """Names, one per row: a list, or an array if they are ints.
 
     Raises:
         ColumnError: episodes of one agent, of which only `eps_id` has a name.
     """
-    names = [_name_of(episode, view.base) for episode in call.episodes]
+    names = [_name_of(episode, view.base) for episode in group.episodes]
     if None in names:
         do = 'leave the view out; View("eps_id") names the episode'
         raise ColumnError(where, expected="episodes of several agents", found="one agent each", do=do)

@@ -15,14 +15,13 @@ from epibatch.core.structs import flatten, unflatten
 
 from .._engine.agent_order import agents_of, places_of
 from .._engine.agent_table import AgentTable
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .held_rows import blank_rows, leaf_of, shown_rows
 from .view import View
 
 if TYPE_CHECKING:
-    from .._engine.agent_batch import AgentBatch
-    from .._engine.agent_call import AgentCall
+    from .._engine.call import PipelineCall
 
 __all__ = ["OtherAgents"]
 
@@ -43,12 +42,12 @@ class OtherAgents:
         SpaceError: nothing says which agents there are.
     """
 
-    def __init__(self, piece: Any, call: AgentCall) -> None:
+    def __init__(self, piece: Any, call: PipelineCall) -> None:
         self._piece, self._call = piece, call
         self._agents = agents_of(piece, piece.agent_ids)
         self._tables: dict[Any, AgentTable] = {}
 
-    def add(self, batch: AgentBatch, group: Any, own: Call, name: str, view: View) -> None:
+    def add(self, columns: dict[str, Any], group: ChunkGroup, name: str, view: View) -> None:
         """Add a view's column, and its mask, to a group's rows.
 
         Raises:
@@ -58,20 +57,19 @@ class OtherAgents:
         """
         where = f"{type(self._piece).__name__}, view {name!r}"
         table = self._table(view)
-        self._check_history(table, own, view, where)
+        self._check_history(table, group, view, where)
         known = None
         rows, data = table.rows, None
         if view.base == Columns.OBS and not table.empty:
             data = table.observations()
         elif not table.empty:
             rows, data, known = table.steps(view.base)
-        found = self._found(table, rows, known, own, view)
-        form, leaves = self._leaves(data, own, view, where)
+        found = self._found(table, rows, known, group, view)
+        form, leaves = self._leaves(data, group, view, where)
         fill = 0 if view.fill is None else view.fill
         mask = found >= 0
         values = [_filled(leaf[found], mask, exact_fill_value(leaf.dtype, fill, where)) for leaf in leaves]
-        counts = own.counts if self._piece.as_learner_connector else None
-        columns = batch.groups.setdefault(group, {})
+        counts = group.counts if self._piece.as_learner_connector else None
         columns[name] = EpisodeColumn(unflatten(form, values), counts)
         if view.masked:
             columns[f"{name}_mask"] = EpisodeColumn(mask, counts)
@@ -87,9 +85,9 @@ class OtherAgents:
             self._tables[key] = AgentTable(self._call, agents, self._piece, newest=acting, history=history, **some)
         return self._tables[key]
 
-    def _check_history(self, table: AgentTable, own: Call, view: View, where: str) -> None:
+    def _check_history(self, table: AgentTable, group: ChunkGroup, view: View, where: str) -> None:
         """Make sure that env steps that a chunk does not hold did not happen either."""
-        steps, owners = table.env_steps(own)
+        steps, owners = table.env_steps(group)
         low = np.array([episode.env_t_started - episode.lookback for episode in self._call.episodes], np.int64)
         lost = np.flatnonzero((steps - view.lookback < low[owners]) & (low[owners] > 0))
         if len(lost):
@@ -101,10 +99,10 @@ class OtherAgents:
                 do=f"cut episodes with agent_steps={view.lookback}",
             )
 
-    def _found(self, table: AgentTable, rows: Indices, known: Indices | None, own: Call, view: View) -> Indices:
+    def _found(self, table: AgentTable, rows: Indices, known: Indices | None, group: ChunkGroup, view: View) -> Indices:
         """The number of the row for each value, -1 for none: [rows, others, k], without the axes that it has not."""
-        steps, owners = table.env_steps(own)
-        here, shifts = table.env_rows(own), np.array(view.shifts)
+        steps, owners = table.env_steps(group)
+        here, shifts = table.env_rows(group), np.array(view.shifts)
         at = here[:, None] + shifts
         first, last = (bound[owners][:, None] for bound in table.bounds)
         inside = (steps[:, None] + shifts >= first) & (steps[:, None] + shifts <= last)
@@ -114,31 +112,31 @@ class OtherAgents:
             found = np.where(late, -1, found)
         found = found.swapaxes(1, 2)
         if view.agent == "*":
-            found = found[np.arange(len(found))[:, None], self._others(own)]
+            found = found[np.arange(len(found))[:, None], self._others(group)]
         else:
             found = found[:, 0]
         picked: Indices = found[..., 0] if view.is_single else found
         return picked
 
-    def _others(self, own: Call) -> Indices:
+    def _others(self, group: ChunkGroup) -> Indices:
         """For each row the places of all agents but its own: [rows, agents - 1]."""
         count = len(self._agents)
         others = np.array([[j for j in range(count) if j != i] for i in range(count)], np.int64).reshape(count, -1)
-        places = places_of(self._piece, self._agents, [episode.agent_id for episode in own.episodes])
-        each: Indices = places if not self._piece.as_learner_connector else np.repeat(places, own.counts)
+        places = places_of(self._piece, self._agents, [episode.agent_id for episode in group.episodes])
+        each: Indices = places if not self._piece.as_learner_connector else np.repeat(places, group.counts)
         picked: Indices = others[each]
         return picked
 
-    def _leaves(self, data: Any, own: Call, view: View, where: str) -> tuple[Any, list[Any]]:
+    def _leaves(self, data: Any, group: ChunkGroup, view: View, where: str) -> tuple[Any, list[Any]]:
         """The leaves that the view shows, the last row of each being zeros."""
         if data is None:
-            form, like = blank_rows(own, view, where, self._space(own, view))
+            form, like = blank_rows(group, view, where, self._space(group, view))
             return form, [np.zeros((1, *leaf.shape[1:]), leaf.dtype) for leaf in like]
         leaves, whole = flatten(data)
         form, picked = leaf_of(whole, view, where)
         return form, shown_rows(view, [leaves[i] for i in picked])
 
-    def _space(self, own: Call, view: View) -> Any:
+    def _space(self, group: ChunkGroup, view: View) -> Any:
         """The space of a row of the other agents' column, as far as the piece knows it."""
         spaces = {Columns.OBS: self._piece.input_observation_space, Columns.ACTIONS: self._piece.input_action_space}
         space = spaces.get(view.base)

@@ -15,7 +15,7 @@ from epibatch.core.fill_values import exact_fill_value
 from epibatch.core.structs import unflatten
 
 from .._engine.agent_order import check_agent_ids, check_several
-from .._engine.call import Call
+from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.sequences import layout_of
 from .._engine.windows import WindowRows
@@ -26,8 +26,8 @@ from .view import IDS, View, as_views
 from .view_spaces import stacked_space
 
 if TYPE_CHECKING:
-    from .._engine.agent_batch import AgentBatch
-    from .._engine.agent_call import AgentCall
+    from .._engine.call import PipelineCall
+    from .._engine.columns import Batch
 
 __all__ = ["TrajectoryViews"]
 
@@ -184,30 +184,30 @@ class TrajectoryViews(ColumnarPiece):
 
     # -- columns -------------------------------------------------------------------------------
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the columns."""
-        if not len(call.episodes):
-            return batch
-        for name, view in self.views_of(call.module_id).items():
+        if not len(group.episodes):
+            return columns
+        for name, view in self.views_of(group).items():
             if view.agent is not None:
-                check_several(self, call)
+                check_several(self, group)
             elif self._is_for_this_side(view):
                 try:
-                    self._add(batch, name, view, call)
+                    self._add(columns, name, view, group)
                 except (UnknownNameError, ConfigError) as error:
                     raise self._removable(error, name) from None
-        return batch
+        return columns
 
-    def run_modules(self, batch: AgentBatch, call: AgentCall) -> AgentBatch:
+    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Add the columns to every module's batch, those of other agents last."""
-        batch = super().run_modules(batch, call)
+        batch = super().run_all(batch, call)
         others = None
-        for group, own in call.groups.items():
-            for name, view in self.views_of(own.module_id).items():
+        for key, group in call.groups.items():
+            for name, view in self.views_of(group).items():
                 if view.agent is not None and self._is_for_this_side(view):
                     others = others or OtherAgents(self, call)
                     try:
-                        others.add(batch, group, own, name, view)
+                        others.add(batch.groups.setdefault(key, {}), group, name, view)
                     except (UnknownNameError, ConfigError) as error:
                         raise self._removable(error, name) from None
         return batch
@@ -218,86 +218,86 @@ class TrajectoryViews(ColumnarPiece):
             error.args = (f"{error}\n            or, if add_view gave the view: algo.remove_view({name!r})",)
         return error
 
-    def views_of(self, module_id: Any) -> dict[str, View]:
-        """All views that rows of a module have; None is the module of episodes of one agent.
+    def views_of(self, group: ChunkGroup) -> dict[str, View]:
+        """All views that rows of a group have.
 
         Raises:
             ConfigError: there is one module, and views are for others.
         """
-        if module_id is None and self.per_module and DEFAULT_MODULE_ID not in self.per_module:
+        if not group.several and self.per_module and DEFAULT_MODULE_ID not in self.per_module:
             raise ConfigError(
                 "TrajectoryViews.per_module",
                 expected=f"views of {DEFAULT_MODULE_ID!r}, the module of episodes of one agent",
                 found=", ".join(map(repr, self.per_module)),
                 do="pass them as views; per_module is for several agents",
             )
-        return {**self.views, **self.per_module.get(DEFAULT_MODULE_ID if module_id is None else module_id, {})}
+        return {**self.views, **self.per_module.get(group.module_id, {})}
 
-    def _add(self, batch: dict[str, Any], name: str, view: View, call: Call) -> None:
+    def _add(self, batch: dict[str, Any], name: str, view: View, group: ChunkGroup) -> None:
         where = f"TrajectoryViews, view {name!r}"
-        self._check_place(view, call, where)
+        self._check_place(view, group, where)
         training = self.as_learner_connector
         if not training and view.base not in IDS and view.column != Columns.INFOS:
-            self._add_newest(batch, name, view, call, where)
+            self._add_newest(batch, name, view, group, where)
             return
-        counts = call.counts if training else np.ones(len(call.episodes), np.int64)
+        counts = group.counts if training else np.ones(len(group.episodes), np.int64)
         if view.base in IDS:
-            rows = id_rows(call, view, counts.tolist(), where)
+            rows = id_rows(group, view, counts.tolist(), where)
             batch[name] = EpisodeColumn(rows, counts if training or isinstance(rows, list) else None, single=True)
         elif view.column == Columns.INFOS:
-            batch[name] = EpisodeColumn(_infos(call, view, training, where), counts, single=True)
+            batch[name] = EpisodeColumn(_infos(group, view, training, where), counts, single=True)
         else:
-            self._put(batch, name, view, call, self._rows(view, call, np.zeros_like(counts), counts, where))
+            self._put(batch, name, view, group, self._rows(view, group, np.zeros_like(counts), counts, where))
 
-    def _rows(self, view: View, call: Call, starts: Any, counts: Any, where: str) -> WindowRows:
-        held = held_rows(call, view, starts, counts, where, self._space_of(view))
+    def _rows(self, view: View, group: ChunkGroup, starts: Any, counts: Any, where: str) -> WindowRows:
+        held = held_rows(group, view, starts, counts, where, self._space_of(view))
         return WindowRows(held, starts, counts, view.shifts, single=view.is_single, fill=view.fill, where=where)
 
-    def _put(self, batch: dict[str, Any], name: str, view: View, call: Call, rows: WindowRows) -> None:
+    def _put(self, batch: dict[str, Any], name: str, view: View, group: ChunkGroup, rows: WindowRows) -> None:
         """Add rows to a train batch."""
-        if not (view.per_sequence and call.stateful):
-            batch[name] = EpisodeColumn(rows, call.counts)
+        if not (view.per_sequence and group.stateful):
+            batch[name] = EpisodeColumn(rows, group.counts)
             if view.masked:
-                batch[f"{name}_mask"] = EpisodeColumn(rows.mask(), call.counts)
+                batch[f"{name}_mask"] = EpisodeColumn(rows.mask(), group.counts)
             return
-        layout = layout_of(call)
-        per_chunk = np.bincount(layout.sequence_chunks, minlength=len(call.counts))
+        layout = layout_of(group)
+        per_chunk = np.bincount(layout.sequence_chunks, minlength=len(group.counts))
         batch[name] = EpisodeColumn(rows.at(layout.first_rows), per_chunk)
-        call.per_sequence[name] = lambda own, at: self._all_rows(view, own).at(at)
+        group.per_sequence[name] = lambda own, at: self._all_rows(view, own).at(at)
         if view.masked:
             batch[f"{name}_mask"] = EpisodeColumn(rows.mask()[layout.first_rows], per_chunk)
-            call.per_sequence[f"{name}_mask"] = lambda own, at: self._all_rows(view, own).mask()[at]
+            group.per_sequence[f"{name}_mask"] = lambda own, at: self._all_rows(view, own).mask()[at]
 
-    def _all_rows(self, view: View, call: Call) -> WindowRows:
+    def _all_rows(self, view: View, group: ChunkGroup) -> WindowRows:
         """The rows of a call's train batch."""
-        return self._rows(view, call, np.zeros_like(call.counts), call.counts, f"TrajectoryViews, {view!r}")
+        return self._rows(view, group, np.zeros_like(group.counts), group.counts, f"TrajectoryViews, {view!r}")
 
-    def _add_newest(self, batch: dict[str, Any], name: str, view: View, call: Call, where: str) -> None:
+    def _add_newest(self, batch: dict[str, Any], name: str, view: View, group: ChunkGroup, where: str) -> None:
         """Add the values for the newest observations."""
         if view.per_sequence:
-            call.per_sequence |= dict.fromkeys((name, f"{name}_mask") if view.masked else (name,))
-        if call.recording is None or view.base in _AT_OBSERVATIONS:
-            rows = self._rows(view, call, call.lengths, np.ones_like(call.lengths), where)
+            group.per_sequence |= dict.fromkeys((name, f"{name}_mask") if view.masked else (name,))
+        if group.recording is None or view.base in _AT_OBSERVATIONS:
+            rows = self._rows(view, group, group.lengths, np.ones_like(group.lengths), where)
             batch[name] = EpisodeColumn(rows.joined())
             mask = rows.mask() if view.masked else None
         else:
-            data, mask = self._of_recorder(view, call, where)
+            data, mask = self._of_recorder(view, group, where)
             batch[name] = EpisodeColumn(data)
         if view.masked:
             if mask is None:
-                mask = np.ones((len(call.episodes), *(() if view.is_single else (len(view.shifts),))), np.bool_)
+                mask = np.ones((len(group.episodes), *(() if view.is_single else (len(view.shifts),))), np.bool_)
             batch[f"{name}_mask"] = EpisodeColumn(mask)
 
-    def _of_recorder(self, view: View, call: Call, where: str) -> tuple[Any, Any]:
+    def _of_recorder(self, view: View, group: ChunkGroup, where: str) -> tuple[Any, Any]:
         """The same out of a recorder's block, for all environments at once; and which values are real (None: all)."""
-        count, fill = len(call.episodes), 0 if view.fill is None else view.fill
-        found = steps_held(call, view, where)
+        count, fill = len(group.episodes), 0 if view.fill is None else view.fill
+        found = steps_held(group, view, where)
         if found is not None and found[2] is None:
             form, leaves, _, newest = found
             return unflatten(form, [_all_held(leaf, view, newest) for leaf in leaves]), None
         mask = np.zeros((count, len(view.shifts)), np.bool_)
         if found is None:
-            form, like = blank_rows(call, view, where, self._space_of(view))
+            form, like = blank_rows(group, view, where, self._space_of(view))
             values = [exact_fill_value(leaf.dtype, fill, where) for leaf in like]
             rows = [np.full((count, len(view.shifts), *leaf.shape[1:]), own) for leaf, own in zip(like, values)]
         else:
@@ -316,11 +316,11 @@ class TrajectoryViews(ColumnarPiece):
             return self.input_observation_space
         return self.input_action_space if view.base == Columns.ACTIONS else None
 
-    def _check_place(self, view: View, call: Call, where: str) -> None:
+    def _check_place(self, view: View, group: ChunkGroup, where: str) -> None:
         """Make sure that a recurrent module's time axis is added at the right side of this piece."""
-        if call.training is None or not call.stateful:
+        if group.training is None or not group.stateful:
             return
-        added = call.rows is not None if call.training else "_added_single_ts_time_rank" in call.shared_data
+        added = group.rows is not None if group.training else "_added_single_ts_time_rank" in group.shared_data
         if added != view.per_sequence:
             side = "behind" if view.per_sequence else "in front of"
             raise PipelineError(
@@ -331,15 +331,15 @@ class TrajectoryViews(ColumnarPiece):
             )
 
 
-def _infos(call: Call, view: View, training: bool, where: str) -> list[Any]:
+def _infos(group: ChunkGroup, view: View, training: bool, where: str) -> list[Any]:
     """Whole info dicts; an empty one where there is none."""
     (shift,) = view.shifts
     out: list[Any] = []
-    lengths, counts = call.lengths.tolist(), call.counts.tolist()
-    for chunk, (episode, length, count) in enumerate(zip(call.lengthened or call.episodes, lengths, counts)):
+    lengths, counts = group.lengths.tolist(), group.counts.tolist()
+    for chunk, (episode, length, count) in enumerate(zip(group.lengthened or group.episodes, lengths, counts)):
         first = shift if training else length + shift
         if count or not training:
-            check_history(call, chunk, *call.history(chunk), -first, where, view.base)
+            check_history(group, chunk, *group.history(chunk), -first, where, view.base)
         for at in range(first, first + (count if training else 1)):
             known = -episode.infos.lookback <= at <= length
             out.append(episode.infos.get(at, neg_index_as_lookback=True) if known else {})

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epibatch.connectors._engine.agent_batch import AgentBatch
-from epibatch.connectors._engine.agent_call import AgentCall
+from epibatch.connectors._engine.call import PipelineCall
+from epibatch.connectors._engine.layouts import to_columns, to_plain
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, AgentToModuleMapping
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.learner import (
@@ -100,14 +100,14 @@ def test_keys_that_are_nobodys_are_named() -> None:
 
 
 def test_there_and_back() -> None:
-    call = AgentCall(rl_module=None, episodes=[game(), game("f")], training=True)
+    call = PipelineCall(rl_module=None, episodes=[game(), game("f")], training=True)
     rng = np.random.default_rng(0)
     plain = {
         "c": {chunk.key: list(rng.normal(size=int(rng.integers(0, 3)))) for chunk in call.chunks},
         "d": {call.chunks[0].key: [np.zeros((2, 3)).view(BatchedNdArray)]},
         "other": 3,
     }
-    back = call.to_plain(AgentBatch.of_keys(plain, call.groups))
+    back = to_plain(to_columns(plain, call), call)
     assert {key: list(items) for key, items in back["c"].items()} == plain["c"]
     assert back["d"][call.chunks[0].key][0].shape == (2, 3)
     assert back["other"] == 3

@@ -11,8 +11,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
-from epibatch.connectors._engine.agent_call import AgentCall
 from epibatch.connectors._engine.batch_items import add_n_batch_items, single_agent_episode_iterator
+from epibatch.connectors._engine.call import PipelineCall
 from epibatch.connectors.common import AgentToModuleMapping, FlattenObservations
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import LearnerConnectorPipeline
@@ -260,6 +260,7 @@ def test_calls_without_agents_give_nothing(lab: Any) -> None:
 
 
 def test_episodes_that_share_an_id_have_keys_of_their_own(lab: Any) -> None:
-    call = AgentCall(rl_module=None, episodes=[small(lab), small(lab)], training=True)
+    call = PipelineCall(rl_module=None, episodes=[small(lab), small(lab)], training=True)
     assert [chunk.key[:2] for chunk in call.chunks] == [("e_0", "a"), ("e_0", "b"), ("e_1", "a"), ("e_1", "b")]
-    assert [call.describe(i) for i in (0, 3)] == ["episode 'e_0', agent 'a'", "episode 'e_1', agent 'b'"]
+    described = {group.describe(i) for group in call.groups.values() for i in range(len(group.episodes))}
+    assert {"episode 'e_0', agent 'a'", "episode 'e_1', agent 'b'"} <= described

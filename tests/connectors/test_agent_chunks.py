@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from epibatch.connectors._engine.agent_chunks import (
+from epibatch.connectors._engine.batch_items import single_agent_episode_iterator
+from epibatch.connectors._engine.grouping import (
     AgentRows,
     RowsByModule,
     acting_rows,
@@ -12,7 +13,6 @@ from epibatch.connectors._engine.agent_chunks import (
     rows_given_back,
     training_rows,
 )
-from epibatch.connectors._engine.batch_items import single_agent_episode_iterator
 from epibatch.episodes import MultiAgentEpisode
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from epibatch.connectors._engine.agent_call import AgentCall
 from epibatch.connectors._engine.agent_table import AgentTable
+from epibatch.connectors._engine.call import PipelineCall
 from epibatch.connectors.env_to_module import AgentIndicator
 from epibatch.episodes import MultiAgentEpisode
 
@@ -21,8 +21,8 @@ def game(name: str) -> MultiAgentEpisode:
     return episode
 
 
-def table_of(episodes: Any, agents: str, **options: Any) -> tuple[AgentTable, AgentCall]:
-    call = AgentCall(rl_module=None, episodes=episodes, training=not options["newest"])
+def table_of(episodes: Any, agents: str, **options: Any) -> tuple[AgentTable, PipelineCall]:
+    call = PipelineCall(rl_module=None, episodes=episodes, training=not options["newest"])
     return AgentTable(call, list(agents), AgentIndicator(), **options), call
 
 

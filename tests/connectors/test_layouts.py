@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from epibatch.connectors import ConnectorV2
-from epibatch.connectors._engine.call import Call
-from epibatch.connectors._engine.columns import EpisodeColumn
-from epibatch.connectors._engine.layouts import collect, hand_out, to_columns, to_plain
+from epibatch.connectors._engine.call import PipelineCall
+from epibatch.connectors._engine.columns import Batch, EpisodeColumn
+from epibatch.connectors._engine.layouts import collect, show, to_columns, to_plain
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems
 from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import ColumnError
@@ -23,19 +23,21 @@ A, B, C, D = KEYS = [("a",), ("b",), ("c",), ("d",)]
 
 
 def call():
-    return Call(rl_module=None, episodes=[SingleAgentEpisode(id_=name) for (name,) in KEYS])
+    return PipelineCall(rl_module=None, episodes=[SingleAgentEpisode(id_=name) for (name,) in KEYS])
 
 
 def batch():
     rng = np.random.default_rng(0)
-    return {
+    columns = {
         "vectors": EpisodeColumn(rng.standard_normal((8, 2)).astype(np.float32), COUNTS),
         "numbers": EpisodeColumn(rng.integers(0, 9, 8), COUNTS),
         "items": EpisodeColumn(rng.standard_normal((8, 2)), COUNTS, single=True),
         "one each": EpisodeColumn(rng.standard_normal((4, 2))),
         "nested": EpisodeColumn({"x": rng.standard_normal((8, 2)), "y": (np.arange(8),)}, COUNTS),
         "objects": EpisodeColumn([f"{i}" for i in range(8)], COUNTS, single=True),
+        "flags": EpisodeColumn(np.arange(8) % 3 == 0, COUNTS, single=True),
     }
+    return Batch({None: columns})
 
 
 def in_place(batch):
@@ -66,6 +68,12 @@ CHANGES = {
     "a column less": lambda batch: batch.pop("vectors"),
     "a tuple of items": lambda batch: batch["vectors"].update({A: tuple(batch["vectors"][A])}),
     "reshaped in place": other_shape,
+    "a flag more": lambda batch: batch["flags"][B].append(True),
+    "a flag less": lambda batch: batch["flags"][D].pop(),
+    "a flag replaced": lambda batch: batch["flags"][A].__setitem__(1, True),
+    "flags that are numbers": lambda batch: batch["flags"].update({key: [0] * n for key, n in zip(KEYS, COUNTS)}),
+    "a column more": lambda batch: batch.update(more={key: [1.5] * n for key, n in zip(KEYS, COUNTS)}),
+    "another type": lambda batch: batch["numbers"].update({A: [batch["numbers"][A][0].astype(np.float32)]}),
 }
 
 
@@ -73,10 +81,12 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_is_remembered_is_what_would_be_put_together_anew(change):
     remembering, forgetful = call(), call()
-    handed_out, taken_apart = hand_out(batch(), remembering), to_plain(batch(), forgetful)
+    handed_out, taken_apart = show(batch(), remembering), to_plain(batch(), forgetful)
     CHANGES[change](handed_out)
     CHANGES[change](taken_apart)
-    found, expected = to_columns(handed_out, remembering), to_columns(taken_apart, forgetful)
+    found, expected = (
+        to_columns(plain, about).groups[None] for plain, about in ((handed_out, remembering), (taken_apart, forgetful))
+    )
     assert list(found) == list(expected)
     for name, column in found.items():
         own, other = expected[name], column
@@ -89,14 +99,14 @@ def test_what_is_remembered_is_what_would_be_put_together_anew(change):
 
 
 def test_columns_left_alone_are_not_put_together_again():
-    given, running = batch(), call()
-    plain = hand_out(given, running)
+    shown, running = batch(), call()
+    given, plain = shown.groups[None], show(shown, running)
     plain["vectors"][A][0][:] = 9
     plain["numbers"][B] = [BatchedNdArray(np.array([77]))]
-    found = to_columns(plain, running)
+    found = to_columns(plain, running).groups[None]
     assert found["vectors"] is given["vectors"] and (given["vectors"].data[:3] == 9).all()
     assert found["numbers"] is not given["numbers"] and given["numbers"].data[3] != 77
-    again = to_columns(copy.copy(plain), running)
+    again = to_columns(copy.copy(plain), running).groups[None]
     assert again["vectors"] is not given["vectors"], "what was handed out is remembered for one way back"
 
 
@@ -125,7 +135,7 @@ def test_tagged_items_are_laid_down_one_after_the_other(seed):
         for key in KEYS
     }
     column[B].append(BatchedNdArray(rng.integers(0, 9, (2, 2))))
-    found = to_columns({"x": column}, call())["x"]
+    found = to_columns({"x": column}, call()).groups[None]["x"]
     assert found.counts.tolist() == [sum(map(len, column[key])) for key in KEYS] and not found.single
     expected = [row.tolist() for key in KEYS for item in column[key] for row in item]
     assert found.data.tolist() == expected and found.data.dtype == np.float64
@@ -139,6 +149,8 @@ def test_tagged_items_of_several_shapes_name_their_episodes():
 
 def test_tagged_arrays_of_objects_stay_arrays():
     items = [[np.array(["a", "b"], object).view(BatchedNdArray)], [np.array(["c"], object).view(BatchedNdArray)]]
-    call = Call(rl_module=None, episodes=[SingleAgentEpisode(id_="a"), SingleAgentEpisode(id_="b")])
+    call = PipelineCall(rl_module=None, episodes=[SingleAgentEpisode(id_="a"), SingleAgentEpisode(id_="b")]).groups[
+        None
+    ]
     column = collect("notes", dict(zip(call.keys, items)), call)
     assert column.data.dtype == object and column.data.tolist() == ["a", "b", "c"] and column.counts.tolist() == [2, 1]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.call import PipelineCall
 from epibatch.connectors._engine.sequences import layout_of, merged_sequences, sequence_settings
 from epibatch.connectors.columns import ConcatenateColumns
 from epibatch.connectors.common import AgentToModuleMapping, BatchIndividualItems
@@ -232,7 +232,7 @@ def test_settings_of_an_object_and_of_nothing():
 
 
 def test_a_layout_is_made_once_and_again_when_rows_are_added(lab):
-    call = Call(rl_module=lab.module(2, 4), episodes=[lab.episode("a", 6)])
+    call = PipelineCall(rl_module=lab.module(2, 4), episodes=[lab.episode("a", 6)]).groups[None]
     first = layout_of(call)
     assert layout_of(call) is first
     call.plus_one = True

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.connectors._engine.space_kinds import SpaceKinds
+from epibatch.connectors._engine.grouping import SpaceKinds
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 

@@ -8,7 +8,7 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
 from gymnasium.vector.utils import batch_space, iterate
 
-from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.call import PipelineCall
 from epibatch.connectors._engine.step_history import StepHistory
 from epibatch.core.errors import LookbackError, SpaceError
 from epibatch.episodes import VectorRecorder
@@ -88,7 +88,7 @@ def record(space, steps=14, fragments=(14,), lookback=3, num_envs=3, mode="next_
 
 
 def call_of(episodes, **settings):
-    return Call(rl_module=None, episodes=episodes, **settings)
+    return PipelineCall(rl_module=None, episodes=episodes, **settings).groups[None]
 
 
 def histories(space, n_actions, n_rewards):

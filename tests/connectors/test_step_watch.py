@@ -24,7 +24,7 @@ class Notes:
         self.steps, self.whole = [], []
 
     def stepped(self, step, seconds, batch):
-        self.steps.append((step.name, seconds, sorted(batch)))
+        self.steps.append((step.name, seconds, sorted(batch if isinstance(batch, dict) else batch.groups[None])))
 
     def finished(self, seconds):
         self.whole.append(seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.call import PipelineCall
 from epibatch.connectors._engine.columns import EpisodeColumn
 from epibatch.connectors._engine.taken import taken
 from epibatch.core.errors import ColumnError
@@ -23,7 +23,9 @@ def episode():
 
 
 def call(training, plus_one=False):
-    return Call(rl_module=None, episodes=[episode(), episode()], training=training, plus_one=plus_one)
+    return PipelineCall(rl_module=None, episodes=[episode(), episode()], training=training, plus_one=plus_one).groups[
+        None
+    ]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from epibatch.connectors import EpisodeColumn
-from epibatch.connectors._engine.agent_batch import AgentBatch
+from epibatch.connectors._engine.columns import Batch
 from epibatch.connectors._inspect.traced_columns import differences, stored_columns, traced_columns
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.episodes import SingleAgentEpisode
@@ -67,7 +67,7 @@ def test_nested_columns_and_modules():
         "obs/pair/0": "arrays float64 [3]",
         "obs/pair/1": "arrays int64 [3]",
     }
-    agents = AgentBatch({("walker", 0): {"obs": EpisodeColumn(ROWS)}, "scout": {"obs": ROWS}}, {"note": "hello"})
+    agents = Batch({("walker", 0): {"obs": EpisodeColumn(ROWS)}, "scout": {"obs": ROWS}}, {"note": "hello"})
     assert list(traced_columns(agents)) == ["walker/obs", "scout/obs", "note"]
     plain = {"obs": {("e", "x", "walker"): list(ROWS[:2]), ("e", "y", "scout"): list(ROWS[2:])}}
     assert {name: own.shape for name, own in traced_columns(plain).items()} == {
@@ -101,10 +101,10 @@ def test_no_rows_and_types_that_numpy_has_not():
 
 def test_chunks_that_were_not_joined_stay_so():
     episode = SingleAgentEpisode(observations=[0, 1, 2], actions=[0, 1], rewards=[0.0, 1.0], len_lookback_buffer=0)
-    from epibatch.connectors._engine.call import Call
+    from epibatch.connectors._engine.call import PipelineCall
     from epibatch.connectors._engine.gather import gather_column
 
-    column = gather_column(Call(rl_module=None, episodes=[episode], training=True), "rewards")
+    column = gather_column(PipelineCall(rl_module=None, episodes=[episode], training=True).groups[None], "rewards")
     assert column.parts is not None
     assert one({"rewards": column}) == one({"rewards": np.array([0.0, 1.0])})._replace(layout="episodes")
     assert column.parts is not None

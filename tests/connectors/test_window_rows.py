@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.call import PipelineCall
 from epibatch.connectors._engine.windows import HeldRows, WindowRows
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
@@ -61,7 +61,7 @@ def test_nothing_is_copied_before_the_batch_is_made(episodes: list[SingleAgentEp
     module = Memory(model_config={"max_seq_len": 20}) if recurrent else None
     batch: dict[str, Any] = {}
     tracemalloc.start()
-    call = Call(rl_module=module, episodes=episodes, training=True)
+    call = PipelineCall(rl_module=module, episodes=episodes, training=True).groups[None]
     for piece in pieces:
         batch = piece.run(batch, call)
     held = tracemalloc.get_traced_memory()[1]
@@ -130,7 +130,7 @@ def test_types_are_joined_and_halved() -> None:
 
 def test_observations_and_next_observations_are_two_windows_on_one_array(episodes: list[SingleAgentEpisode]) -> None:
     piece = TrajectoryViews(views={"now": View("obs"), "next": View("obs", 1)}, as_learner_connector=True)
-    batch = piece.run({}, Call(rl_module=None, episodes=episodes[:2], training=True))
+    batch = piece.run({}, PipelineCall(rl_module=None, episodes=episodes[:2], training=True).groups[None])
     stored = episodes[0].observations.data
     assert stored.nbytes == 301 * WIDTH * 4
     now, later = (batch[name].parts.held.leaves[0][0] for name in ("now", "next"))

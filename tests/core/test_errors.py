@@ -79,7 +79,7 @@ def test_a_warning_has_the_same_parts():
 
 
 def test_the_old_spelling_says_what_to_write():
-    with pytest.raises(errors.RegistryError, match="SomeError"):
+    with pytest.raises(errors.RenamedError, match="SomeError"):
         from epibatch.core.errors import explain  # noqa: F401
     with pytest.raises(AttributeError, match="no attribute 'explainer'"):
         errors.explainer  # noqa: B018

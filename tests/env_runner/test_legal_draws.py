@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from epibatch.connectors._engine.agent_call import ROWS
+from epibatch.connectors._engine.call import ROWS
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.env_runner.legal_draws import legal_actions_of_agents, random_legal
 

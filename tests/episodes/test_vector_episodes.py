@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.call import PipelineCall
 from epibatch.connectors._engine.gather import gather, output_keys
 from epibatch.core.errors import ColumnError, EpisodeStateError, UnknownNameError
 from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorRecorder
@@ -200,7 +200,7 @@ CHANGES = {
 
 
 def columns_of(episodes: Any) -> dict[str, Any]:
-    call = Call(rl_module=None, episodes=episodes)
+    call = PipelineCall(rl_module=None, episodes=episodes).groups[None]
     found = {"ends": call.ends(), "lengths": call.lengths}
     for name in ("obs", "actions", "rewards", *output_keys(call)):
         for plus_one in (False, True):

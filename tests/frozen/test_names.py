@@ -32,6 +32,16 @@ def test_a_module_keeps_its_names(module):
     assert [name for name in NAMES[module] if name not in loaded.__all__ or not hasattr(loaded, name)] == []
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "now"),
+    [("epibatch.connectors", "Call", "ChunkGroup"), ("epibatch.core.errors", "explain", "SomeError")],
+)
+def test_an_old_name_says_the_new_one(module, name, now):
+    with pytest.raises(ImportError, match=now) as caught:
+        load(module, name)
+    assert name in caught.value.found
+
+
 @pytest.mark.parametrize("theirs", RLLIB_NAMES)
 def test_ported_imports_lead_to_the_same_objects(theirs):
     ported = port_source(f"from {theirs} import {', '.join(RLLIB_NAMES[theirs])}\n")

@@ -308,8 +308,10 @@ class TooStrong(Piece):
 
 
 class MixesAgents(Columnar):
-    def run_modules(self, batch, call):
-        batch = super().run_modules(batch, call)
+    def run_all(self, batch, call):
+        batch = super().run_all(batch, call)
+        if not call.several:
+            return batch
         columns = [own["own"] for own in batch.groups.values()]
         for column in columns:
             column.data = column.data - columns[0].data.mean()

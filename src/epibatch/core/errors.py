@@ -35,6 +35,7 @@ __all__ = [
     "PipelineError",
     "PortingError",
     "RegistryError",
+    "RenamedError",
     "RunnerArgumentError",
     "RunnerError",
     "SpaceError",
@@ -153,6 +154,10 @@ class RegistryError(EpibatchError, ValueError):
     """A name is taken already, or a registered object cannot be loaded."""
 
 
+class RenamedError(EpibatchError, ImportError):
+    """A public name that has another one now, which the message says."""
+
+
 class ConfigError(EpibatchError, ValueError):
     """A configuration has wrong keys or values; the message lists all of them with their paths."""
 
@@ -252,7 +257,7 @@ class _NotedKey(str):
 
 def __getattr__(name: str) -> Any:
     if name == "explain":
-        raise RegistryError(
+        raise RenamedError(
             "epibatch.core.errors.explain",
             expected="SomeError(where, expected=..., found=..., do=...)",
             found="explain, which built the text before the error did",

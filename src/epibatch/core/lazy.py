@@ -10,19 +10,22 @@ from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any, NoReturn
 
-from .errors import nearest
+from .errors import RenamedError, nearest
 
 __all__ = ["Elsewhere", "lazy_exports"]
 
 _ROOT = __name__.partition(".")[0]
 
 
-def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_exports(
+    package: str, homes: Mapping[str, str], renamed: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A package's `__getattr__` and `__dir__` for names that live in other modules.
 
     Args:
         package: The package's `__name__`.
         homes: For each public name its module, absolute or relative to the package (".learner").
+        renamed: For each name that is gone what to use in its place; importing it is a named error.
 
     Example:
         >>> getattr_, dir_ = lazy_exports("epibatch.core", {"Columns": ".columns"})
@@ -32,6 +35,9 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str]
 
     def get(name: str) -> Any:
         if name not in homes:
+            if renamed is not None and name in renamed:
+                found = f"{name}, its old name"
+                raise RenamedError(f"{package}.{name}", expected=renamed[name], found=found, do="change the import")
             # Python asks for a submodule here before it imports it.
             plain = name.startswith("_") or _is_submodule(package, name)
             raise AttributeError(_no_such_name(package, name, hint=not plain))

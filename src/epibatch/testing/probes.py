@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.chunks import ChunkGroup
 from epibatch.connectors._engine.columns import EpisodeColumn
 from epibatch.connectors.columnar_piece import ColumnarPiece
 from epibatch.core.struct_batches import convert_to_numpy
@@ -29,10 +29,10 @@ class Probe(ColumnarPiece):
         super().__init__()
         self.look = look
 
-    def run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Show the batch."""
-        changed = self.look(batch)
-        return batch if changed is None else changed
+        changed = self.look(columns)
+        return columns if changed is None else changed
 
 
 def layout_of(column: Any) -> str:

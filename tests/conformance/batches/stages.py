@@ -8,7 +8,7 @@ from typing import Any
 
 from batches.snapshots import Flat, flat_mismatches, snapshot
 from batches.user_pieces import spy
-from epibatch.connectors._engine.chunk_keys import chunk_keys
+from epibatch.connectors._engine.chunks import chunk_keys
 from oracle.compare import Mismatch
 from oracle.libraries import Library
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.connectors._engine.call import Call, within
+from epibatch.connectors._engine.call import PipelineCall, within
 from epibatch.connectors.columns import CheckFinite
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
@@ -97,17 +97,20 @@ def test_the_newest_observation_has_its_step(nested):
 
 
 def test_batched_arrays_and_tensors():
-    call = Call(rl_module=None, episodes=[episode([1.0])])
+    call = PipelineCall(rl_module=None, episodes=[episode([1.0])]).groups[None]
     for numbers in (np.array([[1.0, 2.0], [3.0, np.nan]]), torch.tensor([[1.0, 2.0], [3.0, float("nan")]])):
-        with within(call), pytest.raises(ColumnError, match=r"column 'x', row 1, entry \[1\]\n[\s\S]*1 of 4 numbers"):
+        with (
+            within(call.call),
+            pytest.raises(ColumnError, match=r"column 'x', row 1, entry \[1\]\n[\s\S]*1 of 4 numbers"),
+        ):
             CheckFinite().run({"x": numbers}, call)
-    with within(call):
+    with within(call.call):
         assert CheckFinite().run({"x": torch.tensor([1, 2])}, call)["x"].tolist() == [1, 2]
 
 
 def test_large_numbers_of_tensors_are_finite():
-    call = Call(rl_module=None, episodes=[episode([1.0])])
-    with within(call), pytest.raises(ColumnError, match=r"column 'x', row 1\n[\s\S]*nan \(1 of 2 numbers"):
+    call = PipelineCall(rl_module=None, episodes=[episode([1.0])]).groups[None]
+    with within(call.call), pytest.raises(ColumnError, match=r"column 'x', row 1\n[\s\S]*nan \(1 of 2 numbers"):
         CheckFinite().run({"x": torch.tensor([1e300, float("nan")], dtype=torch.float64)}, call)
 
 

@@ -103,11 +103,13 @@ def test_splitting_into_columns_of_their_own(nested):
 
 
 def test_tensors():
-    from epibatch.connectors._engine.call import Call, within
+    from epibatch.connectors._engine.call import PipelineCall, within
 
-    call = Call(rl_module=None, episodes=[SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=[0.0])])
+    call = PipelineCall(
+        rl_module=None, episodes=[SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=[0.0])]
+    ).groups[None]
     batch = {"a": torch.tensor([[1.0, 2.0]]), "b": torch.tensor([3])}
-    with within(call):
+    with within(call.call):
         out = ConcatenateColumns(columns=["a", "b"], to="c").run(batch, call)
         assert torch.equal(out["c"], torch.tensor([[1.0, 2.0, 3.0]])) and set(out) == {"c"}
         back = SplitColumn(column="c", sizes={"a": 2, "b": 1}).run(out, call)

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.connectors._engine.call import Call
+from epibatch.connectors._engine.call import PipelineCall
 from epibatch.connectors.common.frame_stacking import FrameStacking
 from epibatch.connectors.env_to_module.frame_stacking import FrameStackingEnvToModule
 from epibatch.connectors.learner.frame_stacking import FrameStackingLearner
@@ -181,7 +181,9 @@ def test_chunks_of_two_types_share_one_that_holds_both_and_of_two_shapes_are_an_
     rng = np.random.default_rng(0)
     chunks = [random_chunks(rng, 1, (3, 1), dtype)[0] for dtype in (np.uint8, np.int16, np.float32)]
     piece = FrameStacking(num_frames=2, as_learner_connector=as_learner_connector)
-    (column,) = piece.run({}, Call(rl_module=None, episodes=chunks, training=as_learner_connector)).values()
+    (column,) = piece.run(
+        {}, PipelineCall(rl_module=None, episodes=chunks, training=as_learner_connector).groups[None]
+    ).values()
     assert column.data.dtype == np.float32
     ends = np.cumsum([len(chunk) for chunk in chunks]) - 1 if as_learner_connector else range(3)
     for chunk, end in zip(chunks, ends):
@@ -189,7 +191,7 @@ def test_chunks_of_two_types_share_one_that_holds_both_and_of_two_shapes_are_an_
         np.testing.assert_array_equal(column.data[end], stack)
     chunks.append(random_chunks(rng, 1, (4, 1), np.uint8)[0])
     with pytest.raises(ColumnError, match=r"expected: frames of shape \(3, 1\)[\s\S]*found:    \(4, 1\)"):
-        piece.run({}, Call(rl_module=None, episodes=chunks, training=as_learner_connector))
+        piece.run({}, PipelineCall(rl_module=None, episodes=chunks, training=as_learner_connector).groups[None])
 
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
@@ -208,7 +210,7 @@ def test_recorded_episodes_give_the_stacks_of_copies_and_nobody_needs_to_look_at
         if step % 6 == 0:
             episodes = recorder.harvest(2)
             piece = FrameStacking(num_frames=3, as_learner_connector=True)
-            call = Call(rl_module=None, episodes=episodes, training=True, plus_one=plus_one)
+            call = PipelineCall(rl_module=None, episodes=episodes, training=True, plus_one=plus_one).groups[None]
             found = piece.run({}, call)["obs"]
             looked = sum(view is not None for view in episodes.views)
             assert looked <= (sum(chunk.terminated for chunk in episodes.chunks) if mode == "same_step" else 0)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.connectors._engine.call import Call, within
+from epibatch.connectors._engine.call import PipelineCall, within
 from epibatch.connectors.rewards import KLReward
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import ColumnError, ConfigError, PipelineError, StateError, UnknownNameError
@@ -31,8 +31,10 @@ def module(actions=CHOICE, seed=0, **config):
 
 
 def run(piece, rl_module, batch):
-    call = Call(rl_module=rl_module, episodes=[SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=[0.0])])
-    with within(call):
+    call = PipelineCall(
+        rl_module=rl_module, episodes=[SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=[0.0])]
+    ).groups[None]
+    with within(call.call):
         return piece.run(dict(batch), call)["rewards"]
 
 
@@ -135,13 +137,13 @@ def test_several_modules_each_by_its_own():
     several = MultiRLModule()
     for name, seed in (("one", 1), ("two", 2)):
         several.add_module(name, module(seed=seed))
-    call = Call(
+    call = PipelineCall(
         rl_module=module(),
         episodes=[SingleAgentEpisode(observations=[0, 1], actions=[0], rewards=[0.0])],
-        module_id="two",
     )
     with within(call):
-        found = KLReward(coef=1.0, reference=several).run(rows(), call)["rewards"]
+        group = call.groups[None].for_module(module(), "two")
+        found = KLReward(coef=1.0, reference=several).run(rows(), group)["rewards"]
     expected = categorical(logits(module(), rows()), logits(module(seed=2), rows()))
     np.testing.assert_allclose(found.numpy(), np.arange(5) - expected, rtol=1e-4, atol=1e-5)
     with pytest.raises(UnknownNameError, match=r"KLReward\.reference"):

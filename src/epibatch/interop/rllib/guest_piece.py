@@ -7,7 +7,7 @@ from typing import Any
 
 from epibatch.connectors._engine.batch_items import key_for
 from epibatch.connectors._engine.call import running_call
-from epibatch.connectors._engine.chunk_keys import chunk_keys
+from epibatch.connectors._engine.chunks import chunk_keys
 from epibatch.connectors.common.batch_individual_items import RowMap
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.core.errors import PieceOutputError
@@ -90,8 +90,9 @@ class GuestPiece(ConnectorV2):
             change.carry_back(type(self.piece).__name__)
         after = [key_of_theirs(episode) for episode in shown]
         made = _as_ours(dict(out), before, after, keys, [len(episode) for episode in shown])
-        if call is not None and not call.grouped and call.rows is None:
-            call.rows = sequences(made, keys, call.shared_data)
+        for group in call.groups.values() if call is not None and not call.several else ():
+            if group.rows is None:
+                group.rows = sequences(made, keys, group.shared_data)
         return made
 
     # -- spaces and state ----------------------------------------------------------------------

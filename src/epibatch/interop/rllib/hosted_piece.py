@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.rllib.connectors.connector_v2 import ConnectorV2
 
-from epibatch.connectors._engine.call import ADDED_LOSS_MASK, Call, within
+from epibatch.connectors._engine.call import ADDED_LOSS_MASK, PipelineCall, within
 from epibatch.connectors._engine.layouts import to_columns, to_plain
 from epibatch.connectors.common.batch_individual_items import RowMap
 from epibatch.core.errors import PieceOutputError, add_context
@@ -62,7 +62,7 @@ class HostedPiece(ConnectorV2):  # type: ignore[misc]
         longer = bool(shared.get(ADDED_LOSS_MASK))  # by the bootstrap step, which RLlib's episodes have as a real one
         shown = [episode_like_ours(episode) for episode in episodes]
         changes = [OurChanges(*pair) for pair in zip(episodes, shown)]
-        call = Call(
+        call = PipelineCall(
             rl_module=rl_module,
             episodes=[episode_like_ours(one, steps=len(one) - 1) for one in episodes] if longer else shown,
             explore=explore,
@@ -71,12 +71,16 @@ class HostedPiece(ConnectorV2):  # type: ignore[misc]
             training=self._training,
             plus_one=longer,
             kwargs=kwargs,
+            batch=batch,
         )
-        if longer:
-            call.lengthen(shown)
+        groups = list(call.groups.values())
+        for group in groups if longer else ():
+            group.lengthen(shown)
+        ours = groups[0].keys
         keys = [key_of_theirs(episode) for episode in episodes]
-        given = rekeyed(batch, keys, call.keys, retag_as_ours, [len(episode) for episode in episodes])
-        call.rows = sequences(given, call.keys, shared)
+        given = rekeyed(batch, keys, ours, retag_as_ours, [len(episode) for episode in episodes])
+        for group in groups:
+            group.rows = sequences(given, ours, shared)
         try:
             with within(call):
                 out = self._run(given, call)
@@ -88,12 +92,12 @@ class HostedPiece(ConnectorV2):  # type: ignore[misc]
         if self.piece.adds_bootstrap_rows:
             _lengthen(episodes)
         keys = [key_of_theirs(episode) for episode in episodes]
-        self._spell_row_map(shared, call, keys)
-        return rekeyed(out, call.keys, keys, retag_as_theirs)
+        self._spell_row_map(shared, ours, keys)
+        return rekeyed(out, ours, keys, retag_as_theirs)
 
-    def _run(self, batch: dict[str, Any], call: Call) -> dict[str, Any]:
+    def _run(self, batch: dict[str, Any], call: PipelineCall) -> dict[str, Any]:
         if self.piece.columnar:
-            return to_plain(self.piece.run(to_columns(batch, call), call), call)
+            return to_plain(self.piece.run_all(to_columns(batch, call), call), call)
         call.piece = self.piece
         out = self.piece(
             rl_module=call.rl_module,
@@ -114,11 +118,11 @@ class HostedPiece(ConnectorV2):  # type: ignore[misc]
         return dict(out)
 
     @staticmethod
-    def _spell_row_map(shared_data: dict[str, Any], call: Call, keys: list[Key]) -> None:
+    def _spell_row_map(shared_data: dict[str, Any], ours: list[Any], keys: list[Key]) -> None:
         """Name the rows of a batch as RLlib's pieces look them up: by the ids of its episodes, in a list."""
         rows = shared_data.get(ROW_MAP)
         if isinstance(rows, RowMap):
-            names = {own[0]: theirs[0] for own, theirs in zip(call.keys, keys)}
+            names = {own[0]: theirs[0] for own, theirs in zip(ours, keys)}
             shared_data[ROW_MAP] = [names[name] for name in rows]
 
     # -- spaces and state ----------------------------------------------------------------------

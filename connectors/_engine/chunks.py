@@ -1,0 +1,351 @@
+"""Groups of chunks: the chunks of one module in one call of a pipeline, and what is known about them."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from epibatch.core.column_use import COLUMNS_LEFT_OUT
+from epibatch.core.columns import Columns
+
+from ...episodes._parts.agent_segment import AgentSegment
+from ...episodes._storage.column_parts import lengths_of
+from ...episodes._storage.whole_block import whole_block
+from ...episodes.vector_episodes import VectorEpisodes
+from .modules import is_stateful
+
+if TYPE_CHECKING:
+    from epibatch.core.padding import PaddedLayout
+
+    from .call import PipelineCall
+    from .grouping import AgentRows
+    from .sequences import RandomCut
+
+__all__ = ["PER_SEQUENCE", "ChunkGroup", "chunk_keys", "lengthened", "numbered", "with_lengthened_parts"]
+
+PER_SEQUENCE = frozenset(
+    (
+        Columns.SEQ_LENS,
+        Columns.STATE_IN,
+        Columns.NEXT_STATE_IN,
+        Columns.RESET_STATES,
+        Columns.NEXT_RESET_STATES,
+    )
+)
+
+
+class ChunkGroup:
+    """The chunks of one module, and of one pair of spaces, in one call of a pipeline: what a columnar piece works on.
+
+    Episodes of one agent are one group. Episodes of several agents are one group for each module; before the mapping to
+    modules, agents of one module that differ in spaces are in groups of their own.
+
+    Args:
+        call: The call.
+        rl_module: The module that the rows are for, or that made them; may be None.
+        module_id: Its id; "default_policy" for episodes of one agent.
+        episodes: A list of episodes, or a VectorEpisodes.
+        plus_one: Whether every chunk has one virtual bootstrap row at its end.
+        rows_of: Whose the chunks are, if they are parts of episodes of several agents.
+        keys: One per chunk; default: they are made of the ids.
+
+    Attributes:
+        explore, shared_data, metrics, kwargs: As the call has them.
+        training: Whether the batch is for training (one row per step) or for acting (one per
+            episode); None where a piece runs by itself.
+        several: Whether the chunks are parts of episodes of several agents.
+        sequences: How the rows were laid out as `[B, T]`, once they were: as sequences, or as agents of one env step.
+        per_sequence: Further columns with one row per sequence and no time axis, whatever their second axis is: name ->
+            function of the group and of one row for each sequence (int64 [B], numbers among all chunks' rows) that
+            gives the column as it is at those rows; None: nothing does.
+        batched: Whether columns are arrays of all chunks' rows from now on, since BatchIndividualItems has run.
+        ragged: Whether sequences were taken out of their padding, so that rows are steps and there is no time axis.
+        cut: Which sequences are to be taken, if a piece said so; otherwise the module's settings do.
+    """
+
+    # what is not known when a call begins: set on the instance once it is, so that making a group costs little
+    rows: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    batched: bool = False
+    ragged: bool = False
+    sequences: PaddedLayout | None = None
+    cut: RandomCut | None = None
+    _lengths: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    _plain: list[Any] | None = None
+    _lengthened: list[Any] | None = None
+    _positions: dict[int, int] | None = None
+    _vector: VectorEpisodes | None = None
+    _looked: bool = False
+    _stateful: bool | None = None
+
+    def __init__(
+        self,
+        call: PipelineCall,
+        rl_module: Any,
+        module_id: Any,
+        episodes: Sequence[Any],
+        *,
+        plus_one: bool = False,
+        rows_of: AgentRows | None = None,
+        keys: list[tuple[Any, ...]] | None = None,
+    ) -> None:
+        self.call = call
+        self.rl_module = rl_module
+        self.module_id = module_id
+        self.episodes = episodes
+        self.plus_one = plus_one
+        self.rows_of = rows_of
+        self.several = call.several
+        self.explore = call.explore
+        self.shared_data = call.shared_data
+        self.metrics = call.metrics
+        self.training = call.training
+        self.kwargs = call.kwargs
+        self.per_sequence: dict[str, Callable[[ChunkGroup, Any], Any] | None] = {}
+        self._keys = keys
+
+    def for_module(self, rl_module: Any, module_id: Any) -> ChunkGroup:
+        """The same chunks for another module."""
+        out = copy.copy(self)
+        out.rl_module, out.module_id, out._stateful = rl_module, module_id, None
+        return out
+
+    @property
+    def left_out(self) -> Collection[str]:
+        """Columns that the learner pipeline is not to make for the module, since nothing reads them."""
+        by_module = self.shared_data.get(COLUMNS_LEFT_OUT)
+        return by_module.get(self.module_id, ()) if by_module else ()
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the module is recurrent."""
+        if self._stateful is None:
+            self._stateful = is_stateful(self.rl_module)
+        return self._stateful
+
+    def is_per_sequence(self, column: str) -> bool:
+        """Whether a column has one row per sequence, and no time axis, where the batch consists of sequences."""
+        return column in PER_SEQUENCE or column in self.per_sequence
+
+    @property
+    def vector(self) -> VectorEpisodes | None:
+        """The episodes, if whole columns can be read from a block."""
+        if not self._looked:
+            self._looked = True
+            self._vector = whole_block(self.episodes) if self._lengthened is None else None
+        return self._vector
+
+    def look_again(self) -> None:
+        """Forget what is known about the episodes: a plain piece may have changed them, newest observations too."""
+        self._looked, self._lengths = False, None
+
+    @property
+    def recording(self) -> VectorEpisodes | None:
+        """The episodes, if they are the ones that a recorder is adding to."""
+        episodes = self.episodes
+        return episodes if type(episodes) is VectorEpisodes and episodes.recording else None
+
+    def ends(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether each chunk's episode was terminated, and truncated, at its end: bool, [2, chunks]."""
+        episodes = self.vector
+        if episodes is not None:
+            return np.stack([episodes.terminateds(), episodes.truncateds()])
+        terminateds = [episode.is_terminated for episode in self.episodes]
+        return np.array([terminateds, [episode.is_truncated for episode in self.episodes]], np.bool_)
+
+    def history(self, chunk: int) -> tuple[int, int]:
+        """Step at which a chunk starts, and how many steps before that it holds."""
+        episodes = self.vector
+        if episodes is not None:
+            own = episodes.chunks[chunk]
+            return own.t_started, own.start - own.low
+        episode = self.episodes[chunk]
+        return episode.t_started, episode.rewards.lookback
+
+    def histories(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Step at which each chunk starts, and how many steps before that it holds: int64, [2, chunks]."""
+        episodes = self.vector
+        if episodes is not None:
+            chunks = episodes.chunks
+            return np.array([[own.t_started for own in chunks], [own.start - own.low for own in chunks]], np.int64)
+        started = [episode.t_started for episode in self.episodes]
+        return np.array([started, [episode.rewards.lookback for episode in self.episodes]], np.int64)
+
+    @property
+    def keys(self) -> list[tuple[Any, ...]]:
+        """One key per chunk, in the order of `episodes`."""
+        if self._keys is None:
+            of = self.rows_of
+            self._keys = chunk_keys(self.episodes) if of is None else of.keys(self.call.episode_keys)
+        return self._keys
+
+    @property
+    def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Steps of each chunk: int64, shape [number of chunks]."""
+        if self._lengths is None:
+            vector, episodes = self.vector, self.episodes
+            if vector is not None:
+                self._lengths = vector.lengths()
+            elif isinstance(episodes, VectorEpisodes):
+                self._lengths = episodes.lengths()
+            else:
+                self._lengths = np.array(lengths_of(episodes), np.int64)
+        return self._lengths
+
+    @property
+    def counts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Rows that each chunk has in a train batch: its steps, and the bootstrap row if there is one."""
+        return self.lengths + 1 if self.plus_one else self.lengths
+
+    @property
+    def expected_rows(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Rows that each chunk has in every column: sequences after padding, steps before, 1 when acting."""
+        if self.rows is not None:
+            return self.rows
+        return np.ones(len(self.episodes), np.int64) if self.training is False else self.counts
+
+    def plain_episodes(self) -> list[Any]:
+        """The episodes as a plain list, for pieces that do not declare to be columnar."""
+        if self._plain is None:
+            episodes = self.episodes
+            if type(episodes) is VectorEpisodes:
+                self._plain = episodes.views_of_all()
+            else:
+                self._plain = episodes if type(episodes) is list else list(episodes)
+        return self._plain
+
+    def lengthen(self, episodes: list[Any] | None = None) -> None:
+        """Show plain pieces episodes that have the bootstrap row as a step, and read columns from those.
+
+        What a plain piece writes to them reaches the batch; the episodes that were given stay as they are.
+
+        Args:
+            episodes: The lengthened ones, if they were made already.
+        """
+        if self._lengthened is None:
+            self._lengthened = self._plain = episodes or [lengthened(episode) for episode in self.episodes]
+            self._positions = None
+            self._looked = False
+
+    @property
+    def lengthened(self) -> list[Any] | None:
+        """The episodes with the bootstrap row as a step, if a plain piece was shown them."""
+        return self._lengthened
+
+    def take_keys(self, columns: Iterable[Any]) -> None:
+        """Let the chunks be those that columns have keys of; for a piece that is tried without episodes.
+
+        Args:
+            columns: plain per-episode columns, `{key: [items]}`.
+        """
+        self._keys = list(dict.fromkeys(key for column in columns for key in column))
+
+    def key_of(self, episode: Any) -> tuple[Any, ...] | None:
+        """The key of an episode object of this group; None for a stranger."""
+        if self._positions is None:
+            self._positions = {id(one): i for i, one in enumerate(self.plain_episodes())}
+        position = self._positions.get(id(episode))
+        return None if position is None else self.keys[position]
+
+    def describe(self, chunk: int) -> str:
+        """Name a chunk for an error message."""
+        if self.several:
+            episode_key, agent_id, _ = self.keys[chunk]
+            return f"episode {episode_key!r}, agent {agent_id!r}"
+        return f"episode {self.keys[chunk][0]!r} (chunk {chunk} of {len(self.episodes)})"
+
+
+def chunk_keys(episodes: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Key each chunk by its episode's id, or by id and position where an id occurs twice.
+
+    Args:
+        episodes: The chunks of one call; their ids are never changed.
+
+    Returns:
+        One tuple per chunk, all different.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> chunk_keys([SingleAgentEpisode(id_=name) for name in ("a", "b", "a")])
+        [('a_0',), ('b',), ('a_2',)]
+    """
+    ids = getattr(episodes, "ids", None) or [episode.id_ for episode in episodes]
+    return [(name,) for name in numbered(ids)]
+
+
+def numbered(names: Sequence[Any]) -> Sequence[Any]:
+    """Names of which each occurs once: those that occur more often get their position behind them.
+
+    Example:
+        >>> numbered(["a", "a", "a_1"])
+        ['a_0', 'a_1_', 'a_1']
+    """
+    if len(set(names)) == len(names):
+        return names
+    counts = Counter(names)
+    taken = {name for name, count in counts.items() if count == 1}
+    out: list[Any] = []
+    for i, name in enumerate(names):
+        if counts[name] > 1:
+            name = f"{name}_{i}"
+            while name in taken:
+                name += "_"
+            taken.add(name)
+        out.append(name)
+    return out
+
+
+def lengthened(episode: Any) -> Any:
+    """A copy of an episode with one artificial step at its end, truncated unless it was only terminated.
+
+    Args:
+        episode: A single-agent episode of at least one step; it stays as it is.
+
+    Returns:
+        The copy: last observation, info, action and model outputs once more, reward 0. It shares
+        the episode's `custom_data`.
+    """
+    out = episode.slice(slice(None))
+    out._custom_data = episode.custom_data
+    out.is_terminated = out.is_truncated = False
+    out._given_observation_space = None  # the newest observation is what pieces made of it
+    out.add_env_step(
+        out.get_observations(-1),
+        out.get_actions(-1),
+        0.0,
+        out.get_infos(-1),
+        terminated=episode.is_terminated,
+        truncated=episode.is_truncated or not episode.is_terminated,
+        extra_model_outputs={key: out.get_extra_model_outputs(key, -1) for key in out.extra_model_outputs},
+    )
+    return out
+
+
+def with_lengthened_parts(episode: Any, parts: Mapping[int, Any]) -> Any:
+    """A copy of a multi-agent episode that has other single-agent episodes, each one step longer.
+
+    Args:
+        episode: A multi-agent episode; it stays as it is.
+        parts: From the identity of a single-agent episode to its lengthened copy. The artificial step of an agent
+            ends at the env step behind its newest observation.
+    """
+    out = copy.copy(episode)
+    out._agents = {agent_id: copy.copy(record) for agent_id, record in episode._agents.items()}
+    for record in out._agents.values():
+        record.segments = [_longer(segment, parts.get(id(segment.episode))) for segment in record.segments]
+        if record.live is not None:
+            record.live = record.segments[-1]
+            record.settle()
+    out.env_t += 1
+    return out
+
+
+def _longer(segment: AgentSegment, part: Any) -> AgentSegment:
+    if part is None:
+        return segment
+    steps = segment.steps[:]
+    steps.append(steps[-1] + 1)
+    return AgentSegment(part, steps, segment.ended_at)
