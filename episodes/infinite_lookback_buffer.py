@@ -44,9 +44,10 @@ __all__ = [
     "BufferSource",
     "InfiniteLookbackBuffer",
     "RowPlan",
+    "StepColumns",
     "lengths_of",
     "newest_of",
-    "put_rows",
+    "put_step",
     "rows_of",
 ]
 
@@ -114,7 +115,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         space: The stream's Gymnasium space, used for one-hot rows and to fill an empty column.
 
     Attributes:
-        checked_for: The space that array rows are known to fit because of their shape, if that was checked.
+        checked_for: The space that all rows are known to fit that the array takes as they are, if that was checked.
         provisional: Whether the newest row can be replaced by one of another nesting, shape or type.
 
     Raises:
@@ -364,9 +365,11 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             ColumnError: another nesting than the rows before.
         """
         if self._leaves is None:
-            values, form = flatten(item) if isinstance(item, (dict, tuple)) else ([item], None)
-            values = [as_value(value) for value in values]
-            return form, values, [value.dtype for value in values]
+            if not isinstance(item, (dict, tuple)):
+                value = as_value(item)
+                return None, [value], [value.dtype]
+            values, form = flatten(item)
+            return form, values, [as_value(value).dtype for value in values]
         values = flatten_like(self._form, item)
         return self._form, values, [fits(leaf, value) for leaf, value in zip(self._leaves, values)]
 
@@ -375,8 +378,15 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         form, values, dtypes = plan
         if self._read_only:
             self.own()
+        if self._leaves is None and form is None:  # the first row of a plain column: many episodes are short
+            leaf = empty_leaf(values[0])
+            store(leaf, 0, values[0])
+            self.replace(None, [leaf], 1)
+            if self._flat is not None:
+                self._show_cells(leaf)
+            return
         if self._leaves is None:
-            self._form, self._leaves = form, [empty_leaf(value) for value in values]
+            self._form, self._leaves = form, [empty_leaf(as_value(value)) for value in values]
         leaves, stop = self._leaves, self._stop
         for i, value in enumerate(values):
             leaf = promoted(leaves[i], stop, dtypes[i])
@@ -400,6 +410,12 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             self._flat, self._shape = leaf, leaf.shape[1:]
             if leaf.ndim == 1:
                 self._accepts = plain_types(leaf.dtype)
+
+    def note_checked(self, space: gym.Space[Any] | None, row: Any) -> None:
+        """Note that all rows that `lay` takes fit a space, if that follows from this row, which fits it."""
+        leaf = self._flat
+        if leaf is not None and (type(row) in self._accepts if leaf.ndim == 1 else self._shape == np.shape(row)):
+            self.checked_for = space
 
     def replace(self, form: Form, leaves: list[Leaf] | None, count: int) -> None:
         """Hold these `count` rows, as given, in place of those before."""
@@ -920,36 +936,34 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         return f"InfiniteLookbackBuffer({total} rows, lookback={self.lookback}, space={self.space})"
 
 
-def put_rows(
-    observations: InfiniteLookbackBuffer,
-    actions: InfiniteLookbackBuffer,
-    rewards: InfiniteLookbackBuffer,
-    outputs: Mapping[str, InfiniteLookbackBuffer],
-    observation: Any,
-    action: Any,
-    reward: Any,
-    extras: Mapping[str, Any],
-) -> bool:
-    """Add a step to the columns of an episode if the array of each takes its row as it is.
+class StepColumns(Protocol):
+    """The columns of an episode, to which a step adds one row each; observations are one row ahead.
+
+    Attributes:
+        given_observation_space: Space that new observations must fit.
+    """
+
+    observations: InfiniteLookbackBuffer
+    actions: InfiniteLookbackBuffer
+    rewards: InfiniteLookbackBuffer
+    extra_model_outputs: dict[str, InfiniteLookbackBuffer]
+    given_observation_space: gym.Space[Any] | None
+
+
+def put_step(episode: StepColumns, observation: Any, action: Any, reward: Any, extras: Mapping[str, Any]) -> bool:
+    """Add a step if the array of every column takes its row as it is.
 
     Rows are written after those in use, and counted only when all were taken.
-
-    Args:
-        observations: Where the observation goes, one row ahead of the other columns.
-        actions: Where the action goes.
-        rewards: Where the reward goes.
-        outputs: Where the model outputs go, by key.
-        observation: The observation after the step.
-        action: The action.
-        reward: The reward.
-        extras: The model outputs.
 
     Returns:
         Whether it was added; if not, the columns are as they were.
     """
+    observations, actions, rewards = episode.observations, episode.actions, episode.rewards
+    outputs = episode.extra_model_outputs
     steps = rewards._stop
     rows = steps + 1
-    if observations._stop != rows or actions._stop != steps or len(extras) != len(outputs):
+    level = observations._stop == rows and actions._stop == steps and len(extras) == len(outputs)
+    if not level or observations.checked_for is not episode.given_observation_space:
         return False
     try:
         if type(reward) in rewards._accepts:
@@ -976,7 +990,7 @@ def put_rows(
             return False
     except (IndexError, ValueError):  # a full array, or an array that is no row of it
         full = [column.make_room() for column in (observations, actions, rewards, *outputs.values())]
-        return any(full) and put_rows(observations, actions, rewards, outputs, observation, action, reward, extras)
+        return any(full) and put_step(episode, observation, action, reward, extras)
     except (KeyError, OverflowError):
         return False
     for output in outputs.values():

@@ -25,14 +25,11 @@ from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
 from ._parts.agent_column import OF_OBSERVATIONS, AgentColumn, RowRequest
 from ._parts.agent_segment import AgentRecord, AgentSegment
+from ._parts.arguments import as_info, as_reward, check_space, check_steps, fresh_id
 from ._parts.env_step import EnvStep
-from ._parts.episode_arguments import as_info, as_reward, check_space, check_steps
-from ._parts.episode_ids import fresh_id
-from ._parts.episode_parts import check_continues
-from ._parts.episode_steps import put_step, take_back_step
 from ._storage.arrays import owned, same_value
 from ._storage.indexing import Indices, note_history
-from ._storage.infos_buffer import EMPTY, InfosBuffer
+from ._storage.infos_buffer import InfosBuffer
 from .infinite_lookback_buffer import NOTHING
 from .single_agent_episode import SingleAgentEpisode
 
@@ -329,15 +326,12 @@ class MultiAgentEpisode:
                 record.restore(snapshot)
             for segment in put:
                 segment.steps.pop()
-                take_back_step(segment.episode)
+                segment.episode.take_back_step()
             raise
         self.env_t += 1
         if flagged:
             self._note_end(step)
-        now = perf_counter()
-        for segment in put:
-            segment.episode._last_step_time = now
-        self._last_step_time = now
+        self._last_step_time = perf_counter()
 
     def _put_steps(self, step: EnvStep, put: list[AgentSegment]) -> list[Any]:
         """Add the steps of agents that acted and observed and for which nothing waits; returns the other agents."""
@@ -350,14 +344,9 @@ class MultiAgentEpisode:
             if segment is None or lacks or (infos and infos.get(agent)):
                 rest.append(agent)
                 continue
-            try:
-                if not put_step(segment.episode, observation, action, reward, outputs.get(agent) or _NONE):
-                    rest.append(agent)
-                    continue
-            except SpaceError as error:
-                add_context(error, self._at(agent))
-                raise
-            segment.episode.infos._data.append(EMPTY)
+            if not segment.episode.put_step(observation, action, reward, outputs.get(agent) or _NONE):
+                rest.append(agent)
+                continue
             segment.steps.append(env_t)
             put.append(segment)
         return rest
@@ -453,16 +442,14 @@ class MultiAgentEpisode:
                     do="return an observation together with the truncated flag (terminated agents need none)",
                 )
             single, info = segment.episode, record.info
-            if info is None and single.infos._data[-1] is not EMPTY:
+            if info is None:
                 info = single.infos.get(-1)
-            given, single._given_observation_space = (
-                single._given_observation_space,
-                None,
-            )  # pieces may have rewritten it
+            given = single.given_observation_space
+            single.given_observation_space = None  # pieces may have rewritten the observation
             try:
                 self._observe(agent, record, owned(single.observations.last()), info)
             finally:
-                single._given_observation_space = given
+                single.given_observation_space = given
             segment.repeats = True
         record.finish(*end, self.env_t + 1)
 
@@ -961,7 +948,7 @@ class MultiAgentEpisode:
                 raise EpisodeStateError(where, expected=expected, found=found, do=do)
         for agent, single in living.items():
             try:
-                check_continues(single, following[agent])
+                single.check_continues(following[agent])
             except EpisodeError as error:
                 add_context(error, f"{where}, agent {agent!r}:")
                 raise

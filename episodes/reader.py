@@ -15,14 +15,13 @@ from epibatch.core.errors import ColumnError, EpisodeIndexError, nearest
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ._parts.acting_rewards import known
-from ._parts.episode_facts import no_column
 from ._parts.running_returns import running_returns
 from ._storage.arrays import Leaf, fits
 from ._storage.block import Block, BlockColumn
 from ._storage.chunk import Chunk, chunk_of
 from ._storage.column_rows import BlockRows, ColumnRows, LazyRows, SeveralRows
 from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer, lengths_of, newest_of, rows_of
-from .single_agent_episode import SingleAgentEpisode
+from .single_agent_episode import SingleAgentEpisode, no_column
 from .vector_episodes import VectorEpisodes
 
 __all__ = [

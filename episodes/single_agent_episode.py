@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import EpisodeError, EpisodeStateError, NotAvailableError
-from epibatch.core.structs import flatten, form_of
+from epibatch.core.columns import Columns
+from epibatch.core.errors import (
+    CheckpointError,
+    ColumnError,
+    EpibatchError,
+    EpisodeError,
+    EpisodeStateError,
+    NotAvailableError,
+    SpaceError,
+    UnknownNameError,
+    add_context,
+    nearest,
+)
+from epibatch.core.space_checks import check_row
+from epibatch.core.space_dicts import space_from_dict, space_to_dict
+from epibatch.core.structs import flatten, flatten_like, form_of, spell_form
 
-from ._parts.episode_arguments import as_flag, as_info, as_rewards, check_space, check_steps
-from ._parts.episode_facts import EpisodeFacts, no_column
-from ._parts.episode_ids import fresh_id
-from ._parts.episode_parts import cut_episode, join_episode, slice_episode
-from ._parts.episode_state import episode_from_state, episode_state
-from ._parts.episode_steps import add_step, check_first_observation, not_steppable, put_step
-from ._storage.arrays import same_value
+from ._parts.arguments import as_flag, as_info, as_reward, as_rewards, check_space, check_steps, fresh_id
+from ._storage.arrays import same_value, shielded
+from ._storage.indexing import WATCH, Indices, check_newest
 from ._storage.infos_buffer import EMPTY, InfosBuffer
-from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
+from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer, RowPlan, put_step
 
-__all__ = ["SingleAgentEpisode"]
+__all__ = ["SingleAgentEpisode", "no_column"]
 
-_EQUAL = (
-    *("id_", "agent_id", "module_id", "multi_agent_episode_id", "t_started", "is_terminated", "is_truncated"),
-    *("observations", "infos", "actions", "rewards", "extra_model_outputs", "custom_data"),
+_IDENTITY = ("id_", "agent_id", "module_id", "multi_agent_episode_id")
+_PLAIN = (*_IDENTITY, "t_started", "is_terminated", "is_truncated")
+_EQUAL = (*_PLAIN, "observations", "infos", "actions", "rewards", "extra_model_outputs", "custom_data")
+_STATE = (
+    *_PLAIN,
+    *("observation_space", "action_space", "given_observation_space", "lookback", "observations", "raw_observation"),
+    *("provisional", "infos", "actions", "rewards", "extra_model_outputs", "custom_data", "duration_s"),
 )
 
 
-class SingleAgentEpisode(EpisodeFacts):
+class SingleAgentEpisode:
     """The columns of one agent's episode, or of a chunk of it.
 
     `observations[0]` is the reset observation; `actions[t]`, `rewards[t]` and the model outputs of
@@ -38,6 +54,15 @@ class SingleAgentEpisode(EpisodeFacts):
     and T of everything else. Each column is growable arrays from its first row on. The newest
     observation is provisional: what is written to index -1 before the next step is what the column
     gets, in whatever shape and type.
+
+    Every getter takes an int (one row), a slice or a list of ints (stacked rows), or None (all rows
+    after the lookback). Non-negative indices count from the chunk's start, negative ones from the
+    end, or from the chunk's start backwards with `neg_index_as_lookback`. With `fill`, rows that do
+    not exist are filled with that value; without it ints raise and slices are shortened.
+
+    Rows of numbers that are not filled are views. Writing to them writes to the episode, as code for RLlib's episodes
+    does it: after `rewards = episode.get_rewards()`, `rewards -= rewards.mean()` changes the episode, and
+    `rewards = rewards - rewards.mean()` does not.
 
     Args:
         id_: Name of the episode; chunks of one episode share it. Default: a random hex string.
@@ -56,6 +81,9 @@ class SingleAgentEpisode(EpisodeFacts):
         agent_id: Agent in a multi-agent episode.
         module_id: Module that acts for the agent.
         multi_agent_episode_id: The multi-agent episode this one belongs to.
+
+    Attributes:
+        given_observation_space: Space of the environment's observations. New ones are checked against it; None: not.
 
     Raises:
         EpisodeError: columns whose lengths do not fit one another, or a negative lookback.
@@ -92,7 +120,7 @@ class SingleAgentEpisode(EpisodeFacts):
         self._set_identity(id_ or fresh_id(), agent_id, module_id, multi_agent_episode_id)
         self.is_terminated = as_flag(terminated, "terminated", self.id_)
         self.is_truncated = as_flag(truncated, "truncated", self.id_)
-        self._given_observation_space = check_space(observation_space, "observation_space", self.id_)
+        self.given_observation_space = check_space(observation_space, "observation_space", self.id_)
         rewards_column = _column(as_rewards(rewards), 0, None)
         lookback = rewards_column.len_incl_lookback()
         if len_lookback_buffer != "auto":
@@ -112,6 +140,29 @@ class SingleAgentEpisode(EpisodeFacts):
         self.t_started = check_steps(t_started or 0, "t_started", self.id_)
         self.validate()
 
+    @classmethod
+    def over(
+        cls,
+        columns: Mapping[str, Any],
+        id_: str,
+        t_started: int,
+        *,
+        terminated: bool = False,
+        truncated: bool = False,
+        custom_data: Mapping[str, Any] | None = None,
+        return_before: float = math.nan,
+    ) -> SingleAgentEpisode:
+        """Return an episode that shows these columns: buffers by the names of its attributes."""
+        episode = cls.__new__(cls)
+        episode._set_identity(id_, None, None, None)
+        episode._custom_data.update(custom_data or {})
+        episode.is_terminated, episode.is_truncated = terminated, truncated
+        episode.given_observation_space, episode._return_before = None, return_before
+        for name, column in columns.items():
+            setattr(episode, name, column)
+        episode.t_started = t_started
+        return episode
+
     def _set_identity(self, id_: str, agent_id: Any, module_id: Any, multi_agent_episode_id: Any) -> None:
         self.id_ = id_
         self.agent_id = agent_id
@@ -121,6 +172,250 @@ class SingleAgentEpisode(EpisodeFacts):
         self._start_time: float | None = None
         self._last_step_time: float | None = None
         self._return_before = math.nan
+
+    # -- facts ---------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def env_steps(self) -> int:
+        """Number of steps in this chunk, lookback excluded."""
+        return len(self)
+
+    agent_steps = env_steps
+
+    @property
+    def t(self) -> int:
+        """Step in the whole episode at which this chunk ends; it follows from the columns.
+
+        Setting it changes nothing. Code for RLlib's episodes counts it up or down when it adds rows to the columns or
+        takes rows away; here the rows alone do that.
+        """
+        return self._t_started + len(self)
+
+    @t.setter
+    def t(self, value: int) -> None:
+        pass
+
+    @property
+    def t_started(self) -> int:
+        """Step in the whole episode at which this chunk starts."""
+        return self._t_started
+
+    @t_started.setter
+    def t_started(self, value: int) -> None:
+        self._t_started = value
+        for column in self._columns():
+            column.t_started = value
+
+    def _columns(self) -> list[Any]:
+        return [self.observations, self.infos, self.actions, self.rewards, *self.extra_model_outputs.values()]
+
+    @property
+    def lookback(self) -> int:
+        """Number of steps kept from before the chunk's start."""
+        return self.rewards.lookback
+
+    @property
+    def is_reset(self) -> bool:
+        """Whether the episode has its reset observation."""
+        return self.observations.len_incl_lookback() > 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the episode ended, by termination or truncation."""
+        return self.is_terminated or self.is_truncated
+
+    @property
+    def is_numpy(self) -> bool:
+        """Always True: columns are arrays from their first row on."""
+        return True
+
+    @property
+    def custom_data(self) -> dict[str, Any]:
+        """Anything a user wants to keep with the episode."""
+        return self._custom_data
+
+    @property
+    def observation_space(self) -> gym.Space[Any] | None:
+        """Space of the observations as stored (a piece that rewrites them sets it)."""
+        return self.observations.space
+
+    @observation_space.setter
+    def observation_space(self, space: gym.Space[Any] | None) -> None:
+        self.observations.space = space
+
+    @property
+    def action_space(self) -> gym.Space[Any] | None:
+        """Space of the actions as stored."""
+        return self.actions.space
+
+    @action_space.setter
+    def action_space(self, space: gym.Space[Any] | None) -> None:
+        self.actions.space = space
+
+    def get_return(self) -> float:
+        """Sum of the rewards of this chunk, lookback excluded."""
+        return float(np.sum(self.rewards.get())) if len(self) else 0.0
+
+    @property
+    def return_before(self) -> float:
+        """Sum of the episode's rewards before this chunk, which cut chunks know; NaN if it is not known.
+
+        A chunk that was made of data in the middle of an episode knows it if its lookback goes back to the start.
+        What a learner piece makes of rewards of earlier chunks does not count.
+        """
+        if self._t_started == 0:
+            return 0.0
+        if math.isnan(self._return_before) and self.rewards.lookback >= self._t_started:
+            return self._sum(-self._t_started, 0)
+        return self._return_before
+
+    def _sum(self, start: int, stop: int) -> float:
+        """Sum of the rewards of a range of steps, negative ones of the lookback; NaN if one is not known."""
+        if stop <= start:
+            return 0.0
+        try:
+            return float(np.sum(self.rewards.rows(start, stop)[0]))
+        except ColumnError:  # whoever acts did not say
+            return math.nan
+
+    def get_duration_s(self) -> float:
+        """Seconds between the reset and the newest step."""
+        if self._start_time is None or self._last_step_time is None:
+            return 0.0
+        return self._last_step_time - self._start_time
+
+    def get_data_dict(self) -> dict[str, Any]:
+        """The chunk's steps as a dict of columns, each with `len(self)` rows."""
+        flags = np.zeros((2, len(self)), np.bool_)
+        if len(self):
+            flags[:, -1] = self.is_terminated, self.is_truncated
+        return {
+            Columns.OBS: self.get_observations(slice(0, len(self))),
+            Columns.INFOS: self.get_infos(slice(0, len(self))),
+            Columns.ACTIONS: self.get_actions(),
+            Columns.REWARDS: self.get_rewards(),
+            Columns.TERMINATEDS: flags[0],
+            Columns.TRUNCATEDS: flags[1],
+            Columns.T: np.arange(self.t_started, self.t),
+            Columns.EPS_ID: np.full(len(self), self.id_),
+            **{key: column.get() for key, column in self.extra_model_outputs.items()},
+        }
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def get_observations(
+        self,
+        indices: Indices = None,
+        *,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        one_hot_discrete: bool = False,
+    ) -> Any:
+        """Observations; row 0 is the chunk's first, and there is one more than steps.
+
+        The rows are views: writing to them writes to the episode. Call `.copy()` first to compute in place.
+        """
+        return self.observations.get(
+            indices,
+            neg_index_as_lookback=neg_index_as_lookback,
+            fill=fill,
+            one_hot_discrete=one_hot_discrete,
+        )
+
+    def get_infos(self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None) -> Any:
+        """Info dicts, one per observation; several come as a list."""
+        return self.infos.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
+
+    def get_actions(
+        self,
+        indices: Indices = None,
+        *,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        one_hot_discrete: bool = False,
+    ) -> Any:
+        """Actions, as the module gave them.
+
+        The rows are views: writing to them writes to the episode. Call `.copy()` first to compute in place.
+        """
+        return self.actions.get(
+            indices,
+            neg_index_as_lookback=neg_index_as_lookback,
+            fill=fill,
+            one_hot_discrete=one_hot_discrete,
+        )
+
+    def get_rewards(self, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None) -> Any:
+        """Rewards.
+
+        The rows are views: writing to them writes to the episode. Call `.copy()` first to compute in place. For pieces
+        of acting pipelines they are read-only, as `set_rewards` says.
+        """
+        rows = self.rewards.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
+        watch = WATCH.get()
+        return shielded(rows) if watch is not None and watch.acting else rows
+
+    def get_extra_model_outputs(
+        self, key: str, indices: Indices = None, *, neg_index_as_lookback: bool = False, fill: Any = None
+    ) -> Any:
+        """Rows of one of the module's other outputs.
+
+        The rows are views: writing to them writes to the episode. Call `.copy()` first to compute in place.
+        """
+        return self._extra(key).get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=fill)
+
+    # -- writing -------------------------------------------------------------------------------
+
+    def set_observations(
+        self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False
+    ) -> None:
+        """Overwrite observations; None addresses all rows after the lookback."""
+        self._set(self.observations, "obs", new_data, at_indices, neg_index_as_lookback)
+
+    def set_infos(self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False) -> None:
+        """Overwrite info dicts."""
+        self._set(self.infos, "infos", new_data, at_indices, neg_index_as_lookback)
+
+    def set_actions(self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False) -> None:
+        """Overwrite actions."""
+        self._set(self.actions, "actions", new_data, at_indices, neg_index_as_lookback)
+
+    def set_rewards(self, *, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False) -> None:
+        """Overwrite rewards.
+
+        Raises:
+            EpisodeStateError: a piece of an acting pipeline addresses more than the newest step. Such a piece sees
+                the same episode again after every step, so that a change would pile up.
+        """
+        self._set(self.rewards, "rewards", new_data, at_indices, neg_index_as_lookback)
+
+    def set_extra_model_outputs(
+        self, *, key: str, new_data: Any, at_indices: Indices = None, neg_index_as_lookback: bool = False
+    ) -> None:
+        """Overwrite rows of one of the module's other outputs; the key must exist."""
+        self._set(self._extra(key), key, new_data, at_indices, neg_index_as_lookback)
+
+    def _set(self, buffer: Any, name: str, new_data: Any, at_indices: Indices, neg_index_as_lookback: bool) -> None:
+        try:
+            watch = WATCH.get()
+            if watch is not None and watch.acting and name == Columns.REWARDS:
+                check_newest(at_indices, buffer.lookback, buffer.len_incl_lookback(), neg_index_as_lookback)
+            buffer.set(new_data, at_indices=at_indices, neg_index_as_lookback=neg_index_as_lookback)
+        except EpibatchError as error:
+            add_context(error, f"episode {self.id_!r}, column {name!r}:")
+            raise
+
+    def _extra(self, key: str) -> InfiniteLookbackBuffer:
+        if key not in self.extra_model_outputs:
+            raise UnknownNameError(
+                f"episode {self.id_}",
+                expected="the key of an extra model output",
+                found=repr(key),
+                do=nearest(key, self.extra_model_outputs),
+            )
+        return self.extra_model_outputs[key]
 
     # -- growing -------------------------------------------------------------------------------
 
@@ -143,7 +438,7 @@ class SingleAgentEpisode(EpisodeFacts):
                 found=f"one that was reset already (t={self.t})",
                 do="make a new SingleAgentEpisode for each reset",
             )
-        check_first_observation(self, observation)
+        self._check_first_observation(observation)
         info = as_info(infos, self.id_) or EMPTY
         self.observations.stage(observation)
         self._given_form = form_of(observation)
@@ -182,7 +477,7 @@ class SingleAgentEpisode(EpisodeFacts):
                 the episode is as it was.
         """
         if self.is_terminated or self.is_truncated:
-            raise not_steppable(self)
+            raise self._not_steppable()
         if type(self.infos) is not InfosBuffer:
             self.own_columns()
         if terminated is not False or truncated is not False:
@@ -192,11 +487,159 @@ class SingleAgentEpisode(EpisodeFacts):
         info = EMPTY if empty else as_info(infos, self.id_)
         outputs = extra_model_outputs or {}
         if not put_step(self, observation, action, reward, outputs):
-            add_step(self, observation, action, reward, outputs)
-        self.infos._data.append(info)
+            self._add_step(observation, action, reward, outputs)
+        self.infos.append(info)
         if terminated or truncated:
             self.is_terminated, self.is_truncated = terminated, truncated
         self._last_step_time = perf_counter()
+
+    def put_step(self, observation: Any, action: Any, reward: Any, extras: Mapping[str, Any]) -> bool:
+        """Add a step without info to a running episode that owns its columns, if they take the rows as they are.
+
+        Returns:
+            Whether it was added; if not, the episode is as it was, and `add_env_step` adds it or says what is wrong.
+        """
+        if not put_step(self, observation, action, reward, extras):
+            return False
+        self.infos.append(EMPTY)
+        self._last_step_time = perf_counter()
+        return True
+
+    def _add_step(self, observation: Any, action: Any, reward: Any, extras: Mapping[str, Any]) -> None:
+        """Add a step whose rows may be anything; if one is refused, the columns are as they were."""
+        observations, outputs = self.observations, self.extra_model_outputs
+        if not observations.provisional and not self.is_reset:
+            raise self._not_steppable()
+        if extras.keys() != outputs.keys():
+            outputs = self._set_extra_keys(extras)
+        self._check_observation(observation)
+        rows = [("actions", self.actions, action), ("rewards", self.rewards, as_reward(reward))]
+        rows += [(key, outputs[key], row) for key, row in extras.items()]
+        put: list[InfiniteLookbackBuffer] = []
+        late: list[tuple[str, InfiniteLookbackBuffer, Any]] = []
+        for key, column, row in rows:
+            if column.put(row):
+                put.append(column)
+            else:
+                late.append((key, column, row))
+        if late or not observations.put(observation):
+            try:
+                plans = [(column, self._plan(key, column, row)) for key, column, row in late]
+                self._stage_observation(observation)
+            except Exception:
+                for column in put:
+                    column.drop_last()
+                raise
+            for column, plan in plans:
+                column.add(plan)
+        observations.provisional = True
+        observations.note_checked(self.given_observation_space, observation)
+
+    def _set_extra_keys(self, extras: Mapping[str, Any]) -> dict[str, InfiniteLookbackBuffer]:
+        outputs = self.extra_model_outputs
+        if self.rewards.len_incl_lookback():
+            late, gone = sorted(set(extras) - set(outputs)), sorted(set(outputs) - set(extras))
+            raise EpisodeError(
+                f"episode {self.id_}, extra model outputs at t={self.t}",
+                expected=f"the keys of its first step: {sorted(outputs)}",
+                found=", ".join([f"late key {key!r}" for key in late] + [f"no {key!r}" for key in gone]),
+                do="give every step of an episode the same extra_model_outputs",
+            )
+        self.extra_model_outputs = {key: InfiniteLookbackBuffer() for key in extras}
+        self.t_started = self._t_started
+        return self.extra_model_outputs
+
+    def _plan(self, name: str, column: InfiniteLookbackBuffer, row: Any) -> RowPlan:
+        try:
+            return column.plan(row)
+        except ColumnError as error:
+            add_context(error, f"{self._at(name)}:")
+            raise
+
+    def _stage_observation(self, observation: Any) -> None:
+        """Add the newest observation; the check of its nesting is for those alone that the column cannot take as it is.
+
+        Pieces can make observations alike that are longer or shorter than others, or have more keys; when the next one
+        comes, they have to be alike. Pieces may rewrite observations, so the nesting to compare with is that of the
+        reset observation, not the column's.
+        """
+        column, provisional = self.observations, self.observations.provisional
+        try:
+            column.stage(observation)
+        except ColumnError as error:  # the observation before this one, which no piece has rewritten
+            add_context(error, f"{self._at('obs', before=1)}:")
+            raise
+        expected, space = self._given_form, self.given_observation_space
+        if column.raw_row() is NOTHING or expected is NOTHING or column.leaves_of(observation) is not None:
+            return
+        found = form_of(observation)
+        whole_step = expected is None and isinstance(observation, tuple)
+        if not (whole_step or _lacks_keys(expected, found)) or (space is not None and space.contains(observation)):
+            return
+        column.drop_last()
+        column.provisional = provisional
+        raise ColumnError(
+            self._at("obs"),
+            expected=f"an observation nested as the reset observation: {spell_form(expected)}",
+            found=spell_form(found),
+            do="return observations with the same keys from reset() and every step()",
+        )
+
+    def _at(self, column: str, before: int = 0) -> str:
+        """Return the place of a row that is to be added, or so many rows before it."""
+        t = self._t_started + len(self.observations) - (column != "obs") - before
+        return f"episode {self.id_}, column {column!r} at t={t}"
+
+    def _not_steppable(self) -> EpisodeStateError:
+        """Return the error of a step that is added before the reset or after the end."""
+        if not self.is_reset:
+            expected, found, do = "add_env_reset first", "an episode without observation", "add the reset observation"
+        else:
+            expected, found = "a running episode", f"one that ended at t={self.t}"
+            do = "start a new SingleAgentEpisode"
+        return EpisodeStateError(f"episode {self.id_}, add_env_step", expected=expected, found=found, do=do)
+
+    def _check_observation(self, observation: Any) -> None:
+        space = self.given_observation_space
+        if space is None or (type(observation) is np.ndarray and observation.shape == space.shape):
+            return
+        check_row(space, observation, self._at("obs"))
+
+    def _check_first_observation(self, observation: Any) -> None:
+        """Check a reset observation; what `env.reset()` returns, observation and infos together, is none.
+
+        A tuple of something and a dict may be an observation all the same: the space says so, or an environment of
+        several agents, whose resets have another form.
+        """
+        space = self.given_observation_space
+        pair = type(observation) is tuple and len(observation) == 2 and isinstance(observation[1], dict)
+        of_agent = space is None and self.multi_agent_episode_id is not None
+        if not pair or isinstance(space, gym.spaces.Tuple) or of_agent:
+            self._check_observation(observation)
+            return
+        do = "" if space is not None else "; an episode whose observations are such tuples needs its observation_space="
+        kind = SpaceError if space is not None else EpisodeError
+        raise kind(
+            f"episode {self.id_}, add_env_reset",
+            expected=f"an observation of {space}" if space is not None else "the reset observation",
+            found="a tuple of two whose second part is a dict, as env.reset() returns it",
+            do=f"pass the observation and the infos apart: add_env_reset(*env.reset()){do}",
+        )
+
+    def take_back_step(self) -> None:
+        """Remove the newest step of an episode that owns its columns, and let the episode run on."""
+        first = self.rewards.len_incl_lookback() == 1
+        self.infos.pop()
+        self.observations.drop_last()
+        self.observations.provisional = True
+        self.is_terminated = self.is_truncated = False
+        if first:
+            self.actions = InfiniteLookbackBuffer(None, 0, self.action_space)
+            self.rewards, self.extra_model_outputs = InfiniteLookbackBuffer(), {}
+            self.t_started = self._t_started
+            return
+        for column in (self.actions, self.rewards, *self.extra_model_outputs.values()):
+            column.drop_last()
 
     def validate(self) -> None:
         """Check that the columns' lengths fit one another.
@@ -204,33 +647,31 @@ class SingleAgentEpisode(EpisodeFacts):
         Raises:
             EpisodeError: they do not, or something else was put in the place of a column.
         """
+        columns = [("obs", self.observations), ("infos", self.infos), ("actions", self.actions)]
+        columns += self.extra_model_outputs.items()
         try:
-            self._check_lengths()
+            steps = self.rewards.len_incl_lookback()
+            rows = [column.len_incl_lookback() for _, column in columns]
         except AttributeError:
-            columns = {"obs": self.observations, "actions": self.actions, "rewards": self.rewards}
-            for name, column in (columns | self.extra_model_outputs).items():
-                if not isinstance(column, InfiniteLookbackBuffer):
-                    raise no_column(self, name, column) from None
-            raise
-
-    def _check_lengths(self) -> None:
-        steps = self.rewards.len_incl_lookback()
-        expected = {"obs": steps + 1, "infos": steps + 1, "actions": steps}
-        found = {
-            "obs": self.observations.len_incl_lookback(),
-            "infos": self.infos.len_incl_lookback(),
-            "actions": self.actions.len_incl_lookback(),
-        }
-        for key, column in self.extra_model_outputs.items():
-            expected[key], found[key] = steps, column.len_incl_lookback()
-        if found != expected and any([steps, *found.values()]):
-            wrong = [key for key in expected if found[key] != expected[key]]
+            columns.append(("rewards", self.rewards))
+            raise next(no_column(self, *own) for own in columns if not hasattr(own[1], "len_incl_lookback")) from None
+        expected = [steps + 1, steps + 1, *[steps] * (len(rows) - 2)]
+        if rows != expected and any([steps, *rows]):
+            wrong = [
+                (key, wanted, count) for (key, _), wanted, count in zip(columns, expected, rows) if wanted != count
+            ]
             raise EpisodeError(
                 f"episode {self.id_} with {steps} rewards",
-                expected=", ".join(f"{expected[key]} rows of {key!r}" for key in wrong),
-                found=", ".join(f"{found[key]} of {key!r}" for key in wrong),
+                expected=", ".join(f"{wanted} rows of {key!r}" for key, wanted, _ in wrong),
+                found=", ".join(f"{count} of {key!r}" for key, _, count in wrong),
                 do="give T+1 observations and infos and T of every other column",
             )
+
+    def own_columns(self) -> None:
+        """Copy the columns out of the block they may live in."""
+        for column in (self.observations, self.actions, self.rewards, *self.extra_model_outputs.values()):
+            column.own()
+        self.infos = InfosBuffer(self.infos.data, self.infos.lookback)
 
     def to_numpy(self) -> SingleAgentEpisode:
         """Return the episode itself: its columns are arrays already."""
@@ -248,7 +689,75 @@ class SingleAgentEpisode(EpisodeFacts):
         Raises:
             EpisodeStateError: this chunk is done, or `other` does not continue it.
         """
-        join_episode(self, other)
+        if not hasattr(other, "get_observations"):
+            raise EpisodeError(
+                f"episode {self.id_}, concat_episode",
+                expected="the chunk that follows",
+                found=f"{type(other).__name__} {other!r}",
+                do="pass a SingleAgentEpisode",
+            )
+        self.check_continues(other)
+        if type(self.infos) is not InfosBuffer:
+            self.own_columns()
+        self.infos.pop()
+        self.infos.extend(other.infos.for_copy(range(other.infos.lookback, other.infos.len_incl_lookback())))
+        if len(other):
+            self._concat_columns(other)
+        self.is_terminated = other.is_terminated
+        self.is_truncated = other.is_truncated and not other.is_terminated
+        self._custom_data.update(other.custom_data)
+        self._last_step_time = other._last_step_time or self._last_step_time
+        self.validate()
+
+    def _concat_columns(self, other: SingleAgentEpisode) -> None:
+        if not self.rewards.len_incl_lookback():
+            self.extra_model_outputs = {key: InfiniteLookbackBuffer() for key in other.extra_model_outputs}
+            self.t_started = self._t_started
+        self.observations.drop_last()
+        self.observations.concat(other.observations)
+        self.actions.concat(other.actions)
+        self.rewards.concat(other.rewards)
+        for key, column in other.extra_model_outputs.items():
+            self.extra_model_outputs[key].concat(column)
+
+    def check_continues(self, other: SingleAgentEpisode) -> None:
+        """Check that a chunk can be concatenated to this one.
+
+        Raises:
+            EpisodeStateError: it does not go on where this one stops.
+            ColumnError: its rows are nested differently.
+        """
+        tests = (
+            (not self.is_done, "a running episode", f"one that ended at t={self.t}"),
+            (self.id_ == other.id_, f"a chunk of episode {self.id_}", f"one of {other.id_}"),
+            (self.t == other.t_started, f"a chunk that starts at t={self.t}", f"t={other.t_started}"),
+            (self.is_reset and other.is_reset, "chunks with observations", "one without"),
+        )
+        failed = next(((expected, found) for ok, expected, found in tests if not ok), None)
+        if failed is None and not _equal(self.get_observations(-1), other.get_observations(0)):
+            failed = "the observation this chunk ends with", "another first observation"
+        keys, other_keys = sorted(self.extra_model_outputs), sorted(other.extra_model_outputs)
+        if failed is None and len(other) and self.rewards.len_incl_lookback() and keys != other_keys:
+            failed = f"model outputs {keys}", str(other_keys)
+        if failed is not None:
+            raise EpisodeStateError(
+                f"episode {self.id_}, concat_episode",
+                expected=failed[0],
+                found=failed[1],
+                do="concatenate chunks in order, as cut() made them",
+            )
+        if len(other):
+            self._check_nesting(other)
+
+    def _check_nesting(self, other: SingleAgentEpisode) -> None:
+        outputs = other.extra_model_outputs
+        pairs = [(self.actions, other.actions), (self.rewards, other.rewards)]
+        pairs += [(column, outputs[key]) for key, column in self.extra_model_outputs.items() if key in outputs]
+        if self.observations.len_incl_lookback() > 1:
+            pairs.append((self.observations, other.observations))
+        for column, other_column in pairs:
+            if column.len_incl_lookback():
+                flatten_like(column.form, other_column.get(slice(0, 1)))
 
     def cut(self, len_lookback_buffer: int = 0) -> SingleAgentEpisode:
         """Start the next chunk of this running episode.
@@ -263,7 +772,16 @@ class SingleAgentEpisode(EpisodeFacts):
             EpisodeStateError: the episode is done or was never reset.
             EpisodeError: a negative lookback.
         """
-        return cut_episode(self, len_lookback_buffer)
+        if self.is_done or not self.is_reset:
+            raise EpisodeStateError(
+                f"episode {self.id_}, cut",
+                expected="a running episode",
+                found=f"one that ended at t={self.t}" if self.is_done else "one that was not reset",
+                do="cut only episodes that go on",
+            )
+        total = self.rewards.len_incl_lookback()
+        keep = min(check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_), total)
+        return self._part(range(total - keep, total), total, keep, len(self))
 
     def __getitem__(self, item: slice) -> SingleAgentEpisode:
         if not isinstance(item, slice):
@@ -290,24 +808,112 @@ class SingleAgentEpisode(EpisodeFacts):
         Raises:
             EpisodeError: a negative lookback.
         """
-        return slice_episode(self, slice_, len_lookback_buffer)
+        length, lookback = len(self), self.lookback
+        start, stop, step = slice_.indices(length)
+        if step > 0:
+            stop = max(start, stop)
+        else:
+            start = stop = max(start, 0)  # before the first step where there is none
+            step = 1
+        keep = lookback
+        if len_lookback_buffer is not None:
+            keep = check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_)
+        begin, end = lookback + start, lookback + stop
+        keep = min(keep, begin)
+        steps: range | list[int] = range(begin - keep, end)
+        if step > 1:
+            steps = [*range(begin - keep, begin), *range(begin, end, step)]
+        part = self._part(steps, end, keep, start)
+        if stop == length:
+            part.is_terminated, part.is_truncated = self.is_terminated, self.is_truncated
+        return part
 
-    def own_columns(self) -> None:
-        """Copy the columns out of the block they may live in."""
-        for column in (self.observations, self.actions, self.rewards, *self.extra_model_outputs.values()):
-            column.own()
-        self.infos = InfosBuffer(self.infos.data, self.infos.lookback)
+    def _part(self, steps: range | list[int], end: int, keep: int, start: int) -> SingleAgentEpisode:
+        """Return the chunk from step `start` on: absolute steps, `keep` of them lookback, and observation `end`."""
+        rows: range | list[int] = [*steps, end]
+        if isinstance(steps, range):
+            rows = range(steps.start, end + 1 if self.infos.len_incl_lookback() else steps.start)
+        columns = {
+            "observations": self.observations.copy_rows(rows, keep),
+            "infos": InfosBuffer(self.infos.for_copy(rows), keep),
+            "actions": self.actions.copy_rows(steps, keep),
+            "rewards": self.rewards.copy_rows(steps, keep),
+            "extra_model_outputs": {key: c.copy_rows(steps, keep) for key, c in self.extra_model_outputs.items()},
+        }
+        custom_data = copy.deepcopy(self._custom_data) if self._custom_data else None
+        return_before = self.return_before + self._sum(0, start)
+        part = type(self).over(
+            columns, self.id_, self._t_started + start, custom_data=custom_data, return_before=return_before
+        )
+        part.agent_id, part.module_id = self.agent_id, self.module_id
+        part.multi_agent_episode_id = self.multi_agent_episode_id
+        part.given_observation_space, part._given_form = self.given_observation_space, self._given_form
+        part._start_time, part._last_step_time = self._start_time, self._last_step_time
+        return part
 
     # -- state ---------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that makes the chunk, as plain dicts, arrays and scalars."""
-        return episode_state(self)
+        """Return everything that makes the chunk, as plain dicts, arrays and scalars; spaces become dicts."""
+        spaces = {
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+            "given_observation_space": self.given_observation_space,
+        }
+        observations, raw = self.observations.rows_and_raw_row()
+        outputs = self.extra_model_outputs
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            **{name: None if space is None else space_to_dict(space) for name, space in spaces.items()},
+            "lookback": self.lookback,
+            "observations": observations,
+            "raw_observation": raw,
+            "provisional": self.observations.provisional,
+            "infos": _copies(self.infos.data),
+            "actions": self.actions.rows_and_raw_row()[0],
+            "rewards": self.rewards.rows_and_raw_row()[0],
+            "extra_model_outputs": {key: column.rows_and_raw_row()[0] for key, column in outputs.items()},
+            "custom_data": copy.deepcopy(self.custom_data),
+            "duration_s": self.get_duration_s(),
+            "return_before": self.return_before,
+        }
 
     @staticmethod
     def from_state(state: dict[str, Any]) -> SingleAgentEpisode:
-        """Rebuild a chunk from `get_state()`."""
-        return episode_from_state(SingleAgentEpisode, state)
+        """Rebuild a chunk from `get_state()`.
+
+        Raises:
+            CheckpointError: `state` is no episode's.
+        """
+        missing = [name for name in _STATE if name not in state] if isinstance(state, Mapping) else []
+        if missing or not isinstance(state, Mapping):
+            raise CheckpointError(
+                "SingleAgentEpisode.from_state",
+                expected="the state of an episode",
+                found=f"no {', '.join(missing)}" if missing else f"{type(state).__name__} {state!r}",
+                do="pass what get_state of an episode gave; RLlib's have another, and are converted as episodes "
+                "(epibatch.interop.rllib.from_rllib)",
+            )
+        given, observation_space, action_space = (
+            None if state[name] is None else space_from_dict(state[name])
+            for name in ("given_observation_space", "observation_space", "action_space")
+        )
+        observations = InfiniteLookbackBuffer(state["observations"], 0, observation_space)
+        observations.restore_newest(state["raw_observation"], state["provisional"])
+        episode = SingleAgentEpisode(
+            observations=observations,
+            observation_space=observation_space,
+            infos=_copies(state["infos"]),
+            action_space=action_space,
+            terminated=state["is_terminated"],
+            truncated=state["is_truncated"],
+            len_lookback_buffer=state["lookback"],
+            **{name: state[name] for name in (*_IDENTITY, "t_started", "actions", "rewards", "extra_model_outputs")},
+        )
+        episode.given_observation_space, episode._return_before = given, state.get("return_before", math.nan)
+        episode.custom_data.update(copy.deepcopy(state["custom_data"]))
+        episode._start_time, episode._last_step_time = 0.0, state["duration_s"]
+        return episode
 
     def __setstate__(self, state: Any) -> None:
         # One by one: attributes that come as a whole dict lie in more places of memory, which whoever reads many
@@ -329,6 +935,41 @@ class SingleAgentEpisode(EpisodeFacts):
     def __repr__(self) -> str:
         end = "terminated" if self.is_terminated else "truncated" if self.is_truncated else "running"
         return f"SAEps(len={len(self)}, t={self._t_started}..{self.t}, {end}, id={self.id_})"
+
+
+def no_column(episode: Any, name: str, found: Any) -> EpisodeError:
+    """The error about something that was put in the place of an episode's column.
+
+    Args:
+        episode: The episode.
+        name: `obs`, `actions`, `rewards` or the key of a model output.
+        found: What is there.
+    """
+    names = {"obs": "observations", "infos": "infos", "actions": "actions", "rewards": "rewards"}
+    setter = f"set_{names[name]}(" if name in names else f"set_extra_model_outputs(key={name!r}, "
+    return EpisodeError(
+        f"episode {episode.id_!r}, column {name!r}",
+        expected="the InfiniteLookbackBuffer that holds its rows",
+        found=f"{type(found).__name__} in its place",
+        do=f"overwrite the rows: episode.{setter}new_data=...)",
+    )
+
+
+def _lacks_keys(expected: Any, found: Any) -> bool:
+    """Return True if a dict of the first form, at any depth, has keys that the second lacks."""
+    if expected is None or expected[0] != "dict":
+        return False
+    forms = dict(zip(found[1], found[2])) if found is not None else {}
+    return any(key not in forms or _lacks_keys(form, forms[key]) for key, form in zip(expected[1], expected[2]))
+
+
+def _equal(a: Any, b: Any) -> bool:
+    (left, form), (right, other_form) = flatten(a), flatten(b)
+    return form == other_form and all(map(np.array_equal, left, right))
+
+
+def _copies(infos: list[Any]) -> list[Any]:
+    return [copy.deepcopy(row) if row else row.copy() for row in infos]
 
 
 def _column(rows: Any, lookback: int, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:

@@ -311,7 +311,7 @@ def lengthened(episode: Any) -> Any:
     out = episode.slice(slice(None))
     out._custom_data = episode.custom_data
     out.is_terminated = out.is_truncated = False
-    out._given_observation_space = None  # the newest observation is what pieces made of it
+    out.given_observation_space = None  # the newest observation is what pieces made of it
     out.add_env_step(
         out.get_observations(-1),
         out.get_actions(-1),

@@ -12,10 +12,10 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeError, nearest
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
-from ...episodes._parts.episode_facts import no_column
 from ...episodes._storage.column_parts import ColumnParts
 from ...episodes._storage.newest_rows import newest_rows
 from ...episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
+from ...episodes.single_agent_episode import no_column
 from .chunks import ChunkGroup
 from .columns import EpisodeColumn
 from .layouts import join_rows

@@ -319,7 +319,7 @@ class SpaceKinds:
 
     def of(self, episode: Any) -> int:
         """The number of a single-agent episode's spaces."""
-        spaces = episode.observation_space, episode.action_space, episode._given_observation_space
+        spaces = episode.observation_space, episode.action_space, episode.given_observation_space
         return self.of_agent(episode.agent_id, *spaces)
 
     def of_agent(self, agent_id: Any, observation_space: Any, action_space: Any, given: Any = None) -> int:

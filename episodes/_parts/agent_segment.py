@@ -15,7 +15,6 @@ from epibatch.core.structs import map_struct
 from .._storage.arrays import owned, same_value
 from ..infinite_lookback_buffer import NOTHING
 from ..single_agent_episode import SingleAgentEpisode
-from .episode_steps import take_back_step
 
 __all__ = ["AgentRecord", "AgentSegment"]
 
@@ -235,7 +234,7 @@ class AgentRecord:
         if self.live is not None:
             if len(self.live.steps) > rows:
                 self.live.steps.pop()
-                take_back_step(self.live.episode)
+                self.live.episode.take_back_step()
             self.live.ended_at, self.live.repeats = None, False
             self.live.episode.is_terminated = self.live.episode.is_truncated = False
         self.settle()

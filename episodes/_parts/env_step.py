@@ -8,7 +8,7 @@ from typing import Any
 
 from epibatch.core.errors import EpisodeError
 
-from .episode_arguments import as_flag
+from .arguments import as_flag
 
 __all__ = ["EnvStep"]
 

@@ -77,6 +77,10 @@ class BlockInfos(LookbackBuffer):
         """Remove and return a row; the block stays as it is."""
         return self._own_rows().pop(index)
 
+    def for_copy(self, rows: Sequence[int]) -> list[Any]:
+        """Rows for another buffer, at absolute positions."""
+        return [self._row(position) for position in rows]
+
     def _own_rows(self) -> list[Any]:
         if self._own is None:
             self._own = self.data

@@ -12,7 +12,7 @@ import numpy as np
 from epibatch.core.errors import EpisodeStateError
 
 from .._parts.acting_rewards import ActingRewards
-from .._parts.episode_ids import fresh_id
+from .._parts.arguments import fresh_id
 from ..infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
 from ..single_agent_episode import SingleAgentEpisode
 from .arrays import owned
@@ -164,23 +164,25 @@ class Chunk:
         return view
 
     def _make_view(self) -> SingleAgentEpisode:
-        episode = SingleAgentEpisode.__new__(SingleAgentEpisode)
-        episode._set_identity(self.id_, None, None, None)
-        episode._custom_data.update(self._custom or {})
-        episode.is_terminated, episode.is_truncated = self.terminated, self.truncated
-        episode._given_observation_space = None
-        episode._return_before = self.return_before
         block, (observation_space, action_space) = self.block, self.spaces
-        episode.observations = self._buffer(block.observations, observation_space, observations=True)
-        episode.actions = self._buffer(block.actions, action_space)
-        episode.rewards = self._buffer(block.rewards, None)
+        rewards = self._buffer(block.rewards, None)
         if block.unknown_rewards:
-            source = _StepSource(self, block.rewards)
-            episode.rewards = ActingRewards.over(source, self.start - self.low, None)
-        episode.infos = BlockInfos(self)
-        episode.extra_model_outputs = {key: self._buffer(column, None) for key, column in block.extras.items()}
-        episode.t_started = self.t_started
-        return episode
+            rewards = ActingRewards.over(_StepSource(self, block.rewards), self.start - self.low, None)
+        return SingleAgentEpisode.over(
+            {
+                "observations": self._buffer(block.observations, observation_space, observations=True),
+                "actions": self._buffer(block.actions, action_space),
+                "rewards": rewards,
+                "infos": BlockInfos(self),
+                "extra_model_outputs": {key: self._buffer(column, None) for key, column in block.extras.items()},
+            },
+            self.id_,
+            self.t_started,
+            terminated=self.terminated,
+            truncated=self.truncated,
+            custom_data=self._custom,
+            return_before=self.return_before,
+        )
 
     def _buffer(
         self, column: BlockColumn, space: gym.Space[Any] | None, observations: bool = False

@@ -7,7 +7,7 @@ import pytest
 from epibatch.connectors.env_to_module import EnvToModulePipeline, SingleAgentObservationPreprocessor
 from epibatch.core.errors import CheckpointError, ColumnError, EpisodeError, SpaceError
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
-from epibatch.episodes._parts.episode_arguments import as_flag, as_info
+from epibatch.episodes._parts.arguments import as_flag, as_info
 
 
 def started():

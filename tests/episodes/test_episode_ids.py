@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from epibatch.episodes._parts.episode_ids import fresh_id
+from epibatch.episodes._parts.arguments import fresh_id
 
 
 def test_names_are_hexadecimal_and_never_come_twice() -> None:

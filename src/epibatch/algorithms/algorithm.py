@@ -14,7 +14,6 @@ from epibatch.core.errors import ConfigError, add_context
 from epibatch.core.lazy import Elsewhere
 
 from ..env_runner.made_env import is_of_environment
-from ..episodes._parts.episode_facts import count_steps
 from .algorithm_callbacks import AlgorithmCallbacks
 from .evaluation import Evaluation
 from .learner_group import LearnerGroup
@@ -28,7 +27,7 @@ from .random_state import seed_everything
 from .runners import make_runner, modules_of
 from .saved_algorithm import SavedAlgorithm
 from .stop_rules import judge
-from .train_batch import count_agent_steps, sample_train_batch
+from .train_batch import count_agent_steps, count_steps, sample_train_batch
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline

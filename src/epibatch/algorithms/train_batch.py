@@ -7,9 +7,20 @@ from typing import Any
 
 from epibatch.core.errors import RunnerError
 
-from ..episodes._parts.episode_facts import count_steps
+__all__ = ["count_agent_steps", "count_steps", "sample_train_batch"]
 
-__all__ = ["count_agent_steps", "sample_train_batch"]
+
+def count_steps(episodes: Sequence[Any]) -> int:
+    """Steps of all chunks together, lookback excluded.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> columns = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [0.0, 0.0]}
+        >>> count_steps([SingleAgentEpisode(**columns, len_lookback_buffer=0)] * 3)
+        6
+    """
+    lengths = getattr(episodes, "lengths", None)
+    return int(lengths().sum()) if lengths is not None else sum(len(episode) for episode in episodes)
 
 
 def count_agent_steps(episodes: Sequence[Any]) -> int:

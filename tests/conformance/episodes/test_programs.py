@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from epibatch.episodes._parts import episode_parts
+from epibatch.episodes import SingleAgentEpisode
 from oracle.cases import SETTINGS, random_cases
 from oracle.programs import Machine, programs
 from oracle.twin_episodes import Case, cases
@@ -21,9 +21,9 @@ def test_programs(case: Case, program: list[tuple[Any, ...]]) -> None:
 @pytest.mark.slow
 def test_a_planted_fault_is_found_and_shrunk_to_a_short_program(monkeypatch):
     """A cut that keeps one step of lookback too few fails in the end with nothing but a cut."""
-    cut = episode_parts.cut_episode
+    cut = SingleAgentEpisode.cut
     monkeypatch.setattr(
-        "epibatch.episodes.single_agent_episode.cut_episode", lambda episode, k: cut(episode, max(k - 1, 0))
+        SingleAgentEpisode, "cut", lambda self, len_lookback_buffer: cut(self, max(len_lookback_buffer - 1, 0))
     )
     failing: list[list[tuple[Any, ...]]] = []
 

@@ -175,7 +175,7 @@ def episode_like_ours(theirs: Any, *, copy: bool = False, steps: int | None = No
     episode.extra_model_outputs = {
         key: our_column(buffer, copy=copy, rows=rows) for key, buffer in theirs.extra_model_outputs.items()
     }
-    episode._given_observation_space = theirs.observation_space
+    episode.given_observation_space = theirs.observation_space
     episode.observation_space, episode.action_space = theirs.observation_space, theirs.action_space
     episode.t_started = theirs.t_started
     episode._custom_data = copying.deepcopy(theirs.custom_data) if copy else theirs.custom_data

@@ -1,7 +1,8 @@
-"""What an episode is given: refused where it cannot be meant."""
+"""Arguments of episodes: converted, refused where they cannot be meant; and names for episodes that are given none."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 
 from epibatch.core.errors import ColumnError, EpisodeError, SpaceError
 
-__all__ = ["as_flag", "as_info", "as_reward", "as_rewards", "check_space", "check_steps"]
+__all__ = ["as_flag", "as_info", "as_reward", "as_rewards", "check_space", "check_steps", "fresh_id"]
 
 _NUMBERS = frozenset({float, int, bool, np.float32, np.float64})
+_BYTES, _POOL = 16, 256
+_fresh: list[str] = []
 
 
 def as_reward(value: Any) -> Any:
@@ -112,3 +115,25 @@ def check_space(space: Any, name: str, id_: Any) -> Any:
         found=f"{type(space).__name__} {space!r}",
         do="pass the space of one environment, or leave it out",
     )
+
+
+def fresh_id() -> str:
+    """A random name of 32 hexadecimal digits.
+
+    The system's random source is asked for many names at once, because asking costs more than the name. A forked
+    process forgets those left over, so that it does not use its parent's.
+
+    Example:
+        >>> len(fresh_id()), fresh_id() == fresh_id()
+        (32, False)
+    """
+    while True:
+        try:
+            return _fresh.pop()
+        except IndexError:  # empty, or another thread took the last one
+            digits = os.urandom(_BYTES * _POOL).hex()
+            _fresh.extend(digits[at : at + 2 * _BYTES] for at in range(0, len(digits), 2 * _BYTES))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_fresh.clear)
