@@ -98,17 +98,22 @@ class ColumnarPiece(ConnectorV2):
             batch: Columns by group.
             call: The groups, all episodes and everything else the call is about.
         """
-        groups, several = call.groups, call.several
         for key, columns in batch.groups.items():
-            group = groups[key]
+            group = call.groups[key]
             try:
-                piece = self.parts.of(call.entry(group)) if several and self.uses_spaces else self
-                batch.groups[key] = piece.run(columns, group)
+                batch.groups[key] = self.copy_for(group).run(columns, group)
             except Exception as error:
-                if several or call.mapped:
+                if call.several or call.multi:
                     add_context(error, f"for module {group.module_id!r}:")
                 raise
         return batch
+
+    def copy_for(self, group: ChunkGroup) -> ColumnarPiece:
+        """The piece itself, or its copy for a group whose agents have spaces of their own."""
+        if not (self.uses_spaces and group.several):
+            return self
+        piece: ColumnarPiece = self.parts.of(group.call.entry(group))
+        return piece
 
     def run_agents(self, batch: Batch, call: PipelineCall) -> Batch:
         """Run each agent's copy of the piece about that agent's chunks; for pieces that write to episodes only."""
@@ -156,7 +161,9 @@ class ColumnarPiece(ConnectorV2):
         if not len(episodes):
             call.take_keys(filter(is_plain, batch.values()))
         with within(call):
-            return to_plain(self.run_all(to_columns(batch, call), call), call)
+            plain = to_plain(self.run_all(to_columns(batch, call), call), call)
+        call.close()
+        return plain
 
     def need(self, batch: dict[str, Any], name: str, do: str) -> Any:
         """The column `name` of the batch.

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from functools import cache
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,7 @@ class PipelineCall:
         piece: The plain piece that is running, if one is.
         groups: The groups by key: module ids once mapped; before that None for episodes of one agent.
         several: Whether the episodes have several agents.
+        multi: Whether the module is a MultiRLModule.
         mapped: Whether plain pieces see `{module: {column: ...}}` instead of `{column: {key: [items]}}`.
         acted: Of several agents, which of a module's outputs are rows of agents that are still to act, by module.
         halves_floats: Whether arrays are made right in front of the piece that makes them float32.
@@ -74,6 +76,10 @@ class PipelineCall:
     """
 
     piece: Any = None
+    acted: Mapping[Any, np.ndarray[Any, np.dtype[np.bool_]]] = MappingProxyType({})
+    groups: dict[Any, ChunkGroup]
+    metrics: Any = None
+    kwargs: Mapping[str, Any] = MappingProxyType({})
     mapped: bool = False
     halves_floats: bool = False
     shown_items: bool = False
@@ -101,24 +107,25 @@ class PipelineCall:
         self.episodes = episodes
         self.explore = explore
         self.shared_data: dict[str, Any] = {} if shared_data is None else shared_data
-        self.metrics = metrics
         self.training = training
-        self.kwargs = kwargs or {}
-        self.acted: dict[Any, np.ndarray[Any, np.dtype[np.bool_]]] = {}
-        self.groups: dict[Any, ChunkGroup] = {}
-        self.several = type(episodes) is list and bool(episodes) and _have_several_agents(episodes)
-        self._plus_one, self._learning = plus_one, learning
-        if self.several:
-            self.mapped = from_module
+        if metrics is not None:
+            self.metrics = metrics
+        if kwargs:
+            self.kwargs = kwargs
+        self.multi = is_multi(rl_module)
+        self.several = False
+        if type(episodes) is list and episodes and _has_several_agents(episodes[0].__class__):
+            _check_all_have_several_agents(episodes)
+            self.several = True
+            self.mapped, self._plus_one, self._learning = from_module, plus_one, learning
+            self.groups = {}
             self._set_groups(self._first_rows(from_module))
             if batch and not from_module:
                 self._go_on_by_module(batch)
             return
-        modules = is_multi(rl_module)
-        module = rl_module[DEFAULT_MODULE_ID] if modules and DEFAULT_MODULE_ID in rl_module else rl_module
-        group = ChunkGroup(self, module, DEFAULT_MODULE_ID, episodes, plus_one=plus_one)
-        self.groups[None] = group
-        if modules and batch:
+        module = rl_module[DEFAULT_MODULE_ID] if self.multi and DEFAULT_MODULE_ID in rl_module else rl_module
+        self.groups = {None: ChunkGroup(self, module, DEFAULT_MODULE_ID, episodes, plus_one)}
+        if self.multi and batch:
             self.find_modules(batch)
 
     # -- groups of episodes of several agents -------------------------------------------------------
@@ -146,17 +153,17 @@ class PipelineCall:
         self._chunks = None
         self.groups = {key: known[key] if key in known else self._group(own) for key, own in rows.items()}
         for group in self.groups.values():
-            group.per_sequence |= per_sequence.get(group.module_id, {})
+            group.per_sequence = {**group.per_sequence, **per_sequence.get(group.module_id, {})}
 
     def _group(self, rows: AgentRows) -> ChunkGroup:
         module = self._module_of(rows)
-        return ChunkGroup(self, module, rows.module_id, rows.parts, plus_one=self._plus_one, rows_of=rows)
+        return ChunkGroup(self, module, rows.module_id, rows.parts, self._plus_one, rows)
 
     def _module_of(self, rows: AgentRows) -> Any:
         module_id = rows.module_id
         if self.rl_module is None:
             return None
-        if not is_multi(self.rl_module):
+        if not self.multi:
             raise ConfigError(
                 "rl_module",
                 expected="a MultiRLModule, since the episodes have several agents",
@@ -294,7 +301,7 @@ class PipelineCall:
 
     def find_modules(self, batch: Mapping[Any, Any]) -> None:
         """Let each module that a plain batch has columns for have a group of the same chunks, if it has none yet."""
-        if not is_multi(self.rl_module):
+        if not self.multi:
             return
         found = [name for name in batch if name in self.rl_module and isinstance(batch[name], Mapping)]
         if not found or (not self.mapped and any(map(is_plain, batch.values()))):
@@ -305,21 +312,16 @@ class PipelineCall:
                 self.groups[name] = group.for_module(self.rl_module[name], name)
         self.mapped = True
 
-    def show_modules(self, batch: Batch) -> None:
-        """From now on show the columns of episodes of one agent by module, if the module is a MultiRLModule.
+    def close(self) -> None:
+        """Forget the groups, which refer to the call: else only Python's garbage collector would free them."""
+        self.groups = {}
 
-        They are the default module's, unless there are columns by module among them already.
-        """
-        if self.several or self.mapped or not is_multi(self.rl_module):
-            return
-        columns = batch.groups[None]
-        self.find_modules(columns)
-        if self.mapped:
-            batch.groups = {name: dict(columns.pop(name)) for name in self.groups}
-            batch.loose |= columns
-        else:
-            self.groups, self.mapped = {DEFAULT_MODULE_ID: self.groups[None]}, True
-            batch.groups = {DEFAULT_MODULE_ID: columns}
+    def as_shown(self, batch: Batch) -> Batch:
+        """A batch whose groups are the modules that plain pieces see."""
+        group = self.groups.get(None)
+        if group is None or not (self.multi and group.batched):
+            return batch
+        return Batch({group.module_id: batch.groups[None]}, batch.loose)
 
     def take_keys(self, columns: Iterable[Any]) -> None:
         """Let the chunks be those that columns have keys of; for a piece that is tried without episodes.
@@ -335,8 +337,6 @@ class PipelineCall:
     def set_explore(self, explore: bool | None) -> None:
         """Set whether actions are to explore."""
         self.explore = explore
-        for group in self.groups.values():
-            group.explore = explore
 
     def plain_episodes(self) -> list[Any]:
         """The episodes as a plain list, lengthened ones in their place if there are."""
@@ -377,15 +377,7 @@ class PipelineCall:
         return None
 
 
-def _have_several_agents(episodes: list[Any]) -> bool:
-    """True if episodes have several agents each, False if one.
-
-    Raises:
-        PipelineError: some have several, others one.
-    """
-    first: Any = type(episodes[0])
-    if not _has_several_agents(first):
-        return False
+def _check_all_have_several_agents(episodes: Sequence[Any]) -> None:
     kinds: list[Any] = list(map(type, episodes))
     strangers = [i for i, kind in enumerate(kinds) if not _has_several_agents(kind)]
     if strangers:
@@ -395,11 +387,10 @@ def _have_several_agents(episodes: list[Any]) -> bool:
             found=f"a {type(episodes[strangers[0]]).__name__} at position {strangers[0]}",
             do="run the pipeline once for each kind",
         )
-    return True
 
 
 @cache
-def _has_several_agents(kind: type) -> bool:
+def _has_several_agents(kind: Any) -> bool:
     return issubclass(kind, MultiAgentEpisode)
 
 

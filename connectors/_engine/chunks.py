@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +55,7 @@ class ChunkGroup:
         keys: One per chunk; default: they are made of the ids.
 
     Attributes:
-        explore, shared_data, metrics, kwargs: As the call has them.
+        shared_data: As the call has it.
         training: Whether the batch is for training (one row per step) or for acting (one per
             episode); None where a piece runs by itself.
         several: Whether the chunks are parts of episodes of several agents.
@@ -69,10 +70,14 @@ class ChunkGroup:
 
     # what is not known when a call begins: set on the instance once it is, so that making a group costs little
     rows: np.ndarray[Any, np.dtype[np.int64]] | None = None
+    rows_of: AgentRows | None = None
+    plus_one: bool = False
+    per_sequence: Mapping[str, Callable[[ChunkGroup, Any], Any] | None] = MappingProxyType({})
     batched: bool = False
     ragged: bool = False
     sequences: PaddedLayout | None = None
     cut: RandomCut | None = None
+    _keys: list[tuple[Any, ...]] | None = None
     _lengths: np.ndarray[Any, np.dtype[np.int64]] | None = None
     _plain: list[Any] | None = None
     _lengthened: list[Any] | None = None
@@ -87,7 +92,6 @@ class ChunkGroup:
         rl_module: Any,
         module_id: Any,
         episodes: Sequence[Any],
-        *,
         plus_one: bool = False,
         rows_of: AgentRows | None = None,
         keys: list[tuple[Any, ...]] | None = None,
@@ -96,16 +100,24 @@ class ChunkGroup:
         self.rl_module = rl_module
         self.module_id = module_id
         self.episodes = episodes
-        self.plus_one = plus_one
-        self.rows_of = rows_of
-        self.several = call.several
-        self.explore = call.explore
         self.shared_data = call.shared_data
-        self.metrics = call.metrics
         self.training = call.training
-        self.kwargs = call.kwargs
-        self.per_sequence: dict[str, Callable[[ChunkGroup, Any], Any] | None] = {}
-        self._keys = keys
+        if plus_one:
+            self.plus_one = True
+        self.several = call.several
+        if rows_of is not None:
+            self.rows_of = rows_of
+        if keys is not None:
+            self._keys = keys
+
+    @property
+    def explore(self) -> bool | None:
+        """Whether actions are to explore."""
+        return self.call.explore
+
+    def has_per_sequence(self, column: str, take: Callable[[ChunkGroup, Any], Any] | None = None) -> None:
+        """Let a column have one row per sequence, see `per_sequence`."""
+        self.per_sequence = {**self.per_sequence, column: take}
 
     def for_module(self, rl_module: Any, module_id: Any) -> ChunkGroup:
         """The same chunks for another module."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError, nearest
 from epibatch.core.struct_batches import BatchedNdArray
@@ -18,6 +19,7 @@ from .columns import Batch, EpisodeColumn
 if TYPE_CHECKING:
     from .call import PipelineCall
     from .chunks import ChunkGroup
+    from .grouping import AgentRows
 
 __all__ = [
     "collect",
@@ -35,19 +37,26 @@ __all__ = [
 
 def is_plain(value: Any) -> bool:
     """Whether a batch value is a plain per-episode column: `{key tuple: [items]}`."""
-    if not isinstance(value, dict) or not value:
-        return False
-    return all(isinstance(key, tuple) for key in value)
+    return isinstance(value, dict) and bool(value) and all(isinstance(key, tuple) for key in value)
 
 
 def to_plain(batch: Batch, call: PipelineCall) -> dict[str, Any]:
     """The batch as plain pieces and the pipeline's caller see it; columns that are batched already stay as they are."""
     if not call.several and not call.mapped:
         (columns,) = batch.groups.values()
-        if not any(type(value) is EpisodeColumn for value in columns.values()):
+        if call.multi and (group := call.groups[None]).batched:
+            flat = {name: _flat_items(column, group) for name, column in columns.items()}
+            return {DEFAULT_MODULE_ID: flat, **batch.loose} if flat else dict(batch.loose)
+        for value in columns.values():
+            if type(value) is EpisodeColumn:
+                break
+        else:
             return {**columns, **batch.loose} if batch.loose else columns
     call.shown_items = batch.holds_items()
-    plain = _by_module(batch, call) if call.mapped else _by_key(batch, call)
+    if call.mapped:
+        plain = _by_module(batch, call)
+    else:
+        plain = _by_key(batch, call) if call.shown_items or not call.several else _by_episode(batch, call)
     return {**plain, **batch.loose}
 
 
@@ -65,6 +74,25 @@ def _by_key(batch: Batch, call: PipelineCall) -> dict[Any, Any]:
         return columns
     order = [chunk.key for chunk in call.chunks]
     return {name: {key: items[key] for key in order if key in items} for name, items in columns.items()}
+
+
+def _by_episode(batch: Batch, call: PipelineCall) -> dict[Any, list[dict[Any, Any]]]:
+    """Batched columns of agents as `{column: [{agent: value}]}`, one dict for each episode."""
+    modules, rows = batch.groups, call.agent_rows
+    laid_out: dict[Any, list[dict[Any, Any]]] = {}
+    orders: dict[tuple[Any, ...], _AgentOrder] = {}
+    done: dict[tuple[int, ...], list[dict[Any, Any]]] = {}
+    for name in dict.fromkeys([name for columns in modules.values() for name in columns]):
+        having = tuple([module_id for module_id, columns in modules.items() if name in columns])
+        if having not in orders:
+            orders[having] = _AgentOrder([rows[module_id] for module_id in having], len(call.episodes))
+        columns = [modules[module_id][name] for module_id in having]
+        same = tuple(map(id, columns))  # actions that need no change for the environment are one array twice
+        if same in done:
+            laid_out[name] = list(map(dict, done[same]))
+        else:
+            laid_out[name] = done[same] = orders[having].by_episode(columns)
+    return laid_out
 
 
 def _by_module(batch: Batch, call: PipelineCall) -> dict[Any, Any]:
@@ -188,8 +216,15 @@ def to_columns(plain: Mapping[Any, Any], call: PipelineCall) -> Batch:
         ColumnError: items that cannot be stacked, because their shapes or nesting differ.
     """
     shown, call.shown = call.shown or {}, None
-    if not call.mapped and not call.several:
-        call.find_modules(plain)
+    if not call.several and not call.mapped:
+        if call.multi:
+            call.find_modules(plain)
+        elif not shown and type(plain) is dict:
+            for value in plain.values():
+                if isinstance(value, dict) and is_plain(value):
+                    break
+            else:
+                return Batch({None: plain})
     if call.mapped:
         return _of_modules(plain, call, shown)
     if call.several and call.training is None and plain:
@@ -197,7 +232,7 @@ def to_columns(plain: Mapping[Any, Any], call: PipelineCall) -> Batch:
     batch = Batch({key: {} for key in call.groups})
     beside = batch.loose if call.several else next(iter(batch.groups.values()))
     for name, value in plain.items():
-        before = shown.get((None, name))
+        before = shown.get((None, name)) if shown else None
         if before is not None and before.columns.keys() <= batch.groups.keys() and before.is_left_alone(value):
             for key, column in before.columns.items():
                 batch.groups[key][name] = column
@@ -461,3 +496,39 @@ def _merged(
     owners = np.argsort(back, kind="stable")[firsts].tolist()
     data = map_struct(lambda leaf: leaf[rows], join_rows(name, [one.data for one in columns], owners, group))
     return EpisodeColumn(data, None if one_each else counts[back], single=single)
+
+
+def _each_row(data: Any) -> Any:
+    """The rows of a column, one by one."""
+    if isinstance(data, (list, np.ndarray)):
+        return data
+    return (map_struct(lambda leaf, i=i: leaf[i], data) for i in range(len(flatten(data)[0][0])))
+
+
+class _AgentOrder:
+    """The rows of some modules in the order of episodes and agents.
+
+    Args:
+        parts: Whose rows each module's are.
+        episodes: Number of episodes.
+    """
+
+    def __init__(self, parts: Sequence[AgentRows], episodes: int) -> None:
+        places = [place for own in parts for place in own.places]
+        self._back = sorted(range(len(places)), key=places.__getitem__)
+        agents, owners = ([value for own in parts for value in getattr(own, name)] for name in ("agents", "owners"))
+        self._agents = [agents[i] for i in self._back]
+        ends = np.cumsum(np.bincount(np.array(owners, np.int64), minlength=episodes)).tolist()
+        self._spans = list(zip([0, *ends], ends))
+
+    def by_episode(self, columns: Sequence[Any]) -> list[dict[Any, Any]]:
+        """Each episode's `{agent: value}`, from one column per module."""
+        ordered, agents = self._ordered(columns), self._agents
+        return [dict(zip(agents[start:stop], ordered[start:stop])) for start, stop in self._spans]
+
+    def _ordered(self, columns: Sequence[Any]) -> list[Any]:
+        arrays = set(map(type, columns)) == {np.ndarray} and columns[0].dtype != object
+        if arrays and len({(column.dtype, column.shape[1:]) for column in columns}) == 1:
+            return list(np.concatenate(columns)[self._back])
+        rows = [row for column in columns for row in _each_row(column)]
+        return [rows[i] for i in self._back]

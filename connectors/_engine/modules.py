@@ -154,7 +154,7 @@ def is_stateful(rl_module: Any) -> bool:
     """True if the batch's module is recurrent: it says so in `is_stateful`, or else its initial state has parts."""
     if rl_module is None:
         return False
-    module = acting_module(rl_module)
+    module = acting_module(rl_module) if is_multi(rl_module) else rl_module
     if not has_method(module, "is_stateful"):
         return has_method(module, "get_initial_state") and bool(state_layout(module).shapes)
     stateful = module.is_stateful

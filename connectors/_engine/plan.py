@@ -46,9 +46,10 @@ class Step:
     writes_episodes: bool
 
     @cached_property
-    def direct(self) -> bool:
-        """Whether it is given the columns as they are, and nothing is done around it."""
-        return self.columnar and not self.writes_episodes
+    def by_group(self) -> bool:
+        """Whether the piece is given the columns of one group after the other, and nothing is done around it."""
+        whole = isinstance(self.piece, ColumnarPiece) and type(self.piece).run_all is not ColumnarPiece.run_all
+        return self.columnar and not self.writes_episodes and not whole
 
 
 @dataclass(frozen=True)

@@ -47,22 +47,28 @@ def run_plan(
     """
     plain: Any = batch  # one of these two is None
     columns: Any = None
+    if not batch and not call.mapped:
+        plain, columns = None, Batch({key: {} for key in call.groups})
     before = "in the batch that the pipeline was given:"
+    one = call.groups.get(None)
     spent, started = 0.0, perf_counter() if watches else 0.0
     for step in plan.steps:
         if columns is None and step.columnar:  # an error in it is one of the piece that left it, not of this one
-            columns, plain = columns_of(plain, call, before), None
+            columns, plain, one = columns_of(plain, call, before), None, call.groups.get(None)
         piece: Any = step.piece
         try:
-            if step.direct:
-                columns = piece.run_all(columns, call)
+            if one is not None and step.by_group:  # as in most calls
+                columns.groups[None] = piece.run(columns.groups[None], one)
             elif step.columnar:
-                columns = _writing_run(piece, columns, call)
+                columns = _run_whole(step, columns, call)
+                one = call.groups.get(None)
             else:
                 plain = plain if columns is None else show(columns, call)
                 columns, before = None, f"in {step.where}, the batch it left:"
-                plain = _plain_run(step, plain, call, history)
+                plain = _run_plain(step, plain, call, history)
         except Exception as error:
+            if one is not None and call.multi and step.by_group:
+                add_context(error, f"for module {one.module_id!r}:")
             add_context(error, f"in {step.where}:")
             if type(error) is KeyError and plain is not None:
                 note_columns(error, plain, _added_later(plan, step, error))
@@ -71,11 +77,14 @@ def run_plan(
             seconds = perf_counter() - started
             spent += seconds
             for watch in watches:
-                watch.stepped(step, seconds, plain if columns is None else columns)
+                watch.stepped(step, seconds, plain if columns is None else call.as_shown(columns))
             started = perf_counter()  # what they took is nobody's
     for watch in watches:
         watch.finished(spent)
-    return plain if columns is None else to_plain(columns, call)
+    if columns is not None:
+        plain = to_plain(columns, call)
+    call.close()
+    return plain
 
 
 def columns_of(plain: Mapping[Any, Any], call: PipelineCall, before: str) -> Batch:
@@ -87,8 +96,12 @@ def columns_of(plain: Mapping[Any, Any], call: PipelineCall, before: str) -> Bat
         raise
 
 
-def _writing_run(piece: Any, batch: Batch, call: PipelineCall) -> Batch:
-    """Run a columnar piece that may write to episodes: columns that were taken before do not show it, later ones do."""
+def _run_whole(step: Step, batch: Batch, call: PipelineCall) -> Batch:
+    """Run a columnar piece on all groups; if it writes to episodes, columns that were taken before do not show it."""
+    piece: Any = step.piece
+    if not step.writes_episodes:
+        whole: Batch = piece.run_all(batch, call)
+        return whole
     for columns in batch.groups.values():
         for column in columns.values():
             if type(column) is EpisodeColumn:
@@ -98,7 +111,7 @@ def _writing_run(piece: Any, batch: Batch, call: PipelineCall) -> Batch:
     return out
 
 
-def _plain_run(step: Step, batch: Any, call: PipelineCall, history: HistoryWatch) -> dict[str, Any]:
+def _run_plain(step: Step, batch: Any, call: PipelineCall, history: HistoryWatch) -> dict[str, Any]:
     if step.sees_bootstraps:
         call.lengthen()
     if COLUMNS_READ in call.shared_data and step.piece.reads is None:  # what it reads cannot be known

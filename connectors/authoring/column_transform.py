@@ -213,7 +213,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
                 if name == Columns.REWARDS:
                     _refuse_vectors(self, path, data, made)
                 if name in group.per_sequence:
-                    group.per_sequence[name] = None  # rows taken anew would be those in front of this piece
+                    group.has_per_sequence(name)  # rows taken anew would be those in front of this piece
             except Exception as error:
                 add_context(error, f"column {str(path)!r}:")
                 raise

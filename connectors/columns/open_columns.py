@@ -130,7 +130,7 @@ class OpenColumns:
                 wrapped = isinstance(own, EpisodeColumn)
                 out[name] = EpisodeColumn(data, own.counts, single=own.single) if wrapped else data
                 if self._is_per_sequence(name if name in self._columns else self._first):
-                    self._call.per_sequence[name] = None
+                    self._call.has_per_sequence(name)
         return out
 
 

@@ -19,8 +19,7 @@ from .._engine.layouts import rows_in
 from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
-    from .._engine.columns import Batch
+    pass
 
 __all__ = ["BatchIndividualItems", "RowMap"]
 
@@ -84,21 +83,15 @@ class BatchIndividualItems(ColumnarPiece):
         super().__init__(input_observation_space, input_action_space)
         del multi_agent  # seen from the episodes
 
-    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
-        """Batch all columns of each group."""
-        if call.several and not call.mapped:
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
+        """Batch all columns."""
+        if group.several and not group.call.mapped:
             raise PipelineError(
                 "episodes of several agents",
                 expected="their columns by module",
                 found="columns by agent",
                 do="put AgentToModuleMapping in front of BatchIndividualItems",
             )
-        super().run_all(batch, call)
-        call.show_modules(batch)
-        return batch
-
-    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
-        """Batch all columns."""
         group.batched = True
         for name in group.left_out:
             columns.pop(name, None)

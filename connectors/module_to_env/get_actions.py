@@ -82,23 +82,25 @@ class GetActions(ColumnarPiece):
             return columns
         if not getattr(inputs, "is_cpu", False):
             inputs = _inputs_on_cpu(columns)
-        check_given(group.rl_module, "GetActions", "which says what distribution its outputs are of")
-        module = group.rl_module
+        module, explore = group.rl_module, group.call.explore
+        if module is None:
+            check_given(module, "GetActions", "which says what distribution its outputs are of")
         key = group.module_id, type(module)
-        self._check_width(group, inputs, key)
+        if inputs.ndim == 0 or inputs.shape[-1] != self._widths.get(key):
+            self._check_width(group, inputs, key)
         if key in self._distributions and not has_method(module, "get_exploration_action_dist_cls"):
             distribution = self._distributions[key].from_logits(inputs)
-        elif not group.explore:
+        elif not explore:
             distribution = module.get_inference_action_dist_cls().from_logits(inputs)
         else:
             distribution = module.get_exploration_action_dist_cls().from_logits(inputs)
         if Columns.ACTIONS not in columns:
-            if not group.explore:
+            if not explore:
                 distribution = distribution.to_deterministic()
             columns[Columns.ACTIONS] = self._sample(distribution, group, key)
         if Columns.ACTION_LOGP not in columns:
             logp = columns[Columns.ACTION_LOGP] = distribution.logp(columns[Columns.ACTIONS])
-            checked = logp if group.explore else inputs  # a greedy action's probability is 1 whatever it is
+            checked = logp if explore else inputs  # a greedy action's probability is 1 whatever it is
             if checked.is_cpu and _has_nan(checked):
                 raise self._not_a_number(module, checked)
         return columns
@@ -110,8 +112,6 @@ class GetActions(ColumnarPiece):
         """
         module = group.rl_module
         width = inputs.shape[-1] if inputs.ndim else 0
-        if width == self._widths.get(key):
-            return
         if not inputs.is_floating_point():
             raise _no_tensor(inputs)
         space = getattr(module, "action_space", None)  # which need not be the environment's

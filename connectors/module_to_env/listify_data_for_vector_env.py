@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
-from epibatch.core.structs import flatten, map_struct
+from epibatch.core.structs import map_struct
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
-    from .._engine.columns import Batch
-    from .._engine.grouping import AgentRows
+    pass
 
 __all__ = ["EnvRows", "ListifyDataForVectorEnv"]
 
@@ -41,42 +38,6 @@ class EnvRows(dict[Any, Any]):
 
 
 _ACTIONS = (Columns.ACTIONS, Columns.ACTIONS_FOR_ENV)
-
-
-def _rows(data: Any) -> Any:
-    """The rows of a column, one by one."""
-    if isinstance(data, (list, np.ndarray)):
-        return data
-    return (map_struct(lambda leaf, i=i: leaf[i], data) for i in range(len(flatten(data)[0][0])))
-
-
-class _Order:
-    """The rows of some modules in the order of episodes and agents.
-
-    Args:
-        parts: Whose rows each module's are.
-        episodes: Number of episodes.
-    """
-
-    def __init__(self, parts: Sequence[AgentRows], episodes: int) -> None:
-        places = [place for own in parts for place in own.places]
-        self._back = sorted(range(len(places)), key=places.__getitem__)
-        agents, owners = ([value for own in parts for value in getattr(own, name)] for name in ("agents", "owners"))
-        self._agents = [agents[i] for i in self._back]
-        ends = np.cumsum(np.bincount(np.array(owners, np.int64), minlength=episodes)).tolist()
-        self._spans = list(zip([0, *ends], ends))
-
-    def by_episode(self, columns: Sequence[Any]) -> list[dict[Any, Any]]:
-        """Each episode's `{agent: value}`, from one column per module."""
-        ordered, agents = self._ordered(columns), self._agents
-        return [dict(zip(agents[start:stop], ordered[start:stop])) for start, stop in self._spans]
-
-    def _ordered(self, columns: Sequence[Any]) -> list[Any]:
-        arrays = set(map(type, columns)) == {np.ndarray} and columns[0].dtype != object
-        if arrays and len({(column.dtype, column.shape[1:]) for column in columns}) == 1:
-            return list(np.concatenate(columns)[self._back])
-        rows = [row for column in columns for row in _rows(column)]
-        return [rows[i] for i in self._back]
 
 
 class ListifyDataForVectorEnv(ColumnarPiece):
@@ -109,28 +70,6 @@ class ListifyDataForVectorEnv(ColumnarPiece):
                 data = column.data
                 columns[name] = EnvRows(data) if isinstance(data, dict) and name not in _ACTIONS else data
         return columns
-
-    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
-        """Lay out all columns; of several agents by episode and agent."""
-        modules = super().run_all(batch, call).groups
-        if not call.several:
-            return batch
-        rows = call.agent_rows
-        laid_out: dict[Any, list[dict[Any, Any]]] = {}
-        whole: dict[tuple[Any, ...], _Order] = {}
-        done: dict[tuple[int, ...], list[dict[Any, Any]]] = {}
-        for name in dict.fromkeys([name for columns in modules.values() for name in columns]):
-            having = tuple([module_id for module_id, columns in modules.items() if name in columns])
-            if having not in whole:
-                whole[having] = _Order([rows[module_id] for module_id in having], len(call.episodes))
-            columns = [modules[module_id][name] for module_id in having]
-            same = tuple(map(id, columns))  # actions that need no change for the environment are one array twice
-            if same in done:
-                laid_out[name] = list(map(dict, done[same]))
-            else:
-                laid_out[name] = done[same] = whole[having].by_episode(columns)
-        batch.groups, batch.loose = {}, {**laid_out, **batch.loose}
-        return batch
 
     def _refuse(self, name: str, column: EpisodeColumn, group: ChunkGroup) -> None:
         counts = np.asarray(column.counts)

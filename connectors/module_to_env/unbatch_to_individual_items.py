@@ -14,8 +14,7 @@ from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:
-    from .._engine.call import PipelineCall
-    from .._engine.columns import Batch
+    pass
 
 __all__ = ["UnBatchToIndividualItems"]
 
@@ -36,16 +35,10 @@ class UnBatchToIndividualItems(ColumnarPiece):
     reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "episodes"
 
-    def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
-        """Unbatch each module's columns, rows of agents that ended since they observed left out."""
-        for module_id, acted in call.acted.items():
-            if module_id in batch.groups and not acted.all():
-                columns = batch.groups[module_id]
-                batch.groups[module_id] = {name: _kept(name, column, acted) for name, column in columns.items()}
-        return super().run_all(batch, call)
-
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
-        """Unbatch all columns."""
+        """Unbatch all columns, rows of agents that ended since they observed left out."""
+        if group.several and (acted := group.call.acted.get(group.module_id)) is not None and not acted.all():
+            columns = {name: _kept(name, column, acted) for name, column in columns.items()}
         expected = len(group.episodes)
         for name, column in columns.items():
             found = len(column) if type(column) is np.ndarray and column.ndim else _rows(column)

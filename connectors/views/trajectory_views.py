@@ -263,10 +263,10 @@ class TrajectoryViews(ColumnarPiece):
         layout = layout_of(group)
         per_chunk = np.bincount(layout.sequence_chunks, minlength=len(group.counts))
         batch[name] = EpisodeColumn(rows.at(layout.first_rows), per_chunk)
-        group.per_sequence[name] = lambda own, at: self._all_rows(view, own).at(at)
+        group.has_per_sequence(name, lambda own, at: self._all_rows(view, own).at(at))
         if view.masked:
             batch[f"{name}_mask"] = EpisodeColumn(rows.mask()[layout.first_rows], per_chunk)
-            group.per_sequence[f"{name}_mask"] = lambda own, at: self._all_rows(view, own).mask()[at]
+            group.has_per_sequence(f"{name}_mask", lambda own, at: self._all_rows(view, own).mask()[at])
 
     def _all_rows(self, view: View, group: ChunkGroup) -> WindowRows:
         """The rows of a call's train batch."""
@@ -275,7 +275,8 @@ class TrajectoryViews(ColumnarPiece):
     def _add_newest(self, batch: dict[str, Any], name: str, view: View, group: ChunkGroup, where: str) -> None:
         """Add the values for the newest observations."""
         if view.per_sequence:
-            group.per_sequence |= dict.fromkeys((name, f"{name}_mask") if view.masked else (name,))
+            for column in (name, f"{name}_mask") if view.masked else (name,):
+                group.has_per_sequence(column)
         if group.recording is None or view.base in _AT_OBSERVATIONS:
             rows = self._rows(view, group, group.lengths, np.ones_like(group.lengths), where)
             batch[name] = EpisodeColumn(rows.joined())
