@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
+import numpy as np
 
 from epibatch.core.errors import (
     PieceError,
@@ -15,11 +16,11 @@ from epibatch.core.errors import (
     nearest,
 )
 from epibatch.core.piece_names import snake_case
+from epibatch.core.restoring import restoring
 
 from ..episodes._storage.indexing import HistoryWatch, watch_history
 from ._engine.call import PipelineCall, within
-from ._engine.checks import are_episodes, check_batch, check_pipeline_arguments, no_episodes
-from ._engine.pipeline_state import PipelineState
+from ._engine.checks import are_episodes, check_batch, check_pipeline_arguments, check_state, no_episodes
 from ._engine.plan import Plan, built_piece, make_plan, numbered, place
 from ._engine.run import run_plan
 from ._engine.step_watch import MetricsTimers, PartWatch, StepWatch
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["ConnectorPipelineV2"]
 
 
-class ConnectorPipelineV2(PipelineState):
+class ConnectorPipelineV2(ConnectorV2):
     """Runs pieces in order, each on what the one before it left.
 
     The pipeline checks its order when it is built and after every edit. Each piece has a stable
@@ -282,6 +283,78 @@ class ConnectorPipelineV2(PipelineState):
         mapping = next((piece for piece in self.pieces() if piece.maps_agents), None)
         return self.action_space if mapping is None else mapping.input_action_space
 
+    # -- state ---------------------------------------------------------------------------------
+
+    def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
+        """States of the pieces that can have one, by stable name; {} of those that know nothing yet."""
+        return {
+            name: piece.get_state()
+            for name, piece in zip(self.names, self.connectors)
+            if type(piece).get_state is not ConnectorV2.get_state and _wanted(name, components, not_components)
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Give each piece its state; if one of them does not fit, all pieces are as they were.
+
+        A piece whose state is {} is reset: it knew nothing when the state was taken. Pieces of which the state says
+        nothing stay as they are.
+
+        Raises:
+            UnknownNameError: a state of a piece that this pipeline does not have.
+            CheckpointError: something else than a dict of states.
+        """
+        check_state(self, state)
+        by_name = dict(zip(self.names, self.connectors))
+        for name, own in state.items():
+            if own and name not in by_name:
+                raise UnknownNameError(
+                    f"{type(self).__name__}.set_state",
+                    expected="states of its own pieces",
+                    found=repr(name),
+                    do=nearest(name, by_name),
+                )
+        known = {name: own for name, own in state.items() if name in by_name}
+        before = {name: by_name[name].get_state() for name in known}
+        try:
+            for name, own in known.items():
+                with restoring(f"{type(self).__name__}.set_state", name):
+                    _give(by_name[name], own)
+        except Exception:
+            for name, own in before.items():
+                _give(by_name[name], own)
+            raise
+
+    def reset_state(self) -> None:
+        """Reset every piece."""
+        for piece in self.connectors:
+            piece.reset_state()
+
+    def freeze(self) -> None:
+        """Freeze every piece."""
+        for piece in self.connectors:
+            piece.freeze()
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """Merge states piece by piece, matched by name."""
+        merged = {}
+        for name, piece in zip(self.names, self.connectors):
+            own = [state[name] for state in states if state.get(name)]
+            result = piece.merge_states(own) if own else {}
+            if result:
+                merged[name] = result
+        return merged
+
+    def seed(self, seed: Any) -> None:
+        """Seed every piece that draws random numbers, each with a seed of its own.
+
+        Args:
+            seed: An int, or a numpy SeedSequence.
+        """
+        sequence = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+        for piece, own in zip(self.connectors, sequence.spawn(len(self.connectors))):
+            if hasattr(piece, "seed"):
+                piece.seed(own)
+
     # -- running -------------------------------------------------------------------------------
 
     @property
@@ -428,3 +501,14 @@ class ConnectorPipelineV2(PipelineState):
 def _are_the_same(before: Sequence[Any], now: Sequence[Any]) -> bool:
     """Whether these are the very same pieces; equal ones may have other states."""
     return len(before) == len(now) and all(map(is_, before, now))
+
+
+def _give(piece: Any, state: Mapping[str, Any]) -> None:
+    piece.set_state(state) if state else piece.reset_state()
+
+
+def _wanted(name: str, components: Any, not_components: Any) -> bool:
+    def names(value: Any) -> list[str]:
+        return [value] if isinstance(value, str) else list(value or ())
+
+    return (components is None or name in names(components)) and name not in names(not_components)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -18,9 +18,6 @@ from epibatch.core.piece_names import snake_case
 
 from ..columnar_piece import ColumnarPiece
 from ..connector_v2 import ConnectorV2
-from .column_flow import ColumnFlow
-from .column_makers import ColumnMakers
-from .paired_observations import check_next_observations
 
 __all__ = ["Plan", "Step", "built_piece", "check_connector", "make_plan", "numbered", "place"]
 
@@ -186,8 +183,8 @@ def make_plan(
     known: str | None = layout
     giver = _START
     seen: Counter[str] = Counter()
-    flow = ColumnFlow(columns or (), giver)
-    makers = ColumnMakers()
+    flow = _ColumnFlow(columns or (), giver)
+    makers = _ColumnMakers()
     for position, piece in enumerate(connectors):
         check_connector(pipeline, position, piece)
         where = place(pipeline, position, piece)
@@ -218,7 +215,7 @@ def make_plan(
             known, giver = piece.gives, where
         plus_one = plus_one or piece.adds_bootstrap_rows
     if training is not False:
-        check_next_observations(steps)
+        _check_next_observations(steps)
     watched = not all(step.columnar for step in steps)
     learning = any(isinstance(piece, ColumnarPiece) and piece.makes_train_batches for piece in connectors)
     return Plan(tuple(connectors), tuple(steps), plus_one, watched, trusting, _halved(steps), learning)
@@ -309,3 +306,167 @@ def _rewritten_too_late(where: str, piece: ConnectorV2, writer: str | None) -> P
         do = f"move {name} in front of {writer}"
         found = f"column {Columns.OBS!r}, made of the observations as they were by {writer}"
     return PipelineError(where, expected="the newest observations, to rewrite them", found=found, do=do)
+
+
+class _ColumnFlow:
+    """Columns on their way through the pieces of a pipeline.
+
+    Args:
+        columns: Those at its start.
+        giver: Who gave them, for messages.
+
+    Attributes:
+        written: Columns that are there, each with who wrote it.
+    """
+
+    def __init__(self, columns: Iterable[str], giver: str) -> None:
+        self.written = dict.fromkeys(columns, giver)
+        self._dropped: dict[str, str] = {}
+
+    def check(self, piece: Any, where: str) -> str | None:
+        """A column that a piece reads and nobody said to write; None if all are there.
+
+        Args:
+            piece: The piece.
+            where: Names it in messages.
+
+        Raises:
+            PipelineError: it reads a column that a piece in front has dropped.
+        """
+        reads = piece.reads or ()
+        gone = next((name for name in reads if name in self._dropped), None)
+        if gone is not None:
+            raise _dropped(where, gone, self._dropped[gone])
+        return next((name for name in reads if name not in self.written), None)
+
+    def add(self, piece: Any, where: str) -> None:
+        """Let one piece more follow."""
+        lost = dict.fromkeys(piece.drops(tuple(self.written)), where)
+        self.written = {name: by for name, by in self.written.items() if name not in lost}
+        self.written.update(dict.fromkeys(piece.writes, where))
+        self._dropped = {name: by for name, by in {**self._dropped, **lost}.items() if name not in piece.writes}
+
+
+def _dropped(where: str, column: str, by: str) -> PipelineError:
+    dropper, reader = (one.split(", ", 1)[1] for one in (by, where))
+    return PipelineError(
+        where,
+        expected=f"column {column!r}",
+        found=f"it is dropped in front, by {dropper}",
+        do=f"move {dropper} behind {reader}, or let it keep the column",
+    )
+
+
+class _ColumnMakers:
+    """What the pieces of a pipeline, one after the other, make of its columns."""
+
+    def __init__(self) -> None:
+        self._makers: dict[str, str] = {}
+        self._windows = ""
+        self._settled: dict[str, str] = {}
+
+    def add(self, piece: Any, where: str) -> None:
+        """Let one piece more follow.
+
+        Args:
+            piece: What declares its needs.
+            where: Names it in messages.
+
+        Raises:
+            PipelineError: it makes a column anew that a piece in front has changed; it changes one of which a piece in
+                front has made others; or it writes observations into the episodes that a piece in front has made of
+                several.
+        """
+        for column in piece.writes:
+            if column in self._settled and not piece.training_only:
+                raise _too_late(piece, where, column, self._settled[column])
+        self._settled.update(dict.fromkeys(piece.settles, where))
+        for column in piece.replaces:
+            if column in self._makers:
+                raise _lost(piece, where, column, self._makers[column])
+        if piece.rewrites_observations and Columns.OBS in (piece.reads or ()):
+            if self._windows:
+                raise PipelineError(
+                    where,
+                    expected="observations of one step each, which later steps look back at in the episodes",
+                    found=f"what {self._windows} made of several",
+                    do=f"move {type(piece).__name__} in front of {_name(self._windows)}",
+                )
+            self._makers.pop(Columns.OBS, None)  # episodes have what the batch has
+        if Columns.OBS in piece.replaces and piece.lookback:
+            self._windows = where
+        self._makers.update(dict.fromkeys(piece.writes, where))
+
+
+def _lost(piece: Any, where: str, column: str, maker: str) -> PipelineError:
+    name, other = type(piece).__name__, _name(maker)
+    do = f"move {name} in front of {other}"
+    if column == Columns.OBS and "env_to_module" in piece.pipelines:
+        do += f"; or, for acting, put WriteObservationsToEpisodes between the two and leave {other} out of the learner"
+        do += " pipeline, which then finds its observations in the episodes"
+    return PipelineError(
+        where,
+        expected=f"no column {column!r} in front of it, since it makes one of the episodes",
+        found=f"one that {maker} made, which would be lost",
+        do=do,
+    )
+
+
+def _too_late(piece: Any, where: str, column: str, user: str) -> PipelineError:
+    name = type(piece).__name__
+    return PipelineError(
+        where,
+        expected=f"column {column!r} as it was, since others were made of it",
+        found=f"a change of it behind {user}, which would not count",
+        do=f"move {name} in front of {_name(user)}: the learner setting of a config puts pieces there",
+    )
+
+
+def _name(where: str) -> str:
+    """The piece's class in `pipeline, piece 3 (Class)`."""
+    return where.rpartition("(")[2].removesuffix(")")
+
+
+def _check_next_observations(steps: Sequence[Step]) -> None:
+    """Make sure that, where a pipeline makes `new_obs`, each transform of `obs` is one of `new_obs` too.
+
+    A loss that bootstraps from next observations gives both to one network, so both have to be of its space. Pieces
+    that say what they transform are counted, by class and part of the column; others are trusted, and so are those with
+    `training_only = True`, as augmentation has.
+
+    Args:
+        steps: The plan's, for training.
+
+    Raises:
+        PipelineError: one transforms `obs` alone.
+    """
+    maker = next((step for step in steps if Columns.NEXT_OBS in step.piece.writes), None)
+    if maker is None:
+        return
+    left = Counter((type(step.piece), part) for step in steps for part in _parts(step.piece, Columns.NEXT_OBS))
+    for step in steps:
+        for part in _parts(step.piece, Columns.OBS):
+            if not left[type(step.piece), part]:
+                raise _alone(step.where, step.piece, part, maker.where)
+            left[type(step.piece), part] -= 1
+
+
+def _parts(piece: Any, column: str) -> Iterator[str]:
+    """What a piece transforms of a column: "" for all of it, "/camera" for a part."""
+    for address in piece.transforms if piece.columnar and not piece.training_only else ():
+        name, slash, rest = address.partition("/")
+        if name == column:
+            yield slash + rest
+
+
+def _alone(where: str, piece: Any, part: str, maker: str) -> PipelineError:
+    name = type(piece).__name__
+    columns = f'columns = ("{Columns.OBS}{part}", "{Columns.NEXT_OBS}{part}")'
+    return PipelineError(
+        where,
+        expected=f"{Columns.OBS + part!r} and {Columns.NEXT_OBS + part!r} transformed alike, for one network",
+        found=f"{Columns.OBS + part!r} alone; {Columns.NEXT_OBS!r} stays as the episodes have it, by {maker}",
+        do=f"let {name} transform both: {columns}; or transform observations while acting and put "
+        f"WriteObservationsToEpisodes behind it there, without {name} in the learner pipeline; or, if it is meant, "
+        "as with augmentation, write training_only = True in its class",
+    )

@@ -16,8 +16,8 @@ from epibatch.core.structs import flatten
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
+from .._engine.gather import taken
 from .._engine.sequences import leading_axes, step_places
-from .._engine.taken import taken
 from ..columnar_piece import ColumnarPiece
 from .column_paths import ColumnPath, paths_from
 from .parameters import ParameterPiece

@@ -13,8 +13,8 @@ from epibatch.core.structs import flatten, paths_of
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
+from .._engine.gather import taken
 from .._engine.sequences import layout_of, leading_axes
-from .._engine.taken import taken
 from ..authoring.column_paths import ColumnPath, paths_from
 from ..authoring.parameters import ParameterPiece
 from ..columnar_piece import ColumnarPiece

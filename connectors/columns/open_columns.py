@@ -14,8 +14,8 @@ from epibatch.core.structs import flatten
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
+from .._engine.gather import taken
 from .._engine.sequences import leading_axes
-from .._engine.taken import taken
 from ..authoring.column_paths import ColumnPath, space_of_struct, struct_of_space
 
 __all__ = ["MARKS", "OpenColumns", "column_named", "in_tree", "known_names", "moved_space"]

@@ -10,7 +10,7 @@ import gymnasium as gym
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
 
-from .._engine.agent_order import check_agent_ids, check_several
+from .._engine.agent_table import check_agent_ids, check_several
 from .._engine.chunks import ChunkGroup
 from ..columnar_piece import ColumnarPiece
 from ..views.other_agents import OtherAgents

@@ -14,8 +14,7 @@ from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError
 from epibatch.core.padding import PaddedLayout, pad, placed_layout
 from epibatch.core.structs import flatten, flatten_like, map_struct
 
-from .._engine.agent_order import check_agent_ids, check_several, places_of
-from .._engine.agent_table import AgentTable
+from .._engine.agent_table import AgentTable, check_agent_ids, check_several, places_of
 from .._engine.chunks import ChunkGroup
 from ..columnar_piece import ColumnarPiece
 from ..columns.box_bounds import bounds_of, box_of, choices_of

@@ -10,7 +10,7 @@ import numpy as np
 
 from epibatch.core.errors import SpaceError
 
-from .._engine.agent_order import agents_of, check_agent_ids, check_several, places_of
+from .._engine.agent_table import agents_of, check_agent_ids, check_several, places_of
 from .._engine.chunks import ChunkGroup
 from .._engine.observation_rewriter import ObservationRewriter
 

@@ -9,7 +9,7 @@ import gymnasium as gym
 
 from epibatch.core.errors import SpaceError
 
-from .._engine.agent_order import check_agent_ids, check_several, places_of
+from .._engine.agent_table import check_agent_ids, check_several, places_of
 from .._engine.chunks import ChunkGroup
 from .._engine.observation_rewriter import ObservationRewriter
 from .padded_spaces import common_space, padding

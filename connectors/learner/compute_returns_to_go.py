@@ -12,7 +12,7 @@ from epibatch.core.errors import ConfigError
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.taken import taken
+from .._engine.gather import taken
 from ..columnar_piece import ColumnarPiece
 
 __all__ = ["ComputeReturnsToGo"]

@@ -13,7 +13,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.structs import map_struct
 
-from .._engine.agent_order import check_several
+from .._engine.agent_table import check_several
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece

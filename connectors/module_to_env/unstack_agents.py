@@ -9,7 +9,7 @@ from epibatch.core.errors import ColumnError
 from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import map_struct
 
-from .._engine.agent_order import check_several
+from .._engine.agent_table import check_several
 from .._engine.chunks import ChunkGroup
 from ..columnar_piece import ColumnarPiece
 from ..common.stack_agents import STACKED

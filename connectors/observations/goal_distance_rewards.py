@@ -12,8 +12,7 @@ from epibatch.core.errors import ColumnError
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.gather import gather
-from .._engine.taken import taken
+from .._engine.gather import gather, taken
 from ..authoring.parameters import ParameterPiece
 from ..columnar_piece import ColumnarPiece
 from .encoder import Encoder

@@ -12,8 +12,7 @@ from epibatch.core.errors import ConfigError
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.gather import gather
-from .._engine.taken import taken
+from .._engine.gather import gather, taken
 from ..authoring.column_paths import paths_from
 from ..columns.hashed_rows import hashed_rows
 from ..columns.joined_columns import sorted_leaves

@@ -18,7 +18,7 @@ from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.taken import taken
+from .._engine.gather import taken
 from .module_statistics import ModuleStatistics
 
 __all__ = ["NormalizeReward"]

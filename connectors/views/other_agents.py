@@ -13,8 +13,7 @@ from epibatch.core.errors import LookbackError
 from epibatch.core.fill_values import exact_fill_value
 from epibatch.core.structs import flatten, unflatten
 
-from .._engine.agent_order import agents_of, places_of
-from .._engine.agent_table import AgentTable
+from .._engine.agent_table import AgentTable, agents_of, places_of
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .held_rows import blank_rows, leaf_of, shown_rows

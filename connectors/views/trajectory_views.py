@@ -14,7 +14,7 @@ from epibatch.core.errors import ConfigError, EpibatchError, PipelineError, Unkn
 from epibatch.core.fill_values import exact_fill_value
 from epibatch.core.structs import unflatten
 
-from .._engine.agent_order import check_agent_ids, check_several
+from .._engine.agent_table import check_agent_ids, check_several
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.sequences import layout_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Dict, Discrete
 
-from epibatch.connectors._engine.agent_order import agents_of, check_agent_ids, places_of
+from epibatch.connectors._engine.agent_table import agents_of, check_agent_ids, places_of
 from epibatch.connectors.env_to_module import AgentIndicator
 from epibatch.core.errors import ConfigError, SpaceError, UnknownNameError
 

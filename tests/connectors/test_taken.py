@@ -7,7 +7,7 @@ import pytest
 
 from epibatch.connectors._engine.call import PipelineCall
 from epibatch.connectors._engine.columns import EpisodeColumn
-from epibatch.connectors._engine.taken import taken
+from epibatch.connectors._engine.gather import taken
 from epibatch.core.errors import ColumnError
 from epibatch.episodes import SingleAgentEpisode
 

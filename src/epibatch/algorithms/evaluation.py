@@ -13,9 +13,9 @@ from epibatch.core.restoring import check_count
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
-from ..connectors._engine.pipeline_state import FrozenStates
 from .evaluated_episodes import EvaluatedEpisodes
 from .evaluation_config import evaluation_config
+from .frozen_states import FrozenStates
 from .pipelines import check_same_pieces
 from .random_state import random_state_apart
 from .runners import make_runner

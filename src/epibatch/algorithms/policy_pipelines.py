@@ -14,7 +14,7 @@ from epibatch.core.errors import ConfigError
 from epibatch.core.lazy import Elsewhere
 from epibatch.core.rl_module.rl_module import evaluation_mode
 
-from ..connectors._engine.pipeline_state import FrozenStates
+from .frozen_states import FrozenStates
 from .other_libraries import ACT
 
 if TYPE_CHECKING:
