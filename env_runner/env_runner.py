@@ -17,7 +17,7 @@ from epibatch.core.restoring import check_count, restoring
 from epibatch.core.rl_module.rl_module import evaluation_mode
 from epibatch.core.state_codec import state_parts
 
-from ..connectors.authoring.undo import undo_actions
+from ..connectors.authoring.column_transform import undo_actions
 from .chosen_parts import chosen_parts
 from .episode_callbacks import EpisodeCallbacks
 from .reset_seeds import ResetSeeds, worker_seed

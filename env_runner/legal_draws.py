@@ -11,7 +11,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.legal_actions import random_legal_actions
 
 from ..connectors._engine.call import ROWS
-from ..connectors.authoring.undo import actions_for_env
+from ..connectors.authoring.column_transform import actions_for_env
 
 __all__ = ["legal_actions_of_agents", "random_legal"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from epibatch.core.errors import ConfigError, RunnerError, nearest
 
-from ..connectors.authoring.undo import acted_at_random
+from ..connectors.authoring.column_transform import acted_at_random
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .agent_acting import AgentActions, ToAct, act_for_agents, own_actions, spread
 from .agent_metrics import AgentMetrics

@@ -11,7 +11,7 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
 from epibatch.core.structs import map_struct
 
-from ..connectors.authoring.undo import acted_at_random
+from ..connectors.authoring.column_transform import acted_at_random
 from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_episodes import VectorEpisodes
 from ..episodes.vector_recorder import VectorRecorder

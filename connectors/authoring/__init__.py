@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 from epibatch.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from .column_transform import ColumnTransform
+    from .column_transform import ColumnTransform, Undo, undo_actions
     from .episode_transform import EpisodeTransform
     from .functions import column_function, episode_function
     from .parameters import ParameterPiece
-    from .undo import Undo, undo_actions
 
 
 __all__ = [
@@ -30,9 +29,9 @@ __getattr__, __dir__ = lazy_exports(
         "ColumnTransform": ".column_transform",
         "EpisodeTransform": ".episode_transform",
         "ParameterPiece": ".parameters",
-        "Undo": ".undo",
+        "Undo": ".column_transform",
         "column_function": ".functions",
         "episode_function": ".functions",
-        "undo_actions": ".undo",
+        "undo_actions": ".column_transform",
     },
 )

@@ -9,7 +9,7 @@ from typing import Any
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import UnknownNameError, nearest
 
-from ..connectors.authoring.undo import undo_actions
+from ..connectors.authoring.column_transform import undo_actions
 from .multi_agent_policy import MultiAgentPolicy
 from .pipelines import check_same_pieces
 from .policy import Policy

@@ -14,7 +14,7 @@ from epibatch.core.piece_specs import build_piece, piece_to_dict, plain_data
 from epibatch.core.restoring import check_count, restoring
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
-from ..connectors.authoring.undo import undo_actions
+from ..connectors.authoring.column_transform import undo_actions
 from ..connectors.views.view import as_views
 from .checkpoint import config_from_checkpoint, read_checkpoint
 from .module_views import config_with_views

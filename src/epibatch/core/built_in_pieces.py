@@ -108,7 +108,7 @@ BUILT_IN_PIECES: dict[str, str] = {
     "to_chw_float": f"{_IMAGES}.to_chw_float:ToCHWFloat",
     "trajectory_views": "epibatch.connectors.views.trajectory_views:TrajectoryViews",
     "unbatch_to_individual_items": f"{_TO_ENV}.unbatch_to_individual_items:UnBatchToIndividualItems",
-    "undo": f"{_AUTHORING}.undo:Undo",
+    "undo": f"{_AUTHORING}.column_transform:Undo",
     "unsqueeze_columns": f"{_COLUMNS}.shapes:UnsqueezeColumns",
     "unstack_agents": f"{_TO_ENV}.unstack_agents:UnstackAgents",
     "write_observations_to_episodes": f"{_TO_MODULE}.write_observations_to_episodes:WriteObservationsToEpisodes",
