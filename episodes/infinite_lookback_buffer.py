@@ -828,6 +828,27 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         out.lookback = min(lookback, len(rows))
         return out
 
+    def with_newest_again(self) -> InfiniteLookbackBuffer:
+        """Return a buffer that owns copies of all rows, and the newest one, which there has to be, once more.
+
+        Raises:
+            ColumnError: the newest row is provisional and does not fit the column.
+        """
+        stop = self.len_incl_lookback()
+        if self._pending is NOTHING and stop:
+            out = InfiniteLookbackBuffer(None, 0, self.space)
+            leaves = []
+            for leaf in self._leaves or []:
+                leaf = np.concatenate((leaf[:stop], leaf[stop - 1 : stop]))
+                leaves.append(copied(leaf) if leaf.dtype == object else leaf)
+            out.replace(self._form, leaves, stop + 1)
+            out.lookback = self.lookback
+        else:
+            out = self.copy_rows(range(stop), self.lookback)
+            out.stage(out.last())
+        out.provisional, out.t_started = self.provisional, self.t_started
+        return out
+
     def __add__(self, other: Any) -> InfiniteLookbackBuffer:
         """Return a new buffer with more rows, or with a number added to every number of this one.
 

@@ -851,6 +851,34 @@ class SingleAgentEpisode:
         part._start_time, part._last_step_time = self._start_time, self._last_step_time
         return part
 
+    def with_artificial_step(self) -> SingleAgentEpisode:
+        """Copy the chunk, which has to have a step, and add one at its end.
+
+        Returns:
+            The copy: last observation, info, action and model outputs once more, reward 0; truncated unless this one
+            was only terminated. It shares the `custom_data`, and its newest observation may be in any shape.
+
+        Raises:
+            ColumnError: the last observation does not fit those before it.
+        """
+        out = copy.copy(self)
+        try:
+            out.observations = self.observations.with_newest_again()
+        except ColumnError as error:
+            add_context(error, f"{self._at('obs', before=1)}:")
+            raise
+        infos = self.infos.for_copy(range(self.infos.len_incl_lookback()))
+        infos.append(EMPTY if infos[-1] is EMPTY else dict(infos[-1]))
+        out.infos = InfosBuffer(infos, self.infos.lookback)
+        out.actions, out.rewards = self.actions.with_newest_again(), self.rewards.with_newest_again()
+        out.extra_model_outputs = {k: column.with_newest_again() for k, column in self.extra_model_outputs.items()}
+        out.rewards.drop_last()
+        out.rewards.append(0.0)
+        out.observations.provisional = True
+        out.given_observation_space = None
+        out.is_truncated = self.is_truncated or not self.is_terminated
+        return out
+
     # -- state ---------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:

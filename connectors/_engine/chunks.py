@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .grouping import AgentRows
     from .sequences import RandomCut
 
-__all__ = ["PER_SEQUENCE", "ChunkGroup", "chunk_keys", "lengthened", "numbered", "with_lengthened_parts"]
+__all__ = ["PER_SEQUENCE", "ChunkGroup", "chunk_keys", "numbered", "with_lengthened_parts"]
 
 PER_SEQUENCE = frozenset(
     (
@@ -238,7 +238,7 @@ class ChunkGroup:
             episodes: The lengthened ones, if they were made already.
         """
         if self._lengthened is None:
-            self._lengthened = self._plain = episodes or [lengthened(episode) for episode in self.episodes]
+            self._lengthened = self._plain = episodes or [episode.with_artificial_step() for episode in self.episodes]
             self._positions = None
             self._looked = False
 
@@ -307,32 +307,6 @@ def numbered(names: Sequence[Any]) -> Sequence[Any]:
                 name += "_"
             taken.add(name)
         out.append(name)
-    return out
-
-
-def lengthened(episode: Any) -> Any:
-    """A copy of an episode with one artificial step at its end, truncated unless it was only terminated.
-
-    Args:
-        episode: A single-agent episode of at least one step; it stays as it is.
-
-    Returns:
-        The copy: last observation, info, action and model outputs once more, reward 0. It shares
-        the episode's `custom_data`.
-    """
-    out = episode.slice(slice(None))
-    out._custom_data = episode.custom_data
-    out.is_terminated = out.is_truncated = False
-    out.given_observation_space = None  # the newest observation is what pieces made of it
-    out.add_env_step(
-        out.get_observations(-1),
-        out.get_actions(-1),
-        0.0,
-        out.get_infos(-1),
-        terminated=episode.is_terminated,
-        truncated=episode.is_truncated or not episode.is_terminated,
-        extra_model_outputs={key: out.get_extra_model_outputs(key, -1) for key in out.extra_model_outputs},
-    )
     return out
 
 

@@ -37,7 +37,7 @@ __all__ = [
 
 def is_plain(value: Any) -> bool:
     """Whether a batch value is a plain per-episode column: `{key tuple: [items]}`."""
-    return isinstance(value, dict) and bool(value) and all(isinstance(key, tuple) for key in value)
+    return isinstance(value, dict) and bool(value) and all(issubclass(kind, tuple) for kind in set(map(type, value)))
 
 
 def to_plain(batch: Batch, call: PipelineCall) -> dict[str, Any]:
@@ -189,23 +189,25 @@ class _Shown:
                 return False
         if self._arrays is None:
             return True
-        arrays = _arrays_in(lists)
-        same = len(arrays) == len(self._arrays)
-        return same and all(own[0] is old[0] and own[1:] == old[1:] for own, old in zip(arrays, self._arrays))
+        (arrays, looks), (before_arrays, before_looks) = _arrays_in(lists), self._arrays
+        return looks == before_looks and all(map(is_, arrays, before_arrays))
 
 
 def _lists_of(value: Any) -> Any:
     return {None: value} if type(value) is list else value
 
 
-def _arrays_in(lists: Mapping[Any, Sequence[Any]]) -> list[tuple[Any, ...]]:
-    """Each array among items, or in one of them, with its shape and type, and where in its item it is."""
-    found: list[tuple[Any, ...]] = []
+def _arrays_in(lists: Mapping[Any, Sequence[Any]]) -> tuple[list[Any], list[Any]]:
+    """The arrays among items, or in them, and for each its shape, its type, and where in its item it is."""
+    arrays: list[Any] = []
+    looks: list[Any] = []
     for items in lists.values():
         for item in items:
             leaves, form = ([item], None) if isinstance(item, np.ndarray) else flatten(item)
-            found += [(leaf, getattr(leaf, "shape", None), getattr(leaf, "dtype", None), form) for leaf in leaves]
-    return found
+            for leaf in leaves:
+                arrays.append(leaf)
+                looks.append((getattr(leaf, "shape", None), getattr(leaf, "dtype", None), form))
+    return arrays, looks
 
 
 def to_columns(plain: Mapping[Any, Any], call: PipelineCall) -> Batch:
