@@ -1,0 +1,164 @@
+"""Plain pieces in the middle of a pipeline: columns that they leave alone are reused, and the batch does not show it.
+
+Each change is made twice: to the batch that the piece is shown, and to a deep copy of it, of which nothing is reused.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epibatch.connectors import ConnectorV2
+from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, AgentToModuleMapping
+from epibatch.connectors.learner import (
+    AddColumnsFromEpisodesToTrainBatch,
+    BatchIndividualItems,
+    LearnerConnectorPipeline,
+)
+from epibatch.core.struct_batches import BatchedNdArray
+from epibatch.core.structs import flatten
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
+
+LENGTHS = (3, 1, 4)
+MODULES = {"a": "one", "b": "two", "c": "one"}
+
+
+class Changed(ConnectorV2):
+    """A piece that declares nothing and changes the batch, or a copy of it."""
+
+    def __init__(self, change: Any, copies: bool) -> None:
+        super().__init__()
+        self.change, self.copies = change, copies
+
+    def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **kwargs: Any) -> Any:
+        batch = copy.deepcopy(batch) if self.copies else batch
+        self.change(batch)
+        return batch
+
+
+def lists(batch: Any) -> list[tuple[Any, Any, list[Any]]]:
+    """Every list of items in a batch by episode or by module, with the dict that it is in and its key there."""
+    return [(own, key, items) for own in batch.values() for key, items in own.items() if items]
+
+
+def appended(batch: Any, at: int) -> None:
+    """One flag more and one less, of two lists of flags, so that the batch has as many rows as before."""
+    flags = [items for _, _, items in lists(batch) if len(items) > 1 and type(items[0]) is bool]
+    if flags:
+        items = flags[at % len(flags)]
+        items.append(items.pop(0))
+
+
+def replaced(batch: Any, at: int) -> None:
+    places = lists(batch)
+    _, _, items = places[at % len(places)]
+    items[at % len(items)] = copy.deepcopy(items[at % len(items)])
+
+
+def written(batch: Any, at: int) -> None:
+    arrays = [leaf for _, _, items in lists(batch) for item in items for leaf in flatten(item)[0] if np.ndim(leaf)]
+    leaf = arrays[at % len(arrays)]
+    leaf[...] = leaf + 1 if leaf.dtype.kind in "iuf" else ~leaf
+
+
+def cast(batch: Any, at: int) -> None:
+    """All rewards of the batch as float32; they are float64."""
+    for name, own in batch.items():
+        for key in list(own) if name == "rewards" else ["rewards"] if "rewards" in own else []:
+            own[key] = [item.astype(np.float32) for item in own[key]]
+
+
+def column_removed(batch: Any, at: int) -> None:
+    for own in (batch, *batch.values()):
+        own.pop("actions", None)
+
+
+def column_added(batch: Any, at: int) -> None:
+    if "rewards" in batch:
+        batch["more"] = {key: [2 * item for item in items] for key, items in batch["rewards"].items()}
+    else:
+        for own in batch.values():
+            own["more"] = [2 * item for item in own["rewards"]]
+
+
+def keys_turned_round(batch: Any, at: int) -> None:
+    for name in [name for name, own in batch.items() if all(isinstance(key, tuple) for key in own)]:
+        batch[name] = dict(reversed(batch[name].items()))
+
+
+CHANGES = [appended, replaced, written, cast, column_removed, column_added, keys_turned_round]
+
+
+def one_agent() -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [
+        SingleAgentEpisode(
+            id_=str(i),
+            observations=[{"x": rng.integers(0, 9, 2).astype(np.float32), "n": i} for _ in range(length + 1)],
+            actions=list(rng.integers(0, 3, length)),
+            rewards=list(rng.integers(0, 9, length) / 2),
+            terminated=bool(i % 2),
+            len_lookback_buffer=0,
+        )
+        for i, length in enumerate(LENGTHS)
+    ]
+
+
+def several_agents() -> list[Any]:
+    out = []
+    for i, length in enumerate(LENGTHS):
+        episode = MultiAgentEpisode(str(i), agent_to_module_mapping_fn=lambda agent_id, *_, **__: MODULES[agent_id])
+        episode.add_env_reset(observations={agent: np.zeros(2, np.float32) for agent in "abc"})
+        for t in range(length):
+            acting = "abc" if t % 2 else "ab"
+            observations = {agent: np.full(2, 10 * i + t, np.float32) for agent in acting}
+            rewards = {agent: t + ord(agent) / 2 for agent in acting}
+            episode.add_env_step(observations, {agent: np.int64(t) for agent in acting}, rewards)
+        out.append(episode)
+    return out
+
+
+@pytest.mark.parametrize("layout", ["one agent", "several agents", "by module"])
+@given(changes=st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(0, 50)), max_size=3))
+def test_what_is_left_alone_is_as_if_it_was_put_together_again(layout: str, changes: list[Any]) -> None:
+    def change(batch: Any) -> None:
+        for function, at in changes:
+            function(batch, at)
+
+    batches = []
+    for copies in (False, True):
+        piece = Changed(change, copies)
+        mapping = [] if layout == "one agent" else [AgentToModuleMapping(as_learner_connector=True)]
+        pieces = [*mapping, piece] if layout == "by module" else [piece, *mapping]
+        makers = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
+        pipeline = LearnerConnectorPipeline(connectors=[*makers, *pieces, BatchIndividualItems()])
+        episodes = one_agent() if layout == "one agent" else several_agents()
+        batches.append(pipeline(rl_module=None, episodes=episodes))
+        assert_untouched(episodes, one_agent() if layout == "one agent" else several_agents())
+    (mine, form), (theirs, other_form) = map(flatten, batches)
+    assert form == other_form
+    for leaf, other in zip(mine, theirs, strict=True):
+        assert leaf.dtype == other.dtype
+        np.testing.assert_array_equal(leaf, other)
+
+
+def assert_untouched(episodes: list[Any], before: list[Any]) -> None:
+    """What was written to arrays that a piece was shown never reaches the episodes."""
+    for episode, as_it_was in zip(episodes, before, strict=True):
+        rewards, expected = (own.get_rewards() for own in (episode, as_it_was))
+        assert repr(rewards) == repr(expected)
+        assert repr(episode.get_observations()) == repr(as_it_was.get_observations())
+
+
+def test_flags_are_shown_as_pythons_own_and_arrays_as_arrays() -> None:
+    seen: dict[str, Any] = {}
+    makers = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
+    LearnerConnectorPipeline(connectors=[*makers, Changed(seen.update, copies=False)])(episodes=one_agent())
+    assert seen["terminateds"]["1",] == [True] and seen["truncateds"]["0",] == [False] * 3
+    assert all(type(flag) is bool for items in seen["terminateds"].values() for flag in items)
+    assert isinstance(seen["rewards"]["0",][0], BatchedNdArray)
