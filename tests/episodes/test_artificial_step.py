@@ -81,5 +81,5 @@ def test_an_observation_that_is_nested_differently_is_named() -> None:
     episode.add_env_reset({"a": 1.0})
     episode.add_env_step({"a": 2.0}, 1, 1.0)
     episode.set_observations(new_data={"b": 2.0}, at_indices=-1)
-    with pytest.raises(ColumnError, match="episode 'a', column 'obs' at t=1"):
+    with pytest.raises(ColumnError, match="episode a, column 'obs' at t=1"):
         episode.with_artificial_step()
