@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
+import numpy as np
 
 from epibatch.core.errors import SpaceError, add_context
+from epibatch.core.structs import flatten, map_struct
 
 if TYPE_CHECKING:
     from ..connector_v2 import ConnectorV2
 
-__all__ = ["AgentParts", "entry_of", "output_spaces", "spaces_of_all"]
+__all__ = ["AgentParts", "encoded_by_agent", "entry_of", "output_spaces", "spaces_of_all"]
 
 
 class AgentParts:
@@ -142,3 +144,37 @@ def spaces_of_all(piece: Any, recompute: Callable[[], tuple[Any, Any]]) -> tuple
                 "or return gymnasium.spaces.Dict({agent: space})",
             )
     return outputs
+
+
+def encoded_by_agent(
+    agents: Sequence[Any], rows: Any, encoder_of: Callable[[Any], Any], encode: Callable[[Any, Any, Any], Any]
+) -> Any:
+    """Encode the rows of agents whose spaces may differ, those with one encoder together.
+
+    Args:
+        agents: The agent of each row.
+        rows: A structure of arrays [N, ...], or a list of N structures.
+        encoder_of: Function `(agent) -> encoder`.
+        encode: Function `(encoder, rows, their positions) -> rows`.
+
+    Returns:
+        A structure of arrays; a list of rows if the results differ in nesting, shape or type.
+    """
+    of_agent = {agent: encoder_of(agent) for agent in dict.fromkeys(agents)}
+    encoders = list({id(encoder): encoder for encoder in of_agent.values()}.values())
+    if isinstance(rows, list):
+        together = [(of_agent[agent], np.array([i])) for i, agent in enumerate(agents)]
+        parts = [encode(one, map_struct(lambda leaf: np.asarray(leaf)[None], rows[at[0]]), at) for one, at in together]
+    elif len(encoders) == 1:
+        return encode(encoders[0], rows, np.arange(len(agents)))
+    else:
+        together = [(one, np.flatnonzero([of_agent[agent] is one for agent in agents])) for one in encoders]
+        parts = [encode(one, map_struct(lambda leaf, at=at: leaf[at], rows), at) for one, at in together]
+    flat = [flatten(part) for part in parts]
+    back = np.argsort(np.concatenate([at for _, at in together]))
+    if len({(form, *((leaf.shape[1:], leaf.dtype) for leaf in leaves)) for leaves, form in flat}) == 1:
+        return map_struct(lambda *leaves: np.concatenate(leaves)[back], *parts)
+    items = [
+        map_struct(lambda leaf, i=i: leaf[i], part) for part, (_, at) in zip(parts, together) for i in range(len(at))
+    ]
+    return [items[i] for i in back]

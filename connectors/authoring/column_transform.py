@@ -16,6 +16,7 @@ from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, add_
 from epibatch.core.piece_specs import build_piece, piece_to_dict
 from epibatch.core.structs import flatten, map_struct
 
+from .._engine.agent_copies import encoded_by_agent
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import taken
@@ -365,23 +366,11 @@ class Undo(ColumnarPiece):
             source = self.need(columns, Columns.ACTIONS, "put GetActions in front")
         if self.of.input_action_space is None:  # no env-to-module pipeline has told it
             self.of.input_action_space = self.input_action_space
-        of_rows = [self._of(episode) for episode in group.episodes] if self.of.spaces_by_agent else [self.of]
-        parts: list[Any] = []
-        order: list[Any] = []
-        for transform in {id(piece): piece for piece in of_rows}.values():
-            rows = np.flatnonzero([one is transform for one in of_rows]) if len(of_rows) > 1 else slice(None)
-            mine = map_struct(lambda leaf, rows=rows: leaf[rows], source.data)
-            parts.append(_undone(transform, mine))
-            order.append(rows)
-        data = parts[0]
-        if len(parts) > 1:  # agents of one module whose spaces differ
-            back = np.argsort(np.concatenate(order))
-            data = map_struct(lambda *leaves: np.concatenate(leaves)[back], *parts)
+        own = self.of.parts.of if self.of.spaces_by_agent else lambda _: self.of
+        agents = [episode.agent_id for episode in group.episodes]
+        data = encoded_by_agent(agents, source.data, own, lambda transform, rows, _: _undone(transform, rows))
         columns[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(data, source.counts)
         return columns
-
-    def _of(self, episode: Any) -> Any:
-        return self.of.parts.of(episode.agent_id)
 
 
 def acted_at_random(env_to_module: Any, actions: Any, agent_id: Any = None) -> tuple[Any, Any]:

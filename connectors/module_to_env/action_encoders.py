@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
 
 from epibatch.core.action_scaling import EnvActions
+from epibatch.core.columns import Columns
 
 from .._engine.agent_copies import entry_of
+from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:
     from .._engine.chunks import ChunkGroup
 
-__all__ = ["ActionEncoders", "encoders_of", "forget_counted", "note_counted"]
+__all__ = ["ActionEncoders", "EncodingPiece", "forget_counted", "note_counted"]
 
 
 def note_counted(group: ChunkGroup) -> None:
@@ -25,18 +27,6 @@ def forget_counted(group: ChunkGroup) -> None:
     """Take back what `note_counted` noted in an earlier step, as a module has given its own actions now."""
     if counted := group.shared_data.get(_COUNTED):
         counted.discard(group.module_id)
-
-
-def encoders_of(piece: Any, group: ChunkGroup) -> ActionEncoders:
-    """Return a piece's encoders for the actions of a call.
-
-    Args:
-        piece: A piece with `normalize_actions` and two `encoders`: for actions that a module gave, and for drawn ones.
-        call: The call.
-    """
-    counted = not piece.normalize_actions and group.module_id in group.shared_data.get(_COUNTED, ())
-    encoders: ActionEncoders = piece.encoders[counted]
-    return encoders
 
 
 _COUNTED = "modules_whose_actions_count_from_low"
@@ -79,3 +69,30 @@ class ActionEncoders:
         encoder = EnvActions(space, normalize=piece.normalize_actions, clip=piece.clip_actions, from_low=self._from_low)
         self._encoders.append(encoder)
         return encoder
+
+
+class EncodingPiece(ColumnarPiece):
+    """A piece that adds `actions_for_env`, encoded as the environment's spaces say."""
+
+    pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    reads: ClassVar[tuple[str, ...]] = (Columns.ACTIONS,)
+    writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS_FOR_ENV,)
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        normalize_actions: bool = True,
+        clip_actions: bool = False,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        self.normalize_actions = normalize_actions
+        self.clip_actions = clip_actions
+        self._encoders = ActionEncoders(self), ActionEncoders(self, from_low=True)
+
+    def encoders(self, group: ChunkGroup) -> ActionEncoders:
+        """What encodes the actions of a group: those that a module gave, or drawn ones."""
+        counted = not self.normalize_actions and group.module_id in group.shared_data.get(_COUNTED, ())
+        return self._encoders[counted]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -11,18 +12,17 @@ import numpy.typing as npt
 from epibatch.core.action_scaling import EnvActions
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, SpaceError
-from epibatch.core.structs import map_struct
 
+from .._engine.agent_copies import encoded_by_agent
 from .._engine.agent_table import check_several
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from ..columnar_piece import ColumnarPiece
-from .action_encoders import ActionEncoders, encoders_of
+from .action_encoders import ActionEncoders, EncodingPiece
 
 __all__ = ["CutPaddedActions"]
 
 
-class CutPaddedActions(ColumnarPiece):
+class CutPaddedActions(EncodingPiece):
     """Adds `actions_for_env`, cut to each agent's own space; the module's padded actions stay in `actions`.
 
     It is the way back of `PadActions`. Of Box actions the entries that the agent has are kept. A Discrete action that
@@ -55,24 +55,6 @@ class CutPaddedActions(ColumnarPiece):
         [np.int64(2)]
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = (Columns.ACTIONS,)
-    writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS_FOR_ENV,)
-
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        normalize_actions: bool = True,
-        clip_actions: bool = False,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        self.normalize_actions = normalize_actions
-        self.clip_actions = clip_actions
-        self.encoders = ActionEncoders(self), ActionEncoders(self, from_low=True)
-
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
         check_several(self, group)
@@ -86,16 +68,16 @@ class CutPaddedActions(ColumnarPiece):
                 found=f"{type(getattr(actions, 'data', actions)).__name__}",
                 do="put it behind ModuleToAgentUnmapping, with the module's actions as they are",
             )
-        own = [self._of_agent(episode.agent_id, encoders_of(self, group)) for episode in group.episodes]
-        cut: list[tuple[npt.NDArray[np.int64], Any]] = []
-        for encoder in dict.fromkeys(own):
-            rows = np.flatnonzero([one is encoder for one in own])
-            mine = map_struct(lambda leaf, rows=rows: leaf[rows], actions.data)
-            cut.append((rows, encoder(_cut(mine, encoder.space, rows, group))))
-        columns[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(_together(cut))
+        data = encoded_by_agent(
+            [episode.agent_id for episode in group.episodes],
+            actions.data,
+            partial(self._of_agent, self.encoders(group)),
+            lambda encoder, rows, places: encoder(_cut(rows, encoder.space, places, group)),
+        )
+        columns[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(data)
         return columns
 
-    def _of_agent(self, agent_id: Any, encoders: ActionEncoders) -> EnvActions:
+    def _of_agent(self, encoders: ActionEncoders, agent_id: Any) -> EnvActions:
         """What encodes an agent's actions; one for all spaces that are equal."""
         spaces = self.input_action_space
         if spaces is None:
@@ -134,18 +116,3 @@ def _cut(actions: Any, space: Any, rows: npt.NDArray[np.int64], group: ChunkGrou
             do="put PadActions into the env-to-module pipeline, whose action space modules are built for",
         )
     return actions[(slice(None), *map(slice, space.shape))]
-
-
-def _together(parts: list[tuple[npt.NDArray[np.int64], Any]]) -> Any:
-    """Rows of several encoders in the order of chunks: arrays if they are alike, else a list of rows."""
-    if len(parts) == 1:
-        return parts[0][1]
-    arrays = [actions for _, actions in parts]
-    order = np.concatenate([rows for rows, _ in parts])
-    if all(isinstance(one, np.ndarray) for one in arrays) and len({(one.shape[1:], one.dtype) for one in arrays}) == 1:
-        return np.concatenate(arrays)[np.argsort(order)]
-    out: list[Any] = [None] * len(order)
-    for rows, actions in parts:
-        for place, row in enumerate(rows.tolist()):
-            out[row] = map_struct(lambda leaf, place=place: leaf[place], actions)
-    return out

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.structs import flatten, map_struct
 
+from .._engine.agent_copies import encoded_by_agent
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from ..columnar_piece import ColumnarPiece
-from .action_encoders import ActionEncoders, encoders_of
+from .action_encoders import EncodingPiece
 
 __all__ = ["NormalizeAndClipActions"]
 
 
-class NormalizeAndClipActions(ColumnarPiece):
+class NormalizeAndClipActions(EncodingPiece):
     """Adds `actions_for_env`, in the types of the action space; the module's own actions stay in `actions`.
 
     Normalising takes a module's actions to lie in [-1, 1] and stretches them to the bounds of float
@@ -43,24 +42,7 @@ class NormalizeAndClipActions(ColumnarPiece):
         ColumnError: actions that are nested otherwise than the action space.
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = (Columns.ACTIONS,)
-    writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS_FOR_ENV,)
-
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        normalize_actions: bool = True,
-        clip_actions: bool = False,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        self.normalize_actions = normalize_actions
-        self.clip_actions = clip_actions
-        self.leaves_actions = False
-        self.encoders = ActionEncoders(self), ActionEncoders(self, from_low=True)
+    leaves_actions = False
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
@@ -76,23 +58,10 @@ class NormalizeAndClipActions(ColumnarPiece):
         return columns
 
     def _encoded(self, actions: Any, group: ChunkGroup) -> Any:
-        space, encoders = self.input_action_space, encoders_of(self, group)
+        space, encoders = self.input_action_space, self.encoders(group)
         if not group.several or not isinstance(space, gym.spaces.Dict):
             return encoders.of_space(space)(actions)
         agents = [part.agent_id for part in group.episodes]
-        of_agent = {agent_id: encoders.of_agent(space, agent_id) for agent_id in dict.fromkeys(agents)}
-        if len(set(map(id, of_agent.values()))) == 1:
-            return of_agent[agents[0]](actions)
-        own = [of_agent[agent_id] for agent_id in agents]
-        parts, order = [], []  # agents of one module whose bounds differ
-        for encoder in dict.fromkeys(own):
-            rows = np.flatnonzero([one is encoder for one in own])
-            parts.append(encoder(map_struct(lambda leaf, rows=rows: leaf[rows], actions)))
-            order.append(rows)
-        back = np.argsort(np.concatenate(order))
-        if len({tuple(leaf.dtype for leaf in flatten(part)[0]) for part in parts}) > 1:  # one array has one type
-            items = [
-                map_struct(lambda leaf, i=i: leaf[i], part) for part, at in zip(parts, order) for i in range(len(at))
-            ]
-            return [items[i] for i in back]
-        return map_struct(lambda *leaves: np.concatenate(leaves)[back], *parts)
+        return encoded_by_agent(
+            agents, actions, partial(encoders.of_agent, space), lambda encoder, rows, _: encoder(rows)
+        )

@@ -12,12 +12,18 @@ import torch
 from epibatch.algorithms import Policy
 from epibatch.algorithms.ppo import PPOConfig
 from epibatch.connectors.authoring import ColumnTransform, Undo, undo_actions
+from epibatch.connectors.common import AgentToModuleMapping
 from epibatch.connectors.env_to_module import EnvToModulePipeline
-from epibatch.connectors.module_to_env import ModuleToEnvPipeline, TensorToNumpy, UnBatchToIndividualItems
+from epibatch.connectors.module_to_env import (
+    ModuleToAgentUnmapping,
+    ModuleToEnvPipeline,
+    TensorToNumpy,
+    UnBatchToIndividualItems,
+)
 from epibatch.connectors.observations import Affine
 from epibatch.core.errors import PieceError, PieceOutputError
 from epibatch.env_runner import MultiAgentEnvRunner, SingleAgentEnvRunner, make_multi_agent
-from epibatch.episodes import SingleAgentEpisode
+from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 ENV = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
 
@@ -174,6 +180,26 @@ def test_each_agents_own_bounds():
         stored = np.concatenate([episode.agent_episodes[agent].get_actions() for agent in (0, 1)])
         assert set(stored.tolist()) <= {0, 1, 2}
     runner.stop()
+
+
+class DoubleOfOwnSpace(Double):
+    uses_spaces = True
+
+
+@pytest.mark.parametrize("pieces", [[DoubleOfOwnSpace()], [Double(), DoubleOfOwnSpace()]])
+def test_agents_of_one_module_get_actions_in_the_types_of_their_own_spaces(pieces):
+    spaces = gym.spaces.Dict(a=gym.spaces.Box(-9, 9, (1,), np.float32), b=gym.spaces.Box(-9, 9, (1,), np.int64))
+    env_to_module = EnvToModulePipeline(None, spaces, connectors=[*pieces, AgentToModuleMapping()])
+    module_to_env = ModuleToEnvPipeline(
+        None, spaces, connectors=[TensorToNumpy(), UnBatchToIndividualItems(), ModuleToAgentUnmapping()]
+    )
+    undo_actions(env_to_module, module_to_env)
+    episode = MultiAgentEpisode(id_="e")
+    episode.add_env_reset(observations={"a": 0, "b": 0})
+    out = module_to_env(batch={"default_policy": {"actions": np.full((2, 1), 4.0)}}, episodes=[episode])
+    found = [out["actions_for_env"]["e", agent, "default_policy"][0] for agent in ("a", "b")]
+    assert [own.dtype for own in found] == [np.float32, np.int64]
+    assert [own.item() for own in found] == [4.0 / 2 ** len(pieces)] * 2
 
 
 def test_a_transform_of_actions_needs_an_inverse():
