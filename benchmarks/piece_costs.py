@@ -234,7 +234,7 @@ class PieceSide:
         for name in self.bare.given:
             if name not in found:
                 call = given[1]
-                found[name] = call.episodes.latest_observations() if self.bare.acting else gather(call, name)
+                found[name] = call.reader.newest("obs")[0] if self.bare.acting else gather(call, name)
         return found
 
 

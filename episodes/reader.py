@@ -19,16 +19,14 @@ from ._parts.running_returns import running_returns
 from ._storage.arrays import Leaf, fits
 from ._storage.block import Block, BlockColumn
 from ._storage.chunk import Chunk, chunk_of
-from ._storage.column_rows import BlockRows, ColumnRows, LazyRows, SeveralRows
+from ._storage.column_rows import BlockRows, ColumnRows, SeveralRows
 from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer, lengths_of, newest_of, rows_of
 from .single_agent_episode import SingleAgentEpisode, no_column
 from .vector_episodes import VectorEpisodes
 
 __all__ = [
     "BlockReader",
-    "ColumnRows",
     "EpisodeReader",
-    "LazyRows",
     "ListReader",
     "RecorderReader",
     "SeveralBlocksReader",
@@ -57,9 +55,9 @@ def reader_of(episodes: Sequence[Any]) -> EpisodeReader:
         >>> reader.lengths.tolist(), reader.rows("actions").joined().tolist()
         ([2, 2], [7, 8, 7, 8])
     """
-    if isinstance(episodes, VectorEpisodes):
+    if type(episodes) is VectorEpisodes:
         if episodes.recording:
-            return RecorderReader(episodes)
+            return RecorderReader(episodes, episodes.block, episodes.chunks)
         if not episodes.block.views or not any(chunk.replaced for chunk in episodes.chunks):
             return BlockReader(episodes, episodes.block, episodes.chunks)
         return ListReader(episodes.views_of_all())
@@ -171,6 +169,7 @@ class EpisodeReader(ABC):
             space: Space of the observations from now on; None: as before.
         """
 
+    @abstractmethod
     def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
         """The newest row of each chunk.
 
@@ -185,9 +184,8 @@ class EpisodeReader(ABC):
         Raises:
             ColumnError: rows of several shapes or nestings.
         """
-        rows, held = self.latest(column, 1)
-        return map_struct(lambda leaf: leaf[0], rows) if rows is not None else None, None if held is None else held > 0
 
+    @abstractmethod
     def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
         """The newest rows of each chunk, its lookback included.
 
@@ -203,22 +201,6 @@ class EpisodeReader(ABC):
         Raises:
             ColumnError: rows of several shapes or nestings.
         """
-        stops = np.where(self.holds(column), self.lengths + (column == Columns.OBS), 0)
-        held = np.minimum(count, stops + self.lookbacks)
-        if not held.any():
-            return None, held
-        rows = self.rows(column, stops - held, stops)
-        rows.check()
-        leaves, form = flatten(rows.joined())
-        windows, complete = [], bool((held == count).all())
-        for leaf in leaves:
-            if complete:
-                window = leaf.reshape(len(held), count, *leaf.shape[1:])
-            else:
-                window = np.zeros((len(held), count, *leaf.shape[1:]), leaf.dtype)
-                window[np.arange(count) >= count - held[:, None]] = leaf
-            windows.append(window.swapaxes(0, 1))
-        return unflatten(form, windows), None if complete else held
 
     def _unknown(self, column: str, chunk: int, outputs: Any) -> ColumnError:
         where, do = self.describe(chunk), nearest(column, outputs)
@@ -226,10 +208,10 @@ class EpisodeReader(ABC):
 
     def _spans(self, first: Any, stop: Any) -> tuple[Ints, Ints]:
         """`first` and `stop` of each chunk."""
-        count = len(self.lengths)
-        firsts = first if isinstance(first, np.ndarray) else np.full(count, first, np.int64)
-        stops = stop if isinstance(stop, np.ndarray) else np.full(count, self.lengths if stop is None else stop)
-        return firsts, stops
+        firsts = first if isinstance(first, np.ndarray) else np.zeros_like(self.lengths) + first
+        if stop is None:
+            return firsts, self.lengths
+        return firsts, stop if isinstance(stop, np.ndarray) else np.zeros_like(firsts) + stop
 
 
 class ListReader(EpisodeReader):
@@ -303,16 +285,12 @@ class ListReader(EpisodeReader):
 
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
         """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
-        buffers = self._buffers(column)
-        firsts, stops = (own.tolist() for own in self._spans(first, stop))
-        spans = range(len(buffers))
-        counts = (
-            [-((firsts[i] - stops[i]) // step) for i in spans] if step > 1 else [stops[i] - firsts[i] for i in spans]
-        )
+        buffers, (low, high) = self._buffers(column), self._spans(first, stop)
+        firsts, stops, counts = low.tolist(), high.tolist(), (-((low - high) // step)).tolist()
         found = rows_of(buffers, firsts, stops, step) if buffers else None
         if found is not None:
             return ColumnRows(*found, counts, column, self.describe, sound=True)
-        each = [self._rows_of(column, *own, step) for own in zip(spans, buffers, firsts, stops)]
+        each = [self._rows_of(column, *own, step) for own in zip(range(len(buffers)), buffers, firsts, stops)]
         form, example = next((own for own in each if own is not None), (None, []))
         blank, leaves = [leaf[:0] for leaf in example], []
         for chunk, own in enumerate(each):
@@ -371,11 +349,55 @@ class ListReader(EpisodeReader):
 
     def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
         """The newest row of each chunk (see `EpisodeReader.newest`)."""
+        buffers = self._buffers(column)
         try:
-            rows = newest_of(self._buffers(column))
+            rows = newest_of(buffers)
         except AttributeError:  # an episode has no such column
             rows = None
-        return super().newest(column, copy=copy) if rows is None else (rows, None)
+        if rows is not None:
+            return rows, None
+        held = np.array([buffer is not None and buffer.len_incl_lookback() > 0 for buffer in buffers], np.bool_)
+        if held.all() or column == Columns.OBS:
+            return self._joined_last(column, buffers), None
+        chunks = np.flatnonzero(held)
+        if not len(chunks):
+            return None, held
+        part = ListReader([self.episodes[i] for i in chunks.tolist()])
+        rows, _ = part.newest(column)
+        return map_struct(lambda leaf: _spread(leaf, chunks, len(held)), rows), held
+
+    def _joined_last(self, column: str, buffers: list[Any]) -> Any:
+        """The newest row of each buffer, which may be held apart from the others because it differs from them."""
+        each: list[tuple[Any, list[Leaf]]] = []
+        for chunk, buffer in enumerate(buffers):
+            values, form = flatten(buffer.last())
+            found = form, [np.asarray(value)[None] for value in values]
+            if each and form != each[0][0]:
+                found = each[0][0], self._nested_like(each[0][0], found, column, chunk)
+            each.append(found)
+        leaves = [list(parts) for parts in zip(*(own for _, own in each))]
+        rows = ColumnRows(each[0][0], leaves, [1] * len(each), column, self.describe)
+        rows.check()
+        return rows.joined()
+
+    def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
+        """The newest rows of each chunk, its lookback included (see `EpisodeReader.latest`)."""
+        stops = np.where(self.holds(column), self.lengths + (column == Columns.OBS), 0)
+        held = np.minimum(count, stops + self.lookbacks)
+        if not held.any():
+            return None, held
+        rows = self.rows(column, stops - held, stops)
+        rows.check()
+        leaves, form = flatten(rows.joined())
+        windows, complete = [], bool((held == count).all())
+        for leaf in leaves:
+            if complete:
+                window = leaf.reshape(len(held), count, *leaf.shape[1:])
+            else:
+                window = np.zeros((len(held), count, *leaf.shape[1:]), leaf.dtype)
+                window[np.arange(count) >= count - held[:, None]] = leaf
+            windows.append(window.swapaxes(0, 1))
+        return unflatten(form, windows), None if complete else held
 
     def returns_before(self) -> npt.NDArray[np.float64]:
         """What each chunk's episode got before the chunk, NaN if that is not known: float64 [C]."""
@@ -408,36 +430,49 @@ class BlockReader(EpisodeReader):
 
     def __init__(self, episodes: Sequence[Any], block: Block, chunks: Sequence[Chunk]) -> None:
         self.episodes, self.block, self.chunks = episodes, block, chunks
-        self._known_places: dict[Any, Ints] = {}
 
     @cached_property
-    def _facts(self) -> Ints:
-        """Environment, first row, length, step of the episode at the start and lookback of each chunk: [5, C]."""
-        facts = [(c.env, c.start, c.end - c.start, c.t_started, c.start - c.low) for c in self.chunks]
-        return np.array(facts, np.int64).reshape(-1, 5).T.copy()
+    def _known_places(self) -> dict[Any, Ints]:
+        return {}
 
-    @property
+    @cached_property
+    def one_by_one(self) -> ListReader:
+        """Reads the same episodes one by one."""
+        return ListReader(self.episodes)
+
+    @cached_property
+    def _envs(self) -> Ints:
+        """Environment of each chunk."""
+        return np.array([chunk.env for chunk in self.chunks], np.int64)
+
+    @cached_property
+    def _begins(self) -> Ints:
+        """Row of the block at which each chunk starts."""
+        return np.array([chunk.start for chunk in self.chunks], np.int64)
+
+    @cached_property
     def lengths(self) -> Ints:
         """Steps of each chunk: int64 [C]."""
-        lengths: Ints = self._facts[2]
-        return lengths
+        return np.array([chunk.end for chunk in self.chunks], np.int64) - self._begins
 
-    @property
+    @cached_property
     def starts(self) -> Ints:
         """Step of the episode at which each chunk starts: int64 [C]."""
-        starts: Ints = self._facts[3]
-        return starts
+        return np.array([chunk.t_started for chunk in self.chunks], np.int64)
 
-    @property
+    @cached_property
     def lookbacks(self) -> Ints:
         """How many steps before its start each chunk keeps: int64 [C]."""
-        lookbacks: Ints = self._facts[4]
-        return lookbacks
+        return self._begins - np.array([chunk.low for chunk in self.chunks], np.int64)
 
     @property
     def ends(self) -> Flags:
         """Whether each chunk's episode was terminated, and truncated, at its end: bool [2, C]."""
-        return np.array([chunk.ends for chunk in self.chunks], np.bool_).reshape(-1, 2).T
+        chunks: Sequence[Any] = self.chunks
+        if self.block.views:
+            flags = np.array([chunk.ends for chunk in chunks], np.bool_)
+            return flags.reshape(-1, 2).T
+        return np.array([[chunk.terminated for chunk in chunks], [chunk.truncated for chunk in chunks]], np.bool_)
 
     @property
     def outputs(self) -> list[str]:
@@ -455,13 +490,13 @@ class BlockReader(EpisodeReader):
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
         """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
         own, (firsts, stops) = self._column(column), self._spans(first, stop)
-        counts = -((firsts - stops) // step)
+        counts = stops - firsts if step == 1 else -((firsts - stops) // step)
         tails = {}
         if column == Columns.OBS:
-            last = firsts + (counts - 1) * step
-            tails = self._tails(own, np.flatnonzero((counts > 0) & (last == self.lengths)))
+            last = firsts + (counts - 1) * step == self.lengths
+            tails = self._tails(own, np.flatnonzero(last & (counts > 0)))
         return BlockRows(
-            own.form, own.leaves, self._facts[0], self._facts[1] + firsts, counts, step, self._places, tails,
+            own.form, own.leaves, self._envs, self._begins + firsts, counts, step, self._places, tails,
             column, self.describe,
         )  # fmt: skip
 
@@ -490,14 +525,14 @@ class BlockReader(EpisodeReader):
             width, ends = self.block.num_envs, np.cumsum(counts)
             places = np.arange(ends[-1] if len(ends) else 0, dtype=np.int64)
             places *= width * step
-            places += np.repeat(firsts * width + self._facts[0] - (ends - counts) * width * step, counts)
+            places += np.repeat(firsts * width + self._envs - (ends - counts) * width * step, counts)
             self._known_places[key] = places
         return places
 
     def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
         """Copies of rows at given steps of given chunks (see `EpisodeReader.at`)."""
         own = self._column(column)
-        leaves = [leaf[self._facts[1][chunks] + steps, self._facts[0][chunks]] for leaf in own.leaves]
+        leaves = [leaf[self._begins[chunks] + steps, self._envs[chunks]] for leaf in own.leaves]
         if column == Columns.OBS:
             last = np.flatnonzero(steps == self.lengths[chunks])
             tails = self._tails(own, np.unique(chunks[last]))
@@ -506,6 +541,14 @@ class BlockReader(EpisodeReader):
                     leaves[i] = leaves[i].astype(np.result_type(leaves[i], tail), copy=False)
                     leaves[i][row] = tail[0]
         return unflatten(own.form, leaves)
+
+    def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
+        """The newest row of each chunk (see `EpisodeReader.newest`)."""
+        return self.one_by_one.newest(column, copy=copy)
+
+    def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
+        """The newest rows of each chunk, its lookback included (see `EpisodeReader.latest`)."""
+        return self.one_by_one.latest(column, count)
 
     def returns_before(self) -> npt.NDArray[np.float64]:
         """What each chunk's episode got before the chunk, NaN if that is not known: float64 [C]."""
@@ -518,7 +561,7 @@ class BlockReader(EpisodeReader):
 
     def write_newest(self, observations: Any, space: Any = None) -> None:
         """Replace the newest observation of each chunk (see `EpisodeReader.write_newest`)."""
-        ListReader(self.episodes).write_newest(observations, space)
+        self.one_by_one.write_newest(observations, space)
 
 
 class RecorderReader(BlockReader):
@@ -526,36 +569,33 @@ class RecorderReader(BlockReader):
 
     Args:
         episodes: Those of the recorder.
+        block: Where it writes.
+        chunks: One per environment, the newest of each.
     """
 
     episodes: VectorEpisodes
 
-    def __init__(self, episodes: VectorEpisodes) -> None:
-        super().__init__(episodes, episodes.block, episodes.chunks)
-
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
         """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
-        return ListReader(self.episodes.views_of_all()).rows(column, first, stop, step)
+        return self.one_by_one.rows(column, first, stop, step)
 
     def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
         """Copies of rows at given steps of given chunks (see `EpisodeReader.at`)."""
-        return ListReader(self.episodes.views_of_all()).at(column, chunks, steps)
+        return self.one_by_one.at(column, chunks, steps)
 
     def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
         """The newest row of each chunk (see `EpisodeReader.newest`)."""
-        held: Flags | None = None
         if column == Columns.OBS:
             rows = self.block.latest_observations()
-        else:
-            own, row = self.block.column(column), self.block.row - 1
-            if self.episodes.newest_start > row:
-                held = self.episodes.low_rows <= row
-            if own is None or not own.leaves:
-                return None, np.zeros(len(self.chunks), np.bool_)
-            rows = own.row(max(row, 0))
-            if column == Columns.REWARDS:
-                self._check_known(rows if held is None else rows[held])
-        return map_struct(np.array, rows) if copy else rows, held
+            return map_struct(np.array, rows) if copy else rows, None
+        own, row = self.block.column(column), self.block.row - 1
+        if own is None or not own.leaves:
+            return None, np.zeros(len(self.chunks), np.bool_)
+        held = None if self.episodes.newest_start <= row else self.episodes.low_rows <= row
+        leaves = [np.array(leaf[max(row, 0)]) for leaf in own.leaves]
+        if column == Columns.REWARDS:
+            self._check_known(leaves[0] if held is None else leaves[0][held])
+        return unflatten(own.form, leaves), held
 
     def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
         """The newest rows of each chunk, its lookback included (see `EpisodeReader.latest`)."""
@@ -622,6 +662,7 @@ class SeveralBlocksReader(EpisodeReader):
 
     def __init__(self, episodes: Sequence[Any], readers: list[BlockReader], places: list[Ints]) -> None:
         self.episodes, self._readers, self._places = episodes, readers, places
+        self.one_by_one = ListReader(episodes)
         self._readers_of = np.empty(len(episodes), np.int64)
         self._positions = np.empty(len(episodes), np.int64)
         for i, at in enumerate(places):
@@ -675,13 +716,13 @@ class SeveralBlocksReader(EpisodeReader):
 
     def describe(self, chunk: int) -> str:
         """Name a chunk for a message."""
-        return ListReader(self.episodes).describe(chunk)
+        return self.one_by_one.describe(chunk)
 
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
         """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
         firsts, stops = self._spans(first, stop)
         if not self._alike(column):
-            return ListReader(self.episodes).rows(column, firsts, stops, step)
+            return self.one_by_one.rows(column, firsts, stops, step)
         parts: Any = [
             reader.rows(column, firsts[at], stops[at], step) for reader, at in zip(self._readers, self._places)
         ]
@@ -695,12 +736,20 @@ class SeveralBlocksReader(EpisodeReader):
     def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
         """Copies of rows at given steps of given chunks (see `EpisodeReader.at`)."""
         if not self._alike(column):
-            return ListReader(self.episodes).at(column, chunks, steps)
+            return self.one_by_one.at(column, chunks, steps)
         readers = self._readers_of[chunks]
         where = [np.flatnonzero(readers == i) for i in range(len(self._readers))]
         parts = [reader.at(column, self._positions[chunks[at]], steps[at]) for reader, at in zip(self._readers, where)]
         back = np.argsort(np.concatenate(where))
         return map_struct(lambda *leaves: np.concatenate(leaves)[back], *parts)
+
+    def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
+        """The newest row of each chunk (see `EpisodeReader.newest`)."""
+        return self.one_by_one.newest(column, copy=copy)
+
+    def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
+        """The newest rows of each chunk, its lookback included (see `EpisodeReader.latest`)."""
+        return self.one_by_one.latest(column, count)
 
     def returns_before(self) -> npt.NDArray[np.float64]:
         """What each chunk's episode got before the chunk, NaN if that is not known: float64 [C]."""
@@ -714,7 +763,7 @@ class SeveralBlocksReader(EpisodeReader):
 
     def write_newest(self, observations: Any, space: Any = None) -> None:
         """Replace the newest observation of each chunk (see `EpisodeReader.write_newest`)."""
-        ListReader(self.episodes).write_newest(observations, space)
+        self.one_by_one.write_newest(observations, space)
 
 
 def _same_outputs(reader: EpisodeReader, outputs: list[Any]) -> list[str]:
@@ -729,6 +778,13 @@ def _same_outputs(reader: EpisodeReader, outputs: list[Any]) -> list[str]:
                 do="batch only episodes that were recorded with the same module",
             )
     return list(first)
+
+
+def _spread(rows: Leaf, chunks: Ints, count: int) -> Leaf:
+    """Rows of some chunks among those of all."""
+    out = np.zeros((count, *rows.shape[1:]), rows.dtype)
+    out[chunks] = rows
+    return out
 
 
 def _window(older: Leaf | None, newest: Leaf | None, count: int) -> Leaf:

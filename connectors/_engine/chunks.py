@@ -14,8 +14,7 @@ from epibatch.core.column_use import COLUMNS_LEFT_OUT
 from epibatch.core.columns import Columns
 
 from ...episodes._parts.agent_segment import AgentSegment
-from ...episodes._storage.column_parts import lengths_of
-from ...episodes._storage.whole_block import whole_block
+from ...episodes.reader import EpisodeReader, ListReader, reader_of
 from ...episodes.vector_episodes import VectorEpisodes
 from .modules import is_stateful
 
@@ -78,12 +77,10 @@ class ChunkGroup:
     sequences: PaddedLayout | None = None
     cut: RandomCut | None = None
     _keys: list[tuple[Any, ...]] | None = None
-    _lengths: np.ndarray[Any, np.dtype[np.int64]] | None = None
     _plain: list[Any] | None = None
     _lengthened: list[Any] | None = None
     _positions: dict[int, int] | None = None
-    _vector: VectorEpisodes | None = None
-    _looked: bool = False
+    _reader: EpisodeReader | None = None
     _stateful: bool | None = None
 
     def __init__(
@@ -143,48 +140,16 @@ class ChunkGroup:
         return column in PER_SEQUENCE or column in self.per_sequence
 
     @property
-    def vector(self) -> VectorEpisodes | None:
-        """The episodes, if whole columns can be read from a block."""
-        if not self._looked:
-            self._looked = True
-            self._vector = whole_block(self.episodes) if self._lengthened is None else None
-        return self._vector
+    def reader(self) -> EpisodeReader:
+        """Reads rows of all chunks, wherever they are stored."""
+        if self._reader is None:
+            long = self._lengthened
+            self._reader = reader_of(self.episodes) if long is None else ListReader(long, self.episodes)
+        return self._reader
 
     def look_again(self) -> None:
-        """Forget what is known about the episodes: a plain piece may have changed them, newest observations too."""
-        self._looked, self._lengths = False, None
-
-    @property
-    def recording(self) -> VectorEpisodes | None:
-        """The episodes, if they are the ones that a recorder is adding to."""
-        episodes = self.episodes
-        return episodes if type(episodes) is VectorEpisodes and episodes.recording else None
-
-    def ends(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether each chunk's episode was terminated, and truncated, at its end: bool, [2, chunks]."""
-        episodes = self.vector
-        if episodes is not None:
-            return np.stack([episodes.terminateds(), episodes.truncateds()])
-        terminateds = [episode.is_terminated for episode in self.episodes]
-        return np.array([terminateds, [episode.is_truncated for episode in self.episodes]], np.bool_)
-
-    def history(self, chunk: int) -> tuple[int, int]:
-        """Step at which a chunk starts, and how many steps before that it holds."""
-        episodes = self.vector
-        if episodes is not None:
-            own = episodes.chunks[chunk]
-            return own.t_started, own.start - own.low
-        episode = self.episodes[chunk]
-        return episode.t_started, episode.rewards.lookback
-
-    def histories(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Step at which each chunk starts, and how many steps before that it holds: int64, [2, chunks]."""
-        episodes = self.vector
-        if episodes is not None:
-            chunks = episodes.chunks
-            return np.array([[own.t_started for own in chunks], [own.start - own.low for own in chunks]], np.int64)
-        started = [episode.t_started for episode in self.episodes]
-        return np.array([started, [episode.rewards.lookback for episode in self.episodes]], np.int64)
+        """Forget what is known about the episodes: a plain piece may have changed them."""
+        self._reader = None
 
     @property
     def keys(self) -> list[tuple[Any, ...]]:
@@ -197,15 +162,8 @@ class ChunkGroup:
     @property
     def lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Steps of each chunk: int64, shape [number of chunks]."""
-        if self._lengths is None:
-            vector, episodes = self.vector, self.episodes
-            if vector is not None:
-                self._lengths = vector.lengths()
-            elif isinstance(episodes, VectorEpisodes):
-                self._lengths = episodes.lengths()
-            else:
-                self._lengths = np.array(lengths_of(episodes), np.int64)
-        return self._lengths
+        reader = self._reader or self.reader
+        return reader.lengths
 
     @property
     def counts(self) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -239,8 +197,7 @@ class ChunkGroup:
         """
         if self._lengthened is None:
             self._lengthened = self._plain = episodes or [episode.with_artificial_step() for episode in self.episodes]
-            self._positions = None
-            self._looked = False
+            self._positions = self._reader = None
 
     @property
     def lengthened(self) -> list[Any] | None:

@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from epibatch.core.columns import Columns, column_meant, nearest_column
-from epibatch.core.errors import ColumnError, EpisodeError, nearest
-from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
+from epibatch.core.errors import ColumnError
 
-from ...episodes._storage.column_parts import ColumnParts
-from ...episodes._storage.newest_rows import newest_rows
-from ...episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
-from ...episodes.single_agent_episode import no_column
+from ...episodes._storage.column_rows import ColumnRows
 from .chunks import ChunkGroup
 from .columns import EpisodeColumn
-from .layouts import join_rows
 
-__all__ = ["end_flags", "gather", "gather_column", "latest_observations", "next_observations", "output_keys", "taken"]
-
-
-def output_keys(group: ChunkGroup) -> list[str]:
-    """Names of the model outputs that the call's episodes have; every episode has the same.
-
-    Raises:
-        ColumnError: an episode lacks an output that another one has.
-    """
-    if group.vector is not None:
-        return group.vector.output_names()
-    outputs = [episode.extra_model_outputs.keys() for episode in group.episodes]
-    first = outputs[0] if outputs else {}.keys()
-    for chunk, own in enumerate(outputs):
-        if own != first:
-            raise ColumnError(
-                "model outputs",
-                expected=f"{sorted(first)}, as in {group.describe(0)}",
-                found=f"{sorted(own)} in {group.describe(chunk)}",
-                do="batch only episodes that were recorded with the same module",
-            )
-    return list(first)
+__all__ = ["end_flags", "gather", "gather_column", "latest_observations", "next_observations", "taken"]
 
 
 def gather(group: ChunkGroup, name: str, *, plus_one: bool = False, last: Any = None) -> Any:
@@ -56,8 +28,9 @@ def gather(group: ChunkGroup, name: str, *, plus_one: bool = False, last: Any = 
     Returns:
         Arrays of shape [sum of lengths (+ number of chunks), ...]; copies, never views of an episode.
     """
-    data = _gathered(group, name, plus_one, last)
-    return data.joined() if type(data) is ColumnParts else data
+    rows = _rows(group, name, plus_one, last)
+    rows.check()
+    return rows.joined()
 
 
 def gather_column(group: ChunkGroup, name: str, *, last: Any = None) -> EpisodeColumn:
@@ -70,154 +43,37 @@ def gather_column(group: ChunkGroup, name: str, *, last: Any = None) -> EpisodeC
         name: `obs`, `actions`, `rewards` or the key of a model output.
         last: Value of the bootstrap rows; default: the last observation, or the last step again.
     """
-    return EpisodeColumn(_gathered(group, name, group.plus_one, last), group.counts)
+    return _column(_rows(group, name, group.plus_one, last), group)
 
 
-def _gathered(group: ChunkGroup, name: str, plus_one: bool, last: Any) -> Any:
-    """The column's arrays, or its parts where nothing but joining them is left to do."""
-    vector = group.vector
-    if vector is not None:
-        data = vector.gather(name, plus_one=plus_one)
-    else:
-        parts = _parts(group, name, plus_one, last)
-        if parts is not None:
-            return parts
-        data = _from_list(group, name, plus_one)
-    _refuse_ragged(group, name, data, plus_one)
-    if plus_one and last is not None and group.lengthened is None:
-        if isinstance(last, float):  # integers become floats, float32 stays
-            data = map_struct(lambda leaf: leaf.astype(np.result_type(leaf.dtype, last), copy=False), data)
-        ends = np.cumsum(group.lengths + 1) - 1
-        for leaf in flatten(data)[0]:
-            leaf[ends] = last
-    return data
+def _rows(group: ChunkGroup, name: str, plus_one: bool, last: Any) -> ColumnRows:
+    """The column's rows where they lie."""
+    exists = plus_one and (name == Columns.OBS or group.lengthened is not None)
+    rows = group.reader.rows(name, 0, group.lengths + 1 if exists else None)
+    return rows.with_bootstraps(last) if plus_one and not exists else rows
 
 
-def _parts(group: ChunkGroup, name: str, plus_one: bool, last: Any) -> ColumnParts | None:
-    """The column's rows where they lie, unless they are views of a block, or no plain arrays of one shape."""
-    repeat = plus_one and name != Columns.OBS and group.lengthened is None
-    more = int(plus_one and not repeat)
-    lengths = group.lengths.tolist()
-    if repeat and not all(lengths):
-        return None
-    counts = [length + more for length in lengths] if more else lengths
-    parts = ColumnParts.of(_buffers(group.lengthened or group.episodes, name), counts) if counts else None
-    return parts.with_bootstraps(last) if parts is not None and repeat else parts
-
-
-def _buffers(episodes: Sequence[Any], name: str) -> list[Any]:
-    if name == Columns.OBS:
-        return [episode.observations for episode in episodes]
-    if name == Columns.ACTIONS:
-        return [episode.actions for episode in episodes]
-    if name == Columns.REWARDS:
-        return [episode.rewards for episode in episodes]
-    outputs = [episode.extra_model_outputs for episode in episodes]
-    try:
-        return [own[name] for own in outputs]
-    except KeyError:
-        episode, own = next((one, own) for one, own in zip(episodes, outputs) if name not in own)
-        do = nearest(name, own)
-        raise ColumnError(f"episode {episode.id_!r}", expected=f"a column {name!r}", found="none", do=do) from None
-
-
-def _from_list(group: ChunkGroup, name: str, plus_one: bool) -> Any:
-    """Join the chunks' rows; each part is a list of leaves."""
-    repeat = plus_one and name != Columns.OBS and group.lengthened is None
-    more = int(plus_one and not repeat)
-    form, parts, shape, regular = None, [], None, True
-    episodes = group.lengthened or group.episodes
-    for episode, buffer, length in zip(episodes, _buffers(episodes, name), group.lengths.tolist()):
-        if not length + more:
-            continue  # a column without rows need not know its form
-        if not isinstance(buffer, InfiniteLookbackBuffer):
-            raise no_column(episode, name, buffer)
-        rows = buffer.rows(0, length + more)
-        own = [leaf.shape[1:] for leaf in rows]
-        if shape is None:
-            form, shape = buffer.form, own
-        regular = regular and buffer.form == form and own == shape
-        parts.append(rows)
-        if repeat:
-            parts.append([leaf[-1:] for leaf in rows])
-    if not regular:
-        return _irregular(group, name, more, repeat)
-    if not shape:
-        raise EpisodeError(
-            f"column {name!r}",
-            expected="a step in one of the episodes, which shows what the column holds",
-            found=f"{len(group.episodes)} without steps",
-            do="leave out episodes without steps: [episode for episode in episodes if len(episode)]",
-        )
-    return unflatten(form, [np.concatenate(column) for column in zip(*parts)])
-
-
-def _irregular(group: ChunkGroup, name: str, more: int, repeat: bool) -> Any:
-    """Join columns whose chunks differ in nesting or shape; raises unless only key order differs."""
-    buffers = _buffers(group.lengthened or group.episodes, name)
-    parts = [buffer.get(slice(0, length + more)) for buffer, length in zip(buffers, group.lengths.tolist())]
-    first_form = buffers[0].form
-    with suppress(ColumnError):  # join_rows names the episodes
-        parts = [unflatten(first_form, flatten_like(first_form, part)) for part in parts]
-    if repeat:
-        parts = [map_struct(lambda leaf: np.concatenate([leaf, leaf[-1:]]), part) for part in parts]
-    return join_rows(name, parts, list(range(len(parts))), group)
-
-
-def _refuse_ragged(group: ChunkGroup, name: str, data: Any, plus_one: bool) -> None:
-    for leaf in flatten(data)[0]:
-        if leaf.dtype == object and len(leaf) and isinstance(leaf[0], (np.ndarray, np.generic)):
-            if leaf[0].dtype.kind in "SU" and not any(map(np.ndim, leaf)):
-                continue  # text, as NumPy has it
-            shapes = [np.shape(row) for row in leaf]
-            other = next((i for i, shape in enumerate(shapes) if shape != shapes[0]), 0)
-            chunk = int(np.searchsorted(np.cumsum(group.lengths + plus_one), other, side="right"))
-            raise ColumnError(
-                f"column {name!r}, {group.describe(chunk)}",
-                expected=f"rows of one shape, {shapes[0]}",
-                found=f"a row of shape {shapes[other]} (the episode keeps such a column as objects)",
-                do="bring them to one shape, by padding say, with a piece in front",
-            )
+def _column(rows: ColumnRows, group: ChunkGroup) -> EpisodeColumn:
+    return EpisodeColumn(rows if rows.check() else rows.joined(), group.counts)
 
 
 def next_observations(group: ChunkGroup) -> EpisodeColumn:
-    """What was observed behind each step; a bootstrap row has the last observation again."""
-    parts = _next_rows(group)
-    if parts is not None:
-        return EpisodeColumn(parts, group.counts)
-    observations = gather(group, Columns.OBS, plus_one=True)
-    rows = np.arange(1, int(group.lengths.sum()) + len(group.lengths) + 1)
-    ends = np.cumsum(group.lengths + 1) - 1
-    if group.plus_one:
-        rows[ends] = ends
-    else:
-        rows = np.delete(rows, ends)
-    return EpisodeColumn(map_struct(lambda leaf: leaf[rows], observations), group.counts)
+    """What was observed after each step; a bootstrap row has the last observation again."""
+    rows = group.reader.rows(Columns.OBS, 1, group.lengths + 1)
+    return _column(rows.with_bootstraps() if group.plus_one else rows, group)
 
 
-def _next_rows(group: ChunkGroup) -> ColumnParts | None:
-    """The rows where they lie, unless they are views of a block, or no plain arrays of one shape."""
-    lengths = group.lengths.tolist()
-    if group.vector is not None or group.lengthened is not None or not all(lengths):
-        return None
-    parts = ColumnParts.of([episode.observations for episode in group.episodes], lengths, first=1) if lengths else None
-    return parts.with_bootstraps() if parts is not None and group.plus_one else parts
+def latest_observations(group: ChunkGroup, *, copy: bool = True) -> Any:
+    """The newest observation of every chunk: arrays of shape [number of chunks, ...].
 
-
-def latest_observations(group: ChunkGroup) -> Any:
-    """The newest observation of every chunk: arrays of shape [number of chunks, ...], copies.
+    Args:
+        group: The running call.
+        copy: Whether they may be written to and kept.
 
     Raises:
         ColumnError: observations that differ in shape or nesting.
     """
-    if group.recording is not None:
-        return map_struct(np.array, group.recording.latest_observations())
-    rows = newest_rows([episode.observations for episode in group.episodes])
-    if rows is not None:
-        return rows
-    rows = [episode.observations.last() for episode in group.episodes]
-    with_axis = [map_struct(lambda leaf: np.asarray(leaf)[None], row) for row in rows]
-    return join_rows(Columns.OBS, with_axis, list(range(len(rows))), group)
+    return group.reader.newest(Columns.OBS, copy=copy)[0]
 
 
 def end_flags(group: ChunkGroup, *, truncate: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -229,7 +85,7 @@ def end_flags(group: ChunkGroup, *, truncate: bool = False) -> np.ndarray[Any, n
     """
     flags = np.zeros((2, int(group.counts.sum())), np.bool_)
     last, steps = np.cumsum(group.counts) - 1 - group.plus_one, group.lengths > 0
-    terminated, truncated = group.ends()
+    terminated, truncated = group.reader.ends
     flags[:, last[steps]] = np.stack([terminated, truncated | ~terminated if truncate else truncated])[:, steps]
     return flags
 
@@ -269,7 +125,7 @@ def taken(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str) -> 
         return EpisodeColumn(latest_observations(group))
     if column == Columns.ACTIONS_FOR_ENV and Columns.ACTIONS in batch:
         return batch[Columns.ACTIONS]
-    outputs = output_keys(group) if group.training is not False else []
+    outputs = group.reader.outputs if group.training is not False else []
     if column in outputs:
         return gather_column(group, column)
     raise _missing(batch, group, column, piece, outputs)

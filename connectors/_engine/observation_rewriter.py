@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PipelineError
-from epibatch.core.structs import flatten, unflatten
 
 from ..columnar_piece import ColumnarPiece
 from .call import PipelineCall
@@ -53,15 +52,8 @@ class ObservationRewriter(ColumnarPiece):
         if not len(group.episodes):
             return columns
         self._refuse_taken(columns)
-        recording = group.recording
-        if recording is not None:
-            recording.set_latest_observations(self.rewrite(recording.latest_observations(), group))
-            return columns
-        leaves, form = flatten(self.rewrite(latest_observations(group), group))
-        for i, episode in enumerate(group.episodes):
-            episode.set_observations(new_data=unflatten(form, [leaf[i] for leaf in leaves]), at_indices=-1)
-            if self.input_observation_space is not None:
-                episode.observation_space = self.observation_space
+        rewritten = self.rewrite(latest_observations(group, copy=False), group)
+        group.reader.write_newest(rewritten, None if self.input_observation_space is None else self.observation_space)
         return columns
 
     def run_agents(self, batch: Batch, call: PipelineCall) -> Batch:

@@ -13,7 +13,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import LookbackError, SpaceError
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.spaces import flatten_inputs_to_1d_tensor
-from epibatch.core.structs import map_struct, unflatten
+from epibatch.core.structs import map_struct
 
 from .chunks import ChunkGroup
 
@@ -61,25 +61,13 @@ class StepHistory:
             LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
         """
         out = np.zeros((len(group.episodes), self._count, self._size), np.float32)
-        recording = group.recording
-        if recording is not None:
-            rows, held = recording.latest_steps(self._name, self._count)
-            counts = held.sum(0)
-            for env in np.flatnonzero(counts < self._count).tolist():
-                own = recording.chunks[env]
-                self._check(group, env, own.t_started, own.start - own.low)
-            if counts.any():
-                by_env = held.T
-                held_rows = map_struct(lambda leaf: leaf.swapaxes(0, 1)[by_env], rows)
-                out[:, self._count - len(held) :][by_env] = self._vectors(held_rows)
-        else:
-            for chunk, episode in enumerate(group.episodes):
-                stop = len(episode)
-                start = max(stop - self._count, -group.history(chunk)[1])
-                if stop - start < self._count:
-                    self._check(group, chunk, *group.history(chunk))
-                if start < stop:
-                    out[chunk, start - stop :] = self._vectors(self._rows(episode, start, stop))
+        rows, held = group.reader.latest(self._name, self._count)
+        if held is not None:
+            self._check(group, np.flatnonzero(held < self._count))
+        if rows is not None and (held is None or held.any()):
+            every = np.full(len(out), self._count) if held is None else held
+            there = np.arange(self._count) >= self._count - every[:, None]
+            out[there] = self._vectors(map_struct(lambda leaf: leaf.swapaxes(0, 1)[there], rows))
         return out.reshape(len(out), -1)
 
     def before_every(self, group: ChunkGroup) -> Vectors:
@@ -88,14 +76,12 @@ class StepHistory:
         Raises:
             LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
         """
-        counts, lengths = group.counts, group.lengths.tolist()
-        before = np.zeros(len(lengths), np.int64)
-        for chunk in range(len(lengths)):
-            started, lookback = group.history(chunk)
-            before[chunk] = min(self._count, lookback)
-            if lookback < self._count:
-                self._check(group, chunk, started, lookback)
-        vectors = self._all(group, before.tolist(), lengths)
+        counts, reader = group.counts, group.reader
+        before = np.minimum(self._count, reader.lookbacks)
+        self._check(group, np.flatnonzero(before < self._count))
+        rows = reader.rows(self._name, -before, group.lengths)
+        rows.check()
+        vectors = self._vectors(rows.joined())
         # Position of each observation's next step among `vectors`, and how many of them come before it.
         next_steps = np.cumsum(before + group.lengths) - group.lengths
         at = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -106,33 +92,21 @@ class StepHistory:
             out[exists, -back] = vectors[at[exists] - back]
         return out.reshape(len(out), -1)
 
-    def _all(self, group: ChunkGroup, before: list[int], lengths: list[int]) -> Vectors:
-        """The vectors of every chunk's steps, from `before` steps before its start on."""
-        if group.vector is not None:
-            steps = [np.arange(-first, length) for first, length in zip(before, lengths)]
-            return self._vectors(group.vector.gather_before(self._name, steps))
-        episodes = group.lengthened or group.episodes
-        parts = [self._rows(episode, -first, stop) for episode, first, stop in zip(episodes, before, lengths)]
-        return np.concatenate([self._vectors(part) for part in parts])
-
-    def _rows(self, episode: Any, start: int, stop: int) -> Any:
-        buffer = episode.actions if self._name == Columns.ACTIONS else episode.rewards
-        rows = buffer.rows(start, stop)
-        return unflatten(buffer.form, rows)
-
     def _vectors(self, rows: Any) -> Vectors:
         vectors: Vectors = flatten_inputs_to_1d_tensor(rows, self._struct)
         return vectors
 
-    def _check(self, group: ChunkGroup, chunk: int, started: int, lookback: int) -> None:
-        """Make sure that what a chunk does not hold does not exist either."""
-        if started > lookback:
-            raise LookbackError(
-                f"{self._owner}, {group.describe(chunk)} that starts at t={started}",
-                expected=f"a lookback of {min(self._count, started)} steps",
-                found=f"{lookback} steps (zeros would hide {self._name} that exist)",
-                do=f"cut episodes with len_lookback_buffer={self._count}",
-            )
+    def _check(self, group: ChunkGroup, chunks: Any) -> None:
+        """Make sure that what these chunks do not hold does not exist either."""
+        for chunk in chunks.tolist():
+            started, lookback = int(group.reader.starts[chunk]), int(group.reader.lookbacks[chunk])
+            if started > lookback:
+                raise LookbackError(
+                    f"{self._owner}, {group.describe(chunk)} that starts at t={started}",
+                    expected=f"a lookback of {min(self._count, started)} steps",
+                    found=f"{lookback} steps (zeros would hide {self._name} that exist)",
+                    do=f"cut episodes with len_lookback_buffer={self._count}",
+                )
 
 
 def _bounds(leaf: Any, owner: str) -> Vectors:

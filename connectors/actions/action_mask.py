@@ -124,7 +124,7 @@ class ActionMask(ObservationRewriter):
 
     def _of_infos(self, group: ChunkGroup) -> Any:
         key, size = self._path.keys[0], self._size()
-        mask, ended = np.zeros((len(group.episodes), size), np.bool_), np.asarray(group.ends().any(0))
+        mask, ended = np.zeros((len(group.episodes), size), np.bool_), np.asarray(group.reader.ends.any(0))
         for i, episode in enumerate(group.plain_episodes()):
             info = episode.get_infos(-1)
             row = info.get(key)
@@ -158,7 +158,7 @@ class ActionMask(ObservationRewriter):
         counts = choice_counts(self.input_action_space)
         stuck = ~has_legal_choices(mask, counts)
         if stuck.any():
-            stuck &= ~group.ends().any(0)
+            stuck &= ~group.reader.ends.any(0)
             for i in np.flatnonzero(stuck)[:1]:
                 raise ColumnError(
                     f"ActionMask, {self._path} of {group.describe(int(i))}",

@@ -108,7 +108,7 @@ def _not_finite(leaf: Any, name: str, counts: Any, group: ChunkGroup, *, padded:
     if counts is not False:
         ends = np.arange(1, len(array) + 1) if counts is None else np.cumsum(counts)
         chunk = int(np.searchsorted(ends, row, side="right"))
-        step = group.history(chunk)[0] + (
+        step = group.reader.starts[chunk] + (
             int(group.lengths[chunk]) if counts is None else row - int(ends[chunk] - counts[chunk])
         )
         where += f": {group.describe(chunk)}, step {step}"

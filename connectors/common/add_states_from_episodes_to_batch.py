@@ -10,9 +10,8 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import LookbackError
 from epibatch.core.padding import PaddedLayout
-from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, unflatten
+from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
-from ...episodes._storage.newest_rows import newest_rows
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.modules import initial_state, state_layout, to_array
@@ -101,22 +100,18 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
     def _newest(self, group: ChunkGroup) -> Any:
         """The newest state of each chunk, or the initial one where there is none."""
         form = state_layout(group.rl_module).form
-        recording = group.recording
-        found = _newest_of_each(group.episodes) if recording is None else recording.latest_output(Columns.STATE_OUT)
-        if recording is None and (found is None or found[1] is not None):
-            _refuse_lost_states(group)
-        if found is None:
+        rows, has = group.reader.newest(Columns.STATE_OUT)
+        if has is not None:
+            _refuse_lost_states(group, has)
+        if rows is None:
             initial, every = self._initial(group), np.arange(len(group.episodes))
             first, form = flatten(initial)
             pairs = zip(first, self._starts(group, every, initial, acting=True))
             return unflatten(form, [np.array(np.broadcast_to(own, (len(every), *leaf.shape))) for leaf, own in pairs])
-        rows, has = found
         leaves = flatten_like(form, rows)
-        if recording is not None:  # rows of the block
-            leaves = [np.array(leaf) for leaf in leaves]
-        if has is not None and not np.logical_and.reduce(has):
+        if has is not None:
             initial = unflatten(form, flatten_like(form, self._initial(group)))
-            starts = self._starts(group, np.flatnonzero(~np.asarray(has)), initial, acting=True)
+            starts = self._starts(group, np.flatnonzero(~has), initial, acting=True)
             leaves = [_with_starts(leaf, start, has) for leaf, start in zip(leaves, starts)]
         return unflatten(form, leaves)
 
@@ -125,8 +120,8 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
     ) -> Any:
         """The state before each sequence's first step, or `shift` steps later."""
         drawn = state_layout(group.rl_module).random
-        if not shift and not layout.scattered and layout.resets is None and group.vector is None and not drawn:
-            known = self._have_states(group)
+        if not shift and not layout.scattered and layout.resets is None and not drawn:
+            known = group.reader.holds(Columns.STATE_OUT)
             begins = known & (counts > 0) & self._begins(group, known & (counts > 0))
             if known.all() and (counts > begins).any():
                 first, form = flatten(initial)
@@ -136,7 +131,7 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
     def _before(self, group: ChunkGroup, chunks: Any, at: Any, initial: Any, shift: int) -> Any:
         """The state before given steps of given chunks, in their order, or `shift` steps later."""
         first, form = flatten(initial)
-        known = self._have_states(group)
+        known = group.reader.holds(Columns.STATE_OUT)
         fresh = ~known[chunks]
         if not shift:
             wanted = np.zeros(len(known), np.bool_)
@@ -148,7 +143,7 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         else:
             old = ~fresh
             steps = np.minimum(at - 1 + shift, group.lengths[chunks] - 1)[old]
-            rows = self._rows(group, chunks[old], steps, form)
+            rows = flatten_like(form, group.reader.at(Columns.STATE_OUT, chunks[old], steps))
             out = [np.empty((len(fresh), *leaf.shape), row.dtype) for leaf, row in zip(first, rows)]
             for leaf, row in zip(out, rows):
                 leaf[old] = row
@@ -173,15 +168,9 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
 
         return map_struct(placed, states)
 
-    def _have_states(self, group: ChunkGroup) -> Any:
-        """Which chunks recorded the module's states: bool, [chunks]."""
-        if group.vector is not None:
-            return np.full(len(group.episodes), Columns.STATE_OUT in group.vector.output_names())
-        return np.array([Columns.STATE_OUT in episode.extra_model_outputs for episode in group.episodes], np.bool_)
-
     def _begins(self, group: ChunkGroup, wanted: Any) -> Any:
         """Which chunks start with their episode's reset; each other one that is wanted needs lookback."""
-        started, lookbacks = group.histories()
+        started, lookbacks = group.reader.starts, group.reader.lookbacks
         without = np.flatnonzero(wanted & (started != 0) & (lookbacks == 0))
         if len(without):
             chunk = int(without[0])
@@ -193,86 +182,42 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
             )
         return started == 0
 
-    def _rows(self, group: ChunkGroup, chunks: Any, steps: Any, form: Form) -> list[Any]:
-        """Leaves of `state_out` at given steps of given chunks, in the order of `form`."""
-        if group.vector is not None:
-            return flatten_like(form, group.vector.gather_at(Columns.STATE_OUT, chunks, steps))
-        parts, stop = [], 0
-        for chunk, count in zip(*(own.tolist() for own in np.unique(chunks, return_counts=True))):
-            start, stop = stop, stop + count
-            at = steps[start:stop]
-            low = int(at[0])
-            leaves = _states(group.episodes[chunk], low, int(at[-1]) + 1, form)
-            parts.append([leaf[at - low] for leaf in leaves])
-        return [np.concatenate(leaf) for leaf in zip(*parts)]
-
 
 def _lookback(episode: Any) -> str:
     """The argument of `cut` that keeps a step of an episode's."""
     return "len_lookback_buffer=1 or more" if episode.multi_agent_episode_id is None else "agent_steps=1 or more"
 
 
-def _refuse_lost_states(group: ChunkGroup) -> None:
+def _refuse_lost_states(group: ChunkGroup, has: Any) -> None:
     """Raise for an episode that recorded states before this chunk, of which it kept none."""
-    for chunk, episode in enumerate(group.episodes):
-        column = episode.extra_model_outputs.get(Columns.STATE_OUT)
-        if episode.t_started and column is not None and not column.len_incl_lookback():
-            raise LookbackError(
-                f"AddStatesFromEpisodesToBatch, {group.describe(chunk)} that goes on at t={episode.t_started}",
-                expected="the newest state, in the chunk or its lookback",
-                found="no lookback",
-                do=f"cut episodes with {_lookback(episode)}",
-            )
-
-
-def _states(episode: Any, start: int, stop: int, form: Form) -> list[Any]:
-    """Leaves of an episode's states, in the order of `form`."""
-    column = episode.extra_model_outputs[Columns.STATE_OUT]
-    leaves: list[Any] = column.rows(start, stop)
-    return leaves if column.form == form else flatten_like(form, unflatten(column.form, leaves))
+    reader = group.reader
+    lost = reader.holds(Columns.STATE_OUT) & ~has & (reader.starts > 0) & ~reader.ends.any(0)
+    for chunk in np.flatnonzero(lost).tolist():
+        raise LookbackError(
+            f"AddStatesFromEpisodesToBatch, {group.describe(chunk)} that goes on at t={reader.starts[chunk]}",
+            expected="the newest state, in the chunk or its lookback",
+            found="no lookback",
+            do=f"cut episodes with {_lookback(group.episodes[chunk])}",
+        )
 
 
 def _woven(group: ChunkGroup, begins: Any, counts: Any, steps: int, first: list[Any], form: Form) -> list[Any]:
     """The states before all sequences: every `steps`-th of each chunk, and `first` where an episode begins."""
-    parts: list[list[Any]] = []
-    begin: list[Any] = []
-    found: list[Any] = []
-    for episode, at_reset, count in zip(group.episodes, begins.tolist(), counts.tolist()):
-        if at_reset:
-            parts.append(begin)
-        if count > at_reset:
-            found = _states(episode, at_reset * steps - 1, (count - 1) * steps, form)
-            parts.append([leaf[::steps] for leaf in found])
-    begin += [np.broadcast_to(start, leaf.shape[1:]).astype(leaf.dtype)[None] for start, leaf in zip(first, found)]
-    return [np.concatenate(leaf) for leaf in zip(*parts)]
+    states = group.reader.rows(Columns.STATE_OUT, begins * steps - 1, (counts - 1) * steps, steps)
+    states.check()
+    out = []
+    for start, parts in zip(first, flatten_like(form, unflatten(states.form, states.leaves))):
+        begin = np.broadcast_to(start, parts[0].shape[1:]).astype(parts[0].dtype)[None]
+        nothing = begin[:0]
+        woven = [begin] * (2 * len(parts))
+        woven[::2], woven[1::2] = [begin if at_reset else nothing for at_reset in begins.tolist()], parts
+        out.append(np.concatenate(woven))
+    return out
 
 
 def _with_starts(leaf: Any, start: Any, has: Any) -> Any:
-    """One row for each chunk: `start`, or its rows, where it has no state; else, if rows are missing, the next."""
-    if len(leaf) < len(has):
-        shape = np.shape(start)[np.ndim(start) - leaf.ndim + 1 :]  # of one state, now
-        held, leaf = leaf, np.empty((len(has), *shape), np.result_type(leaf, start))
-        leaf[has] = held
-    leaf[~has] = start
-    return leaf
-
-
-def _newest_of_each(episodes: Any) -> tuple[Any, Any] | None:
-    """The newest states that episodes hold, and which of them hold one (None: all); None if none does."""
-    try:
-        rows = newest_rows([episode.extra_model_outputs[Columns.STATE_OUT] for episode in episodes])
-    except KeyError:
-        rows = None
-    if rows is not None:
-        return rows, None
-    columns = [episode.extra_model_outputs.get(Columns.STATE_OUT) for episode in episodes]
-    has = np.array([column is not None and column.len_incl_lookback() > 0 for column in columns], np.bool_)
-    held = [column for column, own in zip(columns, has.tolist()) if own]
-    if not held:
-        return None
-    rows = newest_rows(held)
-    if rows is None:
-        form = form_of(held[0].last())
-        each = zip(*(column.last_leaves(form) for column in held))
-        rows = unflatten(form, [np.stack(leaf) for leaf in each])
-    return rows, has
+    """Its row for each chunk that has a state, else `start`."""
+    shape = np.shape(start)[np.ndim(start) - leaf.ndim + 1 :]  # of one state, now
+    out = np.empty((len(has), *shape), np.result_type(leaf, start))
+    out[has], out[~has] = leaf[has], start
+    return out

@@ -112,13 +112,13 @@ class FrameStacking(ObservationWindow):
         out: Any = None
         shape: tuple[int, ...] = ()
         at = 0
-        for i, chunk in enumerate(self.frames_of_chunks(group)):
+        for chunk in self.frames_of_chunks(group):
             rows, before = self._prepared(chunk)
             if out is None:
                 shape, at = rows.shape[1:], self._position(rows.ndim - 1)
                 out = np.empty((int(group.counts.sum()), *shape[:at], self.num_frames, *shape[at:]), rows.dtype)
-            elif rows.dtype != out.dtype or rows.shape[1:] != shape:
-                out = out.astype(self.common_type(shape, out.dtype, rows, i, group), copy=False)
+            elif rows.dtype != out.dtype:
+                out = out.astype(np.result_type(out, rows), copy=False)
             stacks = out[chunk.place]
             if at == len(shape):
                 stack_frames(stacks, rows[..., None], before)

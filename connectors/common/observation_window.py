@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, LookbackError, SpaceError
+from epibatch.core.errors import ConfigError, LookbackError, SpaceError
 from epibatch.core.structs import flatten
 
 from ...episodes._storage.indexing import note_history
@@ -56,19 +56,18 @@ class ObservationWindow(ColumnarPiece):
         """Each chunk's frames, in the order of the call.
 
         Raises:
+            ColumnError: frames of several shapes.
             LookbackError: a chunk kept too little of the episode before it.
         """
-        start = 0
-        histories = group.histories().T.tolist()
-        for i, (count, (t_started, lookback)) in enumerate(zip(group.counts.tolist(), histories)):
+        start, reader, counts = 0, group.reader, group.counts
+        before = np.minimum(reader.lookbacks, self.lookback)
+        rows = reader.rows(Columns.OBS, -before, counts)
+        rows.check()
+        facts = zip(counts.tolist(), before.tolist(), reader.starts.tolist(), reader.lookbacks.tolist())
+        for i, (count, kept, t_started, lookback) in enumerate(facts):
             self._check(lookback, t_started, t_started, i, group)
             note_history(lookback - self.lookback, lookback, t_started)
-            before = min(lookback, self.lookback)
-            if group.vector is not None:
-                leaves = group.vector.observation_rows(i, before, count)
-            else:
-                leaves = group.episodes[i].observations.rows(-before, count)
-            yield ChunkFrames(self._frames(leaves, i, group), before, slice(start, start + count))
+            yield ChunkFrames(self._frames(rows.of_chunk(i), i, group), kept, slice(start, start + count))
             start += count
 
     def newest_frames(self, group: ChunkGroup) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
@@ -79,58 +78,17 @@ class ObservationWindow(ColumnarPiece):
             there was none yet; and how many each episode has (int64, [N]).
 
         Raises:
+            ColumnError: frames of several shapes.
             LookbackError: a chunk kept too little of the episode before it.
         """
-        wanted = self.lookback + 1
-        if group.recording is not None:
-            window, rows = group.recording.latest_window(wanted)
-            for i in np.flatnonzero(rows < wanted).tolist():
-                self._check_newest(group.episodes[i], int(rows[i]) - 1, i, group)
-            return self._frames(flatten(window)[0], 0, group, 2), rows
-        out: Any = None
-        held = np.empty(len(group.episodes), np.int64)
-        for i, episode in enumerate(group.episodes):
-            buffer = episode.observations
-            length = buffer.len_incl_lookback() - buffer.lookback
-            first = length - wanted
-            if first < 0:
-                first = self._first_held(episode, first, i, group)
-            leaves = buffer.rows(first, length)
-            known = out is not None and len(leaves) == 1 and leaves[0].shape[1:] == out.shape[2:]
-            frames = leaves[0] if known else self._frames(leaves, i, group)
-            if out is None:
-                out = np.empty((len(group.episodes), wanted, *frames.shape[1:]), frames.dtype)
-            elif not known or frames.dtype != out.dtype:
-                out = out.astype(self.common_type(out.shape[2:], out.dtype, frames, i, group), copy=False)
-            count = held[i] = len(frames)
-            if count < wanted:
-                out[i, : wanted - count] = 0
-            out[i, wanted - count :] = frames
-        return out.swapaxes(0, 1), held
-
-    def common_type(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], frames: npt.NDArray[Any], chunk: int, group: ChunkGroup
-    ) -> np.dtype[Any]:
-        """A type for a chunk's frames and those of the chunks before it.
-
-        Args:
-            shape: Of the frames before.
-            dtype: Of the frames before.
-            frames: Shape [rows, ...].
-            chunk: Position of the chunk, for the message.
-            group: The running call.
-
-        Raises:
-            ColumnError: frames of another shape.
-        """
-        if frames.shape[1:] == shape:
-            return np.result_type(dtype, frames.dtype)
-        raise ColumnError(
-            type(self).__name__,
-            expected=f"frames of shape {shape}, as in {group.describe(0)}",
-            found=f"{frames.shape[1:]} in {group.describe(chunk)}",
-            do="batch only episodes of one space, or bring them to one shape with a piece in front",
-        )
+        wanted, reader = self.lookback + 1, group.reader
+        window, held = reader.latest(Columns.OBS, wanted)
+        if held is None:
+            held = np.full(len(group.episodes), wanted)
+        for i in np.flatnonzero(held < wanted).tolist():
+            started = int(reader.starts[i])
+            self._check(int(held[i]) - 1, started + int(reader.lengths[i]), started, i, group)
+        return self._frames(flatten(window)[0], 0, group, 2), held
 
     def box(self, space: gym.Space[Any] | None) -> gym.spaces.Box:
         """The observation space, if it is a Box.
@@ -146,17 +104,6 @@ class ObservationWindow(ColumnarPiece):
             found=repr(space),
             do="flatten them, or select one part, with a piece in front that rewrites observations",
         )
-
-    def _first_held(self, episode: Any, first: int, chunk: int, group: ChunkGroup) -> int:
-        """The first frame of a window that reaches into the lookback, or back beyond it where nothing was before."""
-        buffer = episode.observations
-        if first < -buffer.lookback:
-            self._check_newest(episode, buffer.len_incl_lookback() - 1, chunk, group)
-        note_history(first + buffer.lookback, buffer.lookback, buffer.t_started)
-        return max(first, -int(buffer.lookback))
-
-    def _check_newest(self, episode: Any, available: int, chunk: int, group: ChunkGroup) -> None:
-        self._check(available, episode.t_started + len(episode), episode.t_started, chunk, group)
 
     def _check(self, available: int, steps: int, t_started: int, chunk: int, group: ChunkGroup) -> None:
         """Refuse to fill in for frames that exist: `steps` lie before the first window's own, `available` are held."""

@@ -51,16 +51,10 @@ class WriteObservationsToEpisodes(ColumnarPiece):
             return columns
         column = self.need(columns, Columns.OBS, "put AddObservationsFromEpisodesToBatch in front")
         self._check(column, group)
-        recording = group.recording
-        if recording is not None and isinstance(column, EpisodeColumn) and not column.holds_objects:
-            recording.set_latest_observations(map_struct(np.array, column.data))
-            return columns
         rows = column.data if isinstance(column, EpisodeColumn) else column
-        for i, episode in enumerate(group.episodes):
-            row = rows[i] if isinstance(rows, list) else map_struct(lambda leaf, i=i: leaf[i], rows)
-            episode.set_observations(new_data=row, at_indices=-1)
-            if self.input_observation_space is not None:
-                episode.observation_space = self.observation_space
+        if not isinstance(rows, list):
+            rows = map_struct(np.asarray, rows)
+        group.reader.write_newest(rows, None if self.input_observation_space is None else self.observation_space)
         return columns
 
     def _check(self, column: Any, group: ChunkGroup) -> None:

@@ -8,7 +8,7 @@ from epibatch.core.columns import Columns
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.gather import end_flags, gather_column, output_keys
+from .._engine.gather import end_flags, gather_column
 from ..columnar_piece import ColumnarPiece
 
 __all__ = ["AddColumnsFromEpisodesToBatch", "AddColumnsFromEpisodesToTrainBatch"]
@@ -45,7 +45,7 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
         if Columns.TERMINATEDS not in columns or Columns.TRUNCATEDS not in columns:
             for name, flags in zip((Columns.TERMINATEDS, Columns.TRUNCATEDS), end_flags(group)):
                 columns.setdefault(name, EpisodeColumn(flags, group.counts, single=True))
-        for name in output_keys(group):
+        for name in group.reader.outputs:
             if name not in columns and name not in group.left_out and name not in (Columns.STATE_IN, Columns.STATE_OUT):
                 columns[name] = gather_column(group, name)
         return columns

@@ -42,7 +42,7 @@ class AddInfosFromEpisodesToTrainBatch(ColumnarPiece):
             return columns
         counts = group.counts
         infos: list[Any] = []
-        for episode, count in zip(group.lengthened or group.episodes, counts.tolist()):
+        for episode, count in zip(group.plain_episodes(), counts.tolist()):
             infos += episode.get_infos(slice(0, count))
         columns[Columns.INFOS] = EpisodeColumn(infos, counts, single=True)
         return columns

@@ -50,7 +50,7 @@ class LearnerConnectorPipeline(ConnectorPipelineV2):
                 )
 
     def _all_lookback(self, group: ChunkGroup, chunk: int) -> str:
-        _, lookback = group.history(chunk)
+        lookback = group.reader.lookbacks[chunk]
         return f"; if its {lookback} steps of lookback are meant as steps, pass len_lookback_buffer=0" * bool(lookback)
 
 

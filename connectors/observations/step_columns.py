@@ -32,7 +32,7 @@ class _StepColumn(ColumnarPiece):
         """Add the column."""
         if not len(group.episodes):
             return columns
-        started = group.histories()[0]
+        started = group.reader.starts
         if group.training is False:
             columns[self.writes[0]] = EpisodeColumn(self._of(started + group.lengths))
             return columns

@@ -78,10 +78,10 @@ class TimeMaxPool(ObservationWindow):
 
     def _of_all_steps(self, group: ChunkGroup) -> Any:
         out: Any = None
-        for i, (rows, before, place) in enumerate(self.frames_of_chunks(group)):
+        for rows, before, place in self.frames_of_chunks(group):
             if out is None:
                 out = np.empty((int(group.counts.sum()), *rows.shape[1:]), rows.dtype)
-            elif rows.dtype != out.dtype or rows.shape[1:] != out.shape[1:]:
-                out = out.astype(self.common_type(out.shape[1:], out.dtype, rows, i, group), copy=False)
+            elif rows.dtype != out.dtype:
+                out = out.astype(np.result_type(out, rows), copy=False)
             pool_frames(out[place], rows, before, self.num_frames)
         return out

@@ -159,10 +159,10 @@ class NormalizeReward(ModuleStatistics):
         filled = np.flatnonzero(lengths)
         starts, ends = (np.cumsum(lengths) - lengths)[filled], np.cumsum(lengths)[filled] - 1
         rows = rewards.copy()
-        order = sorted(range(len(filled)), key=lambda i: int(group.history(int(filled[i]))[0]))
+        order = sorted(range(len(filled)), key=lambda i: int(group.reader.starts[filled[i]]))
         before = np.zeros(len(filled))
         running = dict(seen.running)
-        done: Any = group.ends().any(0)
+        done: Any = group.reader.ends.any(0)
         reached: dict[str, int] = {}
         for i in order:  # chunks of one episode in their order
             chunk, gamma = int(filled[i]), self.gamma
@@ -190,7 +190,7 @@ class NormalizeReward(ModuleStatistics):
         """The discounted return of a chunk's episode right before it."""
         if not started:
             return 0.0
-        lookback = group.history(chunk)[1]
+        lookback = group.reader.lookbacks[chunk]
         step, known = running.get(id_, (-1, 0.0))
         if step == started and lookback < started:
             return known

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import ColumnError, LookbackError
+from epibatch.core.errors import LookbackError
 
-from ...episodes._parts.running_returns import running_returns
 from .._engine.chunks import ChunkGroup
 
 __all__ = ["returns_before", "returns_so_far"]
@@ -23,9 +20,7 @@ def returns_before(group: ChunkGroup, piece: str) -> Floats:
     Raises:
         LookbackError: a chunk does not know it.
     """
-    vector = group.vector
-    chunks: Any = group.episodes if vector is None else vector.chunks
-    return _known(np.array([chunk.return_before for chunk in chunks], np.float64), group, piece)
+    return _known(group.reader.returns_before(), group, piece)
 
 
 def returns_so_far(group: ChunkGroup, piece: str) -> Floats:
@@ -35,26 +30,14 @@ def returns_so_far(group: ChunkGroup, piece: str) -> Floats:
         ColumnError: whoever acts did not say what a reward was.
         LookbackError: a chunk does not know what came before it.
     """
-    recording = group.recording
-    if recording is None:
-        found = np.array([episode.return_before + episode.get_return() for episode in group.episodes], np.float64)
-        return _known(found, group, piece)
-    found = running_returns(recording.block, recording.chunks)
-    if recording.block.unknown_rewards and np.isnan(found).any():
-        raise ColumnError(
-            piece,
-            expected="every reward since the episode's start",
-            found=f"one that nobody gave, in {group.describe(int(np.isnan(found).argmax()))}",
-            do="policy.act(obs, state, reward=reward), with the reward of the step before",
-        )
-    return _known(found, group, piece)
+    return _known(group.reader.returns_so_far(), group, piece)
 
 
 def _known(returns: Floats, group: ChunkGroup, piece: str) -> Floats:
     unknown = np.flatnonzero(np.isnan(returns))
     if len(unknown):
         chunk = int(unknown[0])
-        started, lookback = group.history(chunk)
+        started, lookback = group.reader.starts[chunk], group.reader.lookbacks[chunk]
         raise LookbackError(
             f"{piece}, {group.describe(chunk)} that starts at t={started}",
             expected="a chunk that knows what its episode got before",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -12,15 +12,14 @@ import numpy as np
 from epibatch.core.columns import Columns, column_meant, nearest_column
 from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, LookbackError, UnknownNameError, nearest
 from epibatch.core.spaces import fill_row
-from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
+from epibatch.core.structs import Form, flatten, map_struct, unflatten
 
-from ...episodes._storage.column_parts import spans_of
 from .._engine.chunks import ChunkGroup
 from .._engine.modules import initial_state, to_array
 from .._engine.windows import HeldRows
 from .view import IDS, View
 
-__all__ = ["blank_rows", "check_history", "held_rows", "id_rows", "leaf_of", "shown_rows", "steps_held"]
+__all__ = ["blank_rows", "check_history", "held_rows", "id_rows", "leaf_of", "newest_rows", "shown_rows"]
 
 _FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
 _AT_OBSERVATIONS = (Columns.OBS, Columns.INFOS, Columns.T)
@@ -44,15 +43,14 @@ def held_rows(group: ChunkGroup, view: View, starts: Any, counts: Any, where: st
         ColumnError: rows of several shapes, or that are no numbers.
         ConfigError: nothing says what rows are like.
     """
-    started, lookbacks = group.histories()
+    started, lookbacks = group.reader.starts, group.reader.lookbacks
     lows, ends = starts + min(view.shifts), group.lengths + (view.base in _AT_OBSERVATIONS)
     for chunk in np.flatnonzero((lows < -lookbacks) & (started > lookbacks) & (counts > 0)).tolist():
         check_history(group, chunk, int(started[chunk]), int(lookbacks[chunk]), -int(lows[chunk]), where, view.base)
     firsts = np.minimum(np.maximum(lows, -lookbacks), ends)
     stops = np.maximum(firsts, np.minimum(starts + counts + max(view.shifts), ends))
     stops = np.where(counts > 0, stops, firsts)
-    rows = _Rows(group, view, firsts.tolist(), stops.tolist(), where)
-    return rows.held(firsts, space)
+    return _Rows(group, view, firsts, stops, where).held(space)
 
 
 def check_history(
@@ -75,64 +73,45 @@ def check_history(
 class _Rows:
     """Rows `firsts` to `stops` of a column in every chunk."""
 
-    def __init__(self, group: ChunkGroup, view: View, firsts: list[int], stops: list[int], where: str) -> None:
-        self.call, self.view, self.firsts, self.stops, self.where = group, view, firsts, stops, where
-        self.tails: dict[int, list[Any]] = {}
+    def __init__(self, group: ChunkGroup, view: View, firsts: Any, stops: Any, where: str) -> None:
+        self.group, self.view, self.firsts, self.stops, self.where = group, view, firsts, stops, where
         self.real: list[Any] | None = None
-        self.spans = list(zip(firsts, stops))
+        self.spans = list(zip(firsts.tolist(), stops.tolist()))
 
-    def held(self, firsts: Any, space: Any) -> HeldRows:
+    def held(self, space: Any) -> HeldRows:
         """The rows, checked."""
-        parts = self._plain()
-        if parts is None:
-            form, leaves = self._nested()
+        plain = self._plain()
+        tails: Mapping[int, list[Any]] = {}
+        if plain is not None:
+            form, leaves = None, [plain]
         else:
-            form, leaves = None, [parts]
-        if leaves is None:
-            form, like = blank_rows(self.call, self.view, self.where, space)
-            return HeldRows(form, [[leaf] * len(firsts) for leaf in like], {}, firsts, like)
+            check_column(self.group, self.view.base, self.where)
+            rows = self.group.reader.rows(self.view.base, self.firsts, self.stops)
+            form, leaves, tails = rows.form, rows.leaves, rows.tails
+        if not leaves:
+            form, like = blank_rows(self.group, self.view, self.where, space)
+            return HeldRows(form, [[leaf] * len(self.spans) for leaf in like], {}, self.firsts, like)
         form, picked = leaf_of(form, self.view, self.where)
         leaves = [shown_rows(self.view, leaves[i]) for i in picked]
-        tails = {chunk: shown_rows(self.view, [tail[i] for i in picked]) for chunk, tail in self.tails.items()}
+        tails = {chunk: shown_rows(self.view, [tail[i] for i in picked]) for chunk, tail in tails.items()}
         like = [self._checked(own, [tail[i] for tail in tails.values()]) for i, own in enumerate(leaves)]
         for own, empty in zip(leaves, like):
             if any(part.shape[1:] != empty.shape[1:] for part in own):  # those without rows may be of any
                 own[:] = [part if len(part) else empty for part in own]
-        return HeldRows(form, leaves, tails, firsts, like, self.real)
+        return HeldRows(form, leaves, tails, self.firsts, like, self.real)
 
     def _plain(self) -> list[Any] | None:
-        """Arrays, if the column is neither nested nor in a block."""
-        name, call = self.view.base, self.call
+        """Arrays of what is no column of the episodes; None for a column."""
+        name, group = self.view.base, self.group
         if name == Columns.T:
-            started = call.histories()[0].tolist()
+            started = group.reader.starts.tolist()
             return [np.arange(t + first, t + stop) for t, (first, stop) in zip(started, self.spans)]
         if name in _FLAGS:
-            return _flags(call, _FLAGS.index(name), self.spans)
+            return _flags(group, _FLAGS.index(name), self.spans)
         if name == Columns.INFOS:
-            rows, self.real = _entries(call, self.view, self.spans, self.where)
+            rows, self.real = _entries(group, self.view, self.spans, self.where)
             return rows
-        if call.vector is not None:
-            return None
-        self.buffers = _buffers(call, name, self.where)
-        return spans_of(self.buffers, self.firsts, self.stops)
-
-    def _nested(self) -> tuple[Form, list[list[Any]] | None]:
-        """The column's form and the leaves of it; None if no chunk has a row of it yet."""
-        call, name = self.call, self.view.base
-        if call.vector is not None:
-            if name not in (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, *call.vector.output_names()):
-                raise _unknown(name, call.vector.output_names(), self.where)
-            form, found, self.tails = call.vector.rows_of(name, self.spans)
-            return form, found if found else None
-        read = [_rows_of(column, *span) for column, span in zip(self.buffers, self.spans)]
-        form = next((own[0] for own in read if own is not None), None)
-        first = next((own for own in read if own is not None), None)
-        if first is None:
-            return None, None
-        blank = (form, [leaf[:0] for leaf in first[1]])
-        each = [blank if own is None else own for own in read]
-        parts = [own[1] if own[0] == form else flatten_like(form, unflatten(own[0], own[1])) for own in each]
-        return form, [list(leaf) for leaf in zip(*parts)]
+        return None
 
     def _checked(self, parts: list[Any], tails: list[Any]) -> Any:
         """An array without rows, like those of all chunks.
@@ -147,35 +126,26 @@ class _Rows:
         return np.empty((0, *first.shape[1:]), first.dtype)
 
 
-def _rows_of(column: Any, first: int, stop: int) -> tuple[Form, list[Any]] | None:
-    leaves = None if column is None else column.rows(first, stop)
-    return (column.form, leaves) if leaves else None
+def check_column(group: ChunkGroup, name: str, where: str) -> None:
+    """Make sure that all chunks that hold steps have a column.
 
-
-def _buffers(group: ChunkGroup, name: str, where: str) -> list[Any]:
-    """The column's buffer in each episode; None where nothing was recorded yet."""
-    episodes = group.lengthened or group.episodes
-    if name == Columns.OBS:
-        return [episode.observations for episode in episodes]
-    if name == Columns.ACTIONS:
-        return [episode.actions for episode in episodes]
-    if name == Columns.REWARDS:
-        return [episode.rewards for episode in episodes]
-    columns = [episode.extra_model_outputs.get(name) for episode in episodes]
-    for chunk, (episode, column) in enumerate(zip(episodes, columns)):
-        if column is None and episode.rewards.len_incl_lookback():
-            raise _unknown(name, episode.extra_model_outputs, f"{where}, {group.describe(chunk)}")
-    return columns
-
-
-def _unknown(name: str, outputs: Any, where: str) -> UnknownNameError:
-    do = nearest_column(name, [*_NAMES, *outputs])
-    return UnknownNameError(where, expected="a column of the episodes", found=repr(name), do=do)
+    Raises:
+        UnknownNameError: one has not.
+    """
+    reader = group.reader
+    for chunk in np.flatnonzero(~reader.holds(name)).tolist():
+        if reader.lengths[chunk] + reader.lookbacks[chunk]:
+            raise UnknownNameError(
+                f"{where}, {group.describe(chunk)}",
+                expected="a column of the episodes",
+                found=repr(name),
+                do=nearest_column(name, [*_NAMES, *group.episodes[chunk].extra_model_outputs]),
+            )
 
 
 def _flags(group: ChunkGroup, which: int, spans: list[tuple[int, int]]) -> list[Any]:
     """False for all steps but the last one of a chunk that ended with it."""
-    ends, lengths = group.ends()[which].tolist(), group.lengths.tolist()
+    ends, lengths = group.reader.ends[which].tolist(), group.lengths.tolist()
     out = []
     for ended, length, (first, stop) in zip(ends, lengths, spans):
         rows = np.zeros(stop - first, np.bool_)
@@ -190,7 +160,7 @@ def _entries(group: ChunkGroup, view: View, spans: list[tuple[int, int]], where:
     path = (view.column or "").partition("/")[2]
     infos = [
         episode.infos.get(slice(first, stop), neg_index_as_lookback=True) if stop > first else []
-        for episode, (first, stop) in zip(group.lengthened or group.episodes, spans)
+        for episode, (first, stop) in zip(group.plain_episodes(), spans)
     ]
     each = [[_entry(info, path) for info in own] for own in infos]
     there = [np.array([value is not None for value in values], np.bool_) for values in each]
@@ -297,44 +267,37 @@ def blank_rows(group: ChunkGroup, view: View, where: str, space: Any) -> tuple[F
     return form, [np.asarray(leaf)[None][:0] for leaf in leaves]
 
 
-def steps_held(group: ChunkGroup, view: View, where: str) -> tuple[Form, list[Any], Any, int] | None:
-    """The newest rows of the environments that a recorder is adding to.
+def newest_rows(group: ChunkGroup, view: View, where: str) -> tuple[Form, list[Any], Any] | None:
+    """The newest rows of each chunk that a view reaches back to.
 
     Returns:
-        Form; leaves of shape [rows, N, ...]; which of these are of the environments' episodes (bool, [rows, N]; None:
-        all); and the place among them of the row that shift 0 means. None if there is no row yet.
+        Form; leaves of shape [rows, chunks, ...], the last of which is one step before the row that shift 0 means (for
+        observations: that row); and which of these are the episodes' own (bool, [rows, chunks]; None: all). None if
+        nothing shows what a row is like.
 
     Raises:
         LookbackError: a chunk has lost history that existed.
         UnknownNameError: no such column.
+        ColumnError: rows that are no numbers.
     """
-    recording, need = group.recording, view.lookback
-    if recording is None:
+    check_column(group, view.base, where)
+    reader, count = group.reader, view.lookback + (view.base == Columns.OBS)
+    window, held = reader.latest(view.base, count)
+    if held is not None:
+        for chunk in np.flatnonzero(held < count).tolist():
+            missing = view.lookback - int(reader.lengths[chunk])
+            started, lookback = int(reader.starts[chunk]), int(reader.lookbacks[chunk])
+            check_history(group, chunk, started, lookback, missing, where, view.base)
+    if window is None:
         return None
-    of_steps, held = view.base != Columns.OBS, None
-    if of_steps:
-        window, held = recording.latest_steps(view.base, need)
-        there = held.sum(0)
-    else:
-        window, rows = recording.latest_window(need + 1)
-        there = rows - 1
-    if int(there.min(initial=need)) < need:
-        for env in np.flatnonzero(there < need).tolist():
-            own = recording.chunks[env]
-            check_history(group, env, own.t_started + len(own), int(there[env]), need, where, view.base)
-        held = held if of_steps else np.arange(need + 1)[:, None] >= need - there
-    else:
-        held = None
     leaves, form = flatten(window)
-    if not len(leaves[0]):
-        return None
     if form is not None or "/" in (view.column or ""):
         form, picked = leaf_of(form, view, where)
         leaves = [leaves[i] for i in picked]
     leaves = shown_rows(view, leaves)
     if any(leaf.dtype.kind not in "biufc" for leaf in leaves):
         raise _no_numbers(where, " and ".join(str(leaf.dtype) for leaf in leaves))
-    return form, leaves, held, len(leaves[0]) - (not of_steps)
+    return form, leaves, None if held is None else np.arange(count)[:, None] >= count - held
 
 
 def shown_rows(view: View, arrays: list[Any]) -> list[Any]:

@@ -20,7 +20,7 @@ from .._engine.columns import EpisodeColumn
 from .._engine.sequences import layout_of
 from .._engine.windows import WindowRows
 from ..columnar_piece import ColumnarPiece
-from .held_rows import blank_rows, check_history, held_rows, id_rows, steps_held
+from .held_rows import blank_rows, check_history, held_rows, id_rows, newest_rows
 from .other_agents import OtherAgents
 from .view import IDS, View, as_views
 from .view_spaces import stacked_space
@@ -277,24 +277,24 @@ class TrajectoryViews(ColumnarPiece):
         if view.per_sequence:
             for column in (name, f"{name}_mask") if view.masked else (name,):
                 group.has_per_sequence(column)
-        if group.recording is None or view.base in _AT_OBSERVATIONS:
+        if view.base in _AT_OBSERVATIONS:
             rows = self._rows(view, group, group.lengths, np.ones_like(group.lengths), where)
             batch[name] = EpisodeColumn(rows.joined())
             mask = rows.mask() if view.masked else None
         else:
-            data, mask = self._of_recorder(view, group, where)
+            data, mask = self._newest(view, group, where)
             batch[name] = EpisodeColumn(data)
         if view.masked:
             if mask is None:
                 mask = np.ones((len(group.episodes), *(() if view.is_single else (len(view.shifts),))), np.bool_)
             batch[f"{name}_mask"] = EpisodeColumn(mask)
 
-    def _of_recorder(self, view: View, group: ChunkGroup, where: str) -> tuple[Any, Any]:
-        """The same out of a recorder's block, for all environments at once; and which values are real (None: all)."""
+    def _newest(self, view: View, group: ChunkGroup, where: str) -> tuple[Any, Any]:
+        """A column's values for the newest observations, and which of them are real (None: all)."""
         count, fill = len(group.episodes), 0 if view.fill is None else view.fill
-        found = steps_held(group, view, where)
+        found, newest = newest_rows(group, view, where), view.lookback  # where the row of shift 0 is
         if found is not None and found[2] is None:
-            form, leaves, _, newest = found
+            form, leaves, _ = found
             return unflatten(form, [_all_held(leaf, view, newest) for leaf in leaves]), None
         mask = np.zeros((count, len(view.shifts)), np.bool_)
         if found is None:
@@ -302,7 +302,7 @@ class TrajectoryViews(ColumnarPiece):
             values = [exact_fill_value(leaf.dtype, fill, where) for leaf in like]
             rows = [np.full((count, len(view.shifts), *leaf.shape[1:]), own) for leaf, own in zip(like, values)]
         else:
-            form, leaves, held, newest = found
+            form, leaves, held = found
             at = np.array(view.shifts) + newest
             there = at >= 0
             mask[:, there] = held[at[there]].T
@@ -337,10 +337,11 @@ def _infos(group: ChunkGroup, view: View, training: bool, where: str) -> list[An
     (shift,) = view.shifts
     out: list[Any] = []
     lengths, counts = group.lengths.tolist(), group.counts.tolist()
-    for chunk, (episode, length, count) in enumerate(zip(group.lengthened or group.episodes, lengths, counts)):
+    for chunk, (episode, length, count) in enumerate(zip(group.plain_episodes(), lengths, counts)):
         first = shift if training else length + shift
         if count or not training:
-            check_history(group, chunk, *group.history(chunk), -first, where, view.base)
+            started, lookback = int(group.reader.starts[chunk]), int(group.reader.lookbacks[chunk])
+            check_history(group, chunk, started, lookback, -first, where, view.base)
         for at in range(first, first + (count if training else 1)):
             known = -episode.infos.lookback <= at <= length
             out.append(episode.infos.get(at, neg_index_as_lookback=True) if known else {})

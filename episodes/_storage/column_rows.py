@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.errors import ColumnError
+from epibatch.core.errors import ColumnError, EpisodeError
 from epibatch.core.padding import PaddedLayout, pad
 from epibatch.core.structs import Form, map_struct, spell_form, unflatten
 
@@ -67,7 +68,7 @@ class ColumnRows(LazyRows):
         self,
         form: Form,
         leaves: list[list[Leaf]],
-        counts: Sequence[int],
+        counts: list[int],
         name: str = "",
         describe: Callable[[int], str] = str,
         *,
@@ -88,7 +89,17 @@ class ColumnRows(LazyRows):
 
         Args:
             last: Its value; default: the chunk's last row again.
+
+        Raises:
+            EpisodeError: a chunk has no last row.
         """
+        if last is None and 0 in self.counts:
+            raise EpisodeError(
+                f"column {self._name!r}, {self._describe(self.counts.index(0))}",
+                expected="at least one row of each chunk, which is repeated",
+                found="none",
+                do="leave out episodes without steps: [episode for episode in episodes if len(episode)]",
+            )
         self._bootstrap, self._last = 1, last
         return self
 
@@ -100,9 +111,17 @@ class ColumnRows(LazyRows):
 
         Raises:
             ColumnError: they differ in shape.
+            EpisodeError: there are none, so that nothing shows what they are like.
         """
         if self.sound:
             return True
+        if not self.leaves:
+            raise EpisodeError(
+                f"column {self._name!r}",
+                expected="a step in one of the episodes, which shows what the column holds",
+                found=f"{len(self.counts)} without steps",
+                do="leave out episodes without steps: [episode for episode in episodes if len(episode)]",
+            )
         for i, parts in enumerate(self.leaves):
             held = [chunk for chunk, leaf in enumerate(parts) if len(leaf)]
             for chunk in held:
@@ -218,7 +237,7 @@ class BlockRows(ColumnRows):
         self.block_leaves, self._places, self._step = block_leaves, places, step
         self._envs, self._firsts, self._rows = envs, firsts, counts
 
-    @property
+    @cached_property
     def leaves(self) -> list[list[Leaf]]:  # type: ignore[override]
         """For each leaf the chunks' arrays, without those of `tails`."""
         held, step = self._rows.copy(), self._step
@@ -231,7 +250,7 @@ class BlockRows(ColumnRows):
         """Whether the rows are known to be numbers of one shape."""
         leaves = self.block_leaves
         fit = all(own.shape[1:] == leaf.shape[2:] for tail in self.tails.values() for own, leaf in zip(tail, leaves))
-        return fit and all(leaf.dtype.kind in "biufc" for leaf in leaves)
+        return fit and bool(leaves) and all(leaf.dtype.kind in "biufc" for leaf in leaves)
 
     def padded(self, layout: PaddedLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
@@ -243,8 +262,9 @@ class BlockRows(ColumnRows):
         Args:
             halved: Whether leaves that are float64 throughout become float32.
         """
-        counts = self._rows + self._bootstrap
-        at, ends = self._places(self._firsts, counts, self._step), np.cumsum(counts)
+        counts = self._rows + 1 if self._bootstrap else self._rows
+        at = self._places(self._firsts, counts, self._step)
+        ends = np.cumsum(counts) if self._bootstrap or self.tails else counts
         return unflatten(self.form, [self._taken(i, at, ends, halved) for i in range(len(self.block_leaves))])
 
     def _taken(self, leaf: int, at: Indices, ends: Indices, halved: bool) -> Leaf:
@@ -283,7 +303,7 @@ class SeveralRows(ColumnRows):
             tails.update({int(at[chunk]): tail for chunk, tail in part.tails.items()})
         self.counts, self.tails = self._rows.tolist(), tails
 
-    @property
+    @cached_property
     def leaves(self) -> list[list[Leaf]]:  # type: ignore[override]
         """For each leaf the chunks' arrays, without those of `tails`."""
         order = np.argsort(np.concatenate(self._places)).tolist()

@@ -19,7 +19,7 @@ from epibatch.core.metrics import MetricsLogger
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.core.structs import flatten
 from epibatch.episodes import SingleAgentEpisode
-from epibatch.episodes._storage.column_parts import ColumnParts
+from epibatch.episodes._storage.column_rows import ColumnRows
 
 CLOCK = "epibatch.connectors._engine.run.perf_counter"
 
@@ -155,8 +155,8 @@ def test_joining_chunks_is_left_to_the_piece_that_needs_them_joined(monkeypatch)
         counting.append("ended")
         return found
 
-    inside, counting, join = [], [], ColumnParts.joined
-    monkeypatch.setattr(ColumnParts, "joined", joined)
+    inside, counting, join = [], [], ColumnRows.joined
+    monkeypatch.setattr(ColumnRows, "joined", joined)
     monkeypatch.setattr("epibatch.connectors._inspect.profile.rows_and_bytes", counted)
     pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
     pipeline = LearnerConnectorPipeline(connectors=[*pieces, BatchIndividualItems()])

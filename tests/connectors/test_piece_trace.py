@@ -16,7 +16,7 @@ from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.connectors.module_to_env import ModuleToEnvPipeline
 from epibatch.core.errors import BatchLayoutError, ColumnError, PipelineError
 from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
-from epibatch.episodes import MultiAgentEpisode, VectorRecorder
+from epibatch.episodes import MultiAgentEpisode, VectorRecorder, reader_of
 
 
 class Doubles(ConnectorV2):
@@ -124,7 +124,7 @@ def test_observations_that_are_rewritten_in_a_recording(lab):
     trace = pipeline.trace(recorder.episodes, lab.module())
     assert changes(trace)["mean_std_filter"] == {"episode.observations": ("values",)}
     assert pipeline["mean_std_filter"].get_state()["since"]["count"] == 0
-    np.testing.assert_array_equal(recorder.episodes.latest_observations(), np.arange(6).reshape(3, 2))
+    np.testing.assert_array_equal(reader_of(recorder.episodes).newest("obs")[0], np.arange(6).reshape(3, 2))
 
 
 def game():

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epibatch.core.errors import ColumnError
 from epibatch.core.structs import flatten
-from epibatch.episodes import SingleAgentEpisode, VectorRecorder
-from epibatch.episodes._storage.newest_rows import newest_rows
-from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
+from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorRecorder, reader_of
 
 KINDS = {
     "vector": lambda rng: rng.standard_normal(3).astype(np.float32),
@@ -37,6 +36,16 @@ def stacked_one_by_one(columns):
     return [np.stack(leaves) for leaves in zip(*(flatten(own.last())[0] for own in columns))]
 
 
+def newest(columns):
+    """The newest rows as a reader of episodes with these observations gives them."""
+    episodes = [SingleAgentEpisode() for _ in columns]
+    for episode, own in zip(episodes, columns):
+        episode.observations = own
+    rows, held = reader_of(episodes).newest("obs")
+    assert held is None
+    return rows
+
+
 @given(st.data())
 def test_they_are_what_each_column_gives(data):
     kinds = data.draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3, unique=True))
@@ -45,27 +54,21 @@ def test_they_are_what_each_column_gives(data):
         column(data.draw(st.sampled_from(kinds)), data.draw(st.integers(1, 20)), rng, data.draw(st.booleans()))
         for _ in range(data.draw(st.integers(1, 6)))
     ]
-    found = newest_rows(columns)
-    if found is None:
-        assert kinds != [kind for kind in kinds if kind in ALONE] or len(kinds) > 1
+    rows = [flatten(own.last()) for own in columns]
+    if len({(str(form), *(np.shape(leaf) for leaf in leaves)) for leaves, form in rows}) > 1:
+        with pytest.raises(ColumnError, match=r"column 'obs'[\s\S]*as in episode"):
+            newest(columns)
         return
-    leaves, form = flatten(found)
-    assert form == columns[0].form
+    leaves, form = flatten(newest(columns))
+    assert form == rows[0][1]
     for leaf, expected in zip(leaves, stacked_one_by_one(columns), strict=True):
         assert leaf.dtype == expected.dtype and leaf.tolist() == expected.tolist()
-        assert all(not np.shares_memory(leaf, own) for one in columns for own in one._leaves)
-
-
-@pytest.mark.parametrize("kind", sorted(ALONE))
-def test_columns_of_one_kind_are_read_this_way(kind):
-    rng = np.random.default_rng(0)
-    assert newest_rows([column(kind, length, rng, length == 2) for length in (1, 2, 40)]) is not None
+        assert all(not np.shares_memory(leaf, own) for one in columns for own in one.rows(0, len(one)))
 
 
 @pytest.mark.parametrize(
     "rows",
     [
-        ([1.0], []),
         ([np.zeros(3)], [np.zeros((3, 1))]),
         ([np.zeros((3, 1))], [np.zeros((3, 2))]),
         ([np.zeros(2)], [np.zeros(4)]),  # six numbers, which two rows of three would be too
@@ -73,30 +76,30 @@ def test_columns_of_one_kind_are_read_this_way(kind):
         ([1.0], [np.zeros(2)]),
         ([{"a": 1}], [{"b": 1}]),
         ([{"a": 1}], [1]),
-        (["text"], ["text"]),
-        ([np.array(None)], [np.array(None)]),
     ],
 )
-def test_rows_that_do_not_fit_one_another_are_left_to_the_caller(rows):
-    assert newest_rows([InfiniteLookbackBuffer(list(own)) for own in rows]) is None
+def test_rows_that_do_not_fit_one_another_are_named(rows):
+    with pytest.raises(ColumnError, match=r"as in episode[\s\S]*in episode"):
+        newest([InfiniteLookbackBuffer(list(own)) for own in rows])
 
 
-def test_a_newest_row_that_is_held_apart_is_left_to_the_caller():
+def test_a_newest_row_that_is_held_apart_counts():
     columns = [InfiniteLookbackBuffer([np.zeros(2), np.zeros(2)]) for _ in range(2)]
-    columns[1].stage(np.zeros(5))
-    assert newest_rows(columns) is None
+    for i, own in enumerate(columns):
+        own.stage(np.full(5, i))
+    assert newest(columns).tolist() == [[0] * 5, [1] * 5]
 
 
-def test_a_column_whose_rows_were_all_taken_back_is_left_to_the_caller():
+def test_an_episode_without_observations_has_no_newest_one():
     columns = [InfiniteLookbackBuffer([np.zeros(2)]) for _ in range(2)]
     columns[0].pop()
-    assert newest_rows(columns) is None
+    with pytest.raises(IndexError):
+        newest(columns)
 
 
-def test_episodes_that_show_a_block_are_left_to_the_caller():
+def test_episodes_that_show_a_block_are_read_with_others():
     recorder = VectorRecorder(2)
-    recorder.reset(np.zeros((2, 3)))
+    recorder.reset(np.ones((2, 3)))
     own = SingleAgentEpisode(observations=[np.zeros(3)])
-    views = [recorder.episodes[0].observations, recorder.episodes[1].observations]
-    assert newest_rows([own.observations]).shape == (1, 3)
-    assert newest_rows(views) is newest_rows([own.observations, views[0]]) is None
+    rows, held = reader_of([own, recorder.episodes[1]]).newest("obs")
+    assert held is None and rows.tolist() == [[0] * 3, [1] * 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import numpy as np
@@ -83,6 +84,7 @@ STORES = {
     "two blocks": lambda first, second: [*first, *second],
     "two blocks in turns": shuffled,
     "two blocks, one episode apart": lambda first, second: one_apart([*first, *second]),
+    "copies of views": lambda first, second: [copy.copy(view) for view in second],
     "a tuple": lambda first, second: (*first, *second),
 }
 
@@ -270,6 +272,14 @@ def test_returns(store):
     np.testing.assert_allclose(reader.returns_so_far(), [b + twin.get_return() for b, twin in zip(before, twins)])
 
 
+def test_a_chunk_may_come_twice():
+    first, second = harvests()
+    for episodes in ([*second, second[1], second[0]], [second[0], first[0], second[0]]):
+        rows = np.concatenate([episode.get_observations() for episode in episodes])
+        reader = reader_of(episodes)
+        np.testing.assert_array_equal(reader.rows("obs", 0, reader.lengths + 1).joined(), rows)
+
+
 def test_what_is_read_is_a_copy(store):
     episodes = store(*harvests())
     twins, reader = twins_of(episodes), reader_of(episodes)
@@ -372,6 +382,35 @@ def test_blocks_of_two_modules_are_read_together():
     assert values.tolist() == [[0.0] * ENVS + [1.0] * ENVS] and held.tolist() == [0] * ENVS + [1] * ENVS
     with pytest.raises(ColumnError, match="a column 'v'"):
         reader.rows("v")
+
+
+def ended(finals, shape=(1,)):
+    """Episodes of one step each, whose last observations lie apart."""
+    recorder = VectorRecorder(len(finals), autoreset="same_step")
+    row = np.zeros((len(finals), *shape), np.float32)
+    recorder.reset(row)
+    last = np.empty(len(finals), object)
+    last[:] = finals
+    flags = np.ones(len(finals), bool)
+    recorder.step(flags, flags * 1.0, flags, ~flags, row, final_observations=last)
+    return recorder.harvest(0)
+
+
+def test_last_observations_that_lie_apart_may_be_of_another_type():
+    for finals, dtype in (([[5], [6]], np.float32), ([[5], [0.1]], np.float64)):
+        episodes = ended([np.array(own, dtype) for own in finals])
+        found = reader_of(episodes).rows("obs", 0, 2).joined()
+        assert found.dtype == dtype and found[1::2].tolist() == [[dtype(own[0])] for own in finals]
+    numbers = reader_of(ended([5, 2.5], ())).rows("obs", 0, 2).joined()
+    assert numbers.dtype == np.float32 and numbers.tolist() == [0, 5, 0, 2.5]
+
+
+def test_last_observations_of_another_shape_are_named():
+    episodes = ended([np.zeros(1, np.float32), np.zeros(2, np.float32)])
+    with pytest.raises(ColumnError, match=r"rows of one shape, \(1,\)[\s\S]*\(2,\)") as raised:
+        reader_of(episodes).rows("obs", 0, 2).check()
+    assert episodes[1].id_ in str(raised.value)
+    assert reader_of(episodes).rows("obs").check()
 
 
 # ---------------------------------------------------------------- a column that was replaced

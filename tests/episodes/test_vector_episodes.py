@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from epibatch.connectors._engine.call import PipelineCall
-from epibatch.connectors._engine.gather import gather, output_keys
-from epibatch.core.errors import ColumnError, EpisodeStateError, UnknownNameError
-from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorRecorder
-from epibatch.episodes.vector_episodes import VectorEpisodes
+from epibatch.core.errors import ColumnError, EpisodeStateError
+from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorEpisodes, VectorRecorder, reader_of
 
 NO = np.zeros(2, bool)
 
@@ -41,7 +38,7 @@ def test_it_is_a_sequence_of_episodes() -> None:
     assert episodes[0] is episodes[0] and [type(e) for e in episodes] == [SingleAgentEpisode] * 3
     assert episodes[-2:] == [episodes[1], episodes[2]] and next(reversed(episodes)) is episodes[2]
     assert [e.is_terminated for e in episodes] == [True, False, False]
-    assert repr(episodes) == "VectorEpisodes(3 chunks, 7 steps)" and episodes.columnar and not episodes.recording
+    assert repr(episodes) == "VectorEpisodes(3 chunks, 7 steps)" and not episodes.recording
     twins = pickle.loads(pickle.dumps(episodes))
     assert type(twins) is list and all(twin.equals(episode) for twin, episode in zip(twins, episodes, strict=True))
 
@@ -57,26 +54,26 @@ def test_it_is_a_sequence_of_episodes() -> None:
     ],
 )
 def test_gather(name: str, plus_one: bool, expected: list[float]) -> None:
-    found = recorded().gather(name, plus_one=plus_one)
+    found = rows_of(recorded(), name, plus_one)
     np.testing.assert_array_equal(found, expected)
 
 
 def test_gather_gives_copies_and_names_what_it_does_not_know() -> None:
     episodes = recorded()
-    episodes.gather("rewards")[:] = 9
+    reader_of(episodes).rows("rewards").joined()[:] = 9
     assert episodes[2].get_return() == -6.0
-    with pytest.raises(UnknownNameError, match="rewards"):
-        episodes.gather("reward")
+    with pytest.raises(ColumnError, match="rewards"):
+        reader_of(episodes).rows("reward")
 
 
-def test_gather_before() -> None:
+def test_rows_at_given_steps() -> None:
     recorder = VectorRecorder(2, capacity=2)
     recorder.reset(np.array([0, 10]))
     for i in range(5):
         if i == 3:
             recorder.harvest(2)
         step(recorder, i)
-    found = recorder.harvest(0).gather_before("v", [np.array([-1, 1]), np.array([-2])])
+    found = reader_of(recorder.harvest(0)).at("v", np.array([0, 0, 1]), np.array([-1, 1, -2]))
     np.testing.assert_array_equal(found, [2, 4, -1])
 
 
@@ -84,20 +81,20 @@ def test_the_newest_step_while_recording() -> None:
     recorder = VectorRecorder(2)
     recorder.reset(np.array([0, 10]))
     episodes = recorder.episodes
-    assert episodes.recording and episodes.latest_output("v") is None
-    episodes.set_latest_observations(np.array([[1.0], [2.0]]))
+    assert episodes.recording and reader_of(episodes).newest("v")[0] is None
+    reader_of(episodes).write_newest(np.array([[1.0], [2.0]]))
     np.testing.assert_array_equal(episodes[1].get_observations(-1), [2.0])
     recorder.step(
         np.array([0, 0]), np.array([0, 0]), np.array([True, False]), NO, np.zeros((2, 1)), extras={"v": np.arange(2)}
     )
-    output, has = recorder.episodes.latest_output("v") or (None, None)
+    output, has = reader_of(recorder.episodes).newest("v")
     np.testing.assert_array_equal(output, [0, 1])
     assert has is None  # all
     step(recorder, 1)  # brings the first environment's reset observation
-    _, has = recorder.episodes.latest_output("v") or (None, None)
+    _, has = reader_of(recorder.episodes).newest("v")
     np.testing.assert_array_equal(has, [False, True])
     step(recorder, 2)
-    assert (recorder.episodes.latest_output("v") or (None, 0))[1] is None
+    assert reader_of(recorder.episodes).newest("v")[1] is None
 
 
 def harvested(num_envs: int, keep: int) -> tuple[VectorRecorder, SingleAgentEpisode, weakref.ref]:
@@ -199,12 +196,21 @@ CHANGES = {
 }
 
 
+def rows_of(episodes: Any, name: str, plus_one: bool) -> Any:
+    """A column of all chunks; with one row more, the last observation or the last step again."""
+    reader = reader_of(episodes)
+    if plus_one and name == "obs":
+        return reader.rows(name, 0, reader.lengths + 1).joined()
+    rows = reader.rows(name)
+    return (rows.with_bootstraps() if plus_one else rows).joined()
+
+
 def columns_of(episodes: Any) -> dict[str, Any]:
-    call = PipelineCall(rl_module=None, episodes=episodes).groups[None]
-    found = {"ends": call.ends(), "lengths": call.lengths}
-    for name in ("obs", "actions", "rewards", *output_keys(call)):
+    reader = reader_of(episodes)
+    found = {"ends": reader.ends, "lengths": reader.lengths}
+    for name in ("obs", "actions", "rewards", *reader.outputs):
         for plus_one in (False, True):
-            found[f"{name}+{plus_one}"] = gather(call, name, plus_one=plus_one)
+            found[f"{name}+{plus_one}"] = rows_of(episodes, name, plus_one)
     return found
 
 
@@ -215,7 +221,7 @@ def test_what_pieces_do_to_the_object_is_seen_both_ways(change: str) -> None:
     twins = pickle.loads(pickle.dumps(list(vector)))
     for episode in [*vector, *twins]:
         function(episode)
-    assert vector.columnar is columnar
+    assert any(chunk.replaced for chunk in vector.chunks) is not columnar
     assert vector.terminateds().tolist() == [twin.is_terminated for twin in twins]
     assert vector.truncateds().tolist() == [twin.is_truncated for twin in twins]
     assert vector.lengths().tolist() == list(map(len, twins)) and vector.ids == [twin.id_ for twin in twins]
@@ -237,15 +243,13 @@ def test_what_pieces_put_in_place_of_a_column_is_what_counts() -> None:
         False,
     ]
     assert columns_of(vector)["rewards+False"].tolist() == [1, 1.5, 100, -2, -3, -4]
-    with pytest.raises(EpisodeStateError, match=r"column 'rewards'[\s\S]*columns of its own"):
-        vector.gather("rewards")
 
 
 def test_facts_without_views_are_copies() -> None:
     vector = fragment()
     for facts in (vector.lengths, vector.terminateds):
         facts()[:] = 9
-    assert vector.block.views == 0 and vector.columnar
+    assert vector.block.views == 0 and not any(chunk.replaced for chunk in vector.chunks)
     assert vector.lengths().tolist() == [2, 1, 3] and vector.terminateds().tolist() == [True, False, False]
 
 
@@ -260,7 +264,7 @@ def test_rows_of_another_shape_leave_the_neighbours_alone() -> None:
     first.set_observations(new_data=rows)
     np.testing.assert_array_equal(first.get_observations(), rows)
     assert second.get_observations().dtype == np.float32 and second.get_observations().shape == (3, 2)
-    assert vector.block.observations.leaves[0].dtype == np.float32 and not vector.columnar
+    assert vector.block.observations.leaves[0].dtype == np.float32 and vector.chunks[0].replaced
     second.set_rewards(new_data=np.ones(3), at_indices=0)
     assert second.get_rewards().dtype == object and vector.block.rewards.leaves[0].dtype == np.float64
     first.set_rewards(new_data=["text", "more"])
@@ -293,12 +297,12 @@ def test_the_latest_window_holds_what_the_getters_give(frames: int, rewrite: str
         if rewrite == "one":
             recorder.episodes[1].set_observations(new_data=np.full(2, i, np.float64), at_indices=-1)
         if rewrite == "all":
-            recorder.episodes.set_latest_observations(np.full((3, 2), i))
-        window, rows = recorder.episodes.latest_window(frames)
+            reader_of(recorder.episodes).write_newest(np.full((3, 2), i))
+        window, rows = reader_of(recorder.episodes).latest("obs", frames)
         for env, episode in enumerate(recorder.episodes):
             expected = episode.get_observations(slice(-frames, None), fill=0.0)
             np.testing.assert_array_equal(window[:, env], expected)
-            assert rows[env] == min(frames, episode.observations.len_incl_lookback())
+            assert (frames if rows is None else rows[env]) == min(frames, episode.observations.len_incl_lookback())
         kept, done = window.copy(), rng.random(3) < 0.3
         done[recorder.waiting] = False
         recorder.step(
@@ -315,7 +319,7 @@ def test_the_latest_window_of_an_environment_that_waits_for_its_reset() -> None:
     recorder.reset(np.array([0, 10]))
     step(recorder, 0, (True, False))
     recorder.harvest(3)
-    window, rows = recorder.episodes.latest_window(3)
+    window, rows = reader_of(recorder.episodes).latest("obs", 3)
     assert window.tolist() == [[0, 0], [0, 10], [1, 11]] and rows.tolist() == [2, 2]
 
 
@@ -323,11 +327,11 @@ def test_the_latest_window_of_nested_observations_and_of_another_shape() -> None
     recorder = VectorRecorder(2)
     recorder.reset({"a": np.array([1, 2]), "b": np.zeros((2, 3), np.float32)})
     recorder.step(np.zeros(2), np.zeros(2), NO, NO, {"b": np.ones((2, 3), np.float32), "a": np.array([3, 4])})
-    window, _ = recorder.episodes.latest_window(2)
+    window, _ = reader_of(recorder.episodes).latest("obs", 2)
     assert window["a"].tolist() == [[1, 2], [3, 4]] and window["b"].shape == (2, 2, 3)
-    recorder.episodes.set_latest_observations({"a": np.array([3, 4]), "b": np.ones((2, 4), np.float32)})
+    reader_of(recorder.episodes).write_newest({"a": np.array([3, 4]), "b": np.ones((2, 4), np.float32)})
     with pytest.raises(ColumnError, match=r"shape \(3,\) per environment[\s\S]*\(4,\)"):
-        recorder.episodes.latest_window(2)
+        reader_of(recorder.episodes).latest("obs", 2)
 
 
 def test_a_part_of_a_delivery_keeps_its_episodes_in_the_block() -> None:
@@ -339,7 +343,7 @@ def test_a_part_of_a_delivery_keeps_its_episodes_in_the_block() -> None:
     view = part[1]
     gc.collect()
     recorder.harvest(0)
-    assert part.columnar and view.get_actions().tolist() == [3]
+    assert not part.chunks[1].replaced and view.get_actions().tolist() == [3]
 
 
 def test_the_list_of_all_views_is_what_iterating_gives_and_the_callers_own():

@@ -13,7 +13,7 @@ from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import ColumnError, ConfigError, PipelineError, SpaceError, StateError
 from epibatch.core.spaces import get_base_struct_from_space
 from epibatch.core.structs import flatten, unflatten
-from epibatch.episodes import SingleAgentEpisode, VectorRecorder
+from epibatch.episodes import SingleAgentEpisode, VectorRecorder, reader_of
 
 F32, F64 = np.float32, np.float64
 PLANE = Box(-np.inf, np.inf, (2,), F64)
@@ -73,7 +73,7 @@ def on_block(piece, space, steps, plain=False):
         else:
             pipeline(episodes=recorder.episodes)
         recorder.commit()
-        out.append([np.array(leaf) for leaf in flatten(recorder.episodes.latest_observations())[0]])
+        out.append([np.array(leaf) for leaf in flatten(reader_of(recorder.episodes).newest("obs")[0])[0]])
     return out
 
 

@@ -116,7 +116,7 @@ def test_states_are_like_the_modules_initial_state_before_the_first_step() -> No
 @pytest.mark.parametrize("run", [train, act])
 def test_rows_of_several_shapes(run: Any) -> None:
     chunks = [episode(observations=[np.zeros(size)] * 5) for size in (2, 3)]
-    with pytest.raises(ColumnError, match=r"numbers of one shape[\s\S]*\(2,\)[\s\S]*\(3,\)"):
+    with pytest.raises(ColumnError, match=r"of shape \(2,\)[\s\S]*of shape \(3,\)"):
         run({"seen": View("obs", 0)}, chunks)
 
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from epibatch.core.errors import ColumnError, EpisodeError, EpisodeIndexError
+from epibatch.core.padding import padded_layout
 from epibatch.core.structs import flatten, flatten_like
-from epibatch.episodes import SingleAgentEpisode, VectorRecorder
+from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, reader_of
 from epibatch.episodes._parts.acting_rewards import ActingRewards
-from epibatch.episodes._storage.column_parts import ColumnParts, lengths_of
-from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
 
 KINDS = {
     "vector": lambda rng: rng.standard_normal(3).astype(np.float32),
@@ -39,6 +39,18 @@ def column(kind, before, count, rng, *, more=0, promoted=False, provisional=Fals
     return made
 
 
+def episodes_of(columns):
+    """Episodes with these columns as a model output."""
+    out = []
+    for own in columns:
+        rows, before = np.arange(own.len_incl_lookback() + 1.0), own.lookback
+        out.append(
+            SingleAgentEpisode(observations=rows, actions=rows[1:], rewards=rows[1:], len_lookback_buffer=before)
+        )
+        out[-1].extra_model_outputs["x"] = own
+    return out
+
+
 def one_by_one(columns, counts, gaps, bootstrap, last):
     """The same, row after row: a list of rows per leaf, zeros where none is."""
     form = columns[0].form
@@ -53,7 +65,7 @@ def one_by_one(columns, counts, gaps, bootstrap, last):
 
 
 @given(st.data())
-def test_joined_as_if_laid_down_row_after_row(data):
+def test_joined_and_padded_as_if_laid_down_row_after_row(data):
     kind = data.draw(st.sampled_from(["vector", "integers", "number", "flag", "dict", "tuple"]))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     counts = data.draw(st.lists(st.integers(1, 20), min_size=1, max_size=6))
@@ -69,54 +81,79 @@ def test_joined_as_if_laid_down_row_after_row(data):
         )
         for count in counts
     ]
-    gaps = [data.draw(st.integers(0, 4)) for _ in counts] if data.draw(st.booleans()) else None
     bootstrap, last = data.draw(st.booleans()), data.draw(st.sampled_from([None, 0, 0.0]))
-    parts = ColumnParts.of(columns, counts)
-    assert parts is not None
-    joined = (parts.with_bootstraps(last) if bootstrap else parts).joined(gaps)
-    leaves, form = flatten(joined)
-    expected = one_by_one(columns, counts, gaps or [0] * len(counts), bootstrap, last)
-    assert form == columns[0].form and len(leaves) == len(expected)
-    whole = flatten(parts.joined())[0]
-    assert parts.rows_and_bytes() == (len(whole[0]), sum(leaf.nbytes for leaf in whole))
+
+    def rows():
+        found = reader_of(episodes_of(columns)).rows("x", 0, np.array(counts))
+        return found.with_bootstraps(last) if bootstrap else found
+
+    leaves, form = flatten(rows().joined())
+    expected = one_by_one(columns, counts, [0] * len(counts), bootstrap, last)
+    assert rows().check() and form == columns[0].form and len(leaves) == len(expected)
+    assert rows().rows_and_bytes() == (len(leaves[0]), sum(leaf.nbytes for leaf in leaves))
     for leaf, own in zip(leaves, expected):
         np.testing.assert_array_equal(leaf, own)
-        assert not any(np.shares_memory(leaf, held) for one in columns for held in one._leaves)
+        assert not any(np.shares_memory(leaf, held) for one in columns for held in one.rows(0, len(one)))
+    steps = data.draw(st.integers(1, 6))
+    layout = padded_layout(np.array(counts) + bootstrap, steps)
+    gaps = [-(count + bootstrap) % steps for count in counts]
+    expected = one_by_one(columns, counts, gaps, bootstrap, last)
+    for leaf, own in zip(flatten(rows().padded(layout))[0], expected):
+        np.testing.assert_array_equal(leaf, own.reshape(-1, steps, *own.shape[1:]))
 
 
 @given(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3), st.integers(0, 99))
-def test_given_up_exactly_where_rows_are_not_of_one_kind(kinds, seed):
+def test_refused_exactly_where_rows_are_not_of_one_kind(kinds, seed):
     rng = np.random.default_rng(seed)
     columns = [column(kind, 0, 3, rng) for kind in kinds]
-    objects = any(leaf.dtype == object for one in columns for leaf in one._leaves)
-    shapes = {tuple(leaf.shape[1:] for leaf in one._leaves) for one in columns}
-    of_one_kind = not objects and len(shapes) == len({str(one.form) for one in columns}) == 1
-    assert (ColumnParts.of(columns, [3] * len(kinds)) is not None) is of_one_kind
+    held = [leaf for one in columns for leaf in one.rows(0, 3)]
+    forms = {str(one.form) for one in columns}
+    shapes = {tuple(leaf.shape[1:] for leaf in one.rows(0, 3)) for one in columns}
+    text = {leaf.dtype == object and isinstance(leaf[0], str) for leaf in held}
+    if len(forms) > 1:
+        with pytest.raises(ColumnError, match=r"column 'x'[\s\S]*as in episode"):
+            reader_of(episodes_of(columns)).rows("x")
+        return
+    rows = reader_of(episodes_of(columns)).rows("x")
+    if len(shapes) > 1 or (text == {False} and any(leaf.dtype == object for leaf in held)):
+        with pytest.raises(ColumnError, match="column 'x'"):
+            rows.check()
+    elif len(text) == 1:
+        assert rows.check() is (text == {False})
 
 
 def test_chunks_without_rows_take_no_place():
     rng = np.random.default_rng(0)
     columns = [column("vector", 2, count, rng) for count in (2, 0, 1)]
-    joined = ColumnParts.of(columns, [2, 0, 1]).joined([1, 0, 2])
-    assert joined[[2, 4, 5]].tolist() == np.zeros((3, 3)).tolist()
-    np.testing.assert_array_equal(joined[[0, 1, 3]], np.concatenate([columns[0].get(), columns[2].get()]))
+    rows = reader_of(episodes_of(columns)).rows("x", 0, np.array([2, 0, 1]))
+    padded = rows.padded(padded_layout([2, 0, 1], 3))
+    assert padded[0, 2].tolist() == padded[1, 1].tolist() == padded[1, 2].tolist() == [0.0] * 3
+    np.testing.assert_array_equal(padded[[0, 0, 1], [0, 1, 0]], np.concatenate([columns[0].get(), columns[2].get()]))
+    np.testing.assert_array_equal(rows.joined(), np.concatenate([columns[0].get(), columns[2].get()]))
+
+
+def test_a_chunk_without_rows_has_none_to_repeat():
+    columns = [column("vector", 0, count, np.random.default_rng(0)) for count in (2, 0)]
+    rows = reader_of(episodes_of(columns)).rows("x")
+    with pytest.raises(EpisodeError, match="at least one row of each chunk"):
+        rows.with_bootstraps().joined()
 
 
 @pytest.mark.parametrize("kind", ["vector", "dict"])
 def test_a_row_held_apart_counts_only_if_it_is_asked_for(kind):
-    rng = np.random.default_rng(0)
-    made = column(kind, 1, 3, rng)
-    made.stage(KINDS["wider"](rng))
-    assert ColumnParts.of([made], [4]) is None
-    assert kind != "dict" or ColumnParts.of([made], [3]) is not None
+    made = column(kind, 1, 3, np.random.default_rng(0))
+    made.stage(KINDS["wider"](np.random.default_rng(0)))
+    assert reader_of(episodes_of([made])).rows("x", 0, np.array([3])).check()
+    with pytest.raises(ColumnError):
+        reader_of(episodes_of([made])).rows("x", 0, np.array([4])).check()
 
 
-def test_columns_that_check_or_do_not_own_their_rows_are_asked_themselves():
-    assert ColumnParts.of([ActingRewards([1.0, float("nan")])], [2]) is None
-    recorder = VectorRecorder(1)
-    recorder.reset(np.zeros((1, 2)))
-    recorder.step(np.zeros(1), np.zeros(1), np.zeros(1, bool), np.zeros(1, bool), np.ones((1, 2)))
-    assert ColumnParts.of([episode.observations for episode in recorder.harvest(0)], [1]) is None
+def test_rewards_that_nobody_gave_are_refused():
+    (episode,) = episodes_of([column("number", 0, 2, np.random.default_rng(0))])
+    episode.rewards = ActingRewards([1.0, float("nan")])
+    assert reader_of([episode]).rows("rewards", 0, 1).joined().tolist() == [1.0]
+    with pytest.raises(ColumnError, match="reward= was left out"):
+        reader_of([episode]).rows("rewards")
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20)), max_size=5))
@@ -130,8 +167,8 @@ def test_lengths(sizes):
         rows = np.arange(before + length + 1.0)
         columns = {"observations": rows, "actions": rows[1:], "rewards": rows[1:]}
         episodes.append(SingleAgentEpisode(**columns, len_lookback_buffer=before))
-    assert lengths_of(episodes) == [length for _, length in sizes] == list(map(len, episodes))
-    assert lengths_of([*episodes, Odd()])[-1] == 77
+    assert reader_of(episodes).lengths.tolist() == [length for _, length in sizes] == list(map(len, episodes))
+    assert reader_of([*episodes, Odd()]).lengths[-1] == 77
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -142,9 +179,10 @@ def test_rows_from_a_later_one_on_are_those_of_the_slices(nested, lookback):
         InfiniteLookbackBuffer([{"x": row, "y": int(row[0])} if nested else row for row in own], lookback=lookback)
         for own in rows
     ]
-    counts = [len(own) - lookback - 1 for own in rows]
-    found = ColumnParts.of(buffers, counts, first=1).joined()
+    reader = reader_of(episodes_of(buffers))
+    found = reader.rows("x", 1).joined()
     expected = np.concatenate([own[lookback + 1 :] for own in rows])
     np.testing.assert_array_equal(found["x"] if nested else found, expected)
     assert not nested or found["y"].tolist() == expected[:, 0].astype(int).tolist()
-    assert ColumnParts.of(buffers, [count + 1 for count in counts], first=1) is None  # more than there are
+    with pytest.raises(EpisodeIndexError, match=r"rows 1 to 4[\s\S]*InfiniteLookbackBuffer"):  # more than there are
+        reader.rows("x", 1, reader.lengths + 1 if lookback == 0 else np.full(3, 5))
