@@ -12,7 +12,7 @@ from epibatch.core.errors import PipelineError
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import flatten
 
-from .._engine.checks import check_connectors
+from ..common.default_pieces import default_pieces
 from ..connector_pipeline_v2 import ConnectorPipelineV2
 from .prev_actions_prev_rewards import PrevActionsPrevRewards
 
@@ -96,29 +96,13 @@ def default_pipeline(
         >>> batch["obs"].shape
         torch.Size([1, 16])
     """
-    from ..common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
-    from ..common.add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
-    from ..common.add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
-    from ..common.agent_to_module_mapping import AgentToModuleMapping
-    from ..common.batch_individual_items import BatchIndividualItems
-    from ..common.numpy_to_tensor import NumpyToTensor
-    from ..views.declared_views import with_declared_views
-
-    check_connectors("default_pipeline", connectors)
-    several = agent_to_module_mapping_fn is not None or rl_module_specs is not None
-    agents: dict[str, Any] = {
-        "rl_module_specs": rl_module_specs,
-        "agent_to_module_mapping_fn": agent_to_module_mapping_fn,
-    }
-    pieces = [
-        *connectors,
-        AddObservationsFromEpisodesToBatch(),
-        AddTimeDimToBatchAndZeroPad(),
-        AddStatesFromEpisodesToBatch(),
-        *([AgentToModuleMapping(**agents)] if several else []),
-        BatchIndividualItems(multi_agent=several),
-        NumpyToTensor(device=device),
-    ]
-    if views or views_per_module:
-        pieces = with_declared_views(pieces, views or {}, views_per_module or {}, False)
+    pieces = default_pieces(
+        connectors,
+        False,
+        device=device,
+        views=views,
+        views_per_module=views_per_module,
+        rl_module_specs=rl_module_specs,
+        agent_to_module_mapping_fn=agent_to_module_mapping_fn,
+    )
     return EnvToModulePipeline(input_observation_space, input_action_space, connectors=pieces)

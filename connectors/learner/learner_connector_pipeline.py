@@ -11,9 +11,10 @@ import numpy as np
 from epibatch.core.errors import EpisodeError
 
 from .._engine.call import PipelineCall
-from .._engine.checks import check_connectors
 from .._engine.chunks import ChunkGroup
+from ..common.default_pieces import default_pieces
 from ..connector_pipeline_v2 import ConnectorPipelineV2
+from ..sequences.burn_in import BurnIn
 
 __all__ = ["LearnerConnectorPipeline", "add_advantages", "default_pipeline"]
 
@@ -115,35 +116,17 @@ def default_pipeline(
         >>> batch["advantages"].shape, batch["loss_mask"]  # the last row is there for its value only
         (torch.Size([4]), tensor([ True,  True,  True, False]))
     """
-    from ..common.add_observations_from_episodes_to_batch import AddObservationsFromEpisodesToBatch
-    from ..common.add_states_from_episodes_to_batch import AddStatesFromEpisodesToBatch
-    from ..common.add_time_dim_to_batch_and_zero_pad import AddTimeDimToBatchAndZeroPad
-    from ..common.agent_to_module_mapping import AgentToModuleMapping
-    from ..common.batch_individual_items import BatchIndividualItems
-    from ..common.numpy_to_tensor import NumpyToTensor
-    from ..sequences.burn_in import BurnIn
-    from ..views.declared_views import with_declared_views
-    from .add_columns_from_episodes_to_train_batch import AddColumnsFromEpisodesToTrainBatch
-
-    check_connectors("default_pipeline", connectors)
-    several = agent_to_module_mapping_fn is not None or rl_module_specs is not None
-    agents: dict[str, Any] = {
-        "rl_module_specs": rl_module_specs,
-        "agent_to_module_mapping_fn": agent_to_module_mapping_fn,
-    }
-    pieces = [
-        *connectors,
-        AddObservationsFromEpisodesToBatch(as_learner_connector=True),
-        AddColumnsFromEpisodesToTrainBatch(),
-        AddTimeDimToBatchAndZeroPad(as_learner_connector=True),
-        AddStatesFromEpisodesToBatch(as_learner_connector=True),
-        *([AgentToModuleMapping(**agents, as_learner_connector=True)] if several else []),
-        BatchIndividualItems(multi_agent=several),
-        NumpyToTensor(as_learner_connector=True, device=device),
-        *([BurnIn()] if burn_in else []),
-    ]
-    if views or views_per_module:
-        pieces = with_declared_views(pieces, views or {}, views_per_module or {}, True)
+    pieces = default_pieces(
+        connectors,
+        True,
+        device=device,
+        views=views,
+        views_per_module=views_per_module,
+        rl_module_specs=rl_module_specs,
+        agent_to_module_mapping_fn=agent_to_module_mapping_fn,
+    )
+    if burn_in:
+        pieces.append(BurnIn())
     pipeline = LearnerConnectorPipeline(input_observation_space, input_action_space, connectors=pieces)
     if advantages:
         add_advantages(pipeline, gamma=gamma, lambda_=lambda_, standardize_advantages=standardize_advantages)
