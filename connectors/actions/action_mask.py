@@ -10,12 +10,13 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError, nearest
 from epibatch.core.legal_actions import choice_counts, has_legal_choices
+from epibatch.core.space_checks import get_base_struct_from_space
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import latest_observations
 from .._engine.observation_rewriter import ObservationRewriter
-from ..authoring.column_paths import ColumnPath, struct_of_space
+from ..authoring.column_paths import ColumnPath
 
 __all__ = ["ActionMask"]
 
@@ -79,7 +80,7 @@ class ActionMask(ObservationRewriter):
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The observation without the mask, if that is taken out."""
         if self._path.column == Columns.OBS:
-            part = self._found(struct_of_space(input_observation_space), "space")
+            part = self._found(get_base_struct_from_space(input_observation_space), "space")
             if not isinstance(part, gym.Space) or part.shape != (self._size(),):
                 raise self._unlike(str(part))
         return input_observation_space if self._keep else self._without(input_observation_space)

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 
 from epibatch.core.errors import ColumnError, PieceError, nearest
+from epibatch.core.space_checks import get_base_struct_from_space, space_of_struct
 from epibatch.core.structs import is_leaf, map_struct
 
-__all__ = ["ColumnPath", "paths_from", "space_of_struct", "struct_of_space"]
+__all__ = ["ColumnPath", "paths_from"]
 
 
 class ColumnPath(NamedTuple):
@@ -46,9 +47,10 @@ class ColumnPath(NamedTuple):
         Raises:
             ColumnError: there is nothing at the path.
         """
+        own = get_base_struct_from_space(space)
         for key in self.keys:
-            space = _part(space, key)
-        return self._changed(struct, self.keys, lambda found: _beside(found, space, function))
+            own = _part(own, key)
+        return self._changed(struct, self.keys, lambda found: _beside(found, own, function))
 
     def change_space(self, space: gym.Space[Any], function: Callable[[gym.Space[Any]], Any]) -> Any:
         """A space with `function` applied to each part at this path that is neither Dict nor Tuple.
@@ -59,7 +61,7 @@ class ColumnPath(NamedTuple):
             ColumnError: there is nothing at the path.
         """
         return space_of_struct(
-            self._changed(struct_of_space(space), self.keys, lambda found: map_struct(function, found))
+            self._changed(get_base_struct_from_space(space), self.keys, lambda found: map_struct(function, found))
         )
 
     def part(self, struct: Any) -> Any:
@@ -160,13 +162,10 @@ def paths_from(piece: str, columns: Any) -> tuple[ColumnPath, ...]:
     return tuple(ColumnPath(name.split("/")[0], tuple(name.split("/")[1:])) for name in names)
 
 
-def _part(space: Any, key: Any) -> Any:
-    """The space of one part of a Dict or Tuple space; None if there is none."""
-    if isinstance(space, gym.spaces.Dict):
-        return space.spaces.get(key)
-    if isinstance(space, gym.spaces.Tuple) and str(key).isdecimal() and int(key) < len(space.spaces):
-        return space.spaces[int(key)]
-    return None
+def _part(struct: Any, key: Any) -> Any:
+    """One part of a structure; None if there is none."""
+    own = _key_of(struct, key if isinstance(struct, dict) else str(key))
+    return None if own is None else struct[own]
 
 
 def _beside(struct: Any, space: Any, function: Callable[[Any, Any], Any]) -> Any:
@@ -174,22 +173,4 @@ def _beside(struct: Any, space: Any, function: Callable[[Any, Any], Any]) -> Any
         return {key: _beside(own, _part(space, key), function) for key, own in struct.items()}
     if isinstance(struct, tuple):
         return tuple(_beside(own, _part(space, i), function) for i, own in enumerate(struct))
-    return function(struct, None if isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)) else space)
-
-
-def struct_of_space(space: Any) -> Any:
-    """Dict and Tuple spaces as dicts and tuples of the spaces in them."""
-    if isinstance(space, gym.spaces.Dict):
-        return {key: struct_of_space(own) for key, own in space.spaces.items()}
-    return tuple(map(struct_of_space, space.spaces)) if isinstance(space, gym.spaces.Tuple) else space
-
-
-def space_of_struct(struct: Any) -> Any:
-    """Dicts and tuples of spaces as Dict and Tuple spaces; None if one of them is None."""
-    if isinstance(struct, dict):
-        found = {key: space_of_struct(own) for key, own in struct.items()}
-        return None if None in found.values() else gym.spaces.Dict(found)
-    if not isinstance(struct, tuple):
-        return struct
-    parts = tuple(map(space_of_struct, struct))
-    return None if None in parts else gym.spaces.Tuple(parts)
+    return function(struct, space if is_leaf(space) else None)

@@ -9,13 +9,13 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError
+from epibatch.core.struct_batches import sorted_leaves
 
 from .._engine.chunks import ChunkGroup
 from ..authoring.column_paths import paths_from
 from ..authoring.parameters import ParameterPiece
 from ..columnar_piece import ColumnarPiece
 from .hashed_rows import hashed_rows
-from .joined_columns import sorted_leaves
 from .open_columns import OpenColumns, in_tree
 
 __all__ = ["HashColumns"]

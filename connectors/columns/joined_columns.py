@@ -11,6 +11,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError
+from epibatch.core.struct_batches import sorted_leaves
 from epibatch.core.structs import flatten
 
 from .._engine.chunks import ChunkGroup
@@ -20,7 +21,7 @@ from ..columnar_piece import ColumnarPiece
 from .box_bounds import bounds_of, box_of
 from .open_columns import OpenColumns, in_tree, known_names, moved_space
 
-__all__ = ["ConcatenateColumns", "SplitColumn", "sorted_leaves"]
+__all__ = ["ConcatenateColumns", "SplitColumn"]
 
 
 class ConcatenateColumns(ParameterPiece, ColumnarPiece):
@@ -249,13 +250,6 @@ def _axis(axis: int, leading: int, rows: Any) -> int | None:
     """An axis of a row as one of its array; None if rows have no such axis."""
     whole = axis + leading if axis >= 0 else axis + getattr(rows, "ndim", 0)
     return whole if leading <= whole < getattr(rows, "ndim", 0) else None
-
-
-def sorted_leaves(struct: Any) -> list[Any]:
-    """Leaves of a structure, dicts by sorted key."""
-    if isinstance(struct, dict):
-        return [leaf for key in sorted(struct) for leaf in sorted_leaves(struct[key])]
-    return [leaf for part in struct for leaf in sorted_leaves(part)] if isinstance(struct, tuple) else [struct]
 
 
 def _joined(leaves: list[Any], leading: int, axis: int | None) -> Any:

@@ -10,13 +10,14 @@ import numpy as np
 
 from epibatch.core.columns import Columns, nearest_column
 from epibatch.core.errors import ColumnError
+from epibatch.core.space_checks import get_base_struct_from_space, space_of_struct
 from epibatch.core.structs import flatten
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import taken
 from .._engine.sequences import leading_axes
-from ..authoring.column_paths import ColumnPath, space_of_struct, struct_of_space
+from ..authoring.column_paths import ColumnPath
 
 __all__ = ["MARKS", "OpenColumns", "column_named", "in_tree", "known_names", "moved_space"]
 
@@ -149,6 +150,6 @@ def moved_space(space: gym.Space[Any], move: Any) -> gym.Space[Any]:
         space: The space in front.
         move: Function of `{"obs": structure of spaces}` that gives such a structure; without "obs" nothing changes.
     """
-    struct = struct_of_space(space)
+    struct = get_base_struct_from_space(space)
     moved = move({Columns.OBS: struct})
     return space if moved.get(Columns.OBS, struct) is struct else space_of_struct(moved[Columns.OBS])

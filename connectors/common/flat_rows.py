@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from epibatch.core.errors import SpaceError
 from epibatch.core.space_checks import encoding_advice, get_base_struct_from_space
-from epibatch.core.struct_batches import sorted_keys
-from epibatch.core.structs import flatten, flatten_like
+from epibatch.core.struct_batches import sorted_leaves
+from epibatch.core.structs import flatten, flatten_like, unflatten
 
 __all__ = ["FlatRows"]
 
@@ -54,7 +54,7 @@ class FlatRows:
         leaves, self._form = flatten(get_base_struct_from_space(space))
         self._parts: list[_Part] = []
         self.size = 0
-        for i in _by_sorted_key(space, leaves):
+        for i in sorted_leaves(unflatten(self._form, range(len(leaves)))):
             counts, firsts = _choices(leaves[i])
             width = int(counts.sum()) if counts is not None else _entries(leaves[i], space)
             self._parts.append(_Part(i, leaves[i], self.size, self.size + width, counts, firsts))
@@ -120,22 +120,6 @@ def _entries(leaf: Any, whole: Any) -> int:
         found=f"{leaf}",
         do=f"{encoding_advice(leaf)}, or leave it out with keys_to_remove",
     )
-
-
-def _by_sorted_key(space: Any, leaves: list[Any]) -> list[int]:
-    """Positions of the leaves, dict entries by sorted key."""
-    positions = iter(range(len(leaves)))
-
-    def place(own: Any) -> Any:
-        if isinstance(own, gym.spaces.Dict):
-            placed = {key: place(sub) for key, sub in own.spaces.items()}
-            return [i for key in sorted_keys(placed) for i in placed[key]]
-        if isinstance(own, gym.spaces.Tuple):
-            return [i for sub in own.spaces for i in place(sub)]
-        return [next(positions)]
-
-    found: list[int] = place(space)
-    return found
 
 
 def _unfit(space: Any, found: str) -> SpaceError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError
 from epibatch.core.padding import PaddedLayout, pad, placed_layout
+from epibatch.core.space_checks import map_space
 from epibatch.core.structs import flatten, flatten_like, map_struct
 
 from .._engine.agent_table import AgentTable, check_agent_ids, check_several, places_of
@@ -104,7 +106,7 @@ class StackAgents(ColumnarPiece):
         """The space of all agents' observations in one row; actions stay those of one agent."""
         if self._module_ids is not None and self.part_of is not None and self.part_of not in self._module_ids:
             return input_observation_space
-        return _stacked_space(input_observation_space, len(self._agent_ids))
+        return map_space(partial(_stacked_space, len(self._agent_ids)), input_observation_space)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Refuse episodes of one agent."""
@@ -191,12 +193,8 @@ def _laid_out(name: str, column: Any, layout: PaddedLayout) -> Any:
     return map_struct(lambda leaf: pad(leaf, layout), column)
 
 
-def _stacked_space(space: gym.Space[Any], agents: int) -> gym.Space[Any]:
+def _stacked_space(agents: int, space: Any) -> gym.Space[Any]:
     """The space of rows `[A, ...]` of several agents, zeros where there is none."""
-    if isinstance(space, gym.spaces.Dict):
-        return gym.spaces.Dict({key: _stacked_space(own, agents) for key, own in space.spaces.items()})
-    if isinstance(space, gym.spaces.Tuple):
-        return gym.spaces.Tuple([_stacked_space(own, agents) for own in space.spaces])
     if isinstance(space, gym.spaces.MultiBinary):
         return gym.spaces.MultiBinary((agents, *space.shape))
     if not isinstance(space, (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete)):

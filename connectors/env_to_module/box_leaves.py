@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -13,7 +12,7 @@ from epibatch.core.errors import SpaceError
 from epibatch.core.running_moments import Floats
 from epibatch.core.shared_moments import LeafShapes
 from epibatch.core.space_checks import get_base_struct_from_space
-from epibatch.core.structs import flatten, unflatten
+from epibatch.core.structs import flatten, paths_of, unflatten
 
 __all__ = ["BoxLeaf", "BoxLeaves", "filtered_dtype"]
 
@@ -58,11 +57,11 @@ class BoxLeaves:
 
     def __init__(self, space: gym.Space[Any]) -> None:
         self.space = space
-        struct = get_base_struct_from_space(space)
-        spaces, self.form = flatten(struct)
+        spaces, self.form = flatten(get_base_struct_from_space(space))
+        names = ["observation" + path for path in paths_of(self.form)]
         self._boxes: list[BoxLeaf] = []
         self.size = 0
-        for name, index, leaf in sorted(zip(_names(struct), range(len(spaces)), spaces), key=lambda item: item[0]):
+        for name, index, leaf in sorted(zip(names, range(len(spaces)), spaces), key=lambda item: item[0]):
             if isinstance(leaf, gym.spaces.Box):
                 columns = slice(self.size, self.size + math.prod(leaf.shape))
                 self._boxes.append(BoxLeaf(name, index, columns, leaf.shape, filtered_dtype(leaf)))
@@ -115,11 +114,3 @@ def filtered_dtype(box: gym.spaces.Box) -> np.dtype[Any]:
     """The type that a Box's entries have when they are no longer whole numbers: its own, or float32."""
     own = np.dtype(box.dtype)
     return own if own.kind == "f" else np.dtype(np.float32)
-
-
-def _names(struct: Any, name: str = "observation") -> Iterator[str]:
-    if isinstance(struct, (dict, tuple)):
-        for key, value in struct.items() if isinstance(struct, dict) else enumerate(struct):
-            yield from _names(value, f"{name}[{key!r}]")
-    else:
-        yield name

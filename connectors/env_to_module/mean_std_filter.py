@@ -12,6 +12,7 @@ import numpy as np
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError, StateError
 from epibatch.core.running_moments import HUGE, LARGEST, Floats, RunningMoments, warn_of_huge
 from epibatch.core.shared_moments import SharedMoments, merge_shared_moments
+from epibatch.core.space_checks import map_space
 from epibatch.core.structs import flatten_like
 
 from .._engine.chunks import ChunkGroup
@@ -102,15 +103,11 @@ class MeanStdFilter(ObservationRewriter):
         limit = math.inf if self.clip_by_value is None else self.clip_by_value
 
         def filtered(space: Any) -> Any:
-            if isinstance(space, gym.spaces.Dict):
-                return gym.spaces.Dict({key: filtered(own) for key, own in space.spaces.items()})
-            if isinstance(space, gym.spaces.Tuple):
-                return gym.spaces.Tuple([filtered(own) for own in space.spaces])
             if isinstance(space, gym.spaces.Box):
                 return gym.spaces.Box(-limit, limit, space.shape, filtered_dtype(space).type)
             return space
 
-        return filtered(input_observation_space)
+        return map_space(filtered, input_observation_space)
 
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Rewrite each agent's newest observations by that agent's statistics."""

@@ -9,13 +9,13 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
+from epibatch.core.struct_batches import sorted_leaves
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather, taken
 from ..authoring.column_paths import paths_from
 from ..columns.hashed_rows import hashed_rows
-from ..columns.joined_columns import sorted_leaves
 from ..columns.open_columns import in_tree
 from .module_statistics import ModuleStatistics
 from .shared_counts import SharedCounts, merge_shared_counts

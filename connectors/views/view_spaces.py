@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -9,6 +10,7 @@ import numpy as np
 
 from epibatch.core.errors import SpaceError, UnknownNameError, nearest
 from epibatch.core.fill_values import exact_fill_value
+from epibatch.core.space_checks import get_base_struct_from_space, map_space
 
 from .view import View
 
@@ -38,20 +40,17 @@ def stacked_space(space: Any, view: View) -> Any:
             where = f"the view {view.column!r} of {space}"
             raise UnknownNameError(where, expected="a part of it", found=repr(key), do=nearest(key, parts))
         space = parts[key]
-    return _stacked(space, None if view.is_single else len(view.shifts), 0 if view.fill is None else view.fill)
+    count = None if view.is_single else len(view.shifts)
+    return map_space(partial(_stacked, count, 0 if view.fill is None else view.fill), space)
 
 
 def _parts(space: Any) -> dict[str, Any]:
-    if isinstance(space, gym.spaces.Dict):
-        return {str(key): part for key, part in space.spaces.items()}
-    return {str(i): part for i, part in enumerate(space.spaces)} if isinstance(space, gym.spaces.Tuple) else {}
+    struct = get_base_struct_from_space(space)
+    named = struct.items() if isinstance(struct, dict) else enumerate(struct) if isinstance(struct, tuple) else ()
+    return {str(key): part for key, part in named}
 
 
-def _stacked(space: Any, count: int | None, fill: float) -> Any:
-    if isinstance(space, gym.spaces.Dict):
-        return gym.spaces.Dict({key: _stacked(part, count, fill) for key, part in space.spaces.items()})
-    if isinstance(space, gym.spaces.Tuple):
-        return gym.spaces.Tuple([_stacked(part, count, fill) for part in space.spaces])
+def _stacked(count: int | None, fill: float, space: Any) -> Any:
     if isinstance(space, gym.spaces.Box):
         lead = () if count is None else (count,)
         value = exact_fill_value(np.dtype(space.dtype), fill, "a view of the observations")

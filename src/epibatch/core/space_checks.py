@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -9,9 +10,9 @@ import numpy as np
 from gymnasium import spaces
 
 from epibatch.core.errors import SpaceError
-from epibatch.core.structs import is_leaf
+from epibatch.core.structs import is_leaf, map_struct
 
-__all__ = ["check_row", "encoding_advice", "get_base_struct_from_space"]
+__all__ = ["check_row", "encoding_advice", "get_base_struct_from_space", "map_space", "space_of_struct"]
 
 _ADVICE: dict[type, str] = {
     spaces.Text: "encode the text as an array of one length, with a wrapper around the environment",
@@ -43,6 +44,27 @@ def get_base_struct_from_space(space: Any) -> Any:
     if isinstance(space, (spaces.Tuple, tuple)):
         return tuple(get_base_struct_from_space(sub) for sub in space)
     return space
+
+
+def space_of_struct(struct: Any) -> Any:
+    """Dicts and tuples of spaces as Dict and Tuple spaces; None if one of them is None."""
+    if is_leaf(struct):
+        return struct
+    if isinstance(struct, dict):
+        parts = {key: space_of_struct(own) for key, own in struct.items()}
+        return None if None in parts.values() else spaces.Dict(parts)
+    items = tuple(map(space_of_struct, struct))
+    return None if None in items else spaces.Tuple(items)
+
+
+def map_space(function: Callable[[Any], Any], space: Any) -> Any:
+    """A space with `function` applied to each part that is neither Dict nor Tuple.
+
+    Example:
+        >>> map_space(lambda leaf: spaces.Discrete(leaf.n + 1), spaces.Dict(a=spaces.Discrete(2)))
+        Dict('a': Discrete(3))
+    """
+    return space_of_struct(map_struct(function, get_base_struct_from_space(space)))
 
 
 def check_row(space: gym.Space[Any], row: Any, where: str) -> None:

@@ -21,7 +21,7 @@ from epibatch.core.struct_batches import (
     convert_to_numpy,
     flatten_to_single_ndarray,
     make_action_immutable,
-    sorted_keys,
+    sorted_leaves,
     unbatch,
 )
 from epibatch.core.structs import map_struct
@@ -238,19 +238,6 @@ def flatten_inputs_to_1d_tensor(
     data = convert_to_numpy(inputs)
     if spaces_struct is not None:
         data = one_hot_column(data, spaces_struct)
-    parts: list[npt.NDArray[Any]] = []
     lead = int(batch_axis) + int(time_axis)
-
-    def collect(struct: Any) -> None:
-        if isinstance(struct, dict):
-            for key in sorted_keys(struct):
-                collect(struct[key])
-        elif isinstance(struct, tuple):
-            for value in struct:
-                collect(value)
-        else:
-            array = np.asarray(struct)
-            parts.append(array.reshape(*array.shape[:lead], -1).astype(np.float32))
-
-    collect(data)
-    return np.concatenate(parts, axis=-1)
+    parts = [array.reshape(*array.shape[:lead], -1) for array in map(np.asarray, sorted_leaves(data))]
+    return np.concatenate([part.astype(np.float32) for part in parts], axis=-1)

@@ -177,6 +177,18 @@ def sorted_keys(mapping: dict[Any, Any]) -> list[Any]:
         return list(mapping)
 
 
+def sorted_leaves(struct: Any) -> list[Any]:
+    """The leaves of a structure, dict entries by sorted key.
+
+    Example:
+        >>> sorted_leaves({"b": (1, 2), "a": 0})
+        [0, 1, 2]
+    """
+    if isinstance(struct, dict):
+        return [leaf for key in sorted_keys(struct) for leaf in sorted_leaves(struct[key])]
+    return [leaf for part in struct for leaf in sorted_leaves(part)] if isinstance(struct, tuple) else [struct]
+
+
 def convert_to_numpy(x: Any, reduce_type: bool = False) -> Any:
     """Turn every tensor in a structure into an array, sharing memory where the tensor lies on the CPU.
 
