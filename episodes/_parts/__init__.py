@@ -1,3 +1,17 @@
-"""Steps, cuts, states and facts of episodes."""
+"""Parts of episodes that are concepts of their own.
+
+Several agents:
+    agent_segment: a segment of an agent: its single-agent episode, and what waits for its next observation.
+    agent_column: a column of an agent by env step.
+    env_step: one env step of several agents, validated.
+
+Acting from outside a runner:
+    acting_history: the running episodes of a `Policy`, as a value.
+    acting_rewards: rewards that a caller may not have given.
+
+Any episode:
+    arguments: validates and converts constructor arguments, and makes ids.
+    running_returns: returns so far of the running episodes of a block.
+"""
 
 __all__: list[str] = []

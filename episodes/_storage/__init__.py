@@ -1,3 +1,19 @@
-"""The arrays behind episodes: growing columns, blocks of environments that step together, and infos."""
+"""The arrays behind episodes.
+
+One episode:
+    arrays: arrays that grow along time: appending, promoting and filling.
+    lookback_buffer: the index rules of every column of an episode.
+    indexing: requests for rows to positions, and a record of the history that was read.
+    infos_buffer: the info dicts of an episode.
+
+Environments that step together:
+    block: time-major arrays of all environments.
+    chunk: the part of a block that is one episode.
+    block_infos: info dicts of one environment, out of those of whole steps.
+    vector_checks: checks what a vector environment returns.
+
+Rows of many chunks:
+    column_rows: rows that stay in the episodes until they are joined or padded.
+"""
 
 __all__: list[str] = []
