@@ -101,19 +101,14 @@ class ColumnarPiece(ConnectorV2):
         for key, columns in batch.groups.items():
             group = call.groups[key]
             try:
-                batch.groups[key] = self.copy_for(group).run(columns, group)
+                own_copy = self.uses_spaces and call.several
+                piece = self.parts.of(call.entry(group)) if own_copy else self
+                batch.groups[key] = piece.run(columns, group)
             except Exception as error:
                 if call.several or call.multi:
                     add_context(error, f"for module {group.module_id!r}:")
                 raise
         return batch
-
-    def copy_for(self, group: ChunkGroup) -> ColumnarPiece:
-        """The piece itself, or its copy for a group whose agents have spaces of their own."""
-        if not (self.uses_spaces and group.several):
-            return self
-        piece: ColumnarPiece = self.parts.of(group.call.entry(group))
-        return piece
 
     def run_agents(self, batch: Batch, call: PipelineCall) -> Batch:
         """Run each agent's copy of the piece about that agent's chunks; for pieces that write to episodes only."""

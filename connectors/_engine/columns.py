@@ -69,9 +69,10 @@ class EpisodeColumn:
         Args:
             halved: Whether float64 is about to become float32, so that it may be so at once.
         """
-        if halved and isinstance(self._data, LazyRows):
-            return self._data.joined(halved=True)
-        return self.data
+        data = self._data
+        if not isinstance(data, LazyRows):
+            return data
+        return data.joined(halved=True) if halved else self.data
 
     @property
     def holds_objects(self) -> bool:
@@ -114,7 +115,7 @@ class Batch:
 
     def holds_items(self) -> bool:
         """Whether rows are items of chunks still, and no batched arrays."""
-        return any(isinstance(column, EpisodeColumn) for own in self.groups.values() for column in own.values())
+        return any(EpisodeColumn in map(type, own.values()) for own in self.groups.values())
 
     def keep(self, rows: Mapping[Any, np.ndarray[Any, np.dtype[np.int64]]]) -> None:
         """Leave out rows of columns with one row per chunk.

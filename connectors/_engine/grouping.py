@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
+from ...episodes.infinite_lookback_buffer import lengths_of
 from .chunks import numbered
 
 __all__ = [
@@ -111,16 +112,16 @@ def training_rows(episodes: Sequence[Any], keys: Collection[Key] = ()) -> dict[A
         episodes: Multi-agent episodes; an agent that ended and came back has several parts.
         keys: Of parts that count without steps too.
     """
-    idle = {key[:2] for key in keys} if keys else ()
+    idle = {key[:2] for key in keys}
+    owned = [(owner, segment.episode) for owner, episode in enumerate(episodes) for segment in episode.segments]
+    counting: list[list[Any]] = [[] for _ in episodes]
+    for (owner, part), length in zip(owned, lengths_of([part.rewards for _, part in owned])):
+        if length or (idle and (episodes[owner].id_, part.agent_id) in idle):
+            counting[owner].append(part)
     groups: dict[Any, AgentRows] = {}
     kinds = SpaceKinds()
     place = 0
-    for owner, episode in enumerate(episodes):
-        parts = [
-            segment.episode
-            for segment in episode.segments
-            if len(segment.episode) or (idle and (episode.id_, segment.agent_id) in idle)
-        ]
+    for owner, parts in enumerate(counting):
         for name, part in zip(numbered([part.agent_id for part in parts]), parts):
             group = part.module_id, kinds.of(part)
             if group not in groups:
@@ -319,7 +320,7 @@ class SpaceKinds:
 
     def of(self, episode: Any) -> int:
         """The number of a single-agent episode's spaces."""
-        spaces = episode.observation_space, episode.action_space, episode.given_observation_space
+        spaces = episode.observations.space, episode.actions.space, episode.given_observation_space
         return self.of_agent(episode.agent_id, *spaces)
 
     def of_agent(self, agent_id: Any, observation_space: Any, action_space: Any, given: Any = None) -> int:

@@ -45,7 +45,7 @@ def to_plain(batch: Batch, call: PipelineCall) -> dict[str, Any]:
     if not call.several and not call.mapped:
         (columns,) = batch.groups.values()
         if call.multi and (group := call.groups[None]).batched:
-            flat = {name: _flat_items(column, group) for name, column in columns.items()}
+            flat = _flat_items(columns, group)
             return {DEFAULT_MODULE_ID: flat, **batch.loose} if flat else dict(batch.loose)
         for value in columns.values():
             if type(value) is EpisodeColumn:
@@ -100,14 +100,17 @@ def _by_module(batch: Batch, call: PipelineCall) -> dict[Any, Any]:
     out: dict[Any, Any] = {}
     for module_id, own in batch.groups.items():
         if own:
-            out[module_id] = {name: _flat_items(column, call.groups[module_id]) for name, column in own.items()}
+            out[module_id] = _flat_items(own, call.groups[module_id])
     return out
 
 
-def _flat_items(column: Any, group: ChunkGroup) -> Any:
-    if not isinstance(column, EpisodeColumn):
-        return column
-    return [item for items in plain_column(column, group).values() for item in items]
+def _flat_items(columns: Mapping[str, Any], group: ChunkGroup) -> dict[str, Any]:
+    """Columns with the items of all chunks in one list; something else as it is."""
+    flat = dict(columns)
+    for name, column in columns.items():
+        if isinstance(column, EpisodeColumn):
+            flat[name] = [item for items in plain_column(column, group).values() for item in items]
+    return flat
 
 
 def plain_column(column: Any, group: ChunkGroup) -> Any:

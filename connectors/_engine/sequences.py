@@ -122,8 +122,8 @@ def layout_of(group: ChunkGroup, steps: int | None = None) -> PaddedLayout:
         ConfigError: the module's settings are wrong.
         PipelineError: random sub-sequences of chunks that have a bootstrap row.
     """
-    known = group.sequences
-    if known is not None and (known.counts is group.counts or np.array_equal(known.counts, group.counts)):
+    known, counts = group.sequences, group.counts
+    if known is not None and (known.counts is counts or np.array_equal(known.counts, counts)):
         return known
     group.sequences = _layout(group, steps) if group.cut is None else _random(group, group.cut)
     return group.sequences

@@ -75,12 +75,13 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
         layout = layout_of(group)
         if not layout.num_sequences and not group.several:
             raise _none_left(group)
-        per_chunk = np.bincount(layout.sequence_chunks, minlength=len(group.counts))
+        counts = group.counts
+        per_chunk = np.bincount(layout.sequence_chunks, minlength=len(counts))
         for name in group.left_out:
             batch.pop(name, None)
         for name, column in batch.items():
             if isinstance(column, EpisodeColumn) and not column.holds_objects:
-                self._check_rows(name, column, group)
+                self._check_rows(name, column, counts, group)
                 batch[name] = EpisodeColumn(column.padded(layout), per_chunk, single=True)
         group.shared_data[f"_zero_padded_for_mid={group.module_id}"] = True
         group.rows = per_chunk
@@ -91,14 +92,14 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
             batch[Columns.RESETS] = EpisodeColumn(layout.resets, per_chunk, single=True)
         return batch
 
-    def _check_rows(self, name: str, column: EpisodeColumn, group: ChunkGroup) -> None:
-        counts = np.ones_like(group.counts) if column.counts is None else column.counts
-        wrong = np.flatnonzero(counts != group.counts)
+    def _check_rows(self, name: str, column: EpisodeColumn, expected: Any, group: ChunkGroup) -> None:
+        counts = np.ones_like(expected) if column.counts is None else column.counts
+        wrong = np.flatnonzero(counts != expected)
         if len(wrong):
             chunk = int(wrong[0])
             raise ColumnError(
                 f"column {name!r}, {group.describe(chunk)}",
-                expected=f"{group.counts[chunk]} rows, one per step" + " and bootstrap row" * group.plus_one,
+                expected=f"{expected[chunk]} rows, one per step" + " and bootstrap row" * group.plus_one,
                 found=f"{counts[chunk]} rows",
                 do="let the piece that writes it add one row per step (add_n_batch_items)",
             )

@@ -101,8 +101,10 @@ class BatchIndividualItems(ColumnarPiece):
             keys = () if len(group.episodes) else group.keys
             group.shared_data["memorized_map_structure"] = RowMap(group.episodes, obs.counts, keys)
         halved = group.call.halves_floats and group.rl_module is not None
-        out = {name: _batched(name, column, halved) for name, column in columns.items()}
-        return out
+        return {
+            name: column.batched(halved=halved) if isinstance(column, EpisodeColumn) else _batched(name, column)
+            for name, column in columns.items()
+        }
 
     def _check_rows(self, batch: dict[str, Any], group: ChunkGroup) -> None:
         if group.training is False:
@@ -157,9 +159,7 @@ def _wrong_rows(name: str, found: Any, expected: Any, group: ChunkGroup) -> Colu
     )
 
 
-def _batched(name: str, column: Any, halved: bool) -> Any:
-    if isinstance(column, EpisodeColumn):
-        return column.batched(halved=halved)
+def _batched(name: str, column: Any) -> Any:
     if name == Columns.INFOS or not isinstance(column, list) or not column:
         return column
     leaves, form = flatten(column[0])

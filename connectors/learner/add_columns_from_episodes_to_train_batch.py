@@ -39,14 +39,15 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
         """Add the columns."""
         if not len(group.episodes):
             return columns
+        unwanted = {Columns.STATE_IN, Columns.STATE_OUT, *group.left_out}
         for name, last in ((Columns.ACTIONS, None), (Columns.REWARDS, 0.0)):
-            if name not in columns and name not in group.left_out:
+            if name not in columns and name not in unwanted:
                 columns[name] = gather_column(group, name, last=last)
         if Columns.TERMINATEDS not in columns or Columns.TRUNCATEDS not in columns:
             for name, flags in zip((Columns.TERMINATEDS, Columns.TRUNCATEDS), end_flags(group)):
                 columns.setdefault(name, EpisodeColumn(flags, group.counts, single=True))
         for name in group.reader.outputs:
-            if name not in columns and name not in group.left_out and name not in (Columns.STATE_IN, Columns.STATE_OUT):
+            if name not in columns and name not in unwanted:
                 columns[name] = gather_column(group, name)
         return columns
 

@@ -95,8 +95,9 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         rows = _real_rows(batch, group, shape)
         flat_values = _flat(values, rows)
         flat_rewards = _flat(rewards, rows)
-        errors = td_errors(flat_rewards, flat_values, _flat(terminateds, rows), group.counts, gamma)
-        advantages = generalized_advantages(errors, group.counts, gamma, lambda_)
+        counts = group.counts
+        errors = td_errors(flat_rewards, flat_values, _flat(terminateds, rows), counts, gamma)
+        advantages = generalized_advantages(errors, counts, gamma, lambda_)
         real = _flat(mask, rows)
         advantages = np.where(real, advantages, 0)
         targets = (advantages + flat_values).astype(np.float32)

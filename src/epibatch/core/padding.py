@@ -67,7 +67,7 @@ class PaddedLayout:
     resets: npt.NDArray[np.bool_] | None = None
     places: npt.NDArray[np.int64] | None = None
 
-    @property
+    @cached_property
     def num_sequences(self) -> int:
         """B, the number of sequences."""
         return len(self.seq_lens)
@@ -113,7 +113,7 @@ class PaddedLayout:
         """int64 [H]: the places of the flattened layout without a row."""
         return np.flatnonzero(~self.mask)
 
-    @property
+    @cached_property
     def gaps(self) -> list[int]:
         """Places without a row behind each chunk's rows; only where the layout is not `scattered`."""
         if self.resets is None:
