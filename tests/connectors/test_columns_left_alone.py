@@ -20,8 +20,7 @@ from epibatch.connectors.learner import (
     BatchIndividualItems,
     LearnerConnectorPipeline,
 )
-from epibatch.core.struct_batches import BatchedNdArray
-from epibatch.core.structs import flatten
+from epibatch.core.spaces import BatchedNdArray
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 LENGTHS = (3, 1, 4)
@@ -39,6 +38,14 @@ class Changed(ConnectorV2):
         batch = copy.deepcopy(batch) if self.copies else batch
         self.change(batch)
         return batch
+
+
+def leaves_of(struct: Any) -> list[Any]:
+    return [leaf for own in struct.values() for leaf in leaves_of(own)] if isinstance(struct, dict) else [struct]
+
+
+def paths_of(struct: Any) -> Any:
+    return {key: paths_of(own) for key, own in struct.items()} if isinstance(struct, dict) else None
 
 
 def lists(batch: Any) -> list[tuple[Any, Any, list[Any]]]:
@@ -61,7 +68,7 @@ def replaced(batch: Any, at: int) -> None:
 
 
 def written(batch: Any, at: int) -> None:
-    arrays = [leaf for _, _, items in lists(batch) for item in items for leaf in flatten(item)[0] if np.ndim(leaf)]
+    arrays = [leaf for _, _, items in lists(batch) for item in items for leaf in leaves_of(item) if np.ndim(leaf)]
     leaf = arrays[at % len(arrays)]
     leaf[...] = leaf + 1 if leaf.dtype.kind in "iuf" else ~leaf
 
@@ -140,9 +147,8 @@ def test_what_is_left_alone_is_as_if_it_was_put_together_again(layout: str, chan
         episodes = one_agent() if layout == "one agent" else several_agents()
         batches.append(pipeline(rl_module=None, episodes=episodes))
         assert_untouched(episodes, one_agent() if layout == "one agent" else several_agents())
-    (mine, form), (theirs, other_form) = map(flatten, batches)
-    assert form == other_form
-    for leaf, other in zip(mine, theirs, strict=True):
+    assert paths_of(batches[0]) == paths_of(batches[1])
+    for leaf, other in zip(*map(leaves_of, batches), strict=True):
         assert leaf.dtype == other.dtype
         np.testing.assert_array_equal(leaf, other)
 
