@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import LookbackError, SpaceError
+from epibatch.core.errors import SpaceError
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.spaces import flatten_inputs_to_1d_tensor
 from epibatch.core.structs import map_struct
 
 from .chunks import ChunkGroup
+from .windows import check_lookback
 
 __all__ = ["StepHistory"]
 
@@ -63,7 +64,7 @@ class StepHistory:
         out = np.zeros((len(group.episodes), self._count, self._size), np.float32)
         rows, held = group.reader.latest(self._name, self._count)
         if held is not None:
-            self._check(group, np.flatnonzero(held < self._count))
+            check_lookback(group, self._name, self._count - group.lengths, self._owner)
         if rows is not None and (held is None or held.any()):
             every = np.full(len(out), self._count) if held is None else held
             there = np.arange(self._count) >= self._count - every[:, None]
@@ -78,7 +79,7 @@ class StepHistory:
         """
         counts, reader = group.counts, group.reader
         before = np.minimum(self._count, reader.lookbacks)
-        self._check(group, np.flatnonzero(before < self._count))
+        check_lookback(group, self._name, self._count, self._owner)
         rows = reader.rows(self._name, -before, group.lengths)
         rows.check()
         vectors = self._vectors(rows.joined())
@@ -95,18 +96,6 @@ class StepHistory:
     def _vectors(self, rows: Any) -> Vectors:
         vectors: Vectors = flatten_inputs_to_1d_tensor(rows, self._struct)
         return vectors
-
-    def _check(self, group: ChunkGroup, chunks: Any) -> None:
-        """Make sure that what these chunks do not hold does not exist either."""
-        for chunk in chunks.tolist():
-            started, lookback = int(group.reader.starts[chunk]), int(group.reader.lookbacks[chunk])
-            if started > lookback:
-                raise LookbackError(
-                    f"{self._owner}, {group.describe(chunk)} that starts at t={started}",
-                    expected=f"a lookback of {min(self._count, started)} steps",
-                    found=f"{lookback} steps (zeros would hide {self._name} that exist)",
-                    do=f"cut episodes with len_lookback_buffer={self._count}",
-                )
 
 
 def _bounds(leaf: Any, owner: str) -> Vectors:

@@ -9,16 +9,44 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from epibatch.core.errors import LookbackError
 from epibatch.core.fill_values import exact_fill_value
 from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import Form, unflatten
 
 from ...episodes._storage.arrays import Leaf
 from ...episodes._storage.column_rows import LazyRows
+from .chunks import ChunkGroup
 
-__all__ = ["HeldRows", "WindowRows"]
+__all__ = ["HeldRows", "WindowRows", "check_lookback"]
 
 Indices = npt.NDArray[np.int64]
+
+
+def check_lookback(group: ChunkGroup, column: str, needed: int | Indices, where: str) -> None:
+    """Make sure that steps before a chunk that it does not keep do not exist either, so that fill values are right.
+
+    Args:
+        group: The chunks.
+        column: Name of the column that is read, for the message.
+        needed: How many steps before its start are read: of every chunk, or of each (int64 [chunks]).
+        where: The piece, for the message.
+
+    Raises:
+        LookbackError: an episode had such steps, and its chunk lost them when it was cut.
+    """
+    started, lookbacks = group.reader.starts, group.reader.lookbacks
+    lost = np.flatnonzero((lookbacks < needed) & (lookbacks < started))
+    if len(lost):
+        chunk = int(lost[0])
+        steps, start = int(np.broadcast_to(needed, started.shape)[chunk]), int(started[chunk])
+        several = group.episodes[chunk].multi_agent_episode_id is not None
+        raise LookbackError(
+            f"{where}, {group.describe(chunk)} that starts at t={start}",
+            expected=f"a lookback of {min(steps, start)} steps",
+            found=f"{lookbacks[chunk]} steps (filling in would hide {column} that exist)",
+            do=f"cut episodes with {'agent_steps' if several else 'len_lookback_buffer'}={steps}",
+        )
 
 
 class HeldRows(NamedTuple):

@@ -8,7 +8,6 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import LookbackError
 from epibatch.core.padding import PaddedLayout
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
@@ -16,6 +15,7 @@ from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.modules import initial_state, state_layout, to_array
 from .._engine.sequences import layout_of
+from .._engine.windows import check_lookback
 from ..columnar_piece import ColumnarPiece
 
 __all__ = ["AddStatesFromEpisodesToBatch"]
@@ -102,7 +102,8 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         form = state_layout(group.rl_module).form
         rows, has = group.reader.newest(Columns.STATE_OUT)
         if has is not None:
-            _refuse_lost_states(group, has)
+            lost = group.reader.holds(Columns.STATE_OUT) & ~has & ~group.reader.ends.any(0)
+            check_lookback(group, Columns.STATE_OUT, lost.astype(np.int64), "AddStatesFromEpisodesToBatch")
         if rows is None:
             initial, every = self._initial(group), np.arange(len(group.episodes))
             first, form = flatten(initial)
@@ -170,35 +171,8 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
 
     def _begins(self, group: ChunkGroup, wanted: Any) -> Any:
         """Which chunks start with their episode's reset; each other one that is wanted needs lookback."""
-        started, lookbacks = group.reader.starts, group.reader.lookbacks
-        without = np.flatnonzero(wanted & (started != 0) & (lookbacks == 0))
-        if len(without):
-            chunk = int(without[0])
-            raise LookbackError(
-                f"AddStatesFromEpisodesToBatch, {group.describe(chunk)} that starts at t={started[chunk]}",
-                expected="a lookback of at least 1 step, which holds the state to start from",
-                found="no lookback",
-                do=f"cut episodes with {_lookback(group.episodes[chunk])}",
-            )
-        return started == 0
-
-
-def _lookback(episode: Any) -> str:
-    """The argument of `cut` that keeps a step of an episode's."""
-    return "len_lookback_buffer=1 or more" if episode.multi_agent_episode_id is None else "agent_steps=1 or more"
-
-
-def _refuse_lost_states(group: ChunkGroup, has: Any) -> None:
-    """Raise for an episode that recorded states before this chunk, of which it kept none."""
-    reader = group.reader
-    lost = reader.holds(Columns.STATE_OUT) & ~has & (reader.starts > 0) & ~reader.ends.any(0)
-    for chunk in np.flatnonzero(lost).tolist():
-        raise LookbackError(
-            f"AddStatesFromEpisodesToBatch, {group.describe(chunk)} that goes on at t={reader.starts[chunk]}",
-            expected="the newest state, in the chunk or its lookback",
-            found="no lookback",
-            do=f"cut episodes with {_lookback(group.episodes[chunk])}",
-        )
+        check_lookback(group, Columns.STATE_OUT, wanted.astype(np.int64), "AddStatesFromEpisodesToBatch")
+        return group.reader.starts == 0
 
 
 def _woven(group: ChunkGroup, begins: Any, counts: Any, steps: int, first: list[Any], form: Form) -> list[Any]:

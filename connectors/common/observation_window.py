@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, LookbackError, SpaceError
+from epibatch.core.errors import ConfigError, SpaceError
 from epibatch.core.structs import flatten
 
 from ...episodes._storage.indexing import note_history
 from .._engine.chunks import ChunkGroup
+from .._engine.windows import check_lookback
 from ..columnar_piece import ColumnarPiece
 
 __all__ = ["ChunkFrames", "ObservationWindow", "positive"]
@@ -61,11 +62,11 @@ class ObservationWindow(ColumnarPiece):
         """
         start, reader, counts = 0, group.reader, group.counts
         before = np.minimum(reader.lookbacks, self.lookback)
+        check_lookback(group, Columns.OBS, self.lookback, type(self).__name__)
         rows = reader.rows(Columns.OBS, -before, counts)
         rows.check()
         facts = zip(counts.tolist(), before.tolist(), reader.starts.tolist(), reader.lookbacks.tolist())
         for i, (count, kept, t_started, lookback) in enumerate(facts):
-            self._check(lookback, t_started, t_started, i, group)
             note_history(lookback - self.lookback, lookback, t_started)
             yield ChunkFrames(self._frames(rows.of_chunk(i), i, group), kept, slice(start, start + count))
             start += count
@@ -81,13 +82,12 @@ class ObservationWindow(ColumnarPiece):
             ColumnError: frames of several shapes.
             LookbackError: a chunk kept too little of the episode before it.
         """
-        wanted, reader = self.lookback + 1, group.reader
-        window, held = reader.latest(Columns.OBS, wanted)
+        wanted = self.lookback + 1
+        window, held = group.reader.latest(Columns.OBS, wanted)
         if held is None:
             held = np.full(len(group.episodes), wanted)
-        for i in np.flatnonzero(held < wanted).tolist():
-            started = int(reader.starts[i])
-            self._check(int(held[i]) - 1, started + int(reader.lengths[i]), started, i, group)
+        else:
+            check_lookback(group, Columns.OBS, self.lookback - group.lengths, type(self).__name__)
         return self._frames(flatten(window)[0], 0, group, 2), held
 
     def box(self, space: gym.Space[Any] | None) -> gym.spaces.Box:
@@ -104,16 +104,6 @@ class ObservationWindow(ColumnarPiece):
             found=repr(space),
             do="flatten them, or select one part, with a piece in front that rewrites observations",
         )
-
-    def _check(self, available: int, steps: int, t_started: int, chunk: int, group: ChunkGroup) -> None:
-        """Refuse to fill in for frames that exist: `steps` lie before the first window's own, `available` are held."""
-        if available < self.lookback and steps > available:
-            raise LookbackError(
-                f"{type(self).__name__}, {group.describe(chunk)} that starts at t={t_started}",
-                expected=f"a lookback of {self.lookback} steps",
-                found=f"{available} steps (zeros would hide frames that exist)",
-                do=f"cut episodes with len_lookback_buffer={self.lookback}",
-            )
 
     def _frames(self, leaves: list[Any], chunk: int, group: ChunkGroup, lead: int = 1) -> npt.NDArray[Any]:
         """The one array of a column of frames."""

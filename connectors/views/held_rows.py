@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.columns import Columns, column_meant, nearest_column
-from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, LookbackError, UnknownNameError, nearest
+from epibatch.core.errors import ColumnError, ConfigError, EpibatchWarning, UnknownNameError, nearest
 from epibatch.core.spaces import fill_row
 from epibatch.core.structs import Form, flatten, map_struct, unflatten
 
 from .._engine.chunks import ChunkGroup
 from .._engine.modules import initial_state, to_array
-from .._engine.windows import HeldRows
+from .._engine.windows import HeldRows, check_lookback
 from .view import IDS, View
 
-__all__ = ["blank_rows", "check_history", "held_rows", "id_rows", "leaf_of", "newest_rows", "shown_rows"]
+__all__ = ["blank_rows", "held_rows", "id_rows", "leaf_of", "newest_rows", "shown_rows"]
 
 _FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
 _AT_OBSERVATIONS = (Columns.OBS, Columns.INFOS, Columns.T)
@@ -43,31 +43,13 @@ def held_rows(group: ChunkGroup, view: View, starts: Any, counts: Any, where: st
         ColumnError: rows of several shapes, or that are no numbers.
         ConfigError: nothing says what rows are like.
     """
-    started, lookbacks = group.reader.starts, group.reader.lookbacks
+    lookbacks = group.reader.lookbacks
     lows, ends = starts + min(view.shifts), group.lengths + (view.base in _AT_OBSERVATIONS)
-    for chunk in np.flatnonzero((lows < -lookbacks) & (started > lookbacks) & (counts > 0)).tolist():
-        check_history(group, chunk, int(started[chunk]), int(lookbacks[chunk]), -int(lows[chunk]), where, view.base)
+    check_lookback(group, view.base, np.where(counts > 0, -lows, 0), where)
     firsts = np.minimum(np.maximum(lows, -lookbacks), ends)
     stops = np.maximum(firsts, np.minimum(starts + counts + max(view.shifts), ends))
     stops = np.where(counts > 0, stops, firsts)
     return _Rows(group, view, firsts, stops, where).held(space)
-
-
-def check_history(
-    group: ChunkGroup, chunk: int, started: int, lookback: int, needed: int, where: str, column: str
-) -> None:
-    """Make sure that what a chunk does not hold does not exist either.
-
-    Raises:
-        LookbackError: it was lost when the episode was cut.
-    """
-    if lookback < needed and started > lookback:
-        raise LookbackError(
-            f"{where}, {group.describe(chunk)} that starts at t={started}",
-            expected=f"a lookback of {min(needed, started)} steps",
-            found=f"{lookback} steps (filling in would hide {column} that exist)",
-            do=f"cut episodes with len_lookback_buffer={needed}",
-        )
 
 
 class _Rows:
@@ -281,13 +263,10 @@ def newest_rows(group: ChunkGroup, view: View, where: str) -> tuple[Form, list[A
         ColumnError: rows that are no numbers.
     """
     check_column(group, view.base, where)
-    reader, count = group.reader, view.lookback + (view.base == Columns.OBS)
-    window, held = reader.latest(view.base, count)
+    count = view.lookback + (view.base == Columns.OBS)
+    window, held = group.reader.latest(view.base, count)
     if held is not None:
-        for chunk in np.flatnonzero(held < count).tolist():
-            missing = view.lookback - int(reader.lengths[chunk])
-            started, lookback = int(reader.starts[chunk]), int(reader.lookbacks[chunk])
-            check_history(group, chunk, started, lookback, missing, where, view.base)
+        check_lookback(group, view.base, view.lookback - group.lengths, where)
     if window is None:
         return None
     leaves, form = flatten(window)

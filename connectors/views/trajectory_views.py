@@ -18,9 +18,9 @@ from .._engine.agent_table import check_agent_ids, check_several
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.sequences import layout_of
-from .._engine.windows import WindowRows
+from .._engine.windows import WindowRows, check_lookback
 from ..columnar_piece import ColumnarPiece
-from .held_rows import blank_rows, check_history, held_rows, id_rows, newest_rows
+from .held_rows import blank_rows, held_rows, id_rows, newest_rows
 from .other_agents import OtherAgents
 from .view import IDS, View, as_views
 from .view_spaces import stacked_space
@@ -336,13 +336,11 @@ def _infos(group: ChunkGroup, view: View, training: bool, where: str) -> list[An
     """Whole info dicts; an empty one where there is none."""
     (shift,) = view.shifts
     out: list[Any] = []
-    lengths, counts = group.lengths.tolist(), group.counts.tolist()
-    for chunk, (episode, length, count) in enumerate(zip(group.plain_episodes(), lengths, counts)):
-        first = shift if training else length + shift
-        if count or not training:
-            started, lookback = int(group.reader.starts[chunk]), int(group.reader.lookbacks[chunk])
-            check_history(group, chunk, started, lookback, -first, where, view.base)
-        for at in range(first, first + (count if training else 1)):
+    firsts = np.zeros_like(group.lengths) if training else group.lengths
+    counts = group.counts if training else np.ones_like(firsts)
+    check_lookback(group, view.base, np.where(counts > 0, -shift - firsts, 0), where)
+    for episode, length, first, count in zip(group.plain_episodes(), group.lengths, firsts + shift, counts):
+        for at in range(first, first + count):
             known = -episode.infos.lookback <= at <= length
             out.append(episode.infos.get(at, neg_index_as_lookback=True) if known else {})
     return out

@@ -105,7 +105,7 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "history of actions that are text": (
         SpaceError, lambda: sees(PrevActionsPrevRewards(OBS, gym.spaces.Text(3)), ROW), ["PrevActionsPrev", "Text"]),
     "history that the chunk does not carry": (LookbackError, lambda: sees(history(), ROW, **AT_T9), [
-        "PrevActionsPrevRewards, episode 'ep'", "t=9", "zeros would hide actions", "len_lookback_buffer=1"]),
+        "PrevActionsPrevRewards, episode 'ep'", "t=9", "would hide actions that exist", "len_lookback_buffer=1"]),
     "history written twice": (
         SpaceError, lambda: PrevActionsPrevRewardsLearner(history().observation_space, ACT).observation_space, [
             "PrevActionsPrevRewardsLearner", "_orig_obs", "leave this piece out"]),

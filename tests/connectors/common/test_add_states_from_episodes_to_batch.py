@@ -200,5 +200,5 @@ def test_plain_pieces_see_one_array_of_states_per_chunk(lab):
 
 def test_acting_goes_not_on_from_the_initial_state_in_the_middle_of_an_episode(lab):
     lost = lab.episode("a", 0, t_started=3, state=2)
-    with pytest.raises(LookbackError, match=r"goes on at t=3[\s\S]*len_lookback_buffer=1"):
+    with pytest.raises(LookbackError, match=r"starts at t=3[\s\S]*len_lookback_buffer=1"):
         env_states(lab, [lab.episode("b", 1, state=2), lost], lab.module(2))
