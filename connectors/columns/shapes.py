@@ -5,21 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ColumnError, ConfigError
 
 from ..authoring.column_transform import ColumnTransform
-from .box_bounds import bounds_of, box_of
 
 __all__ = ["PermuteColumns", "ReshapeColumns", "SqueezeColumns", "UnsqueezeColumns"]
-
-
-def _space_of(piece: Any, space: gym.Space[Any]) -> gym.Space[Any]:
-    """The Box of what a piece makes of a space's bounds, whose entries it only moves."""
-    low, high = bounds_of(space, type(piece).__name__)
-    return box_of(piece.transform(low[None])[0], piece.transform(high[None])[0])
 
 
 def _axis_of_rows(piece: str, axis: int, row_axes: int) -> int:
@@ -51,11 +43,13 @@ class SqueezeColumns(ColumnTransform):
         ColumnError: rows without such an axis, or one that is longer.
 
     Example:
+        >>> import gymnasium as gym
         >>> SqueezeColumns(gym.spaces.Box(0, 1, (3, 1)), columns="obs", axis=-1).observation_space
         Box(0.0, 1.0, (3,), float32)
     """
 
     takes_tensors = True
+    monotonic = True
     columns: Any
     axis: int
 
@@ -76,10 +70,6 @@ class SqueezeColumns(ColumnTransform):
         axis = _axis_of_rows("SqueezeColumns", self.axis, y.ndim)
         return y.reshape(*y.shape[:axis], 1, *y.shape[axis:])
 
-    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        """The Box without the axis."""
-        return _space_of(self, space)
-
 
 class UnsqueezeColumns(ColumnTransform):
     """Puts an axis of length 1 into rows; undone by taking it out.
@@ -94,11 +84,13 @@ class UnsqueezeColumns(ColumnTransform):
         ColumnError: rows with too few axes.
 
     Example:
+        >>> import gymnasium as gym
         >>> UnsqueezeColumns(gym.spaces.Discrete(5), columns="obs", axis=0).observation_space
         Box(0, 4, (1,), int64)
     """
 
     takes_tensors = True
+    monotonic = True
     columns: Any
     axis: int
 
@@ -111,10 +103,6 @@ class UnsqueezeColumns(ColumnTransform):
         """Rows without it."""
         axis = _axis_of_rows("UnsqueezeColumns", self.axis, y.ndim - 1)
         return y.reshape(*y.shape[:axis], *y.shape[axis + 1 :])
-
-    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        """The Box with the axis."""
-        return _space_of(self, space)
 
 
 class PermuteColumns(ColumnTransform):
@@ -133,12 +121,14 @@ class PermuteColumns(ColumnTransform):
         ColumnError: rows of another number of axes.
 
     Example:
+        >>> import gymnasium as gym
         >>> space = gym.spaces.Box(0, 255, (84, 80, 3), np.uint8)
         >>> PermuteColumns(space, columns="obs", axes=[2, 0, 1]).observation_space
         Box(0, 255, (3, 84, 80), uint8)
     """
 
     takes_tensors = True
+    monotonic = True
     columns: Any
     axes: Any
 
@@ -172,10 +162,6 @@ class PermuteColumns(ColumnTransform):
         order = [0, *(axis + 1 for axis in axes)]
         return rows.transpose(order) if isinstance(rows, np.ndarray) else rows.permute(order)
 
-    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        """The Box with its axes in the new order."""
-        return _space_of(self, space)
-
 
 class ReshapeColumns(ColumnTransform):
     """Gives rows another shape with as many entries; undone by giving them the old one.
@@ -192,12 +178,14 @@ class ReshapeColumns(ColumnTransform):
         ColumnError: rows of another number of entries, or an inverse of which nobody said the shape.
 
     Example:
+        >>> import gymnasium as gym
         >>> piece = ReshapeColumns(gym.spaces.Box(0, 1, (6,)), columns="obs", shape=[2, -1], back=[6])
         >>> piece.observation_space.shape, piece.inverse(piece.transform(np.zeros((5, 6)))).shape
         ((2, 3), (5, 6))
     """
 
     takes_tensors = True
+    monotonic = True
     columns: Any
     shape: Any
     back: Any = None
@@ -243,7 +231,3 @@ class ReshapeColumns(ColumnTransform):
             )
         full = [entries // wanted if one == -1 else one for one in shape]
         return rows.reshape(rows.shape[0], *full)
-
-    def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        """The Box in the new shape."""
-        return _space_of(self, space)
