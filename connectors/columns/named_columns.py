@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -135,7 +136,45 @@ def _moved(tree: Any, moves: Any) -> Any:
     return tree
 
 
-class DropColumns(ParameterPiece, ColumnarPiece):
+class _NamedPaths(ParameterPiece, ColumnarPiece):
+    """Columns, and parts of them, by their addresses in `columns`."""
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    columns: Any
+
+    def __post_init__(self) -> None:
+        """Take the names apart."""
+        self._paths = paths_from(type(self).__name__, self.columns)
+
+    @property
+    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Columns that are to be there."""
+        return known_names(path.column for path in self._paths if not path.keys)
+
+    @property
+    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Columns of which a part stays."""
+        return tuple(dict.fromkeys(path.column for path in self._paths if path.keys))
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of what stays."""
+        own = [path for path in self._paths if path.column == Columns.OBS and path.keys]
+        return moved_space(input_observation_space, lambda tree: self._left(tree, own) if own else tree)
+
+    @abstractmethod
+    def _left(self, tree: Any, paths: Any) -> Any:
+        """What stays of a structure `{column: {part: ...}}`."""
+
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
+        """Leave out what does not stay."""
+        if not len(group.episodes):
+            return columns
+        opened = OpenColumns(columns, group, self._paths, type(self).__name__)
+        return opened.batch_with(self._left(opened.tree, self._paths))
+
+
+class DropColumns(_NamedPaths):
     """Leaves columns out, or parts of nested ones, such as `obs/debug`.
 
     It stands behind the piece that makes the columns, where nobody needs them any more: a piece behind it that declares
@@ -158,13 +197,9 @@ class DropColumns(ParameterPiece, ColumnarPiece):
         Dict('pose': Box(-1.0, 1.0, (2,), float32))
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
-    columns: Any
-
     def __post_init__(self) -> None:
-        """Take the names apart."""
-        self._paths = paths_from("DropColumns", self.columns)
+        """Refuse columns that losses need."""
+        super().__post_init__()
         needed = next((path.column for path in self._paths if path.column in MARKS), None)
         if needed is not None:
             raise ConfigError(
@@ -174,40 +209,17 @@ class DropColumns(ParameterPiece, ColumnarPiece):
                 do="leave it out",
             )
 
-    @property
-    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Columns that are to be there."""
-        return known_names(path.column for path in self._paths if not path.keys)
-
-    @property
-    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Columns of which something stays."""
-        return tuple(dict.fromkeys(path.column for path in self._paths if path.keys))
-
     def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
         """The columns."""
         return tuple(path.column for path in self._paths if not path.keys)
 
-    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-        """The space of what stays."""
-        own = [path for path in self._paths if path.column == Columns.OBS and path.keys]
-        return moved_space(input_observation_space, lambda tree: _without(tree, own))
-
-    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
-        """Leave the columns out."""
-        if not len(group.episodes):
-            return columns
-        opened = OpenColumns(columns, group, self._paths, type(self).__name__)
-        return opened.batch_with(_without(opened.tree, self._paths))
+    def _left(self, tree: Any, paths: Any) -> Any:
+        for path in paths:
+            tree = in_tree(path).without(tree)
+        return tree
 
 
-def _without(tree: Any, paths: Any) -> Any:
-    for path in paths:
-        tree = in_tree(path).without(tree)
-    return tree
-
-
-class SelectColumns(ParameterPiece, ColumnarPiece):
+class SelectColumns(_NamedPaths):
     """Keeps columns, and leaves out all others; of nested ones parts can be kept, such as `obs/pose`.
 
     `loss_mask`, `seq_lens`, `resets` and `reset_states` always stay: they say which rows are real. It stands behind the
@@ -229,50 +241,23 @@ class SelectColumns(ParameterPiece, ColumnarPiece):
         Dict('pose': Box(-1.0, 1.0, (2,), float32))
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
-    columns: Any
-
-    def __post_init__(self) -> None:
-        """Take the names apart."""
-        self._paths = paths_from("SelectColumns", self.columns)
-
-    @property
-    def reads(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Columns that are to be there."""
-        return known_names(path.column for path in self._paths if not path.keys)
-
-    @property
-    def writes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Columns of which a part stays."""
-        return tuple(dict.fromkeys(path.column for path in self._paths if path.keys))
-
     def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
         """All columns but those that stay."""
         stay = {*MARKS, *(path.column for path in self._paths)}
         return tuple(name for name in columns if name not in stay)
 
-    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-        """The space of what stays."""
-        own = [path for path in self._paths if path.column == Columns.OBS and path.keys]
-        return moved_space(input_observation_space, lambda tree: _chosen(tree, own) if own else tree)
-
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Keep the columns."""
-        if not len(group.episodes):
-            return columns
-        opened = OpenColumns(columns, group, self._paths, type(self).__name__)
-        out = opened.batch_with(_chosen(opened.tree, self._paths))
-        stay = {*MARKS, *(path.column for path in self._paths)}
-        return {name: column for name, column in out.items() if name in stay}
+        out = super().run(columns, group)
+        dropped = self.drops(tuple(out)) if len(group.episodes) else ()
+        return {name: column for name, column in out.items() if name not in dropped}
 
-
-def _chosen(tree: Any, paths: Any) -> Any:
-    """A structure `{column: {part: ...}}` of some parts of another one; of a column that is named itself, all."""
-    out: Any = {}
-    whole = {path.column for path in paths if not path.keys}
-    for path in paths:
-        if not path.keys or path.column not in whole:
-            own = in_tree(path)
-            out = own.put(out, own.part(tree))
-    return out
+    def _left(self, tree: Any, paths: Any) -> Any:
+        """Some parts of a structure; of a column that is named itself, all."""
+        out: Any = {}
+        whole = {path.column for path in paths if not path.keys}
+        for path in paths:
+            if not path.keys or path.column not in whole:
+                own = in_tree(path)
+                out = own.put(out, own.part(tree))
+        return out
