@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +26,6 @@ from .vector_episodes import VectorEpisodes
 __all__ = [
     "BlockReader",
     "EpisodeReader",
-    "ListReader",
     "RecorderReader",
     "SeveralBlocksReader",
     "reader_of",
@@ -57,19 +55,19 @@ def reader_of(episodes: Sequence[Any]) -> EpisodeReader:
     """
     if type(episodes) is VectorEpisodes:
         if episodes.recording:
-            return RecorderReader(episodes, episodes.block, episodes.chunks)
+            return RecorderReader(episodes)
         if not episodes.block.views or not any(chunk.replaced for chunk in episodes.chunks):
             return BlockReader(episodes, episodes.block, episodes.chunks)
-        return ListReader(episodes.views_of_all())
+        return EpisodeReader(episodes.views_of_all())
     chunks = []
     for episode in episodes:
         chunk = chunk_of(episode)
         if chunk is None:
-            return ListReader(episodes)
+            return EpisodeReader(episodes)
         chunks.append(chunk)
     blocks = {id(chunk.block): chunk.block for chunk in chunks}
     if len(blocks) < 2:
-        return BlockReader(episodes, chunks[0].block, chunks) if chunks else ListReader(episodes)
+        return BlockReader(episodes, chunks[0].block, chunks) if chunks else EpisodeReader(episodes)
     owners = np.array([id(chunk.block) for chunk in chunks])
     places = [np.flatnonzero(owners == owner) for owner in blocks]
     readers = [
@@ -79,143 +77,11 @@ def reader_of(episodes: Sequence[Any]) -> EpisodeReader:
     return SeveralBlocksReader(episodes, readers, places)
 
 
-class EpisodeReader(ABC):
-    """Reads the rows of many chunks, column by column.
+class EpisodeReader:
+    """Reads the rows of many chunks, column by column: here from one episode after another.
 
     Steps are counted from a chunk's start: 0 is its first step, -1 the newest one before it. Columns are `obs`,
     `actions`, `rewards` and the keys of model outputs.
-    """
-
-    @property
-    @abstractmethod
-    def lengths(self) -> Ints:
-        """Steps of each chunk: int64 [C]."""
-
-    @property
-    @abstractmethod
-    def starts(self) -> Ints:
-        """Step of the episode at which each chunk starts: int64 [C]."""
-
-    @property
-    @abstractmethod
-    def lookbacks(self) -> Ints:
-        """How many steps before its start each chunk keeps: int64 [C]."""
-
-    @property
-    @abstractmethod
-    def ends(self) -> Flags:
-        """Whether each chunk's episode was terminated, and truncated, at its end: bool [2, C]."""
-
-    @property
-    @abstractmethod
-    def outputs(self) -> list[str]:
-        """Names of the model outputs.
-
-        Raises:
-            ColumnError: a chunk lacks an output that another one has.
-        """
-
-    @abstractmethod
-    def holds(self, column: str) -> Flags:
-        """Which chunks have a column: bool [C]."""
-
-    @abstractmethod
-    def describe(self, chunk: int) -> str:
-        """Name a chunk for a message."""
-
-    @abstractmethod
-    def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
-        """Rows of each chunk, where they lie.
-
-        Args:
-            column: Its name.
-            first: The first row: an int, or int64 [C].
-            stop: The row after the last, likewise; default: the chunk's length.
-            step: Every how many rows.
-
-        Raises:
-            ColumnError: a chunk with such rows lacks the column, or has it in another nesting.
-            EpisodeIndexError: a chunk lacks such rows.
-        """
-
-    @abstractmethod
-    def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
-        """Copies of rows at given steps of given chunks: arrays of shape [R, ...].
-
-        Args:
-            column: Its name.
-            chunks: int64 [R], positions of the chunks.
-            steps: int64 [R], which step of each.
-        """
-
-    @abstractmethod
-    def returns_before(self) -> npt.NDArray[np.float64]:
-        """What each chunk's episode got before the chunk, NaN if that is not known: float64 [C]."""
-
-    @abstractmethod
-    def returns_so_far(self) -> npt.NDArray[np.float64]:
-        """What each chunk's episode got up to its newest step, NaN if that is not known: float64 [C].
-
-        Raises:
-            ColumnError: nobody gave one of the rewards.
-        """
-
-    @abstractmethod
-    def write_newest(self, observations: Any, space: Any = None) -> None:
-        """Replace the newest observation of each chunk.
-
-        Args:
-            observations: Arrays of shape [C, ...], or a list of C observations.
-            space: Space of the observations from now on; None: as before.
-        """
-
-    @abstractmethod
-    def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
-        """The newest row of each chunk.
-
-        Args:
-            column: Its name.
-            copy: Whether the arrays may be written to and kept; otherwise they may show the chunks' storage.
-
-        Returns:
-            Arrays of shape [C, ...], None if nothing shows what a row is like; and which chunks have one (bool [C];
-            None: all). Rows of the others mean nothing.
-
-        Raises:
-            ColumnError: rows of several shapes or nestings.
-        """
-
-    @abstractmethod
-    def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
-        """The newest rows of each chunk, its lookback included.
-
-        Args:
-            column: Its name.
-            count: How many.
-
-        Returns:
-            Copies, arrays of shape [count, C, ...] (in memory [C, count, ...]), newest last, None if nothing shows
-            what a row is like, zeros before the rows that a chunk holds; and how many it holds (int64 [C]; None:
-            `count` each).
-
-        Raises:
-            ColumnError: rows of several shapes or nestings.
-        """
-
-    def _unknown(self, column: str, chunk: int, outputs: Any) -> ColumnError:
-        where, do = self.describe(chunk), nearest(column, outputs)
-        return ColumnError(where, expected=f"a column {column!r}", found="none", do=do)
-
-    def _spans(self, first: Any, stop: Any) -> tuple[Ints, Ints]:
-        """`first` and `stop` of each chunk."""
-        firsts = first if isinstance(first, np.ndarray) else np.zeros_like(self.lengths) + first
-        if stop is None:
-            return firsts, self.lengths
-        return firsts, stop if isinstance(stop, np.ndarray) else np.zeros_like(firsts) + stop
-
-
-class ListReader(EpisodeReader):
-    """Reads episodes one by one.
 
     Args:
         episodes: Single-agent episodes.
@@ -223,8 +89,14 @@ class ListReader(EpisodeReader):
     """
 
     def __init__(self, episodes: Sequence[Any], given: Sequence[Any] | None = None) -> None:
-        self.episodes: list[Any] = episodes if type(episodes) is list else list(episodes)
-        self._given: Sequence[Any] = self.episodes if given is None else given
+        self._sequence = episodes
+        self._given = episodes if given is None else given
+
+    @cached_property
+    def episodes(self) -> list[Any]:
+        """The episode objects."""
+        sequence = self._sequence
+        return sequence if type(sequence) is list else list(sequence)
 
     @cached_property
     def lengths(self) -> Ints:
@@ -258,7 +130,16 @@ class ListReader(EpisodeReader):
             ColumnError: a chunk lacks an output that another one has.
         """
         outputs = [episode.extra_model_outputs.keys() for episode in self.episodes]
-        return _same_outputs(self, outputs)
+        first = outputs[0] if outputs else {}.keys()
+        for chunk, own in enumerate(outputs):
+            if own != first:
+                raise ColumnError(
+                    "model outputs",
+                    expected=f"{sorted(first)}, as in {self.describe(0)}",
+                    found=f"{sorted(own)} in {self.describe(chunk)}",
+                    do="batch only episodes that were recorded with the same module",
+                )
+        return list(first)
 
     def holds(self, column: str) -> Flags:
         """Which chunks have a column: bool [C]."""
@@ -284,7 +165,18 @@ class ListReader(EpisodeReader):
         return [episode.extra_model_outputs.get(column) for episode in self.episodes]
 
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
-        """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
+        """Rows of each chunk, where they lie.
+
+        Args:
+            column: Its name.
+            first: The first row: an int, or int64 [C].
+            stop: The row after the last, likewise; default: the chunk's length.
+            step: Every how many rows.
+
+        Raises:
+            ColumnError: a chunk with such rows lacks the column, or has it in another nesting.
+            EpisodeIndexError: a chunk lacks such rows.
+        """
         buffers, (low, high) = self._buffers(column), self._spans(first, stop)
         firsts, stops, counts = low.tolist(), high.tolist(), (-((low - high) // step)).tolist()
         found = rows_of(buffers, firsts, stops, step) if buffers else None
@@ -329,8 +221,25 @@ class ListReader(EpisodeReader):
                 do="batch only episodes of one space, or bring them to one shape with a piece in front",
             ) from None
 
+    def _unknown(self, column: str, chunk: int, outputs: Any) -> ColumnError:
+        where, do = self.describe(chunk), nearest(column, outputs)
+        return ColumnError(where, expected=f"a column {column!r}", found="none", do=do)
+
+    def _spans(self, first: Any, stop: Any) -> tuple[Ints, Ints]:
+        """`first` and `stop` of each chunk."""
+        firsts = first if isinstance(first, np.ndarray) else np.zeros_like(self.lengths) + first
+        if stop is None:
+            return firsts, self.lengths
+        return firsts, stop if isinstance(stop, np.ndarray) else np.zeros_like(firsts) + stop
+
     def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
-        """Copies of rows at given steps of given chunks (see `EpisodeReader.at`)."""
+        """Copies of rows at given steps of given chunks: arrays of shape [R, ...].
+
+        Args:
+            column: Its name.
+            chunks: int64 [R], positions of the chunks.
+            steps: int64 [R], which step of each.
+        """
         buffers, form = self._buffers(column), None
         parts: list[list[Leaf]] = []
         order = np.argsort(chunks, kind="stable")
@@ -348,7 +257,19 @@ class ListReader(EpisodeReader):
         return unflatten(form, [np.concatenate(leaf)[back] for leaf in zip(*parts)])
 
     def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
-        """The newest row of each chunk (see `EpisodeReader.newest`)."""
+        """The newest row of each chunk.
+
+        Args:
+            column: Its name.
+            copy: Whether the arrays may be written to and kept; otherwise they may show the chunks' storage.
+
+        Returns:
+            Arrays of shape [C, ...], None if nothing shows what a row is like; and which chunks have one (bool [C];
+            None: all). Rows of the others mean nothing.
+
+        Raises:
+            ColumnError: rows of several shapes or nestings.
+        """
         buffers = self._buffers(column)
         try:
             rows = newest_of(buffers)
@@ -362,7 +283,7 @@ class ListReader(EpisodeReader):
         chunks = np.flatnonzero(held)
         if not len(chunks):
             return None, held
-        part = ListReader([self.episodes[i] for i in chunks.tolist()])
+        part = EpisodeReader([self.episodes[i] for i in chunks.tolist()])
         rows, _ = part.newest(column)
         return map_struct(lambda leaf: _spread(leaf, chunks, len(held)), rows), held
 
@@ -381,7 +302,20 @@ class ListReader(EpisodeReader):
         return rows.joined()
 
     def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
-        """The newest rows of each chunk, its lookback included (see `EpisodeReader.latest`)."""
+        """The newest rows of each chunk, its lookback included.
+
+        Args:
+            column: Its name.
+            count: How many.
+
+        Returns:
+            Copies, arrays of shape [count, C, ...] (in memory [C, count, ...]), newest last, None if nothing shows
+            what a row is like, zeros before the rows that a chunk holds; and how many it holds (int64 [C]; None:
+            `count` each).
+
+        Raises:
+            ColumnError: rows of several shapes or nestings.
+        """
         stops = np.where(self.holds(column), self.lengths + (column == Columns.OBS), 0)
         held = np.minimum(count, stops + self.lookbacks)
         if not held.any():
@@ -404,11 +338,20 @@ class ListReader(EpisodeReader):
         return np.array([episode.return_before for episode in self._given], np.float64)
 
     def returns_so_far(self) -> npt.NDArray[np.float64]:
-        """What each chunk's episode got up to its newest step, NaN if that is not known: float64 [C]."""
+        """What each chunk's episode got up to its newest step, NaN if that is not known: float64 [C].
+
+        Raises:
+            ColumnError: nobody gave one of the rewards.
+        """
         return np.array([episode.return_before + episode.get_return() for episode in self._given], np.float64)
 
     def write_newest(self, observations: Any, space: Any = None) -> None:
-        """Replace the newest observation of each chunk (see `EpisodeReader.write_newest`)."""
+        """Replace the newest observation of each chunk.
+
+        Args:
+            observations: Arrays of shape [C, ...], or a list of C observations.
+            space: Space of the observations from now on; None: as before.
+        """
         rows = observations
         if not isinstance(rows, list):
             leaves, form = flatten(rows)
@@ -429,16 +372,12 @@ class BlockReader(EpisodeReader):
     """
 
     def __init__(self, episodes: Sequence[Any], block: Block, chunks: Sequence[Chunk]) -> None:
-        self.episodes, self.block, self.chunks = episodes, block, chunks
+        super().__init__(episodes)
+        self.block, self.chunks = block, chunks
 
     @cached_property
     def _known_places(self) -> dict[Any, Ints]:
         return {}
-
-    @cached_property
-    def one_by_one(self) -> ListReader:
-        """Reads the same episodes one by one."""
-        return ListReader(self.episodes)
 
     @cached_property
     def _envs(self) -> Ints:
@@ -482,10 +421,6 @@ class BlockReader(EpisodeReader):
     def holds(self, column: str) -> Flags:
         """Which chunks have a column: bool [C]."""
         return np.full(len(self.chunks), column in _COLUMNS or column in self.block.extras)
-
-    def describe(self, chunk: int) -> str:
-        """Name a chunk for a message."""
-        return f"episode {self.chunks[chunk].name!r} (chunk {chunk} of {len(self.chunks)})"
 
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
         """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
@@ -542,26 +477,9 @@ class BlockReader(EpisodeReader):
                     leaves[i][row] = tail[0]
         return unflatten(own.form, leaves)
 
-    def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
-        """The newest row of each chunk (see `EpisodeReader.newest`)."""
-        return self.one_by_one.newest(column, copy=copy)
-
-    def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
-        """The newest rows of each chunk, its lookback included (see `EpisodeReader.latest`)."""
-        return self.one_by_one.latest(column, count)
-
     def returns_before(self) -> npt.NDArray[np.float64]:
         """What each chunk's episode got before the chunk, NaN if that is not known: float64 [C]."""
         return np.array([chunk.return_before for chunk in self.chunks], np.float64)
-
-    def returns_so_far(self) -> npt.NDArray[np.float64]:
-        """What each chunk's episode got up to its newest step, NaN if that is not known: float64 [C]."""
-        sums = [part.sum(dtype=np.float64) for part in self.rows(Columns.REWARDS).leaves[0]]
-        return self.returns_before() + np.array(sums, np.float64)
-
-    def write_newest(self, observations: Any, space: Any = None) -> None:
-        """Replace the newest observation of each chunk (see `EpisodeReader.write_newest`)."""
-        self.one_by_one.write_newest(observations, space)
 
 
 class RecorderReader(BlockReader):
@@ -569,19 +487,14 @@ class RecorderReader(BlockReader):
 
     Args:
         episodes: Those of the recorder.
-        block: Where it writes.
-        chunks: One per environment, the newest of each.
     """
 
-    episodes: VectorEpisodes
+    def __init__(self, episodes: VectorEpisodes) -> None:
+        self._sequence = self._given = self._recorded = episodes
+        self.block, self.chunks = episodes.block, episodes.chunks
 
-    def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
-        """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
-        return self.one_by_one.rows(column, first, stop, step)
-
-    def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
-        """Copies of rows at given steps of given chunks (see `EpisodeReader.at`)."""
-        return self.one_by_one.at(column, chunks, steps)
+    rows = EpisodeReader.rows
+    at = EpisodeReader.at
 
     def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
         """The newest row of each chunk (see `EpisodeReader.newest`)."""
@@ -591,7 +504,7 @@ class RecorderReader(BlockReader):
         own, row = self.block.column(column), self.block.row - 1
         if own is None or not own.leaves:
             return None, np.zeros(len(self.chunks), np.bool_)
-        held = None if self.episodes.newest_start <= row else self.episodes.low_rows <= row
+        held = None if self._recorded.newest_start <= row else self._recorded.low_rows <= row
         leaves = [np.array(leaf[max(row, 0)]) for leaf in own.leaves]
         if column == Columns.REWARDS:
             self._check_known(leaves[0] if held is None else leaves[0][held])
@@ -606,10 +519,10 @@ class RecorderReader(BlockReader):
             older = None if before is None else before[1]
             if before is not None:
                 values, form = flatten_like(before[0], unflatten(form, values)), before[0]
-            held = np.minimum(block.row - self.episodes.low_rows + 1, count)
+            held = np.minimum(block.row - self._recorded.low_rows + 1, count)
         else:
             own, values = block.column(column), None
-            held = np.clip(block.row - self.episodes.low_rows, 0, count)
+            held = np.clip(block.row - self._recorded.low_rows, 0, count)
             if own is None or not own.leaves:
                 return None, np.zeros_like(held)
             form, older = own.form, [leaf[max(0, block.row - count) : block.row] for leaf in own.leaves]
@@ -661,123 +574,26 @@ class SeveralBlocksReader(EpisodeReader):
     """
 
     def __init__(self, episodes: Sequence[Any], readers: list[BlockReader], places: list[Ints]) -> None:
-        self.episodes, self._readers, self._places = episodes, readers, places
-        self.one_by_one = ListReader(episodes)
-        self._readers_of = np.empty(len(episodes), np.int64)
-        self._positions = np.empty(len(episodes), np.int64)
-        for i, at in enumerate(places):
-            self._readers_of[at], self._positions[at] = i, np.arange(len(at))
-
-    def _each(self, get: Callable[[BlockReader], Any]) -> Any:
-        """Facts of all chunks from those of each block, chunks last."""
-        parts = [get(reader) for reader in self._readers]
-        out = np.empty((*parts[0].shape[:-1], len(self.episodes)), parts[0].dtype)
-        for part, at in zip(parts, self._places):
-            out[..., at] = part
-        return out
+        super().__init__(episodes)
+        self._readers, self._places = readers, places
 
     @cached_property
     def lengths(self) -> Ints:
         """Steps of each chunk: int64 [C]."""
-        lengths: Ints = self._each(lambda reader: reader.lengths)
+        lengths = np.empty(len(self._sequence), np.int64)
+        for reader, at in zip(self._readers, self._places):
+            lengths[at] = reader.lengths
         return lengths
-
-    @cached_property
-    def starts(self) -> Ints:
-        """Step of the episode at which each chunk starts: int64 [C]."""
-        starts: Ints = self._each(lambda reader: reader.starts)
-        return starts
-
-    @cached_property
-    def lookbacks(self) -> Ints:
-        """How many steps before its start each chunk keeps: int64 [C]."""
-        lookbacks: Ints = self._each(lambda reader: reader.lookbacks)
-        return lookbacks
-
-    @property
-    def ends(self) -> Flags:
-        """Whether each chunk's episode was terminated, and truncated, at its end: bool [2, C]."""
-        ends: Flags = self._each(lambda reader: reader.ends)
-        return ends
-
-    @property
-    def outputs(self) -> list[str]:
-        """Names of the model outputs.
-
-        Raises:
-            ColumnError: a chunk lacks an output that another one has.
-        """
-        return _same_outputs(self, [self._readers[i].block.extras.keys() for i in self._readers_of.tolist()])
-
-    def holds(self, column: str) -> Flags:
-        """Which chunks have a column: bool [C]."""
-        flags: Flags = self._each(lambda reader: reader.holds(column))
-        return flags
-
-    def describe(self, chunk: int) -> str:
-        """Name a chunk for a message."""
-        return self.one_by_one.describe(chunk)
 
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
         """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
-        firsts, stops = self._spans(first, stop)
-        if not self._alike(column):
-            return self.one_by_one.rows(column, firsts, stops, step)
-        parts: Any = [
-            reader.rows(column, firsts[at], stops[at], step) for reader, at in zip(self._readers, self._places)
-        ]
-        return SeveralRows(parts, self._places, column, self.describe)
-
-    def _alike(self, column: str) -> bool:
-        """Return True if all blocks have the column, in one nesting."""
         columns = [reader.block.column(column) for reader in self._readers]
-        return all(own is not None and own.form == columns[0].form for own in columns)  # type: ignore[union-attr]
-
-    def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
-        """Copies of rows at given steps of given chunks (see `EpisodeReader.at`)."""
-        if not self._alike(column):
-            return self.one_by_one.at(column, chunks, steps)
-        readers = self._readers_of[chunks]
-        where = [np.flatnonzero(readers == i) for i in range(len(self._readers))]
-        parts = [reader.at(column, self._positions[chunks[at]], steps[at]) for reader, at in zip(self._readers, where)]
-        back = np.argsort(np.concatenate(where))
-        return map_struct(lambda *leaves: np.concatenate(leaves)[back], *parts)
-
-    def newest(self, column: str, *, copy: bool = True) -> tuple[Any, Flags | None]:
-        """The newest row of each chunk (see `EpisodeReader.newest`)."""
-        return self.one_by_one.newest(column, copy=copy)
-
-    def latest(self, column: str, count: int) -> tuple[Any, Ints | None]:
-        """The newest rows of each chunk, its lookback included (see `EpisodeReader.latest`)."""
-        return self.one_by_one.latest(column, count)
-
-    def returns_before(self) -> npt.NDArray[np.float64]:
-        """What each chunk's episode got before the chunk, NaN if that is not known: float64 [C]."""
-        returns: npt.NDArray[np.float64] = self._each(lambda reader: reader.returns_before())
-        return returns
-
-    def returns_so_far(self) -> npt.NDArray[np.float64]:
-        """What each chunk's episode got up to its newest step, NaN if that is not known: float64 [C]."""
-        returns: npt.NDArray[np.float64] = self._each(lambda reader: reader.returns_so_far())
-        return returns
-
-    def write_newest(self, observations: Any, space: Any = None) -> None:
-        """Replace the newest observation of each chunk (see `EpisodeReader.write_newest`)."""
-        self.one_by_one.write_newest(observations, space)
-
-
-def _same_outputs(reader: EpisodeReader, outputs: list[Any]) -> list[str]:
-    """The names of the model outputs that all chunks have."""
-    first = outputs[0] if outputs else {}.keys()
-    for chunk, own in enumerate(outputs):
-        if own != first:
-            raise ColumnError(
-                "model outputs",
-                expected=f"{sorted(first)}, as in {reader.describe(0)}",
-                found=f"{sorted(own)} in {reader.describe(chunk)}",
-                do="batch only episodes that were recorded with the same module",
-            )
-    return list(first)
+        if any(own is None or columns[0] is None or own.form != columns[0].form for own in columns):
+            return super().rows(column, first, stop, step)
+        firsts, stops = self._spans(first, stop)
+        own = zip(self._readers, self._places)
+        parts: Any = [reader.rows(column, firsts[at], stops[at], step) for reader, at in own]
+        return SeveralRows(parts, self._places, column, self.describe)
 
 
 def _spread(rows: Leaf, chunks: Ints, count: int) -> Leaf:

@@ -14,7 +14,7 @@ from epibatch.core.column_use import COLUMNS_LEFT_OUT
 from epibatch.core.columns import Columns
 
 from ...episodes._parts.agent_segment import AgentSegment
-from ...episodes.reader import EpisodeReader, ListReader, reader_of
+from ...episodes.reader import EpisodeReader, reader_of
 from ...episodes.vector_episodes import VectorEpisodes
 from .modules import is_stateful
 
@@ -144,7 +144,7 @@ class ChunkGroup:
         """Reads rows of all chunks, wherever they are stored."""
         if self._reader is None:
             long = self._lengthened
-            self._reader = reader_of(self.episodes) if long is None else ListReader(long, self.episodes)
+            self._reader = reader_of(self.episodes) if long is None else EpisodeReader(long, self.episodes)
         return self._reader
 
     def look_again(self) -> None:
