@@ -83,8 +83,9 @@ def end_flags(group: ChunkGroup, *, truncate: bool = False) -> np.ndarray[Any, n
         group: The running call.
         truncate: Whether chunks that were not terminated count as truncated.
     """
-    flags = np.zeros((2, int(group.counts.sum())), np.bool_)
-    last, steps = np.cumsum(group.counts) - 1 - group.plus_one, group.lengths > 0
+    counts = group.counts
+    flags = np.zeros((2, int(counts.sum())), np.bool_)
+    last, steps = np.cumsum(counts) - 1 - group.plus_one, group.lengths > 0
     terminated, truncated = group.reader.ends
     flags[:, last[steps]] = np.stack([terminated, truncated | ~terminated if truncate else truncated])[:, steps]
     return flags

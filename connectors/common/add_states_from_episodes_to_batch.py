@@ -64,7 +64,7 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
             columns[Columns.STATE_IN] = EpisodeColumn(self._newest(group))
             return columns
         initial, layout = self._initial(group), layout_of(group)
-        counts = np.bincount(layout.sequence_chunks, minlength=len(group.counts))
+        counts = np.bincount(layout.sequence_chunks, minlength=len(group.episodes))
         names = [(Columns.STATE_IN, Columns.RESET_STATES)]
         if Columns.NEXT_OBS in columns:
             names.append((Columns.NEXT_STATE_IN, Columns.NEXT_RESET_STATES))

@@ -212,10 +212,10 @@ def _real_rows(batch: dict[str, Any], group: ChunkGroup, shape: Any) -> Any:
             do="let it run in the pipeline that makes the sequences",
         )
     rows = layout.destination
-    if len(rows) != group.counts.sum():
+    if len(rows) != layout.num_rows:
         raise ConfigError(
             "GeneralAdvantageEstimation",
-            expected=f"all {group.counts.sum()} rows of the chunks, whose rewards add up",
+            expected=f"all {layout.num_rows} rows of the chunks, whose rewards add up",
             found=f"{len(rows)} rows: the others were left out when sequences were made",
             do="put AddOneTsToEpisodesAndTruncate in front, with which rows that sequence_end 'drop' or 'truncate' "
             "leaves out stay without loss; and leave RandomSubsequences out",
