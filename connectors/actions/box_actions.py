@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ConfigError, SpaceError
 
-from ..authoring.column_transform import ColumnTransform
-from .box_entries import check_continuous, is_continuous, numbers_for, one_for_all
+from .box_entries import BoxActionTransform, is_continuous, numbers_for, one_for_all
 
 __all__ = ["ClipActions", "RescaleActions"]
 
 
-class ClipActions(ColumnTransform):
+class ClipActions(BoxActionTransform):
     """Clips continuous actions to the environment's bounds, or to narrower limits, and takes them as they are.
 
     The module's space is the Box within the limits. What it gives is clipped to them on the way to the environment and
@@ -44,7 +43,6 @@ class ClipActions(ColumnTransform):
         [[-0.5], [0.25], [2.0]]
     """
 
-    uses_spaces: ClassVar[bool] = True
     low: float | None = None
     high: float | None = None
     columns: Any = "actions"
@@ -55,15 +53,6 @@ class ClipActions(ColumnTransform):
         high = math.inf if self.high is None else self.high
         if not low < high:
             raise _no_limits("ClipActions", "low below high, one of which may be None", self)
-
-    def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-        """The space with the limits.
-
-        Raises:
-            SpaceError: no actions are continuous.
-        """
-        check_continuous(self, input_action_space)
-        return super().recompute_output_action_space(input_observation_space, input_action_space)
 
     def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         """The Box within the limits; other spaces stay."""
@@ -102,7 +91,7 @@ class ClipActions(ColumnTransform):
         return self.transform(y)
 
 
-class RescaleActions(ColumnTransform):
+class RescaleActions(BoxActionTransform):
     """Gives continuous actions bounds of the module's own, and stretches what it gives to those of the environment.
 
     With the setting `normalize_actions`, which is on by default, modules act between -1 and 1 without this piece; it is
@@ -128,7 +117,6 @@ class RescaleActions(ColumnTransform):
         [[0.0], [7.5], [10.0]]
     """
 
-    uses_spaces: ClassVar[bool] = True
     low: float = -1.0
     high: float = 1.0
     columns: Any = "actions"
@@ -137,15 +125,6 @@ class RescaleActions(ColumnTransform):
         """Check the bounds."""
         if not -math.inf < self.low < self.high < math.inf:
             raise _no_limits("RescaleActions", "two finite numbers, low below high", self)
-
-    def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-        """The space with the module's bounds.
-
-        Raises:
-            SpaceError: no actions are continuous.
-        """
-        check_continuous(self, input_action_space)
-        return super().recompute_output_action_space(input_observation_space, input_action_space)
 
     def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         """The Box with the module's bounds; other spaces stay."""

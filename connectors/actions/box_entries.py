@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -11,7 +11,9 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import SpaceError
 
-__all__ = ["check_continuous", "is_continuous", "numbers_for", "one_for_all"]
+from ..authoring.column_transform import ColumnTransform
+
+__all__ = ["BoxActionTransform", "is_continuous", "numbers_for", "one_for_all"]
 
 _MOST_SPACES = 64
 
@@ -45,27 +47,30 @@ def numbers_for(piece: Any, make: Callable[[Any], tuple[Any, ...]]) -> tuple[Any
     return found[1]
 
 
-def check_continuous(piece: Any, space: Any) -> None:
-    """Refuse action spaces of which a transform of continuous actions changes nothing.
+class BoxActionTransform(ColumnTransform):
+    """A transform of the float Boxes among actions, by the bounds of the agent's own space."""
 
-    Args:
-        piece: The transform, or an agent's copy of it; another agent may have what it is for.
-        space: Of the actions that come in.
+    _is_base: ClassVar[bool] = True
+    uses_spaces: ClassVar[bool] = True
 
-    Raises:
-        SpaceError: there is no float Box among the actions that it is to change.
-    """
-    spaces, whole = [space], getattr(piece.whole, "input_action_space", None)
-    if piece.part_of is not None and isinstance(whole, gym.spaces.Dict):
-        spaces = list(whole.spaces.values())
-    keys = [path.keys for path in piece.paths if path.column == Columns.ACTIONS]
-    if keys and not any(_has_box(own, each) for own in spaces for each in keys):
-        raise SpaceError(
-            type(piece).__name__,
-            expected="a float Box among the actions",
-            found=", ".join(map(str, spaces)),
-            do="take the piece out: these actions are choices already",
-        )
+    def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        """The space of transformed actions.
+
+        Raises:
+            SpaceError: there is no float Box among the actions that are to change.
+        """
+        spaces, whole = [input_action_space], getattr(self.whole, "input_action_space", None)
+        if self.part_of is not None and isinstance(whole, gym.spaces.Dict):
+            spaces = list(whole.spaces.values())  # another agent may have what the piece is for
+        keys = [path.keys for path in self.paths if path.column == Columns.ACTIONS]
+        if keys and not any(_has_box(own, each) for own in spaces for each in keys):
+            raise SpaceError(
+                type(self).__name__,
+                expected="a float Box among the actions",
+                found=", ".join(map(str, spaces)),
+                do="take the piece out: these actions are choices already",
+            )
+        return super().recompute_output_action_space(input_observation_space, input_action_space)
 
 
 def _has_box(space: Any, keys: tuple[str, ...]) -> bool:

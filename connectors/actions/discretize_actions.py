@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -10,15 +10,14 @@ import numpy as np
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError
 from epibatch.core.restoring import restore_generator
 
-from ..authoring.column_transform import ColumnTransform
-from .box_entries import check_continuous, is_continuous, numbers_for, one_for_all
+from .box_entries import BoxActionTransform, is_continuous, numbers_for, one_for_all
 
 __all__ = ["DiscretizeActions"]
 
 _MOST_CHOICES = 2**20
 
 
-class DiscretizeActions(ColumnTransform):
+class DiscretizeActions(BoxActionTransform):
     """Cuts each entry of continuous actions into bins, of which the module chooses one.
 
     The module acts in a Discrete space where the Box has one entry or `flat` is set, else in a MultiDiscrete space of
@@ -50,7 +49,6 @@ class DiscretizeActions(ColumnTransform):
                [ 2.]])
     """
 
-    uses_spaces: ClassVar[bool] = True
     bins: int | list[int] = 11
     value: Literal["midpoint", "edge", "random"] = "midpoint"
     flat: bool = False
@@ -74,15 +72,6 @@ class DiscretizeActions(ColumnTransform):
         self._rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
 
     # -- spaces --------------------------------------------------------------------------------
-
-    def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-        """The space of choices.
-
-        Raises:
-            SpaceError: there is nothing to discretise.
-        """
-        check_continuous(self, input_action_space)
-        return super().recompute_output_action_space(input_observation_space, input_action_space)
 
     def output_space(self, space: gym.Space[Any]) -> gym.Space[Any]:
         """The choices that stand for a Box; other spaces stay."""
