@@ -16,8 +16,7 @@ The call:
 What pieces make columns with:
     columns: a column: the rows of a group's chunks; and the batch of all groups.
     gather: columns out of the episodes: every step, or the newest rows.
-    step_history: windows of previous actions and rewards.
-    windows: windows of any column, for trajectory views.
+    windows: rows some steps away from those of the batch, and the one check that no chunk lost any of them.
     sequences: chunks to padded sequences, by the module's settings.
     agent_table: the observation of each agent at each env step.
     modules: facts of a module: recurrent or not, its first state, its settings.

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import LookbackError
 from epibatch.core.fill_values import exact_fill_value
 from epibatch.core.padding import PaddedLayout
@@ -18,7 +19,9 @@ from ...episodes._storage.arrays import Leaf
 from ...episodes._storage.column_rows import LazyRows
 from .chunks import ChunkGroup
 
-__all__ = ["HeldRows", "WindowRows", "check_lookback"]
+__all__ = ["HeldRows", "WindowRows", "check_lookback", "newest_window", "window_bounds"]
+
+_AT_OBSERVATIONS = (Columns.OBS, Columns.INFOS, Columns.T)
 
 Indices = npt.NDArray[np.int64]
 
@@ -47,6 +50,54 @@ def check_lookback(group: ChunkGroup, column: str, needed: int | Indices, where:
             found=f"{lookbacks[chunk]} steps (filling in would hide {column} that exist)",
             do=f"cut episodes with {'agent_steps' if several else 'len_lookback_buffer'}={steps}",
         )
+
+
+def window_bounds(
+    group: ChunkGroup, column: str, shifts: Sequence[int], starts: Indices | int, counts: Indices, where: str
+) -> tuple[Indices, Indices]:
+    """Return which rows of each chunk the windows of its batch rows need, as far as the chunk holds them.
+
+    Args:
+        group: The chunks.
+        column: Name of the column.
+        shifts: Steps from a row of the batch to the values of its window; at least one.
+        starts: Place of each chunk's first row in the batch, counted from the chunk's start.
+        counts: Rows of each chunk in the batch.
+        where: The piece, for the message.
+
+    Returns:
+        The first such row of each chunk, and the one after the last: int64 [chunks] each.
+
+    Raises:
+        LookbackError: a chunk has lost rows that existed.
+    """
+    lows, ends = starts + np.full_like(counts, min(shifts)), group.lengths + (column in _AT_OBSERVATIONS)
+    check_lookback(group, column, np.where(counts > 0, -lows, 0), where)
+    firsts = np.minimum(np.maximum(lows, -group.reader.lookbacks), ends)
+    stops = np.maximum(firsts, np.minimum(starts + counts + max(shifts), ends))
+    return firsts, np.where(counts > 0, stops, firsts)
+
+
+def newest_window(group: ChunkGroup, column: str, lookback: int, where: str) -> tuple[Any, Indices | None]:
+    """Read the newest rows of each chunk.
+
+    Args:
+        group: The chunks.
+        column: Name of the column.
+        lookback: How many steps before the newest observation; the window of observations has this one as well.
+        where: The piece, for the message.
+
+    Returns:
+        As `EpisodeReader.latest`.
+
+    Raises:
+        ColumnError: rows of several shapes or nestings.
+        LookbackError: a chunk has lost rows that existed.
+    """
+    window, held = group.reader.latest(column, lookback + (column == Columns.OBS))
+    if held is not None:
+        check_lookback(group, column, lookback - group.lengths, where)
+    return window, held
 
 
 class HeldRows(NamedTuple):

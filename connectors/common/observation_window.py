@@ -15,7 +15,7 @@ from epibatch.core.structs import flatten
 
 from ...episodes._storage.indexing import note_history
 from .._engine.chunks import ChunkGroup
-from .._engine.windows import check_lookback
+from .._engine.windows import newest_window, window_bounds
 from ..columnar_piece import ColumnarPiece
 
 __all__ = ["ChunkFrames", "ObservationWindow", "positive"]
@@ -60,15 +60,15 @@ class ObservationWindow(ColumnarPiece):
             ColumnError: frames of several shapes.
             LookbackError: a chunk kept too little of the episode before it.
         """
-        start, reader, counts = 0, group.reader, group.counts
-        before = np.minimum(reader.lookbacks, self.lookback)
-        check_lookback(group, Columns.OBS, self.lookback, type(self).__name__)
-        rows = reader.rows(Columns.OBS, -before, counts)
+        start, shifts, lookbacks = 0, (-self.lookback, 0), group.reader.lookbacks
+        bounds = window_bounds(group, Columns.OBS, shifts, 0, group.counts, type(self).__name__)
+        rows = group.reader.rows(Columns.OBS, *bounds)
         rows.check()
-        facts = zip(counts.tolist(), before.tolist(), reader.starts.tolist(), reader.lookbacks.tolist())
-        for i, (count, kept, t_started, lookback) in enumerate(facts):
+        facts = zip(group.counts.tolist(), lookbacks.tolist(), group.reader.starts.tolist())
+        for i, (count, lookback, t_started) in enumerate(facts):
             note_history(lookback - self.lookback, lookback, t_started)
-            yield ChunkFrames(self._frames(rows.of_chunk(i), i, group), kept, slice(start, start + count))
+            frames = self._frames(rows.of_chunk(i), i, group)
+            yield ChunkFrames(frames, len(frames) - count, slice(start, start + count))
             start += count
 
     def newest_frames(self, group: ChunkGroup) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
@@ -82,12 +82,9 @@ class ObservationWindow(ColumnarPiece):
             ColumnError: frames of several shapes.
             LookbackError: a chunk kept too little of the episode before it.
         """
-        wanted = self.lookback + 1
-        window, held = group.reader.latest(Columns.OBS, wanted)
+        window, held = newest_window(group, Columns.OBS, self.lookback, type(self).__name__)
         if held is None:
-            held = np.full(len(group.episodes), wanted)
-        else:
-            check_lookback(group, Columns.OBS, self.lookback - group.lengths, type(self).__name__)
+            held = np.full(len(group.episodes), self.lookback + 1)
         return self._frames(flatten(window)[0], 0, group, 2), held
 
     def box(self, space: gym.Space[Any] | None) -> gym.spaces.Box:

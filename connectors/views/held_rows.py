@@ -16,13 +16,12 @@ from epibatch.core.structs import Form, flatten, map_struct, unflatten
 
 from .._engine.chunks import ChunkGroup
 from .._engine.modules import initial_state, to_array
-from .._engine.windows import HeldRows, check_lookback
+from .._engine.windows import HeldRows, newest_window, window_bounds
 from .view import IDS, View
 
 __all__ = ["blank_rows", "held_rows", "id_rows", "leaf_of", "newest_rows", "shown_rows"]
 
 _FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
-_AT_OBSERVATIONS = (Columns.OBS, Columns.INFOS, Columns.T)
 _NAMES = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.INFOS, Columns.T, *_FLAGS, *IDS)
 
 
@@ -43,12 +42,7 @@ def held_rows(group: ChunkGroup, view: View, starts: Any, counts: Any, where: st
         ColumnError: rows of several shapes, or that are no numbers.
         ConfigError: nothing says what rows are like.
     """
-    lookbacks = group.reader.lookbacks
-    lows, ends = starts + min(view.shifts), group.lengths + (view.base in _AT_OBSERVATIONS)
-    check_lookback(group, view.base, np.where(counts > 0, -lows, 0), where)
-    firsts = np.minimum(np.maximum(lows, -lookbacks), ends)
-    stops = np.maximum(firsts, np.minimum(starts + counts + max(view.shifts), ends))
-    stops = np.where(counts > 0, stops, firsts)
+    firsts, stops = window_bounds(group, view.base, view.shifts, starts, counts, where)
     return _Rows(group, view, firsts, stops, where).held(space)
 
 
@@ -264,9 +258,7 @@ def newest_rows(group: ChunkGroup, view: View, where: str) -> tuple[Form, list[A
     """
     check_column(group, view.base, where)
     count = view.lookback + (view.base == Columns.OBS)
-    window, held = group.reader.latest(view.base, count)
-    if held is not None:
-        check_lookback(group, view.base, view.lookback - group.lengths, where)
+    window, held = newest_window(group, view.base, view.lookback, where)
     if window is None:
         return None
     leaves, form = flatten(window)

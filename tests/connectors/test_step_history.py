@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Te
 from gymnasium.vector.utils import batch_space, iterate
 
 from epibatch.connectors._engine.call import PipelineCall
-from epibatch.connectors._engine.step_history import StepHistory
+from epibatch.connectors.env_to_module.prev_actions_prev_rewards import StepHistory
 from epibatch.core.errors import LookbackError, SpaceError
 from epibatch.episodes import VectorRecorder
 
