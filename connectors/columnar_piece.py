@@ -105,7 +105,7 @@ class ColumnarPiece(ConnectorV2):
                 piece = self.parts.of(call.entry(group)) if own_copy else self
                 batch.groups[key] = piece.run(columns, group)
             except Exception as error:
-                if call.several or call.multi:
+                if call.several or call.mapped:
                     add_context(error, f"for module {group.module_id!r}:")
                 raise
         return batch

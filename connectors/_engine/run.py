@@ -67,7 +67,7 @@ def run_plan(
                 columns, before = None, f"in {step.where}, the batch it left:"
                 plain = _run_plain(step, plain, call, history)
         except Exception as error:
-            if one is not None and call.multi and step.by_group:
+            if one is not None and one.batched and call.multi and step.by_group:
                 add_context(error, f"for module {one.module_id!r}:")
             add_context(error, f"in {step.where}:")
             if type(error) is KeyError and plain is not None:

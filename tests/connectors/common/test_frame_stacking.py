@@ -190,9 +190,7 @@ def test_chunks_of_two_types_share_one_that_holds_both_and_of_two_shapes_are_an_
         stack = slow_stack(chunk, len(chunk) - as_learner_connector, 2)
         np.testing.assert_array_equal(column.data[end], stack)
     chunks.append(random_chunks(rng, 1, (4, 1), np.uint8)[0])
-    with pytest.raises(
-        ColumnError, match=r"of shape \(3, 1\), as in[\s\S]*of shape \(4, 1\) in episode"
-    ):
+    with pytest.raises(ColumnError, match=r"of shape \(3, 1\), as in[\s\S]*of shape \(4, 1\) in episode"):
         piece.run({}, PipelineCall(rl_module=None, episodes=chunks, training=as_learner_connector).groups[None])
 
 
