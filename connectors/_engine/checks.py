@@ -69,7 +69,7 @@ def check_connectors(where: str, connectors: Any) -> None:
 
 
 def are_episodes(episodes: Any) -> bool:
-    """Whether this is a sequence of episodes; only a list is looked at item by item."""
+    """True if this is a sequence of episodes; only a list is looked at item by item."""
     if type(episodes) is list:
         return all(map(_is_episode, set(map(type, episodes))))
     if type(episodes) is VectorEpisodes:

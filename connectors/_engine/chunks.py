@@ -109,7 +109,7 @@ class ChunkGroup:
 
     @property
     def explore(self) -> bool | None:
-        """Whether actions are to explore."""
+        """True if actions are to explore."""
         return self.call.explore
 
     def has_per_sequence(self, column: str, take: Callable[[ChunkGroup, Any], Any] | None = None) -> None:
@@ -130,13 +130,13 @@ class ChunkGroup:
 
     @property
     def stateful(self) -> bool:
-        """Whether the module is recurrent."""
+        """True if the module is recurrent."""
         if self._stateful is None:
             self._stateful = is_stateful(self.rl_module)
         return self._stateful
 
     def is_per_sequence(self, column: str) -> bool:
-        """Whether a column has one row per sequence, and no time axis, where the batch consists of sequences."""
+        """True if a column has one row per sequence, and no time axis, where the batch consists of sequences."""
         return column in PER_SEQUENCE or column in self.per_sequence
 
     @property

@@ -114,7 +114,7 @@ class Batch:
         self.loose = loose or {}
 
     def holds_items(self) -> bool:
-        """Whether rows are items of chunks still, and no batched arrays."""
+        """True if rows are items of chunks still, and no batched arrays."""
         return any(EpisodeColumn in map(type, own.values()) for own in self.groups.values())
 
     def keep(self, rows: Mapping[Any, np.ndarray[Any, np.dtype[np.int64]]]) -> None:

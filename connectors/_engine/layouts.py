@@ -36,7 +36,7 @@ __all__ = [
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a batch value is a plain per-episode column: `{key tuple: [items]}`."""
+    """True if a batch value is a plain per-episode column: `{key tuple: [items]}`."""
     return isinstance(value, dict) and bool(value) and all(issubclass(kind, tuple) for kind in set(map(type, value)))
 
 

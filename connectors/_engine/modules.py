@@ -49,7 +49,7 @@ _LAYOUTS: WeakKeyDictionary[Any, StateLayout] = WeakKeyDictionary()
 
 
 def is_multi(rl_module: Any) -> bool:
-    """Whether this is a module of modules."""
+    """True if this is a module of modules."""
     kind: Any = type(rl_module)
     return _has_method(kind, "foreach_module")
 

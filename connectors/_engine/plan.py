@@ -44,7 +44,7 @@ class Step:
 
     @cached_property
     def by_group(self) -> bool:
-        """Whether the piece is given the columns of one group after the other, and nothing is done around it."""
+        """True if the piece is given the columns of one group after the other, and nothing is done around it."""
         whole = isinstance(self.piece, ColumnarPiece) and type(self.piece).run_all is not ColumnarPiece.run_all
         return self.columnar and not self.writes_episodes and not whole
 
