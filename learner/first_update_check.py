@@ -101,7 +101,7 @@ class FirstUpdateCheck:
                     rl_module=modules, batch={}, episodes=copy.deepcopy(self._episodes), shared_data={}
                 )
             except Exception as error:
-                _LOG.info("no first-update check: the pieces that are not for training alone give no batch: %s", error)
+                _LOG.warning("no first-update check: the pieces that are not for training alone give no batch: %s", error)
                 self._checked = dict(modules.items())
         return pending
 
@@ -149,7 +149,7 @@ class FirstUpdateCheck:
             with torch.no_grad(), random_state_kept():
                 return _Comparison(trainer, columns, rows).warnings(module_id, self._episodes)
         except Exception as error:  # the update itself raises it, and says where
-            _LOG.info("no first-update check of module %s: %s", module_id, error)
+            _LOG.warning("no first-update check of module %s: %s", module_id, error)
             self._checked[module_id] = module
             return []
 

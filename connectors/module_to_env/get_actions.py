@@ -213,8 +213,12 @@ def _counts_from_low(leaf: Any) -> bool:
 
 
 def _has_nan(tensor: torch.Tensor) -> bool:
-    """Whether there is NaN on the CPU; asked of NumPy, whose call costs less where rows are few."""
-    return b"\1" in np.isnan(tensor.numpy(force=True)).tobytes()
+    """True if there is NaN in a tensor on the CPU; asked of NumPy, whose call costs less where rows are few."""
+    try:
+        array = tensor.numpy(force=True)
+    except TypeError:  # bfloat16, which NumPy does not have
+        return bool(tensor.isnan().any())
+    return b"\1" in np.isnan(array).tobytes()
 
 
 def _no_tensor(inputs: Any) -> ColumnError:

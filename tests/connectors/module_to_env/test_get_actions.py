@@ -72,6 +72,15 @@ def test_supplied_logp_stays(lab):
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_outputs_of_16_bits_give_actions_too(lab, dtype):
+    call = {"episodes": [lab.episode(numpy=False)], "rl_module": lab.module(), "explore": True}
+    batch = lab.call(GetActions(), {"action_dist_inputs": torch.tensor([[0.0, 99.0]], dtype=dtype)}, **call)
+    assert batch["actions"].tolist() == [1] and float(batch["action_logp"]) == 0.0
+    with pytest.raises(EpibatchError, match=r"NaN in rows \[0\]"):
+        lab.call(GetActions(), {"action_dist_inputs": torch.full((1, 2), torch.nan, dtype=dtype)}, **call)
+
+
 def test_supplied_actions_without_distribution_inputs_are_enough(lab):
     result = lab.call(
         GetActions(),

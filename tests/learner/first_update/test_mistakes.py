@@ -391,6 +391,32 @@ def test_what_is_for_training_alone_is_left_out(first_update):
     assert train(both.env_runners(env_to_module_connector=lambda *_: first_update.tanh())) == []
 
 
+class AfterNoise(ConnectorV2):
+    """Works where a piece for training alone went before it."""
+
+    def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, shared_data: Any = None, **kwargs: Any) -> Any:
+        if not shared_data["noisy"]:
+            raise RuntimeError("no noise")
+        return batch
+
+
+class MarkingNoise(ConnectorV2):
+    training_only = True
+
+    def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, shared_data: Any = None, **kwargs: Any) -> Any:
+        shared_data["noisy"] = True
+        return batch
+
+
+def test_a_comparison_that_cannot_be_made_is_said_once(first_update, caplog):
+    algo = first_update.config().learners(learner_connector=lambda *_: [MarkingNoise(), AfterNoise()]).build_algo()
+    for _ in range(2):
+        algo.train()
+    algo.stop()
+    (record,) = [each for each in caplog.records if "no first-update check" in each.message]
+    assert record.levelname == "WARNING" and "'noisy'" in record.message
+
+
 class Images(ColumnTransform):
     columns = "obs"
 
