@@ -101,7 +101,9 @@ class FirstUpdateCheck:
                     rl_module=modules, batch={}, episodes=copy.deepcopy(self._episodes), shared_data={}
                 )
             except Exception as error:
-                _LOG.warning("no first-update check: the pieces that are not for training alone give no batch: %s", error)
+                _LOG.warning(
+                    "no first-update check: without the pieces for training alone there is no batch: %s", error
+                )
                 self._checked = dict(modules.items())
         return pending
 
