@@ -101,9 +101,7 @@ class FirstUpdateCheck:
                     rl_module=modules, batch={}, episodes=copy.deepcopy(self._episodes), shared_data={}
                 )
             except Exception as error:
-                _LOG.warning(
-                    "no first-update check: without the pieces for training alone there is no batch: %s", error
-                )
+                _LOG.warning("no first-update check: no batch without the pieces for training alone: %s", error)
                 self._checked = dict(modules.items())
         return pending
 
