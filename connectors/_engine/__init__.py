@@ -1,7 +1,7 @@
 """How one call of a pipeline runs; docs/internals/engine.md follows a call through these modules.
 
 Before a call:
-    plan: checks the order of pieces, and says which layout each one gets.
+    plan: checks the order of pieces; which of them work on columns, see bootstrap rows or write to episodes.
     checks: refuses arguments of a pipeline that cannot work.
 
 The call:

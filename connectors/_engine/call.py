@@ -60,7 +60,8 @@ class PipelineCall:
 
     Attributes:
         piece: The plain piece that is running, if one is.
-        groups: The groups by key: module ids once mapped; before that None for episodes of one agent.
+        groups: The groups by key. Episodes of one agent: None, or the module ids of a batch by module. Several agents:
+            the module and the kind of spaces, and module ids once mapped.
         several: Whether the episodes have several agents.
         multi: Whether the module is a MultiRLModule.
         mapped: Whether plain pieces see `{module: {column: ...}}` instead of `{column: {key: [items]}}`.

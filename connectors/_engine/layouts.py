@@ -422,7 +422,7 @@ def join_rows(name: str, parts: list[Any], owners: list[int], group: ChunkGroup)
         name: The column, for error messages.
         parts: Structures whose leaves have rows first.
         owners: For each part the chunk it belongs to.
-        call: The running group.
+        group: The group of the chunks.
 
     Raises:
         ColumnError: two chunks whose rows differ in shape or nesting.

@@ -10,6 +10,7 @@ import gymnasium as gym
 from epibatch.core import POLICIES_TO_TRAIN
 from epibatch.core.errors import BatchLayoutError, SpaceError
 
+from .._engine.call import ROWS
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.layouts import plain_column
@@ -87,7 +88,7 @@ class AgentToModuleMapping(ColumnarPiece):
                 batch.keep(kept)
         elif to_train is not None:
             call.keep_modules(batch, to_train)
-        call.shared_data["memorized_map_structure"] = call.rows_by_module()
+        call.shared_data[ROWS] = call.rows_by_module()
         return batch
 
     # -- spaces --------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from epibatch.core.errors import ColumnError, PipelineError
 from epibatch.core.struct_batches import BatchedNdArray
 from epibatch.core.structs import flatten, flatten_like, stack_rows, unflatten
 
+from .._engine.call import ROWS
 from .._engine.chunks import ChunkGroup, chunk_keys
 from .._engine.columns import EpisodeColumn
 from .._engine.layouts import rows_in
@@ -99,7 +100,7 @@ class BatchIndividualItems(ColumnarPiece):
         obs = columns.get(Columns.OBS)
         if isinstance(obs, EpisodeColumn) and not group.several:
             keys = () if len(group.episodes) else group.keys
-            group.shared_data["memorized_map_structure"] = RowMap(group.episodes, obs.counts, keys)
+            group.shared_data[ROWS] = RowMap(group.episodes, obs.counts, keys)
         halved = group.call.halves_floats and group.rl_module is not None
         return {
             name: column.batched(halved=halved) if isinstance(column, EpisodeColumn) else _batched(name, column)
