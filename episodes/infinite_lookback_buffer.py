@@ -376,8 +376,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
     def add(self, plan: RowPlan) -> None:
         """Add the row of a plan."""
         form, values, dtypes = plan
-        if self._read_only:
-            self.own()
+        self.own()
         if self._leaves is None and form is None:  # the first row of a plain column: many episodes are short
             leaf = empty_leaf(values[0])
             store(leaf, 0, values[0])

@@ -478,8 +478,6 @@ class SingleAgentEpisode:
         """
         if self.is_terminated or self.is_truncated:
             raise self._not_steppable()
-        if type(self.infos) is not InfosBuffer:
-            self.own_columns()
         if terminated is not False or truncated is not False:
             terminated = as_flag(terminated, "terminated", self.id_)
             truncated = as_flag(truncated, "truncated", self.id_)
@@ -669,9 +667,8 @@ class SingleAgentEpisode:
 
     def own_columns(self) -> None:
         """Copy the columns out of the block they may live in."""
-        for column in (self.observations, self.actions, self.rewards, *self.extra_model_outputs.values()):
+        for column in self._columns():
             column.own()
-        self.infos = InfosBuffer(self.infos.data, self.infos.lookback)
 
     def to_numpy(self) -> SingleAgentEpisode:
         """Return the episode itself: its columns are arrays already."""
@@ -697,8 +694,7 @@ class SingleAgentEpisode:
                 do="pass a SingleAgentEpisode",
             )
         self.check_continues(other)
-        if type(self.infos) is not InfosBuffer:
-            self.own_columns()
+        self.own_columns()
         self.infos.pop()
         self.infos.extend(other.infos.for_copy(range(other.infos.lookback, other.infos.len_incl_lookback())))
         if len(other):

@@ -14,8 +14,7 @@ from epibatch.core.structs import map_struct
 
 from ._parts.running_returns import running_returns
 from ._storage.arrays import owned
-from ._storage.block import Block, BlockColumn
-from ._storage.block_infos import env_infos
+from ._storage.block import Block, BlockColumn, env_infos
 from ._storage.chunk import Chunk
 from ._storage.vector_checks import VectorChecks
 from .single_agent_episode import SingleAgentEpisode

@@ -7,9 +7,8 @@ One episode:
     infos_buffer: the info dicts of an episode.
 
 Environments that step together:
-    block: time-major arrays of all environments.
+    block: time-major arrays of all environments, and the infos of whole steps.
     chunk: the part of a block that is one episode.
-    block_infos: info dicts of one environment, out of those of whole steps.
     vector_checks: checks what a vector environment returns.
 
 Rows of many chunks:

@@ -21,11 +21,10 @@ from .arrays import (
     leaf_from_rows,
     owned,
     promoted,
-    store,
     unaliased,
 )
 
-__all__ = ["Block", "BlockColumn"]
+__all__ = ["Block", "BlockColumn", "env_infos"]
 
 _OBJECT = np.dtype(object)
 
@@ -133,12 +132,6 @@ class BlockColumn:
             return flatten_like(self.form, value)
         except ColumnError:
             return None
-
-    def put_one(self, row: int, value: Any) -> None:
-        """Write one row of a column whose leaves have a single leading axis."""
-        for i, item in enumerate(flatten_like(self.form, value)):
-            leaf = self.leaves[i] = promoted(self.leaves[i], len(self.leaves[i]), fits(self.leaves[i], item))
-            store(leaf, row, item)
 
     def promote(self, i: int, dtype: np.dtype[Any] | None) -> None:
         """Give leaf `i` another dtype; None makes it an object column of [capacity, N] rows."""
@@ -328,6 +321,11 @@ class Block:
             return None
         return self.observations.form, [leaf[start : self.row] for leaf in self.observations.leaves]
 
+    def info_at(self, row: int, env: int) -> dict[str, Any]:
+        """The info dict of one environment that came with the observations of a row."""
+        own = self.own_infos.get((row, env))
+        return env_infos(self.infos.get(row, {}), env) if own is None else own
+
     def successor(self, lookback: int, capacity: int) -> Block:
         """A block for the next fragment, beginning with the last `lookback` steps of this one."""
         self.commit()
@@ -340,3 +338,23 @@ class Block:
         block.own_infos = {(row - start, env): own for (row, env), own in self.own_infos.items() if row >= start}
         block.infos = {row - start: infos for row, infos in self.infos.items() if row >= start}
         return block
+
+
+def env_infos(infos: dict[str, Any], env: int) -> dict[str, Any]:
+    """One environment's part of a vector environment's infos.
+
+    Gymnasium's vector environments deliver a dict of arrays; a boolean array `_key` says which
+    environments have `key`.
+    """
+    own: dict[str, Any] = {}
+    for key, value in infos.items():
+        if key.startswith("_") and key[1:] in infos:
+            continue
+        mask = infos.get(f"_{key}")
+        if mask is not None and not mask[env]:
+            continue
+        if isinstance(value, dict):
+            own[key] = env_infos(value, env)
+        else:
+            own[key] = value[env] if isinstance(value, (np.ndarray, list, tuple)) else value
+    return own

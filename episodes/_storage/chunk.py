@@ -17,7 +17,7 @@ from ..infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
 from ..single_agent_episode import SingleAgentEpisode
 from .arrays import owned
 from .block import Block, BlockColumn
-from .block_infos import BlockInfos
+from .infos_buffer import InfosBuffer
 
 __all__ = ["Chunk", "chunk_of"]
 
@@ -173,7 +173,7 @@ class Chunk:
                 "observations": self._buffer(block.observations, observation_space, observations=True),
                 "actions": self._buffer(block.actions, action_space),
                 "rewards": rewards,
-                "infos": BlockInfos(self),
+                "infos": InfosBuffer.over(self, self.start - self.low),
                 "extra_model_outputs": {key: self._buffer(column, None) for key, column in block.extras.items()},
             },
             self.id_,
@@ -189,6 +189,13 @@ class Chunk:
     ) -> InfiniteLookbackBuffer:
         source = _ObservationSource(self, column) if observations else _StepSource(self, column)
         return InfiniteLookbackBuffer.over(source, self.start - self.low, space)
+
+    def info_at(self, position: int) -> Any:
+        """The info dict of a row, counted from the first one, that of the lookback."""
+        row = self.low + position
+        if row == self.stop and self.tail_infos is not None:
+            return self.tail_infos
+        return self.block.info_at(row, self.env)
 
     def add_columns(self) -> None:
         """Show columns that the block got after the episode object was made."""
@@ -266,7 +273,7 @@ class _ObservationSource(_StepSource):
 
 def chunk_of(episode: Any) -> Chunk | None:
     """The finished chunk whose rows an episode object shows; None if it shows other rows, or is no view of a chunk."""
-    chunk: Chunk | None = getattr(getattr(episode, "infos", None), "chunk", None)
+    chunk: Chunk | None = getattr(getattr(getattr(episode, "rewards", None), "source", None), "chunk", None)
     if chunk is None or chunk.stop is None or chunk.shown is not episode or chunk.replaced:
         return None
     return chunk

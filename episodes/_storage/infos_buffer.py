@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -13,36 +13,46 @@ from .arrays import same_value
 from .indexing import Positions
 from .lookback_buffer import LookbackBuffer
 
+if TYPE_CHECKING:
+    from .chunk import Chunk
+
 __all__ = ["EMPTY", "InfosBuffer"]
 
 
-EMPTY: Final = object()  # an empty dict that nobody has asked for yet
+EMPTY: Final = object()  # a row that was not asked for yet: an empty dict, or one that is in a block
 
 
 class InfosBuffer(LookbackBuffer):
     """A lookback buffer of Python objects that are never turned into arrays.
 
-    Most infos are empty dicts. Those are made when somebody reads them, and are the same objects from then on.
+    Most infos are empty dicts. Those are made when they are read, and are the same objects from then on; so are the
+    dicts of a block, which holds the infos of whole vector steps.
 
     Args:
         data: The rows, lookback included; the list is copied.
         lookback: How many of them lie before the chunk's start.
     """
 
-    __slots__ = ("_data",)
+    __slots__ = ("_chunk", "_data")
 
     def __init__(self, data: Sequence[Any] = (), lookback: int = 0) -> None:
         self._data = list(data)
+        self._chunk: Chunk | None = None
         self.lookback = min(lookback, len(self._data))
         self.t_started = 0
+
+    @classmethod
+    def over(cls, chunk: Chunk, lookback: int) -> InfosBuffer:
+        """Return the infos of a chunk of a block: a list of its own once rows are added or taken away."""
+        infos = cls()
+        infos._chunk, infos.lookback = chunk, lookback
+        return infos
 
     @property
     def data(self) -> list[Any]:
         """All rows, lookback included."""
-        for position, row in enumerate(self._data):
-            if row is EMPTY:
-                self._data[position] = {}
-        return self._data
+        rows = self._span(0, self.len_incl_lookback())
+        return self._data if self._chunk is None else rows
 
     @property
     def space(self) -> None:
@@ -51,10 +61,13 @@ class InfosBuffer(LookbackBuffer):
 
     def append(self, item: Any) -> None:
         """Add one row."""
+        if self._chunk is not None:
+            self.own()
         self._data.append(item)
 
     def extend(self, items: Sequence[Any]) -> None:
         """Add rows."""
+        self.own()
         self._data.extend(items)
 
     def for_copy(self, rows: Sequence[int]) -> list[Any]:
@@ -63,25 +76,31 @@ class InfosBuffer(LookbackBuffer):
         Args:
             rows: Absolute positions.
         """
-        data = self._data
+        data = self._data if self._chunk is None else self.data
         return data[rows.start : rows.stop] if isinstance(rows, range) and rows.step == 1 else [data[i] for i in rows]
 
     def pop(self, index: int = -1) -> Any:
         """Remove and return a row."""
+        self.own()
         row = self._data.pop(index)
         return {} if row is EMPTY else row
 
     def own(self) -> None:
-        """Do nothing: rows are in a list of their own where they are changed."""
+        """Read all rows out of the block that they lie in, if they do."""
+        if self._chunk is not None:
+            self._data, self._chunk = self.data, None
 
     def len_incl_lookback(self) -> int:
         """Number of rows, lookback included."""
-        return len(self._data)
+        chunk, data = self._chunk, self._data
+        if chunk is not None:
+            data.extend([EMPTY] * (chunk.end + 1 - chunk.low - len(data)))
+        return len(data)
 
     def _row(self, position: int) -> Any:
         row = self._data[position]
         if row is EMPTY:
-            row = self._data[position] = {}
+            row = self._data[position] = {} if self._chunk is None else self._chunk.info_at(position)
         return row
 
     def _span(self, start: int, stop: int) -> list[Any]:
@@ -109,12 +128,14 @@ class InfosBuffer(LookbackBuffer):
 
     def __getstate__(self) -> dict[str, Any]:
         """Empty dicts, which most infos are, as nothing but their number."""
-        rows = {i: row for i, row in enumerate(self._data) if row is not EMPTY and (type(row) is not dict or row)}
-        return {"count": len(self._data), "rows": rows, "lookback": self.lookback, "t_started": self.t_started}
+        count = self.len_incl_lookback()
+        given = enumerate(self.for_copy(range(count)))
+        rows = {i: row for i, row in given if row is not EMPTY and (type(row) is not dict or row)}
+        return {"count": count, "rows": rows, "lookback": self.lookback, "t_started": self.t_started}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         rows = state["rows"]
-        self._data = [rows.get(i, EMPTY) for i in range(state["count"])]
+        self._data, self._chunk = [rows.get(i, EMPTY) for i in range(state["count"])], None
         self.lookback, self.t_started = state["lookback"], state["t_started"]
 
     def __eq__(self, other: object) -> bool:
@@ -125,4 +146,4 @@ class InfosBuffer(LookbackBuffer):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"InfosBuffer({len(self._data)} rows, lookback={self.lookback})"
+        return f"InfosBuffer({self.len_incl_lookback()} rows, lookback={self.lookback})"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import EpisodeIndexError
-from epibatch.episodes._storage.block_infos import env_infos
+from epibatch.episodes._storage.block import env_infos
 from epibatch.episodes._storage.infos_buffer import InfosBuffer
 from epibatch.episodes.vector_recorder import VectorRecorder
 
