@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 from epibatch.connectors.authoring import ColumnTransform, Undo
 from epibatch.connectors.common import AgentToModuleMapping
@@ -13,7 +13,9 @@ from epibatch.core.registry import build_piece
 from epibatch.testing import check_connector
 from epibatch.testing.space_text import space_from_text
 
-ENTRIES = yaml.safe_load(Path(__file__).with_suffix(".yaml").with_stem("built_in_pieces").read_text(encoding="utf-8"))
+ENTRIES = YAML(typ="safe").load(
+    Path(__file__).with_suffix(".yaml").with_stem("built_in_pieces").read_text(encoding="utf-8")
+)
 SPACES = ("observation_space", "action_space")
 KEYS = {"arguments", "made_by", *SPACES, "agents", "model_config", "skip", "only", "why"}
 

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-import yaml
+from ruamel.yaml import YAML
 
 from epibatch.algorithms import PPO, PPOConfig
 from epibatch.connectors import ConnectorV2, env_to_module, module_to_env
@@ -231,7 +231,7 @@ RUNS = {
 
 
 def test_every_built_in_piece_with_state_has_a_run_here_or_is_resumed_by_the_contract_kit() -> None:
-    entries = yaml.safe_load(Path(__file__).with_name("built_in_pieces.yaml").read_text(encoding="utf-8"))
+    entries = YAML(typ="safe").load(Path(__file__).with_name("built_in_pieces.yaml").read_text(encoding="utf-8"))
     resumed = {
         name
         for name, entry in entries.items()

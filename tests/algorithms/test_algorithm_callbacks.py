@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+import json
 import sys
 
 import gymnasium as gym
 import pytest
-import yaml
 
 from epibatch import Policy
 from epibatch.algorithms import PPO, PPOConfig
@@ -226,7 +226,7 @@ SECTION = {"callbacks_class": "my_callbacks:Tell", "on_train_result": ["my_callb
 
 def test_files_name_callbacks_by_import_path(module, tmp_path):
     data = {**small().to_dict(), "callbacks": SECTION}
-    config = PPOConfig.from_yaml(yaml.safe_dump(data), allow_imports=True)
+    config = PPOConfig.from_yaml(json.dumps(data), allow_imports=True)
     assert config.to_dict()["callbacks"] == SECTION
     algorithm = config.build_algo()
     algorithm.train()

@@ -171,8 +171,8 @@ def test_empty_sections_are_empty():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("lr: 1\nlr: 2\n", "line 2, column 1\\n.*\n.*the key 'lr' is given twice"),
-        ("a: [1\n", "line 1, column 4"),
+        ("lr: 1\nlr: 2\n", "line 2, column 1\n.*\n.*duplicate key .lr."),
+        ("a: [1\n", "line 2, column 1"),
         ("a: !!python/object/apply:os.getcwd []\n", "could not determine a constructor"),
         ("- 1\n", "expected: sections such as"),
         ("missing.yaml", "missing.yaml\n.*\n.*No such file"),

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-import yaml
+from ruamel.yaml import YAML
 
 from epibatch.algorithms import Policy, PPOConfig
 from epibatch.algorithms.module_views import set_added_views
@@ -158,7 +158,7 @@ def test_previous_steps_need_the_lstm(walk: Any) -> None:
 def test_a_config_declares_views_and_its_file_has_them(walk: Any, num_envs: int) -> None:
     views = {"next_actions": View("actions", 1), "before": {"column": "obs", "shift": [-1, -2]}}
     config = PPOConfig().environment("CartPole-v1").rl_module(view_requirements=views)
-    data = yaml.safe_load(config.to_yaml())["rl_module"]["view_requirements"]
+    data = YAML(typ="safe").load(config.to_yaml())["rl_module"]["view_requirements"]
     assert data == {
         "next_actions": {"column": "actions", "shift": 1},
         "before": {"column": "obs", "shift": [-1, -2]},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from epibatch.algorithms.yaml_files import read_yaml, to_yaml_text, yaml_name
+from epibatch.algorithms.config_io import read_yaml, to_yaml_text, yaml_name
 from epibatch.core.errors import ConfigError
 
 
@@ -32,7 +32,11 @@ from epibatch.core.errors import ConfigError
         ("'no'", "no"),
         ('"010"', "010"),
         ("norm", "norm"),
-        ("0o17", "0o17"),
+        ("0o17", 15),
+        ("no", "no"),
+        ("On", "On"),
+        ("010", 10),
+        ("1:30", "1:30"),
     ],
 )
 def test_numbers_as_yaml_1_2_reads_them(text, value):
@@ -44,27 +48,16 @@ def test_numbers_as_yaml_1_2_reads_them(text, value):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("no", "'no' is a switch in YAML 1.1 and a word in YAML 1.2; write true or false"),
-        ("On", "'On' is a switch"),
-        ("yes", "'yes' is a switch"),
-        ("010", "010 would be read as 8"),
-        ("-017", "-017 would be read as -15"),
-        ("1:30", "1:30 would be read as 90"),
-        ("1:30.5", "1:30.5 would be read as 90.5"),
-        ("1_", "1_ would be read as 1"),
-        ("1__0", "1__0 would be read as 10"),
-        ("0.001_", "0.001_ would be read as 0.001"),
         ("!!int ten", "invalid literal"),
-        ("!!timestamp ten", "NoneType"),
+        ("!!timestamp ten", "failed to construct timestamp"),
         ("!!python/name:os.system", "could not determine a constructor"),
         ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
         ("!!python/tuple [1]", "could not determine a constructor"),
         ("!own 3", "could not determine a constructor"),
-        ("{a: 1, a: 2}", "the key 'a' is given twice"),
-        ("{? [1] : 2}", "a key that is a list or a mapping"),
-        ("{? {a: 1} : 2}", "a key that is a list or a mapping"),
+        ("{a: 1, a: 2}", 'found duplicate key "a"'),
+        ("{? {a: 1} : 2}", "found unhashable key"),
         ("*other", "undefined alias"),
-        ("&a [*a]", "found unconstructable recursive node"),
+        ("&a [*a]", "found an alias of the value itself"),
     ],
 )
 def test_what_yaml_might_misread_is_refused_with_its_place(text, message):
@@ -73,7 +66,7 @@ def test_what_yaml_might_misread_is_refused_with_its_place(text, message):
     found = str(caught.value)
     assert message in found
     assert found.startswith("YAML text") and "expected: YAML" in found and "do:" in found
-    if "place" not in message and "literal" not in message and "NoneType" not in message:
+    if "place" not in message and "literal" not in message:
         assert found.startswith("YAML text, line 2, column ")
 
 

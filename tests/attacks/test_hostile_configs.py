@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig, TrainingRun
-from epibatch.algorithms.yaml_files import parse_yaml, read_yaml
+from epibatch.algorithms.config_io import parse_yaml, read_yaml
 from epibatch.connectors.views import View
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, SpaceError

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 from epibatch.algorithms.pipelines import PIPELINES
 from epibatch.algorithms.ppo import PPOConfig
@@ -28,7 +28,7 @@ def table_below(line):
 
 def value_of(cell):
     """A default as the page spells it: `none`, or YAML in backticks."""
-    return None if cell == "none" else yaml.safe_load(cell.strip("`"))
+    return None if cell == "none" else YAML(typ="safe").load(cell.strip("`"))
 
 
 def same(found, expected):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import yaml
+from ruamel.yaml import YAML
 
 from epibatch.core.registry import BUILT_IN_PIECES
 
 
 def test_every_built_in_piece_is_tried(repository):
     text = (repository / "tests" / "built_in_pieces.yaml").read_text(encoding="utf-8")
-    missing = sorted(set(BUILT_IN_PIECES) - set(yaml.safe_load(text)))
+    missing = sorted(set(BUILT_IN_PIECES) - set(YAML(typ="safe").load(text)))
     assert missing == [], (
         "add a line to tests/built_in_pieces.yaml, `my_piece: {}` say, and run tests/test_built_in_pieces.py"
     )
-    assert sorted(set(yaml.safe_load(text)) - set(BUILT_IN_PIECES)) == [], "no such piece"
+    assert sorted(set(YAML(typ="safe").load(text)) - set(BUILT_IN_PIECES)) == [], "no such piece"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPO, PPOConfig, RunFolder, TrainingRun
-from epibatch.algorithms.config_changes import changed
+from epibatch.algorithms.config_io import changed
 from epibatch.algorithms.loggers import Loggers, make_logger
 from epibatch.algorithms.saved_checkpoints import newest_checkpoint
 from epibatch.connectors import ConnectorV2

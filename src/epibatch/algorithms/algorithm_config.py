@@ -301,13 +301,13 @@ class AlgorithmConfig(FluentSettings):
             allow_imports: as in `from_dict`.
         """
         from .config_files import config_from_dict
-        from .yaml_files import read_yaml, yaml_name
+        from .config_io import read_yaml, yaml_name
 
         data, name = read_yaml(source), yaml_name(source)
         return config_from_dict(cls, data, allow_imports=allow_imports, where=f"{cls.__name__} from {name}")
 
     def to_yaml(self) -> str:
         """The config as YAML text; `from_yaml` reads it back."""
-        from .yaml_files import to_yaml_text
+        from .config_io import to_yaml_text
 
         return to_yaml_text(self.to_dict())

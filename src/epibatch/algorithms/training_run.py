@@ -19,14 +19,13 @@ from epibatch.core.checkpoints import arrays_size, load_state
 from epibatch.core.errors import EpibatchError, LoggerError, StorageError, add_context
 
 from .checkpoint import CONFIGS, config_class
-from .config_changes import changed
 from .config_files import config_from_dict
+from .config_io import changed, read_yaml, to_yaml_text
 from .error_reports import error_report
 from .loggers import Logger, Loggers, make_logger
 from .run_folder import RunFolder
 from .stop_rules import Verdict, judge
 from .training_progress import Progress
-from .yaml_files import read_yaml, to_yaml_text
 
 if TYPE_CHECKING:
     from .algorithm import Algorithm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from epibatch.algorithms.yaml_files import parse_yaml
+from epibatch.algorithms.config_io import parse_yaml
 from epibatch.core.errors import PieceError
 from epibatch.core.piece_specs import build_piece, spec_problems
 from epibatch.testing.arguments import asked_for
