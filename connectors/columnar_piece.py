@@ -44,6 +44,7 @@ class ColumnarPiece(ConnectorV2):
     """
 
     columnar: ClassVar[bool] = True
+    reads: ClassVar[tuple[str, ...] | None] = ()
     space_by_space: ClassVar[bool] = True
     transforms: tuple[str, ...] = ()
     """Columns, or parts such as `obs/camera`, that other rows are made of, each of one row; declared for `new_obs`,

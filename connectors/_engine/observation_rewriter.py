@@ -31,7 +31,6 @@ class ObservationRewriter(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     rewrites_observations = True
     uses_spaces: ClassVar[bool] = True
 

@@ -48,7 +48,6 @@ class EpisodeNoise(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

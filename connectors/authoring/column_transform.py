@@ -77,7 +77,6 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
 
     _is_base: ClassVar[bool] = True
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    reads: ClassVar[tuple[str, ...]] = ()
     columns: Any = ()
     """Name of the column, or names; `obs/camera` is one part of a nested column."""
     takes_tensors: ClassVar[bool] = False

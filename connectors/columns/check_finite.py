@@ -51,7 +51,6 @@ class CheckFinite(ParameterPiece, ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "module_to_env", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
-    reads: ClassVar[tuple[str, ...]] = ()
     columns: Any = None
 
     def __post_init__(self) -> None:

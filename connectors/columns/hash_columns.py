@@ -50,7 +50,6 @@ class HashColumns(ParameterPiece, ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays")
-    reads: ClassVar[tuple[str, ...]] = ()
     columns: Any = Columns.OBS
     to: str = "hash"
 

@@ -69,7 +69,6 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = ("other_obs", "other_obs_mask")
 
     def __init__(

@@ -42,7 +42,6 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.STATE_IN, Columns.RESET_STATES)
     lookback = 1
 

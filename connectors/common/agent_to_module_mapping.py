@@ -46,7 +46,6 @@ class AgentToModuleMapping(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     maps_agents: ClassVar[bool] = True
     space_by_space: ClassVar[bool] = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -18,9 +18,6 @@ from .._engine.chunks import ChunkGroup, chunk_keys
 from .._engine.columns import EpisodeColumn
 from .._engine.layouts import rows_in
 from ..columnar_piece import ColumnarPiece
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["BatchIndividualItems", "RowMap"]
 
@@ -71,7 +68,6 @@ class BatchIndividualItems(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "arrays"
 
     def __init__(

@@ -40,7 +40,6 @@ class NumpyToTensor(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("arrays",)
-    reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "tensors"
     halves_floats: ClassVar[bool] = True
 

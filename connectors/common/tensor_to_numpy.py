@@ -26,7 +26,6 @@ class TensorToNumpy(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
-    reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "arrays"
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:

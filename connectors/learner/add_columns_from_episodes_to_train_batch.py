@@ -27,7 +27,6 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (
         Columns.ACTIONS,
         Columns.REWARDS,

@@ -33,7 +33,6 @@ class AddInfosFromEpisodesToTrainBatch(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.INFOS,)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:

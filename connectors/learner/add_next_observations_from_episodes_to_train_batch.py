@@ -36,7 +36,6 @@ class AddNextObservationsFromEpisodesToTrainBatch(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.NEXT_OBS,)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:

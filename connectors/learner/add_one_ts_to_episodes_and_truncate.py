@@ -41,7 +41,6 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK, Columns.TERMINATEDS, Columns.TRUNCATEDS)
     adds_bootstrap_rows: ClassVar[bool] = True
 

@@ -45,7 +45,6 @@ class ComputeReturnsToGo(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.RETURNS_TO_GO,)
 
     def __init__(

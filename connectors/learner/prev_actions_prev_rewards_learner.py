@@ -39,7 +39,6 @@ class PrevActionsPrevRewardsLearner(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     replaces = (Columns.OBS,)
     uses_spaces: ClassVar[bool] = True

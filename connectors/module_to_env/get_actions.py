@@ -43,7 +43,6 @@ class GetActions(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
-    reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS, Columns.ACTION_LOGP)
 
     def __init__(

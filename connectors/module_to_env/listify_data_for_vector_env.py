@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,9 +13,6 @@ from epibatch.core.structs import map_struct
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["EnvRows", "ListifyDataForVectorEnv"]
 
@@ -58,7 +55,6 @@ class ListifyDataForVectorEnv(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "arrays"
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:

@@ -29,7 +29,6 @@ class ModuleToAgentUnmapping(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     maps_agents: ClassVar[bool] = True
     space_by_space: ClassVar[bool] = False
 

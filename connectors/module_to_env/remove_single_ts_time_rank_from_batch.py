@@ -32,7 +32,6 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Squeeze all columns, if a time axis was added."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from epibatch.core.structs import flatten, map_struct
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from ..columnar_piece import ColumnarPiece
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["UnBatchToIndividualItems"]
 
@@ -32,7 +29,6 @@ class UnBatchToIndividualItems(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("arrays",)
-    reads: ClassVar[tuple[str, ...]] = ()
     gives: ClassVar[str] = "episodes"
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:

@@ -38,7 +38,6 @@ class UnstackAgents(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     takes: ClassVar[tuple[str, ...]] = ("tensors", "arrays")
-    reads: ClassVar[tuple[str, ...]] = ()
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Refuse episodes of one agent."""

@@ -55,7 +55,6 @@ class GoalDistanceRewards(ParameterPiece, ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[tuple[str, ...]] = (Columns.REWARDS,)
     import_parameters: ClassVar[tuple[str, ...]] = ("module",)
 

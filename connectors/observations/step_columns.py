@@ -22,7 +22,6 @@ class _StepColumn(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def _of(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

@@ -30,7 +30,6 @@ class ModuleStatistics(ParameterPiece, ColumnarPiece):
     _is_base: ClassVar[bool] = True
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     update_stats: bool
     """Whether calls change what is known; a parameter of each class."""
 

@@ -50,7 +50,6 @@ class RewardSum(ParameterPiece, ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     to: str = "episode_return"
 
     @property

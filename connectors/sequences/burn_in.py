@@ -51,7 +51,6 @@ class BurnIn(ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
-    writes: ClassVar[tuple[str, ...]] = ()
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Burn each module's sequences in."""

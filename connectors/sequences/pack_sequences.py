@@ -53,7 +53,6 @@ class PackSequences(ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     takes: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
-    writes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,

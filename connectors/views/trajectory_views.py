@@ -85,7 +85,6 @@ class TrajectoryViews(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    reads: ClassVar[tuple[str, ...]] = ()
     uses_spaces: ClassVar[bool] = True
     declared: bool = False
     """Whether a config has put the piece there, since modules declare its views."""
