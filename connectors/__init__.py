@@ -31,20 +31,4 @@ __all__ = [
     "profile_pipelines",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "ChunkGroup": "._engine.chunks",
-        "ColumnarPiece": ".columnar_piece",
-        "ConnectorPipelineV2": ".connector_pipeline_v2",
-        "ConnectorV2": ".connector_v2",
-        "EpisodeColumn": "._engine.columns",
-        "PieceCost": "._inspect.profile",
-        "PipelineProfile": "._inspect.profile",
-        "PipelineTrace": "._inspect.trace",
-        "TracedColumn": "._inspect.traced_columns",
-        "TracedPiece": "._inspect.trace",
-        "profile_pipelines": "._inspect.profile",
-    },
-    renamed={"Call": "ChunkGroup, in run(columns, group)"},
-)
+__getattr__, __dir__ = lazy_exports(__name__, renamed={"Call": "ChunkGroup, in run(columns, group)"})

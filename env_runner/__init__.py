@@ -38,23 +38,4 @@ __all__ = [
     "make_vector_multi_agent_env",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "ActionChunks": ".step_wrappers",
-        "EnvRunner": ".env_runner",
-        "EpisodeMetrics": ".episode_metrics",
-        "EpisodicLife": ".reset_wrappers",
-        "FrameSkip": ".step_wrappers",
-        "MultiAgentEnv": ".multi_agent_env",
-        "MultiAgentEnvRunner": ".multi_agent_env_runner",
-        "NoopStarts": ".reset_wrappers",
-        "ParallelPettingZooEnv": ".pettingzoo_env",
-        "PettingZooEnv": ".pettingzoo_env",
-        "SingleAgentEnvRunner": ".single_agent_env_runner",
-        "VectorMultiAgentEnv": ".vector_multi_agent_env",
-        "make_multi_agent": ".multi_agent_env",
-        "make_vector_env": ".vector_env",
-        "make_vector_multi_agent_env": ".multi_agent_makers",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -27,16 +27,4 @@ __all__ = [
     "reader_of",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "EpisodeReader": ".reader",
-        "InfiniteLookbackBuffer": ".infinite_lookback_buffer",
-        "InfosBuffer": "._storage.infos_buffer",
-        "MultiAgentEpisode": ".multi_agent_episode",
-        "SingleAgentEpisode": ".single_agent_episode",
-        "VectorEpisodes": ".vector_episodes",
-        "VectorRecorder": ".vector_recorder",
-        "reader_of": ".reader",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

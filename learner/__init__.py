@@ -29,18 +29,4 @@ __all__ = [
     "trace_columns",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "ColumnUse": ".unread_columns",
-        "Learner": ".learner",
-        "LearnerSettings": ".settings",
-        "Loss": ".loss",
-        "LossFunction": ".loss",
-        "Minibatches": ".minibatches",
-        "MultiAgentSettings": ".multi_agent_settings",
-        "PPOLoss": ".ppo_loss",
-        "PPOSettings": ".ppo_loss",
-        "trace_columns": ".unread_columns",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

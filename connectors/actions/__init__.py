@@ -16,14 +16,4 @@ if TYPE_CHECKING:
 
 __all__ = ["ActionMask", "ClipActions", "DiscretizeActions", "EpisodeNoise", "ProjectDiscreteActions", "RescaleActions"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "ActionMask": ".action_mask",
-        "ClipActions": ".box_actions",
-        "DiscretizeActions": ".discretize_actions",
-        "EpisodeNoise": ".episode_noise",
-        "ProjectDiscreteActions": ".project_discrete_actions",
-        "RescaleActions": ".box_actions",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

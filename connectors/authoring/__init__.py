@@ -23,15 +23,4 @@ __all__ = [
     "undo_actions",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "ColumnTransform": ".column_transform",
-        "EpisodeTransform": ".episode_transform",
-        "ParameterPiece": ".parameters",
-        "Undo": ".column_transform",
-        "column_function": ".functions",
-        "episode_function": ".functions",
-        "undo_actions": ".column_transform",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

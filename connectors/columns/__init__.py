@@ -32,21 +32,4 @@ __all__ = [
     "UnsqueezeColumns",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "CastColumns": ".cast_columns",
-        "CheckFinite": ".check_finite",
-        "ConcatenateColumns": ".joined_columns",
-        "DropColumns": ".named_columns",
-        "HashColumns": ".hash_columns",
-        "PermuteColumns": ".shapes",
-        "RemoveEmptyParts": ".remove_empty_parts",
-        "RenameColumns": ".named_columns",
-        "ReshapeColumns": ".shapes",
-        "SelectColumns": ".named_columns",
-        "SplitColumn": ".joined_columns",
-        "SqueezeColumns": ".shapes",
-        "UnsqueezeColumns": ".shapes",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

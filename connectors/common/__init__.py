@@ -34,19 +34,4 @@ __all__ = [
     "TensorToNumpy",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "AddObservationsFromEpisodesToBatch": ".add_observations_from_episodes_to_batch",
-        "AddOtherAgentsFromEpisodesToBatch": ".add_other_agents_from_episodes_to_batch",
-        "AddStatesFromEpisodesToBatch": ".add_states_from_episodes_to_batch",
-        "AddTimeDimToBatchAndZeroPad": ".add_time_dim_to_batch_and_zero_pad",
-        "AgentToModuleMapping": ".agent_to_module_mapping",
-        "BatchIndividualItems": ".batch_individual_items",
-        "FlattenObservations": ".flatten_observations",
-        "FrameStacking": ".frame_stacking",
-        "NumpyToTensor": ".numpy_to_tensor",
-        "StackAgents": ".stack_agents",
-        "TensorToNumpy": ".tensor_to_numpy",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -53,27 +53,4 @@ __all__ = [
     "default_pipeline",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "AddObservationsFromEpisodesToBatch": "..common",
-        "AddStatesFromEpisodesToBatch": "..common",
-        "AddTimeDimToBatchAndZeroPad": "..common",
-        "AgentIndicator": ".agent_indicator",
-        "AgentToModuleMapping": "..common",
-        "BatchIndividualItems": "..common",
-        "EnvToModulePipeline": ".env_to_module_pipeline",
-        "FlattenObservations": ".flatten_observations",
-        "FrameStackingEnvToModule": ".frame_stacking",
-        "MeanStdFilter": ".mean_std_filter",
-        "MultiAgentObservationPreprocessor": ".observation_preprocessor",
-        "NumpyToTensor": "..common",
-        "ObservationPreprocessor": ".observation_preprocessor",
-        "PadActions": ".pad_actions",
-        "PadObservations": ".pad_observations",
-        "PrevActionsPrevRewards": ".prev_actions_prev_rewards",
-        "SingleAgentObservationPreprocessor": ".observation_preprocessor",
-        "WriteObservationsToEpisodes": ".write_observations_to_episodes",
-        "default_pipeline": ".env_to_module_pipeline",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

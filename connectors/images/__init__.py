@@ -15,14 +15,4 @@ if TYPE_CHECKING:
 
 __all__ = ["CenterCrop", "Crop", "Grayscale", "RandomCrop", "Resize", "ToCHWFloat"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "CenterCrop": ".crops",
-        "Crop": ".crops",
-        "Grayscale": ".grayscale",
-        "RandomCrop": ".random_crop",
-        "Resize": ".resize",
-        "ToCHWFloat": ".to_chw_float",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -49,25 +49,4 @@ __all__ = [
     "default_pipeline",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "AddColumnsFromEpisodesToBatch": ".add_columns_from_episodes_to_train_batch",
-        "AddColumnsFromEpisodesToTrainBatch": ".add_columns_from_episodes_to_train_batch",
-        "AddInfosFromEpisodesToTrainBatch": ".add_infos_from_episodes_to_train_batch",
-        "AddNextObservationsFromEpisodesToTrainBatch": ".add_next_observations_from_episodes_to_train_batch",
-        "AddObservationsFromEpisodesToBatch": "..common",
-        "AddOneTsToEpisodesAndTruncate": ".add_one_ts_to_episodes_and_truncate",
-        "AddStatesFromEpisodesToBatch": "..common",
-        "AddTimeDimToBatchAndZeroPad": "..common",
-        "AgentToModuleMapping": "..common",
-        "BatchIndividualItems": "..common",
-        "ComputeReturnsToGo": ".compute_returns_to_go",
-        "FrameStackingLearner": ".frame_stacking",
-        "GeneralAdvantageEstimation": ".general_advantage_estimation",
-        "LearnerConnectorPipeline": ".learner_connector_pipeline",
-        "NumpyToTensor": "..common",
-        "PrevActionsPrevRewardsLearner": ".prev_actions_prev_rewards_learner",
-        "default_pipeline": ".learner_connector_pipeline",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

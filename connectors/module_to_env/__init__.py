@@ -33,19 +33,4 @@ __all__ = [
     "default_pipeline",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "CutPaddedActions": ".cut_padded_actions",
-        "GetActions": ".get_actions",
-        "ListifyDataForVectorEnv": ".listify_data_for_vector_env",
-        "ModuleToAgentUnmapping": ".module_to_agent_unmapping",
-        "ModuleToEnvPipeline": ".module_to_env_pipeline",
-        "NormalizeAndClipActions": ".normalize_and_clip_actions",
-        "RemoveSingleTsTimeRankFromBatch": ".remove_single_ts_time_rank_from_batch",
-        "TensorToNumpy": "..common",
-        "UnBatchToIndividualItems": ".unbatch_to_individual_items",
-        "UnstackAgents": ".unstack_agents",
-        "default_pipeline": ".module_to_env_pipeline",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

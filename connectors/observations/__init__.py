@@ -26,16 +26,4 @@ __all__ = [
     "TimeMaxPool",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "Affine": ".affine",
-        "Clip": ".clip",
-        "CountSteps": ".step_columns",
-        "FlattenAxes": ".flatten_axes",
-        "FrozenModule": ".frozen_module",
-        "GoalDistanceRewards": ".goal_distance_rewards",
-        "MarkFirstSteps": ".step_columns",
-        "TimeMaxPool": ".time_max_pool",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

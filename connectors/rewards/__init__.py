@@ -29,18 +29,4 @@ __all__ = [
     "TargetReturn",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "BinarizeReward": ".elementwise",
-        "CountBasedReward": ".count_based_reward",
-        "KLReward": ".kl_reward",
-        "LineariseRewards": ".linearise_rewards",
-        "NormalizeReward": ".normalize_reward",
-        "RewardClipping": ".elementwise",
-        "RewardScaling": ".elementwise",
-        "RewardSign": ".elementwise",
-        "RewardSum": ".reward_sum",
-        "TargetReturn": ".target_return",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

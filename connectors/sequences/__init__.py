@@ -15,12 +15,4 @@ if TYPE_CHECKING:
 
 __all__ = ["BurnIn", "JaggedSequences", "PackSequences", "RandomSubsequences"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "BurnIn": ".burn_in",
-        "JaggedSequences": ".jagged_sequences",
-        "PackSequences": ".pack_sequences",
-        "RandomSubsequences": ".random_subsequences",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

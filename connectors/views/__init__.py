@@ -13,11 +13,4 @@ if TYPE_CHECKING:
 
 __all__ = ["TrajectoryViews", "View", "add_view"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "TrajectoryViews": ".trajectory_views",
-        "View": ".view",
-        "add_view": ".declared_views",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

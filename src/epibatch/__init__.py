@@ -32,17 +32,4 @@ __all__ = [
     "register",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "Algorithm": "epibatch.algorithms.algorithm",
-        "Columns": "epibatch.core.columns",
-        "ConnectorPipelineV2": "epibatch.connectors",
-        "ConnectorV2": "epibatch.connectors",
-        "PPOConfig": "epibatch.algorithms.ppo",
-        "Policy": "epibatch.algorithms.policy",
-        "SingleAgentEpisode": "epibatch.episodes",
-        "VectorEpisodes": "epibatch.episodes",
-        "register": "epibatch.core.registry",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

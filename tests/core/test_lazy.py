@@ -12,12 +12,13 @@ from epibatch.core.lazy import lazy_exports
 
 
 def test_names_come_from_their_homes_relative_or_absolute():
-    get, names = lazy_exports("epibatch.learner", {"PPOLoss": ".ppo_loss", "Columns": "epibatch.core.columns"})
     from epibatch.core.columns import Columns
     from epibatch.learner.ppo_loss import PPOLoss
 
-    assert get("PPOLoss") is PPOLoss and get("Columns") is Columns
-    assert {"PPOLoss", "Columns", "__name__"} <= set(names())
+    for package, name, value in (("epibatch.learner", "PPOLoss", PPOLoss), ("epibatch", "Columns", Columns)):
+        get, names = lazy_exports(package)
+        assert get(name) is value
+        assert {name, "__name__"} <= set(names())
 
 
 def test_a_package_offers_the_common_pieces_of_its_side():

@@ -34,21 +34,4 @@ __all__ = [
     "TrainingRun",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "AgentMapping": ".agent_mapping",
-        "Algorithm": ".algorithm",
-        "AlgorithmConfig": ".algorithm_config",
-        "Logger": ".loggers",
-        "MultiAgentPolicy": ".multi_agent_policy",
-        "MultiAgentPolicyState": ".multi_agent_policy",
-        "PPO": ".ppo",
-        "PPOConfig": ".ppo",
-        "Policy": ".policy",
-        "PolicySpec": ".policy_spec",
-        "PolicyState": ".policy",
-        "RunFolder": ".run_folder",
-        "TrainingRun": ".training_run",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -24,9 +24,4 @@ DEFAULT_POLICY_ID = "default_policy"
 ALL_MODULES = "__all_modules__"
 POLICIES_TO_TRAIN = "policies_to_train"  # in shared_data: a frozenset of the ids of the modules to update
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "Columns": "epibatch.core.columns",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
 from types import ModuleType
@@ -18,22 +20,22 @@ _ROOT = __name__.partition(".")[0]
 
 
 def lazy_exports(
-    package: str, homes: Mapping[str, str], renamed: Mapping[str, str] | None = None
+    package: str, renamed: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__` for names that live in other modules.
+    """A package's `__getattr__` and `__dir__` for the names that it imports under `if TYPE_CHECKING:`.
 
     Args:
         package: The package's `__name__`.
-        homes: For each public name its module, absolute or relative to the package (".learner").
         renamed: For each name that is gone what to use in its place; importing it is a named error.
 
     Example:
-        >>> getattr_, dir_ = lazy_exports("epibatch.core", {"Columns": ".columns"})
+        >>> getattr_, dir_ = lazy_exports("epibatch.core")
         >>> getattr_("Columns").OBS
         'obs'
     """
 
     def get(name: str) -> Any:
+        homes = _homes(package)
         if name not in homes:
             if renamed is not None and name in renamed:
                 found = f"{name}, its old name"
@@ -44,9 +46,23 @@ def lazy_exports(
         return getattr(import_module(homes[name], package), name)
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *homes})
+        return sorted({*vars(sys.modules[package]), *_homes(package)})
 
     return get, names
+
+
+@cache
+def _homes(package: str) -> dict[str, str]:
+    """The module of each name, as the package's source imports it for type checkers; ".learner" is relative."""
+    loader: Any = sys.modules[package].__loader__
+    return {
+        alias.name: "." * node.level + (node.module or "")
+        for block in ast.parse(loader.get_source(package)).body
+        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
 
 
 class Elsewhere:

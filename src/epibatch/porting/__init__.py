@@ -12,12 +12,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Leftover", "PortedSource", "module_here", "port_source"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "Leftover": ".ported_source",
-        "PortedSource": ".ported_source",
-        "module_here": ".module_table",
-        "port_source": ".ported_source",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -13,12 +13,4 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckReport", "CheckResult", "check_connector", "contract_checks"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "CheckReport": ".report",
-        "CheckResult": ".report",
-        "check_connector": ".checking",
-        "contract_checks": ".contract",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -36,21 +36,4 @@ __all__ = [
     "mask_logits",
 ]
 
-_HOMES = {
-    "Categorical": ".categorical",
-    "Deterministic": ".deterministic",
-    "DiagGaussian": ".diag_gaussian",
-    "Distribution": ".distribution",
-    "MultiCategorical": ".multi_categorical",
-    "MultiDistribution": ".multi_distribution",
-    "SquashedGaussian": ".squashed_gaussian",
-}
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        **_HOMES,
-        **{f"Torch{name}": home for name, home in _HOMES.items()},
-        "distribution_for": ".choosing",
-        "mask_logits": ".masked",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

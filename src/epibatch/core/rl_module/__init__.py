@@ -31,18 +31,4 @@ __all__ = [
     "default_module_spec",
 ]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "DefaultActorCritic": ".default_actor_critic",
-        "DefaultLSTMActorCritic": ".default_lstm_actor_critic",
-        "DefaultModelConfig": ".default_model_config",
-        "MultiRLModule": ".multi_rl_module",
-        "MultiRLModuleSpec": ".multi_rl_module_spec",
-        "RLModule": ".rl_module",
-        "RLModuleSpec": ".rl_module_spec",
-        "TorchRLModule": ".torch_rl_module",
-        "ValueFunctionAPI": ".value_function_api",
-        "default_module_spec": ".default_modules",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -16,13 +16,4 @@ if TYPE_CHECKING:
 
 __all__ = ["compare_batches", "from_rllib", "from_rllib_piece", "to_rllib", "to_rllib_piece"]
 
-__getattr__, __dir__ = lazy_exports(
-    __name__,
-    {
-        "compare_batches": ".compare",
-        "from_rllib": ".episodes",
-        "from_rllib_piece": ".pieces",
-        "to_rllib": ".episodes",
-        "to_rllib_piece": ".pieces",
-    },
-)
+__getattr__, __dir__ = lazy_exports(__name__)
