@@ -70,7 +70,7 @@ class ConnectorPipelineV2(ConnectorV2):
         check_pipeline_arguments(self, spaces, connectors, kwargs)
         self.connectors = [self._built(item, i) for i, item in enumerate(connectors or ())]
         self._plan: Plan | None = None
-        self._planned: list[Any] = []
+        self._planned: list[int] | None = None
         self._nested = False
         self.num_edits = -1  # building is none
         self.history = HistoryWatch()
@@ -83,10 +83,10 @@ class ConnectorPipelineV2(ConnectorV2):
 
     def plan(self) -> Plan:
         """The checked order of pieces; made anew when the list has changed."""
-        before, now = self._planned, self.connectors
-        if self._plan is not None and not self._nested and len(before) == len(now) and all(map(is_, before, now)):
-            return self._plan
-        if self._plan is None or not _are_the_same(self._plan.connectors, self.pieces()):
+        now, plan = list(map(id, self.connectors)), self._plan
+        if plan is not None and now == self._planned:
+            return plan
+        if plan is None or not _are_the_same(plan.connectors, self.pieces()):
             pieces, name = self.pieces(), type(self).__name__
             self._check_pieces(pieces)
             plan = make_plan(name, pieces, self.start_layout, self.start_columns, self.training)
@@ -96,9 +96,9 @@ class ConnectorPipelineV2(ConnectorV2):
             self.num_edits += 1
             for piece in self.connectors:
                 piece.in_pipeline = PipelineReference(self)
-        self._planned = list(self.connectors)
         self._nested = any(isinstance(piece, ConnectorPipelineV2) for piece in self.connectors)
-        return self._plan
+        self._planned = None if self._nested else now  # whose own lists may change
+        return plan
 
     def _check_apart(self) -> None:
         """Refuse pieces that another pipeline has, or that are here twice, unless they are shared."""
@@ -423,9 +423,9 @@ class ConnectorPipelineV2(ConnectorV2):
         if plan.watched:
             with within(call), watch_history(self.history):
                 batch = run_plan(plan, batch, call, self.history, watches)
+            self.history.calls += 1
         else:  # nobody asks which call is running
             batch = run_plan(plan, batch, call, self.history, watches)
-        self.history.calls += 1
         return self.finished(batch)
 
     def _watches(self, call: PipelineCall, timed: bool) -> list[StepWatch]:

@@ -157,12 +157,12 @@ class EpisodeReader:
     def _buffers(self, column: str) -> list[Any]:
         """The column of each episode; None where it is no model output of that episode."""
         if column == Columns.OBS:
-            return [episode.observations for episode in self.episodes]
+            return [episode.observations for episode in self._sequence]
         if column == Columns.ACTIONS:
-            return [episode.actions for episode in self.episodes]
+            return [episode.actions for episode in self._sequence]
         if column == Columns.REWARDS:
-            return [episode.rewards for episode in self.episodes]
-        return [episode.extra_model_outputs.get(column) for episode in self.episodes]
+            return [episode.rewards for episode in self._sequence]
+        return [episode.extra_model_outputs.get(column) for episode in self._sequence]
 
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
         """Rows of each chunk, where they lie.

@@ -81,6 +81,7 @@ class PipelineCall:
     groups: dict[Any, ChunkGroup]
     metrics: Any = None
     kwargs: Mapping[str, Any] = MappingProxyType({})
+    several: bool = False
     mapped: bool = False
     halves_floats: bool = False
     shown_items: bool = False
@@ -114,7 +115,6 @@ class PipelineCall:
         if kwargs:
             self.kwargs = kwargs
         self.multi = is_multi(rl_module)
-        self.several = False
         if type(episodes) is list and episodes and _has_several_agents(episodes[0].__class__):
             _check_all_have_several_agents(episodes)
             self.several = True

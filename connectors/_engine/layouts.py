@@ -47,10 +47,7 @@ def to_plain(batch: Batch, call: PipelineCall) -> dict[str, Any]:
         if call.multi and (group := call.groups[None]).batched:
             flat = _flat_items(columns, group)
             return {DEFAULT_MODULE_ID: flat, **batch.loose} if flat else dict(batch.loose)
-        for value in columns.values():
-            if type(value) is EpisodeColumn:
-                break
-        else:
+        if EpisodeColumn not in map(type, columns.values()):
             return {**columns, **batch.loose} if batch.loose else columns
     call.shown_items = batch.holds_items()
     if call.mapped:

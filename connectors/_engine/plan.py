@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 from epibatch.core.columns import Columns
@@ -45,7 +45,10 @@ class Step:
     @cached_property
     def by_group(self) -> bool:
         """True if the piece is given the columns of one group after the other, and nothing is done around it."""
-        whole = isinstance(self.piece, ColumnarPiece) and type(self.piece).run_all is not ColumnarPiece.run_all
+        piece = self.piece
+        whole = isinstance(piece, ColumnarPiece) and (
+            piece.uses_spaces or type(piece).run_all is not ColumnarPiece.run_all
+        )
         return self.columnar and not self.writes_episodes and not whole
 
 
@@ -70,6 +73,11 @@ class Plan:
     trusting: bool
     halves_floats: bool = False
     learning: bool = False
+
+    @cached_property
+    def stretches(self) -> tuple[tuple[Step, ...], ...]:
+        """The steps: pieces that are given one group after the other together with those that follow, others alone."""
+        return tuple(tuple(own) for _, own in groupby(self.steps, lambda step: step.by_group or step.name))
 
 
 def place(pipeline: str, position: int, piece: Any) -> str:

@@ -50,29 +50,26 @@ def run_plan(
     if not batch and not call.mapped:
         plain, columns = None, Batch({key: {} for key in call.groups})
     before = "in the batch that the pipeline was given:"
-    one = call.groups.get(None)
     spent, started = 0.0, perf_counter() if watches else 0.0
-    for step in plan.steps:
+    for steps in [(step,) for step in plan.steps] if watches else plan.stretches:
+        step = steps[0]
         if columns is None and step.columnar:  # an error in it is one of the piece that left it, not of this one
-            columns, plain, one = columns_of(plain, call, before), None, call.groups.get(None)
-        piece: Any = step.piece
-        try:
-            if one is not None and step.by_group:  # as in most calls
-                columns.groups[None] = piece.run(columns.groups[None], one)
-            elif step.columnar:
-                columns = _run_whole(step, columns, call)
-                one = call.groups.get(None)
-            else:
-                plain = plain if columns is None else show(columns, call)
-                columns, before = None, f"in {step.where}, the batch it left:"
-                plain = _run_plain(step, plain, call, history)
-        except Exception as error:
-            if one is not None and one.batched and call.multi and step.by_group:
-                add_context(error, f"for module {one.module_id!r}:")
-            add_context(error, f"in {step.where}:")
-            if type(error) is KeyError and plain is not None:
-                note_columns(error, plain, _added_later(plan, step, error))
-            raise
+            columns, plain = columns_of(plain, call, before), None
+        if step.by_group:
+            _run_by_group(steps, columns.groups, call)
+        else:
+            try:
+                if step.columnar:
+                    columns = _run_whole(step, columns, call)
+                else:
+                    plain = plain if columns is None else show(columns, call)
+                    columns, before = None, f"in {step.where}, the batch it left:"
+                    plain = _run_plain(step, plain, call, history)
+            except Exception as error:
+                add_context(error, f"in {step.where}:")
+                if type(error) is KeyError and plain is not None:
+                    note_columns(error, plain, _added_later(plan, step, error))
+                raise
         if watches:
             seconds = perf_counter() - started
             spent += seconds
@@ -93,6 +90,34 @@ def columns_of(plain: Mapping[Any, Any], call: PipelineCall, before: str) -> Bat
         return to_columns(plain, call)
     except Exception as error:
         add_context(error, before)
+        raise
+
+
+def _run_by_group(steps: Sequence[Step], columns: dict[Any, dict[str, Any]], call: PipelineCall) -> None:
+    """Run columnar pieces one after the other, each on one group after the other.
+
+    Args:
+        steps: The pieces.
+        columns: Those of each group, which are replaced.
+        call: The running call.
+    """
+    step: Any
+    try:
+        if len(columns) == 1:  # as in most calls
+            ((key, own),) = columns.items()
+            group = call.groups[key]
+            for step in steps:
+                own = step.piece.run(own, group)
+            columns[key] = own
+            return
+        for step in steps:
+            for key, own in columns.items():
+                group = call.groups[key]
+                columns[key] = step.piece.run(own, group)
+    except Exception as error:
+        if call.several or call.mapped or (call.multi and group.batched):
+            add_context(error, f"for module {group.module_id!r}:")
+        add_context(error, f"in {step.where}:")
         raise
 
 

@@ -73,13 +73,11 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
 
     def _has_time_axis(self, batch: dict[str, Any], group: ChunkGroup) -> bool:
         """Whether the outputs have a time axis: the env-to-module side says so, or they look like it."""
-        if group.several and not group.stateful:
-            return False  # another module of the batch may have one
         added = group.shared_data.get("_added_single_ts_time_rank")
-        if added is not None or not group.stateful:
-            return bool(added)
-        inputs = batch.get(Columns.ACTION_DIST_INPUTS)
-        return isinstance(inputs, EpisodeColumn) and np.ndim(inputs.data) > 2
+        if added is None:
+            inputs = batch.get(Columns.ACTION_DIST_INPUTS)
+            return isinstance(inputs, EpisodeColumn) and np.ndim(inputs.data) > 2 and group.stateful
+        return bool(added) and (not group.several or group.stateful)  # another module of the batch may have one
 
 
 def _squeezed(name: str, leaf: np.ndarray[Any, Any]) -> Any:
