@@ -65,7 +65,9 @@ class PipelineCall:
         several: Whether the episodes have several agents.
         multi: Whether the module is a MultiRLModule.
         mapped: Whether plain pieces see `{module: {column: ...}}` instead of `{column: {key: [items]}}`.
-        acted: Of several agents, which of a module's outputs are rows of agents that are still to act, by module.
+        agent_rows: Of several agents, whose the chunks of each group are.
+        acted: Of several agents, which of a module's outputs are rows of agents that are still to act, by module; None:
+            all.
         halves_floats: Whether arrays are made right in front of the piece that makes them float32.
         shown: Columns that a plain piece was shown, for those that it leaves alone.
         shown_items: Whether it was shown rows as items, and not batched arrays.
@@ -77,7 +79,8 @@ class PipelineCall:
     """
 
     piece: Any = None
-    acted: Mapping[Any, np.ndarray[Any, np.dtype[np.bool_]]] = MappingProxyType({})
+    agent_rows: Mapping[Any, AgentRows] = MappingProxyType({})
+    acted: Mapping[Any, np.ndarray[Any, np.dtype[np.bool_]] | None] = MappingProxyType({})
     groups: dict[Any, ChunkGroup]
     metrics: Any = None
     kwargs: Mapping[str, Any] = MappingProxyType({})
@@ -131,7 +134,7 @@ class PipelineCall:
 
     # -- groups of episodes of several agents -------------------------------------------------------
 
-    def _first_rows(self, from_module: bool) -> dict[Any, AgentRows]:
+    def _first_rows(self, from_module: bool) -> Mapping[Any, AgentRows]:
         """The parts that the call is about, by group."""
         if self.training or self._learning:
             return training_rows(self.episodes)
@@ -139,22 +142,23 @@ class PipelineCall:
             return acting_rows(self.episodes)
         known = self.shared_data.get(ROWS)
         if isinstance(known, RowsByModule) and known.are_about(self.episodes):
-            self.acted = {module_id: np.ones(len(own), np.bool_) for module_id, own in known.rows.items()}
+            self.acted = dict.fromkeys(known.rows)
             return known.rows
         if not isinstance(known, Mapping):
             rows = by_module(acting_rows(self.episodes).values())
             known = RowsByModule(rows, self.episodes, self.episode_keys)
         rows, acted = rows_given_back(self.episodes, self.episode_keys, known)
-        self.acted = {module_id: np.array(own, np.bool_) for module_id, own in acted.items()}
+        self.acted = {module_id: None if all(own) else np.array(own, np.bool_) for module_id, own in acted.items()}
         return rows
 
     def _set_groups(self, rows: Mapping[Any, AgentRows], known: Mapping[Any, ChunkGroup] | None = None) -> None:
         """Let the call be about these parts; what is known about a group already is kept."""
-        known, per_sequence = known or {}, {group.module_id: group.per_sequence for group in self.groups.values()}
-        self._chunks = None
+        known, before = known or {}, self.groups
+        self._chunks, self.agent_rows = None, rows
         self.groups = {key: known[key] if key in known else self._group(own) for key, own in rows.items()}
-        for group in self.groups.values():
-            group.per_sequence = {**group.per_sequence, **per_sequence.get(group.module_id, {})}
+        noted = {group.module_id: group.per_sequence for group in before.values() if group.per_sequence}
+        for group in self.groups.values() if noted else ():
+            group.per_sequence = {**group.per_sequence, **noted.get(group.module_id, {})}
 
     def _group(self, rows: AgentRows) -> ChunkGroup:
         module = self._module_of(rows)
@@ -179,11 +183,6 @@ class PipelineCall:
                 do="let the mapping function name one of them; " + nearest(str(module_id), self.rl_module.keys()),
             )
         return self.rl_module[module_id]
-
-    @property
-    def agent_rows(self) -> dict[Any, AgentRows]:
-        """Whose the chunks of each group are."""
-        return {key: group.rows_of for key, group in self.groups.items() if group.rows_of is not None}
 
     def _go_on_by_module(self, batch: Mapping[Any, Any]) -> None:
         """Let the call be about the rows of a batch that was mapped to modules before the call began."""
@@ -231,14 +230,13 @@ class PipelineCall:
         for key, group in self.groups.items():
             found.setdefault(group.module_id, []).append(key)
         rows, groups, merged = {}, {}, {}
-        of_groups = self.agent_rows
         for module_id, keys in found.items():
             parts = [self.groups[key] for key in keys]
             if len(keys) == 1:
-                rows[module_id], groups[module_id] = of_groups[keys[0]], parts[0]
+                rows[module_id], groups[module_id] = self.agent_rows[keys[0]], parts[0]
                 merged[module_id] = batch.groups[keys[0]]
                 continue
-            members = [of_groups[key] for key in keys]
+            members = [self.agent_rows[key] for key in keys]
             rows[module_id] = merged_rows(members)
             group = groups[module_id] = self._group(rows[module_id])
             self._go_on(group, parts)

@@ -189,17 +189,12 @@ class _ActingGroups:
         self.rows: dict[Any, AgentRows] = {}
         self.by_agent: dict[Any, _Adding] = {}
         self._adding: dict[Any, _Adding] = {}
-        self._kinds: dict[Any, int] = {}
         self._spaces = SpaceKinds()
 
     def of(self, agent_id: Any, module_id: Any, episode: Any) -> _Adding:
         """What adds to the group of an agent of a multi-agent episode, which is made if it is not there."""
-        kind = self._kinds.get(agent_id)
-        if kind is None:
-            observations, actions = episode.observation_space, episode.action_space
-            spaces = _entry(observations, agent_id), _entry(actions, agent_id)
-            kind = self._kinds[agent_id] = self._spaces.of_agent(agent_id, *spaces)
-        group = module_id, kind
+        spaces = _entry(episode.observation_space, agent_id), _entry(episode.action_space, agent_id)
+        group = module_id, self._spaces.of_agent(agent_id, *spaces)
         adding = self._adding.get(group)
         if adding is None:
             rows = self.rows[group] = AgentRows(module_id)
@@ -233,7 +228,7 @@ class RowsByModule(Mapping[Any, list[tuple[Any, Any]]]):
         episode_keys: One per episode.
     """
 
-    def __init__(self, rows: dict[Any, AgentRows], episodes: Sequence[Any], episode_keys: Sequence[Any]) -> None:
+    def __init__(self, rows: Mapping[Any, AgentRows], episodes: Sequence[Any], episode_keys: Sequence[Any]) -> None:
         self.rows = rows
         self._episodes = list(episodes)
         self._steps = list(map(_ENV_T, episodes))

@@ -79,16 +79,20 @@ def _by_episode(batch: Batch, call: PipelineCall) -> dict[Any, list[dict[Any, An
     laid_out: dict[Any, list[dict[Any, Any]]] = {}
     orders: dict[tuple[Any, ...], _AgentOrder] = {}
     done: dict[tuple[int, ...], list[dict[Any, Any]]] = {}
-    for name in dict.fromkeys([name for columns in modules.values() for name in columns]):
-        having = tuple([module_id for module_id, columns in modules.items() if name in columns])
-        if having not in orders:
-            orders[having] = _AgentOrder([rows[module_id] for module_id in having], len(call.episodes))
-        columns = [modules[module_id][name] for module_id in having]
+    by_name: dict[str, dict[Any, Any]] = {}
+    for module_id, own in modules.items():
+        for name, column in own.items():
+            by_name.setdefault(name, {})[module_id] = column
+    for name, having in by_name.items():
+        order = tuple(having)
+        if order not in orders:
+            orders[order] = _AgentOrder([rows[module_id] for module_id in order], len(call.episodes))
+        columns = list(having.values())
         same = tuple(map(id, columns))  # actions that need no change for the environment are one array twice
         if same in done:
             laid_out[name] = list(map(dict, done[same]))
         else:
-            laid_out[name] = done[same] = orders[having].by_episode(columns)
+            laid_out[name] = done[same] = orders[order].by_episode(columns)
     return laid_out
 
 

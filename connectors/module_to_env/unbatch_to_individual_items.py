@@ -33,7 +33,7 @@ class UnBatchToIndividualItems(ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Unbatch all columns, rows of agents that ended since they observed left out."""
-        if group.several and (acted := group.call.acted.get(group.module_id)) is not None and not acted.all():
+        if group.several and (acted := group.call.acted.get(group.module_id)) is not None:
             columns = {name: _kept(name, column, acted) for name, column in columns.items()}
         expected = len(group.episodes)
         for name, column in columns.items():
