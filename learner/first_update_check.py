@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -14,14 +14,15 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError, FirstUpdateError, FirstUpdateWarning
-from epibatch.core.metrics import WEIGHTS_SEQ_NO
+from epibatch.core.errors import ConfigError, FirstUpdateError, FirstUpdateWarning, add_context
+from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
 from epibatch.core.random_states import random_state_kept
 from epibatch.core.rl_module.rl_module import evaluation_mode
 from epibatch.core.structs import flatten, map_struct
 
 from ..connectors._engine.batch_items import single_agent_episode_iterator
 from ..connectors._engine.modules import model_option
+from ..connectors._inspect.trace import copied
 from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
 from ..connectors.connector_v2 import ConnectorV2
 from .minibatches import Minibatches
@@ -49,7 +50,8 @@ class FirstUpdateCheck:
     Compared are rows that carry loss, that the module acted in with exploration, and that have the newest
     `weights_seq_no`; without that column only a learner's very first update is checked.
 
-    The check leaves no trace: random generators and buffers of modules are put back.
+    The check leaves no trace: it works on copies, and puts the random generators of the process back. A check that
+    cannot be made is logged as a warning, and with "error" it raises what prevents it.
 
     Args:
         mode: "warn", "error" or "off".
@@ -74,14 +76,17 @@ class FirstUpdateCheck:
         """Check all modules again, as after an edit of a pipeline."""
         self._checked = {}
 
-    def begin(self, pipeline: Any, modules: Any, episodes: Sequence[Any]) -> list[str]:
+    def begin(
+        self, pipeline: Any, modules: Any, episodes: Sequence[Any], trained: Collection[str] | None = None
+    ) -> list[str]:
         """Prepare for an update, before the learner pipeline runs.
 
         Args:
-            pipeline: The learner pipeline. If pieces of it are for training alone, clones of the others make the batch
+            pipeline: The learner pipeline. If pieces of it are for training alone, copies of the others make the batch
                 to compare; if its pieces are others than before, all modules are checked again.
             modules: The modules, by id.
             episodes: What the update is about.
+            trained: Ids of modules to train; None: all, or those that a function of the batch chooses.
 
         Returns:
             Ids of modules to check.
@@ -91,23 +96,30 @@ class FirstUpdateCheck:
             self._pieces = pieces
             self.repeat()
         self._episodes, self._batch = episodes, None
-        pending = self._pending(modules)
+        pending = [key for key in self._pending(modules) if trained is None or key in trained]
         if not pending or not any(map(_is_for_training_only, pieces)):
             return pending
-        with random_state_kept(), _buffers_kept(modules), evaluation_mode(modules):
-            try:
-                self._episodes = _newest_episodes(episodes)
-                self._batch = _acting_part(pipeline.clone())(
-                    rl_module=modules, batch={}, episodes=copy.deepcopy(self._episodes), shared_data={}
+        try:
+            self._episodes = _newest_episodes(episodes)
+            part, modules, given = copied("update", pipeline, modules, self._episodes, do=_COPYABLE)
+            with random_state_kept(), evaluation_mode(modules):
+                self._batch = _acting_part(part)(
+                    rl_module=modules, batch={}, episodes=given, shared_data={}, metrics=MetricsLogger()
                 )
-            except Exception as error:
-                _LOG.warning("no first-update check: no batch without the pieces for training alone: %s", error)
-                self._checked = dict(modules.items())
+        except Exception as error:
+            self._cannot(error, "no batch without the pieces for training alone")
+            self._checked = dict(modules.items())
         return pending
 
     def _pending(self, modules: Any) -> list[str]:
         off = self._mode == "off"
         return [key for key, module in modules.items() if not off and self._checked.get(key) is not module]
+
+    def _cannot(self, error: Exception, why: str) -> None:
+        if self._mode == "error":
+            add_context(error, "in the first-update check:")
+            raise error
+        _LOG.warning("no first-update check: %s: %s", why, error)
 
     def compare(self, trainers: Mapping[str, ModuleTrainer], batch: Mapping[str, Any]) -> None:
         """Compare before the first gradient step of an update.
@@ -122,9 +134,11 @@ class FirstUpdateCheck:
         batch = batch if self._batch is None else self._batch
         pending = [key for key in self._pending({key: own.module for key, own in trainers.items()}) if key in batch]
         differences = [each for key in pending for each in self._differences(key, trainers[key], batch)]
-        self._updated, self._batch, self._episodes = True, None, ()
+        self._batch, self._episodes = None, ()
         if differences and self._mode == "error":
+            self.repeat()
             raise FirstUpdateError("\n".join(map(str, differences)))
+        self._updated = True
         for warning in differences:
             warnings.warn(warning, stacklevel=4)
 
@@ -148,8 +162,8 @@ class FirstUpdateCheck:
             self._checked[module_id] = module
             with torch.no_grad(), random_state_kept():
                 return _Comparison(trainer, columns, rows).warnings(module_id, self._episodes)
-        except Exception as error:  # the update itself raises it, and says where
-            _LOG.warning("no first-update check of module %s: %s", module_id, error)
+        except Exception as error:
+            self._cannot(error, f"module {module_id}")
             self._checked[module_id] = module
             return []
 
@@ -211,7 +225,7 @@ def _rows_to_compare(columns: Mapping[str, Any], newest: int | None, *, burns_in
 
 @contextmanager
 def _buffers_kept(module: torch.nn.Module) -> Iterator[None]:
-    """Put the buffers of a module back at the end, such as the statistics of batch norm."""
+    """Put the buffers of a module back at the end, such as the statistics of batch norm, for the next minibatch."""
     kept = [
         (part, name, buffer, buffer.clone())
         for part in module.modules()
@@ -255,7 +269,7 @@ class _Comparison:
     """
 
     def __init__(self, trainer: ModuleTrainer, columns: Mapping[str, Any], rows: torch.Tensor) -> None:
-        self._trainer, self._module = trainer, trainer.module
+        self._trainer, self._module = trainer, copy.deepcopy(trainer.module)
         self._columns, self._rows = columns, rows
         self._coarse = False
         self.inputs, self.change, self.actions = self._compared()
@@ -383,6 +397,7 @@ _CHANGED_ACTIONS = (
     "take pieces that change 'actions' out of the learner pipeline; put them into the env-to-module pipeline, with "
     "their inverse: the module then acts in that space",
 )
+_COPYABLE = "write __deepcopy__ for it, or set check_first_update='off'"
 _MEANT = "if it is meant, set check_first_update='off': in .debugging(...), or as an argument of Learner"
 
 

@@ -248,7 +248,7 @@ class Learner:
         start = time.perf_counter()
         known = self._multi_agent.known_ids
         shared_data: dict[str, Any] = {} if known is None else {POLICIES_TO_TRAIN: known}
-        pending = self._check.begin(self._connector, self._module, episodes)
+        pending = self._check.begin(self._connector, self._module, episodes, known)
         if self._unread is not None:
             shared_data.update(self._unread.begin(self._trainers()))
             for module_id in pending:  # the check needs all columns

@@ -84,6 +84,7 @@ class Algorithm(SavedAlgorithm):
         self.training_iteration = 0
         self._time_total_s = 0.0
         self._env_steps = 0
+        self._edits_learned = 0
         self.env_runner = make_runner(self.config, 0)
         try:
             modules = modules_of(self.env_runner.module)
@@ -177,13 +178,13 @@ class Algorithm(SavedAlgorithm):
             RunnerError: the runner returned no steps.
         """
         start = time.perf_counter()
-        edits = self.env_runner.num_edits
         by_agent = self.config.is_multi_agent and self.config.count_steps_by == "agent_steps"
         count = count_agent_steps if by_agent else count_steps
         episodes = sample_train_batch(self.env_runner, self.config.total_train_batch_size, count)
         steps = count_steps(episodes)
-        if self.env_runner.num_edits != edits:
+        if self.env_runner.num_edits != self._edits_learned:
             self.learner.check_next_update()
+            self._edits_learned = self.env_runner.num_edits
         sampled = time.perf_counter()
         learner_results = self.learner.update(episodes=episodes, metrics=self._reports.logged)
         self.env_runner.weights_updated()

@@ -417,6 +417,65 @@ def test_a_comparison_that_cannot_be_made_is_said_once(first_update, caplog):
     assert record.levelname == "WARNING" and "'noisy'" in record.message
 
 
+def test_an_error_is_raised_until_the_mistake_is_gone(first_update):
+    config = first_update.config(check_first_update="error").learners(learner_connector=lambda *_: first_update.tanh())
+    algo = config.build_algo()
+    for _ in range(2):
+        with pytest.raises(FirstUpdateError):
+            algo.train()
+    algo.pipelines["learner"].remove("Tanh")
+    algo.train()
+    algo.stop()
+
+
+class Shift(ColumnTransform):
+    """Subtracts what was measured elsewhere, which is neither argument nor state."""
+
+    columns = "obs"
+
+    def transform(self, x: Any) -> Any:
+        return x - vars(self)["measured"]
+
+
+def test_what_a_piece_holds_besides_its_state_counts_too(first_update):
+    shift = Shift()
+    vars(shift)["measured"] = np.float32(2.0)
+    shift.share()
+    config = first_update.config().env_runners(env_to_module_connector=lambda *_: shift)
+    assert train(config.learners(learner_connector=lambda *_: [shift, Noise()])) == []
+
+
+class Logging(ConnectorV2):
+    def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, metrics: Any = None, **kwargs: Any) -> Any:
+        metrics.log_value("calls", 1, reduce="sum")
+        return batch
+
+
+def test_pieces_that_log_metrics_are_compared_too(first_update):
+    (warning,) = train(
+        first_update.config().learners(learner_connector=lambda *_: [Logging(), Noise(), first_update.tanh()])
+    )
+    assert warning.expected.startswith(INPUTS)
+
+
+def test_a_comparison_that_cannot_be_made_is_an_error_where_one_is_asked_for(first_update):
+    config = first_update.config(check_first_update="error")
+    algo = config.learners(learner_connector=lambda *_: [MarkingNoise(), AfterNoise()]).build_algo()
+    with pytest.raises(KeyError, match="first-update check"):
+        algo.train()
+    algo.stop()
+
+
+def test_an_edit_counts_whoever_samples_after_it(first_update):
+    algo = first_update.config().build_algo()
+    algo.train()
+    algo.env_runner.pipelines["env_to_module"].prepend(first_update.tanh())
+    algo.env_runner.sample(num_timesteps=1)
+    with pytest.warns(FirstUpdateWarning):
+        algo.train()
+    algo.stop()
+
+
 class Images(ColumnTransform):
     columns = "obs"
 
