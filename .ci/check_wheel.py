@@ -18,14 +18,14 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def expected_files() -> set[str]:
-    """Return the wheel path of every Python file of every listed package."""
+    """Return the wheel path of every Python file and stub of every listed package."""
     setuptools = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     folders: dict[str, str] = setuptools["package-dir"]
     files = {"epibatch/py.typed"}
     for package in setuptools["packages"]:
         root = max((name for name in folders if f"{package}.".startswith(f"{name}.")), key=len)
         folder = REPOSITORY / folders[root] / package[len(root) :].lstrip(".").replace(".", "/")
-        files |= {f"{package.replace('.', '/')}/{path.name}" for path in folder.glob("*.py")}
+        files |= {f"{package.replace('.', '/')}/{path.name}" for path in folder.glob("*.py*")}
     return files
 
 

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 
 import pytest
 
 import epibatch.connectors.learner
-from epibatch.core.lazy import lazy_exports
 
 
-def test_names_come_from_their_homes_relative_or_absolute():
-    from epibatch.core.columns import Columns
-    from epibatch.learner.ppo_loss import PPOLoss
-
-    for package, name, value in (("epibatch.learner", "PPOLoss", PPOLoss), ("epibatch", "Columns", Columns)):
-        get, names = lazy_exports(package)
-        assert get(name) is value
-        assert {name, "__name__"} <= set(names())
+def test_names_come_from_the_modules_of_the_stub(tmp_path, monkeypatch):
+    (tmp_path / "names_of_lazy_test" / "inner").mkdir(parents=True)
+    for folder, stub in (
+        ("", "from .parts import Thing as Thing\n"),
+        ("inner", "from ..parts import Thing as Thing\n"),
+    ):
+        text = "from epibatch.core.lazy import lazy_exports\n__getattr__, __dir__ = lazy_exports(__name__)\n"
+        (tmp_path / "names_of_lazy_test" / folder / "__init__.py").write_text(text)
+        (tmp_path / "names_of_lazy_test" / folder / "__init__.pyi").write_text(f"{stub}from . import leaf as leaf\n")
+        (tmp_path / "names_of_lazy_test" / folder / "leaf.py").touch()
+    (tmp_path / "names_of_lazy_test" / "parts.py").write_text("class Thing: ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    inner = importlib.import_module("names_of_lazy_test.inner")
+    assert "names_of_lazy_test.parts" not in sys.modules
+    assert inner.__all__ == ["Thing", "leaf"] and {"Thing", "leaf", "__name__"} <= set(dir(inner))
+    assert inner.Thing is sys.modules["names_of_lazy_test"].Thing
+    assert inner.leaf is sys.modules["names_of_lazy_test.inner.leaf"]
 
 
 def test_a_package_offers_the_common_pieces_of_its_side():
@@ -64,9 +73,3 @@ def test_modules_of_others_are_reported_as_ever():
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'json\.nothing'") as caught:
         exec("import json.nothing", {})
     assert caught.value.name == "json.nothing"
-
-
-def test_an_unknown_name_is_an_attribute_error():
-    get, _ = lazy_exports("epibatch.learner", {})
-    with pytest.raises(AttributeError, match=r"module 'epibatch.learner' has no attribute 'Nope'"):
-        get("Nope")

@@ -49,7 +49,7 @@ class Import:
     is_relative: bool = False
     in_function: bool = False
     for_typing: bool = False
-    """True if it is inside `if TYPE_CHECKING:`."""
+    """True if it is inside `if TYPE_CHECKING:` or in a stub."""
     by_call: bool = False
     """True if it is a call of `import_module` or `__import__`."""
 
@@ -69,9 +69,13 @@ class Source:
 
     @cached_property
     def imports(self) -> list[Import]:
-        """Every import, those inside functions included."""
+        """Every import, those inside functions and in a package's stub included."""
         package = self.module.split(".")[: None if self.is_package else -1]
-        return list(_imports_below(self.tree, package, {}))
+        found = list(_imports_below(self.tree, package, {}))
+        stub = REPOSITORY / f"{self.path}i"
+        if stub.exists():
+            found += _imports_below(ast.parse(stub.read_text(encoding="utf-8")), package, {"for_typing": True})
+        return found
 
 
 def package_sources() -> dict[str, Source]:

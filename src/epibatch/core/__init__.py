@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from epibatch.core.lazy import lazy_exports
-
-if TYPE_CHECKING:
-    from epibatch.core.columns import Columns
+from epibatch.core.columns import Columns
 
 __all__ = [
     "ALL_MODULES",
@@ -23,5 +18,3 @@ DEFAULT_MODULE_ID = "default_policy"
 DEFAULT_POLICY_ID = "default_policy"
 ALL_MODULES = "__all_modules__"
 POLICIES_TO_TRAIN = "policies_to_train"  # in shared_data: a frozenset of the ids of the modules to update
-
-__getattr__, __dir__ = lazy_exports(__name__)

@@ -3,39 +3,64 @@
 from __future__ import annotations
 
 import ast
-import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.machinery import PathFinder
+from importlib.util import find_spec, resolve_name
 from types import ModuleType
 from typing import Any, NoReturn
 
 from .errors import RenamedError, nearest
 
-__all__ = ["Elsewhere", "lazy_exports"]
+__all__ = ["Elsewhere", "lazy_exports", "public_names"]
 
 _ROOT = __name__.partition(".")[0]
+
+
+@cache
+def public_names(package: str) -> dict[str, str]:
+    """Return the public names of a package, each with the module that it is imported from.
+
+    The package's stub `__init__.pyi` states them, one import for each module.
+
+    Args:
+        package: The package's `__name__`.
+
+    Example:
+        >>> public_names("epibatch.learner")["PPOLoss"]
+        'epibatch.learner.ppo_loss'
+    """
+    spec: Any = find_spec(package)
+    statements = ast.parse(spec.loader.get_data(f"{spec.origin}i")).body
+    imports = [statement for statement in statements if isinstance(statement, ast.ImportFrom)]
+    return {
+        alias.name: resolve_name("." * statement.level + (statement.module or ""), package)
+        for statement in imports
+        for alias in statement.names
+    }
 
 
 def lazy_exports(
     package: str, renamed: Mapping[str, str] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__` for the names that it imports under `if TYPE_CHECKING:`.
+    """Return a package's `__getattr__` and `__dir__`, which import the names of its stub when they are first used.
 
     Args:
         package: The package's `__name__`.
-        renamed: For each name that is gone what to use in its place; importing it is a named error.
+        renamed: The names that are gone, each with what to use in its place. Importing one is a named error.
 
     Example:
-        >>> getattr_, dir_ = lazy_exports("epibatch.core")
-        >>> getattr_("Columns").OBS
-        'obs'
+        >>> getattr_, dir_ = lazy_exports("epibatch.learner")
+        >>> getattr_("PPOLoss").__name__
+        'PPOLoss'
     """
 
     def get(name: str) -> Any:
-        homes = _homes(package)
+        homes = public_names(package)
+        if name == "__all__":
+            return sorted(homes)
         if name not in homes:
             if renamed is not None and name in renamed:
                 found = f"{name}, its old name"
@@ -43,26 +68,14 @@ def lazy_exports(
             # Python asks for a submodule here before it imports it.
             plain = name.startswith("_") or _is_submodule(package, name)
             raise AttributeError(_no_such_name(package, name, hint=not plain))
-        return getattr(import_module(homes[name], package), name)
+        if homes[name] == package:
+            return import_module(f"{package}.{name}")
+        return getattr(import_module(homes[name]), name)
 
     def names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *_homes(package)})
+        return sorted({*vars(sys.modules[package]), *public_names(package)})
 
     return get, names
-
-
-@cache
-def _homes(package: str) -> dict[str, str]:
-    """The module of each name, as the package's source imports it for type checkers; ".learner" is relative."""
-    loader: Any = sys.modules[package].__loader__
-    return {
-        alias.name: "." * node.level + (node.module or "")
-        for block in ast.parse(loader.get_source(package)).body
-        if isinstance(block, ast.If) and isinstance(block.test, ast.Name) and block.test.id == "TYPE_CHECKING"
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
 
 
 class Elsewhere:
@@ -124,6 +137,8 @@ def _is_submodule(package: str, name: str) -> bool:
 
 def _packages_with(name: str) -> Iterator[str]:
     """The packages of epibatch that export a name; importing them loads no torch."""
+    import pkgutil  # here, because only errors need it
+
     for info in pkgutil.walk_packages(sys.modules[_ROOT].__path__, f"{_ROOT}."):
         if info.ispkg and name in getattr(import_module(info.name), "__all__", ()):
             yield info.name

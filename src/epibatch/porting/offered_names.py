@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from epibatch.core.lazy import public_names
+
 from .module_table import MOVED_NAMES, module_here
 
 __all__ = ["Home", "home_of", "offered_names"]
@@ -29,7 +31,7 @@ class Home(NamedTuple):
 
 @cache
 def offered_names(module: str) -> frozenset[str] | None:
-    """The names in a module's `__all__`; None if there is no such module.
+    """The names in a package's stub or a module's `__all__`; None if there is no such module.
 
     Example:
         >>> sorted(offered_names("epibatch.learner.postprocessing.value_predictions"))
@@ -43,6 +45,8 @@ def offered_names(module: str) -> frozenset[str] | None:
         return None
     if spec is None or not spec.origin:
         return None
+    if Path(f"{spec.origin}i").exists():
+        return frozenset(public_names(module))
     for node in ast.parse(Path(spec.origin).read_bytes()).body:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
             return frozenset(ast.literal_eval(node.value))

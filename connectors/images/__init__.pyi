@@ -1,0 +1,5 @@
+from .crops import CenterCrop as CenterCrop, Crop as Crop
+from .grayscale import Grayscale as Grayscale
+from .random_crop import RandomCrop as RandomCrop
+from .resize import Resize as Resize
+from .to_chw_float import ToCHWFloat as ToCHWFloat

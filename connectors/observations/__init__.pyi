@@ -1,0 +1,7 @@
+from .affine import Affine as Affine
+from .clip import Clip as Clip
+from .flatten_axes import FlattenAxes as FlattenAxes
+from .frozen_module import FrozenModule as FrozenModule
+from .goal_distance_rewards import GoalDistanceRewards as GoalDistanceRewards
+from .step_columns import CountSteps as CountSteps, MarkFirstSteps as MarkFirstSteps
+from .time_max_pool import TimeMaxPool as TimeMaxPool

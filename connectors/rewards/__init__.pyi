@@ -1,0 +1,12 @@
+from .count_based_reward import CountBasedReward as CountBasedReward
+from .elementwise import (
+    BinarizeReward as BinarizeReward,
+    RewardClipping as RewardClipping,
+    RewardScaling as RewardScaling,
+    RewardSign as RewardSign,
+)
+from .kl_reward import KLReward as KLReward
+from .linearise_rewards import LineariseRewards as LineariseRewards
+from .normalize_reward import NormalizeReward as NormalizeReward
+from .reward_sum import RewardSum as RewardSum
+from .target_return import TargetReturn as TargetReturn

@@ -1,0 +1,3 @@
+from .declared_views import add_view as add_view
+from .trajectory_views import TrajectoryViews as TrajectoryViews
+from .view import View as View

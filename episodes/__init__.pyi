@@ -1,0 +1,7 @@
+from ._storage.infos_buffer import InfosBuffer as InfosBuffer
+from .infinite_lookback_buffer import InfiniteLookbackBuffer as InfiniteLookbackBuffer
+from .multi_agent_episode import MultiAgentEpisode as MultiAgentEpisode
+from .reader import EpisodeReader as EpisodeReader, reader_of as reader_of
+from .single_agent_episode import SingleAgentEpisode as SingleAgentEpisode
+from .vector_episodes import VectorEpisodes as VectorEpisodes
+from .vector_recorder import VectorRecorder as VectorRecorder

@@ -1,0 +1,2 @@
+from .module_table import module_here as module_here
+from .ported_source import Leftover as Leftover, PortedSource as PortedSource, port_source as port_source

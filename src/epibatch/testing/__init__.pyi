@@ -1,0 +1,3 @@
+from .checking import check_connector as check_connector
+from .contract import contract_checks as contract_checks
+from .report import CheckReport as CheckReport, CheckResult as CheckResult
