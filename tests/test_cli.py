@@ -238,7 +238,7 @@ def test_wrong_use(run, words, message):
         ("lr: 0.001", "lr: -1", "training.lr"),
         ("algorithm: ppo", "", "add the line `algorithm: ppo`"),
         ("algorithm: ppo", "a: [1", "wrong.yaml, line "),
-        ("algorithm: ppo", "algorithm: pppo", "did you mean 'ppo'"),
+        ("algorithm: ppo", "algorithm: pppo", "(line 2, column 12): input should be 'ppo'"),
         ("CartPole-v1", "CartPol-v1", "CartPol"),
         ("minibatch_size: 64", "minibatch_size: 256", "at most train_batch_size"),
         ("environment: {env: CartPole-v1}", "", "add the line `environment: {env: CartPole-v1}`"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from epibatch.algorithms.agent_mapping import AgentMapping
+from epibatch.algorithms.multi_agent import AgentMapping
 from epibatch.core.errors import ConfigError, UnknownNameError
 
 

@@ -184,7 +184,7 @@ def test_an_error_behind_a_loaded_checkpoint_closes_the_environments(built, tmp_
 
 
 def test_settings_are_named_after_the_events():
-    assert list(PPOConfig.sections["callbacks"].model_fields) == ["callbacks_class", *EVENTS]
+    assert PPOConfig.model.sections()["callbacks"].names() == ["callbacks_class", *EVENTS]
     config = PPOConfig().callbacks(Callbacks).callbacks(on_sample_end=print)
     assert (config.callbacks_class, config.on_sample_end, config.on_episode_end) == (Callbacks, print, None)
     assert config.copy().on_sample_end is print

@@ -20,7 +20,7 @@ DESCRIPTION = {"algorithm": "ppo", "config": DATA, "not_data": None}
 
 @pytest.mark.parametrize("algorithm", CONFIGS)
 def test_config_classes(algorithm):
-    assert config_class(algorithm).algorithm == algorithm
+    assert config_class(algorithm)().algorithm == algorithm
 
 
 def test_unknown_algorithm():

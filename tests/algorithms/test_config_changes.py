@@ -88,7 +88,8 @@ def test_another_spelling_in_the_file_is_replaced():
 
 
 def test_nothing_to_change():
-    assert changed(PPOConfig, DATA, []) == DATA
+    training = {"train_batch_size": 128, "minibatch_size": 64}
+    assert changed(PPOConfig, DATA, []) == {**DATA, "training": training}
     assert changed(PPOConfig, None, ["lr=1"]) is None
 
 

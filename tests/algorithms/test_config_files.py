@@ -4,7 +4,7 @@ import gymnasium as gym
 import pytest
 
 from epibatch.algorithms import AlgorithmConfig, PPOConfig
-from epibatch.algorithms.config_files import config_from_dict
+from epibatch.algorithms.config_io import ConfigDocument
 from epibatch.core import registry
 from epibatch.core.errors import ConfigError, NotAvailableError
 from epibatch.core.registry import register_env
@@ -68,7 +68,7 @@ def test_everything_wrong_is_reported_at_once_with_its_path():
     with pytest.raises(ConfigError) as caught:
         PPOConfig.from_dict(data)
     for text in (
-        "- algorithm: expected 'ppo', found 'dqn'",
+        "- algorithm: input should be 'ppo', found str 'dqn'",
         "- trainin: no such section; did you mean 'training'?",
         "- lr: no section; this setting belongs to training",
         "- environment.env_conf: unknown setting; did you mean 'env_config'?",
@@ -110,7 +110,7 @@ def test_contradictions_and_what_is_not_there_are_reported_with_the_rest():
 
 def test_what_the_command_needs_is_reported_with_the_rest():
     with pytest.raises(ConfigError) as caught:
-        config_from_dict(PPOConfig, {"training": {"lr": 0}}, where="my.yaml", for_command=True)
+        PPOConfig.from_document(ConfigDocument("my.yaml", {"training": {"lr": 0}}), complete=True)
     for text in (
         "my.yaml\n",
         "- algorithm: missing; add the line `algorithm: ppo`",

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from epibatch.algorithms import PPOConfig
-from epibatch.algorithms.evaluation_config import evaluation_config
 from epibatch.core.errors import ConfigError, NotAvailableError
 
 
@@ -12,7 +11,7 @@ def cart_pole():
 
 
 def test_defaults():
-    own = evaluation_config(cart_pole())
+    own = cart_pole().get_evaluation_config_object()
     assert (own.explore, own.num_envs_per_env_runner, own.env_config) == (False, 8, {"a": 1, "b": 2})
 
 
@@ -21,23 +20,23 @@ def test_overrides():
         evaluation_duration=100,
         evaluation_config={"explore": True, "env_config": {"b": 3}, "num_envs_per_env_runner": 20, "env": "Own-v0"},
     )
-    own = evaluation_config(config)
+    own = config.get_evaluation_config_object()
     assert (own.explore, own.num_envs_per_env_runner, own.env) == (True, 20, "Own-v0")
     assert own.env_config == {"a": 1, "b": 3}
     assert (config.explore, config.num_envs_per_env_runner, config.env) == (True, 8, "CartPole-v1")
 
 
 def test_no_more_environments_than_episodes():
-    assert evaluation_config(cart_pole().evaluation(evaluation_duration=3)).num_envs_per_env_runner == 3
+    assert cart_pole().evaluation(evaluation_duration=3).get_evaluation_config_object().num_envs_per_env_runner == 3
     steps = cart_pole().evaluation(evaluation_duration=3, evaluation_duration_unit="timesteps")
-    assert evaluation_config(steps).num_envs_per_env_runner == 8
+    assert steps.get_evaluation_config_object().num_envs_per_env_runner == 8
 
 
 def test_as_many_environments_as_their_maker_makes():
     config = cart_pole().env_runners(gym_env_vectorize_mode="vector_entry_point").evaluation(evaluation_duration=3)
-    assert evaluation_config(config).num_envs_per_env_runner == 8
+    assert config.get_evaluation_config_object().num_envs_per_env_runner == 8
     config.evaluation(evaluation_config={"gym_env_vectorize_mode": "sync"})
-    assert evaluation_config(config).num_envs_per_env_runner == 3
+    assert config.get_evaluation_config_object().num_envs_per_env_runner == 3
 
 
 def test_from_yaml_and_back():
@@ -70,7 +69,7 @@ def test_mistakes(settings, message):
 
 def test_overrides_are_checked():
     assert PPOConfig.overrides(explore=True, env_config={"a": 1}) == {"explore": True, "env_config": {"a": 1}}
-    with pytest.raises(ConfigError, match=r"(?s)PPOConfig\.overrides.*- gama: .*- explore: "):
+    with pytest.raises(ConfigError, match=r"(?s)PPOConfig\.overrides.*- explore: .*- gama: "):
         PPOConfig.overrides(gama=0.9, explore=3)
 
 
@@ -82,5 +81,5 @@ def test_runners_of_evaluation():
 def test_a_goal_that_nothing_measures():
     with pytest.raises(ConfigError, match=r"stop\.evaluation_return_mean: .*evaluation_interval"):
         cart_pole().stopping(evaluation_return_mean=100).build_algo()
-    with pytest.raises(ConfigError, match=r"stop\.evaluation_return_mean: .*evaluation_interval"):
+    with pytest.raises(ConfigError, match=r"stop\.evaluation_return_mean \(line 1, column 32\): .*evaluation_interval"):
         PPOConfig.from_yaml("stop: {evaluation_return_mean: 100}")

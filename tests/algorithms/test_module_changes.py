@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPO, PPOConfig
-from epibatch.algorithms.agent_mapping import AgentMapping
+from epibatch.algorithms.multi_agent import AgentMapping
 from epibatch.connectors.common import AgentToModuleMapping
 from epibatch.connectors.learner import AddOneTsToEpisodesAndTruncate, GeneralAdvantageEstimation
 from epibatch.core.errors import ConfigError, UnknownNameError

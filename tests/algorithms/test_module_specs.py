@@ -11,7 +11,6 @@ from epibatch.algorithms.module_specs import (
     module_spec_for,
     multi_module_spec,
 )
-from epibatch.algorithms.settings import Problems
 from epibatch.core.errors import ConfigError, SpaceError
 from epibatch.core.rl_module import (
     DefaultActorCritic,
@@ -20,6 +19,7 @@ from epibatch.core.rl_module import (
     RLModuleSpec,
     TorchRLModule,
 )
+from epibatch.core.settings import ErrorList, path_text
 
 BOX = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
 WIDE = gym.spaces.Box(-1.0, 1.0, (12,), np.float32)
@@ -72,9 +72,9 @@ def test_config_gives_the_module_what_the_pipeline_puts_out():
     ],
 )
 def test_check_model_config(model_config, paths):
-    problems = Problems()
-    check_model_config(model_config, problems)
-    assert [path for path, _ in problems.found] == paths
+    errors = ErrorList()
+    check_model_config(model_config, errors)
+    assert [path_text(place) for place, _ in errors.found] == paths
 
 
 def test_squashed_actions_need_somebody_who_stretches_them():

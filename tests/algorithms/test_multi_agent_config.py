@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms import PPOConfig
-from epibatch.algorithms.agent_mapping import AgentMapping
+from epibatch.algorithms.multi_agent import AgentMapping
 from epibatch.algorithms.policy_spec import PolicySpec
 from epibatch.core.errors import ConfigError
 from epibatch.core.rl_module import MultiRLModuleSpec, RLModuleSpec

@@ -101,12 +101,12 @@ def test_the_page_and_the_errors_know_the_same_settings():
     first_cells = [row.split(" | ")[0] for row in table.splitlines() if row.startswith("| `")]
     names = {name for cell in first_cells for name in re.findall(r"`([a-z_]+)`", cell)}
     assert len(names) > 15
-    assert names - set(OTHER_SETTINGS) - set(PPOConfig.places()) == set()
+    assert names - set(OTHER_SETTINGS) - set(PPOConfig.model.section_of()) == set()
 
 
 @pytest.mark.parametrize("name", OTHER_SETTINGS)
 def test_no_advice_hides_a_setting_or_names_one_that_is_not_there(name):
-    places = PPOConfig.places()
+    places = PPOConfig.model.section_of()
     assert name not in places
     if OTHER_SETTINGS[name].startswith("use ") and "piece" not in OTHER_SETTINGS[name] and name != "horizon":
         used = re.match(r"use (?:learners\()?(\w+)", OTHER_SETTINGS[name])[1]

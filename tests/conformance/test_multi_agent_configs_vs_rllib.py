@@ -18,7 +18,7 @@ with warnings.catch_warnings():
     from ray.rllib.policy.policy import PolicySpec as TheirPolicy
 
 from epibatch.algorithms import PPOConfig
-from epibatch.algorithms.agent_mapping import AgentMapping
+from epibatch.algorithms.multi_agent import AgentMapping
 from epibatch.algorithms.policy_spec import PolicySpec
 from epibatch.core.rl_module import MultiRLModuleSpec, RLModuleSpec
 

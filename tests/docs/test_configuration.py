@@ -11,10 +11,11 @@ from ruamel.yaml import YAML
 
 from epibatch.algorithms.pipelines import PIPELINES
 from epibatch.algorithms.ppo import PPOConfig
-from epibatch.algorithms.settings import ALIASES, default_of, setting_names
 from epibatch.core.rl_module import DefaultModelConfig
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+SECTIONS = PPOConfig.model.sections()
+HOOKS = [hook.setting for hook in PIPELINES.values()]
 ROW = re.compile(r"^\| `([\w./-]+)` \| (.*?) \| (.*) \|$", re.MULTILINE)
 
 
@@ -35,20 +36,20 @@ def same(found, expected):
     return (float(found) if isinstance(expected, float) else found) == expected
 
 
-@pytest.mark.parametrize("section", PPOConfig.sections)
+@pytest.mark.parametrize("section", SECTIONS)
 def test_settings_and_their_defaults(section):
-    model = PPOConfig.sections[section]
+    model = SECTIONS[section]
     table = table_below(f"### {section}")
-    assert list(table) == setting_names(model)
-    wrong = [name for name, (cell, _) in table.items() if not same(value_of(cell), default_of(model, name))]
+    assert list(table) == [name for name in model.names() if name not in HOOKS]
+    wrong = [name for name, (cell, _) in table.items() if not same(value_of(cell), model.default_of(name))]
     assert wrong == []
 
 
 def test_second_spellings_are_mentioned():
-    for section, aliases in ALIASES.items():
+    for section, model in SECTIONS.items():
         table = table_below(f"### {section}")
-        for alias, name in aliases.items():
-            assert f"also `{alias}`" in table[name][1]
+        for spelling in set(model.spellings()) - set(model.names()):
+            assert f"also `{spelling}`" in table[model.first_spelling(spelling)][1]
 
 
 def test_settings_of_the_default_network():
@@ -60,7 +61,7 @@ def test_settings_of_the_default_network():
 
 def test_sections_and_pipelines_are_all_there():
     headings = re.findall(r"^### (\w+)$", PAGE.partition("## Sections")[2].partition("\n## ")[0], re.MULTILINE)
-    assert headings == list(PPOConfig.sections)
+    assert headings == list(SECTIONS)
     assert all(f"`{name}`" in PAGE for hook in PIPELINES.values() for name in (hook.name, hook.setting))
 
 

@@ -99,7 +99,8 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
     "misspelt setting": (ConfigError, lambda: PPOConfig().training(gama=0.9), [
         "training.gama", "did you mean 'gamma'"]),
     "many wrong settings": (ConfigError, lambda: PPOConfig.from_yaml(YAML), [
-        "training.lr", "training.gamma", "training.clip_parm", "env_runner: ", "learner[0].num_frame", "these 5"]),
+        "training.lr (line 1, column 16)", "training.gamma", "training.clip_parm", "env_runner (line 2,",
+        "learner[0].num_frame (line 3", "these 5"]),
     "wrong values": (ConfigError, lambda: PPOConfig().training(lr="0.1", gamma=2.0), [
         "training.lr", "found str '0.1'", "training.gamma", "found float 2.0"]),
     "contradicting settings": (ConfigError, lambda: cart_pole().training(

@@ -1,4 +1,4 @@
-from .agent_mapping import AgentMapping as AgentMapping
+from .multi_agent import AgentMapping as AgentMapping
 from .algorithm import Algorithm as Algorithm
 from .algorithm_config import AlgorithmConfig as AlgorithmConfig
 from .loggers import Logger as Logger

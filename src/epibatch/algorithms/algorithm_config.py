@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import gymnasium as gym
+from pydantic import ValidationError
 
-from epibatch.core.errors import NotAvailableError
+from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.devices import missing_device
+from epibatch.core.errors import ConfigError, NotAvailableError
+from epibatch.core.settings import ErrorList
 
-from .evaluation_config import EVALUATED, note_overrides
-from .fluent_settings import FluentSettings
-from .module_specs import burns_in
+from .config_io import ConfigDocument, config_to_dict, read_document, to_yaml_text
+from .module_specs import burns_in, check_model_config, module_spec_for, multi_module_spec
 from .module_views import module_views
-from .multi_agent_config import check_agents, module_spaces, specs_by_module
-from .pipelines import add_burn_in, single_spaces, user_pieces
-from .settings import Problems
+from .multi_agent import (
+    check_agents,
+    mapping_of,
+    module_spaces,
+    overrides_by_module,
+    policies_of_settings,
+    specs_by_module,
+)
+from .other_libraries import setting_advice, unknown_attribute
+from .pipelines import PIPELINES, add_burn_in, single_spaces, user_pieces
+from .policy_spec import PolicySpec
+from .settings import EVALUATED, AlgorithmSettings, StopSettings, add_contradictions, explain_override, validated
 
 if TYPE_CHECKING:
     from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
@@ -28,12 +42,407 @@ __all__ = ["AlgorithmConfig"]
 
 ConfigT = TypeVar("ConfigT", bound="AlgorithmConfig")
 
+NOT_GIVEN: Any = object()
 
-class AlgorithmConfig(FluentSettings):
+
+class AlgorithmConfig:
     """Settings of a training run, and builders of its pipelines, network and Algorithm.
 
-    Use the config of an algorithm, such as `PPOConfig`.
+    Use the config of an algorithm, such as `PPOConfig`. Every section has a method, which changes this config and
+    returns it. Settings are read flat, as attributes (`config.lr`, `config.num_envs_per_env_runner`), and stand in
+    sections in files (`to_yaml`). A wrong name or value raises at once, with all that is wrong in the call.
+
+    Args:
+        allow_imports: True if pieces and callbacks may be named by an import path; importing runs code.
+
+    Raises:
+        ConfigError: unknown settings or values that do not fit, all of them in one message.
+
+    Example:
+        >>> from epibatch.algorithms.ppo import PPOConfig
+        >>> config = PPOConfig().environment("CartPole-v1").training(lr=3e-4, gamma=0.98)
+        >>> config.lr, config.num_epochs
+        (0.0003, 30)
     """
+
+    model: ClassVar[type[AlgorithmSettings]] = AlgorithmSettings
+    """The settings."""
+
+    def __init__(self, *, allow_imports: bool = False) -> None:
+        self._allow_imports = allow_imports
+        self._in_evaluation = False
+        self._settings = self.model()
+
+    # ------------------------------------------------------------------------------------- sections
+
+    def environment(self: ConfigT, env: Any = NOT_GIVEN, **settings: Any) -> ConfigT:
+        """See `EnvironmentSettings`."""
+        if env is not NOT_GIVEN:
+            settings["env"] = env
+        return self.change("environment", {"environment": settings})
+
+    def env_runners(self: ConfigT, **settings: Any) -> ConfigT:
+        """See `EnvRunnerSettings`."""
+        return self.change("env_runners", {"env_runners": settings})
+
+    def learners(self: ConfigT, **settings: Any) -> ConfigT:
+        """See `LearnerSectionSettings`."""
+        return self.change("learners", {"learners": settings})
+
+    def training(self: ConfigT, **settings: Any) -> ConfigT:
+        """See the algorithm's settings, such as `PPOTrainingSettings`; also takes those below.
+
+        Args:
+            **settings: settings of the training; `model`, which is `rl_module(model_config=...)`; and
+                `learner_connector` and `add_default_connectors_to_learner_pipeline` of `learners`.
+        """
+        parts: dict[str, dict[str, Any]] = {"training": settings}
+        if "model" in settings:
+            parts["rl_module"] = {"model_config": settings.pop("model")}
+        for name in ("learner_connector", "add_default_connectors_to_learner_pipeline"):
+            if name in settings:
+                parts.setdefault("learners", {})[name] = settings.pop(name)
+        return self.change("training", parts)
+
+    def rl_module(self: ConfigT, **settings: Any) -> ConfigT:
+        """See `RLModuleSettings`; also takes `algorithm_config_overrides_per_module` of `multi_agent`."""
+        parts = {"rl_module": settings}
+        name = "algorithm_config_overrides_per_module"
+        if name in settings:
+            own, earlier = settings.pop(name), getattr(self, name)
+            parts["multi_agent"] = {name: {**earlier, **own} if isinstance(own, Mapping) else own}
+        return self.change("rl_module", parts)
+
+    def multi_agent(self: ConfigT, **settings: Any) -> ConfigT:
+        """See `MultiAgentSectionSettings`."""
+        return self.change("multi_agent", {"multi_agent": settings})
+
+    def evaluation(self: ConfigT, **settings: Any) -> ConfigT:
+        """See `EvaluationSettings`."""
+        return self.change("evaluation", {"evaluation": settings})
+
+    def callbacks(self: ConfigT, callbacks_class: Any = NOT_GIVEN, **settings: Any) -> ConfigT:
+        """See `CallbackSettings`."""
+        if callbacks_class is not NOT_GIVEN:
+            settings["callbacks_class"] = callbacks_class
+        return self.change("callbacks", {"callbacks": settings})
+
+    def debugging(self: ConfigT, **settings: Any) -> ConfigT:
+        """See `DebuggingSettings`."""
+        return self.change("debugging", {"debugging": settings})
+
+    def reporting(self: ConfigT, **settings: Any) -> ConfigT:
+        """See `ReportingSettings`."""
+        return self.change("reporting", {"reporting": settings})
+
+    def checkpointing(self: ConfigT, **settings: Any) -> ConfigT:
+        """See `CheckpointingSettings`."""
+        return self.change("checkpointing", {"checkpointing": settings})
+
+    def stopping(self: ConfigT, **settings: Any) -> ConfigT:
+        """See `StopSettings`."""
+        return self.change("stopping", {"stop": settings})
+
+    def api_stack(self: ConfigT, **switches: bool) -> ConfigT:
+        """Warn that there is one API stack; RLlib's switches `enable_...` change nothing.
+
+        Raises:
+            ConfigError: a switch turns the stack of RLModules and connectors off.
+        """
+        off = [name for name, value in switches.items() if not value]
+        if off:
+            raise ConfigError(
+                f"{type(self).__name__}.api_stack",
+                expected="RLModules and connectors; there is no other stack here",
+                found=f"{off[0]}=False",
+                do="leave the call out",
+            )
+        return self._changes_nothing("api_stack", "there is one stack, with RLModules and connectors")
+
+    def framework(self: ConfigT, framework: str | None = "torch", **options: Any) -> ConfigT:
+        """Warn that networks are always PyTorch's; RLlib's options change nothing.
+
+        Raises:
+            ConfigError: the framework is another one.
+        """
+        if framework not in (None, "torch"):
+            raise ConfigError(
+                f"{type(self).__name__}.framework",
+                expected="'torch'",
+                found=repr(framework),
+                do="write the module in PyTorch, and leave the call out",
+            )
+        return self._changes_nothing("framework", "networks are always PyTorch's")
+
+    def _changes_nothing(self: ConfigT, method: str, reason: str) -> ConfigT:
+        text = f"{type(self).__name__}.{method}(...) changes nothing: {reason}. Leave the call out."
+        warnings.warn(text, stacklevel=3)
+        return self
+
+    # ------------------------------------------------------------------------- reading and changing
+
+    def change(self: ConfigT, method: str, parts: Mapping[str, Mapping[str, Any]]) -> ConfigT:
+        """Check new settings of some sections together; adopt all of them or none.
+
+        Args:
+            method: the caller, for messages.
+            parts: section -> its new settings.
+        """
+        errors = ErrorList()
+        values = self._checked(parts, errors)
+        errors.raise_if_any(f"{type(self).__name__}.{method}")
+        self._settings = values
+        return self
+
+    def _checked(self, parts: Mapping[str, Any], errors: ErrorList, *, env_imports: bool = True) -> AlgorithmSettings:
+        """All settings with new ones in their sections, as far as they are right."""
+        data = {name: getattr(self._settings, name) for name in self._settings.model_fields_set}
+        data |= {section: self._merged(section, new) for section, new in parts.items()}
+        context = {"imports": self._allow_imports, "env_imports": env_imports}
+        return validated(self.model, data, errors, context)
+
+    def _merged(self, section: str, new: Any) -> Any:
+        """A section's settings that were given, with the new ones in place of theirs."""
+        if not isinstance(new, Mapping) or section not in self.model.sections():
+            return new
+        given, spellings = getattr(self._settings, section).given(), self.model.sections()[section].spellings()
+        for name in ("model_config", "model_config_dict"):
+            if section == "rl_module" and isinstance(new.get(name), Mapping):
+                new = {**new, name: {**given.get("model_config", {}), **new[name]}}
+        changed = {spellings.get(name) for name in new}
+        return {**{name: value for name, value in given.items() if spellings[name] not in changed}, **new}
+
+    def __getattr__(self, name: str) -> Any:
+        section = None if name.startswith("_") else self.model.section_of().get(name)
+        if section is not None:
+            values = getattr(self._settings, section)
+            return getattr(values, values.spellings()[name])
+        if name == "algorithm":
+            return self._settings.algorithm
+        raise AttributeError(unknown_attribute(type(self), name, self.model.section_of()))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("_"):
+            object.__setattr__(self, name, value)
+            return
+        section = self.model.section_of().get(name)
+        if section is None:
+            raise ConfigError(
+                f"{type(self).__name__}.{name}",
+                expected="a known setting",
+                found=repr(name),
+                do=setting_advice(name, self.model.section_of()),
+            )
+        self.change(name, {section: {name: value}})
+
+    def copy(self: ConfigT) -> ConfigT:
+        """A config of its own with the same settings."""
+        twin = type(self)(allow_imports=self._allow_imports)
+        twin._settings = self._settings  # sections are frozen
+        hooks = {hook.setting: (hook.section, getattr(self, hook.setting)) for hook in PIPELINES.values()}
+        lists = {name: (section, value) for name, (section, value) in hooks.items() if isinstance(value, list)}
+        return twin.change("copy", {section: {name: copy.deepcopy(value)} for name, (section, value) in lists.items()})
+
+    def __repr__(self) -> str:
+        sections = [getattr(self._settings, section) for section in self.model.sections()]
+        given = [f"{name}={value!r}" for section in sections for name, value in section.given().items()]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    def validate(self) -> None:
+        """Check what no single setting can show.
+
+        Raises:
+            ConfigError: settings that contradict each other, all of them in one message.
+        """
+        errors = ErrorList()
+        add_contradictions(self._settings, errors)
+        fault = missing_device(self.device)
+        if fault is not None:
+            errors.add("learners.device", f"{self.device!r} cannot be used here: {fault}; cpu can be used everywhere")
+        errors.raise_if_any(type(self).__name__)
+
+    @property
+    def settings(self) -> AlgorithmSettings:
+        """All settings, in sections."""
+        return self._settings
+
+    @property
+    def in_evaluation(self) -> bool:
+        """True for the config of the environments that `evaluate` measures in."""
+        return self._in_evaluation
+
+    @property
+    def allows_imports(self) -> bool:
+        """True if pieces and callbacks may be named by an import path."""
+        return self._allow_imports
+
+    @property
+    def stop_rules(self) -> StopSettings:
+        """The `stop` section."""
+        return self._settings.stop
+
+    @property
+    def is_multi_agent(self) -> bool:
+        """True if there are other modules than the default one, as RLlib sees it."""
+        return list(self.policies) != [DEFAULT_MODULE_ID]
+
+    @property
+    def policies(self) -> dict[str, PolicySpec]:
+        """Module id -> what is different about it."""
+        return policies_of_settings(self._settings)
+
+    @property
+    def policy_mapping_fn(self) -> Any:
+        """Which module decides for an agent: called as `fn(agent_id, episode)`; None if that was not said."""
+        return mapping_of(self._settings)
+
+    def overrides_for(self, module_id: str) -> dict[str, Any]:
+        """The settings of the training that a module has of its own."""
+        return overrides_by_module(self._settings).get(module_id, {})
+
+    def get_config_for_module(self: ConfigT, module_id: str) -> ConfigT:
+        """The config as it is for one module: its own settings in place of the common ones."""
+        own = self.overrides_for(module_id)
+        return self.copy().change("get_config_for_module", {"training": own}) if own else self
+
+    def get_evaluation_config_object(self: ConfigT) -> ConfigT:
+        """What evaluation runs with: greedy actions unless told otherwise, and at most one environment per episode.
+
+        `env_config` is merged into that of the training; every other setting replaces the training's. With
+        "vector_entry_point" the number of environments is left as it is: what makes them may always make as many.
+
+        Example:
+            >>> from epibatch.algorithms.ppo import PPOConfig
+            >>> config = PPOConfig().environment("CartPole-v1").env_runners(num_envs_per_env_runner=64)
+            >>> own = config.evaluation(evaluation_duration=5).get_evaluation_config_object()
+            >>> own.num_envs_per_env_runner, own.explore
+            (5, False)
+        """
+        settings: dict[str, Any] = {"explore": False, **self.evaluation_config}
+        if "env_config" in settings:
+            settings["env_config"] = {**self.env_config, **settings["env_config"]}
+        mode = settings.get("gym_env_vectorize_mode", self.gym_env_vectorize_mode)
+        if self.evaluation_duration_unit == "episodes" and mode != "vector_entry_point":
+            wanted = settings.get("num_envs_per_env_runner", self.num_envs_per_env_runner)
+            settings["num_envs_per_env_runner"] = min(wanted, self.evaluation_duration)
+        parts: dict[str, dict[str, Any]] = {section: {} for section in EVALUATED}
+        for name, value in settings.items():
+            parts[self.model.section_of()[name]][name] = value
+        own = self.copy().change("evaluation_config", parts)
+        own._in_evaluation = True
+        return own
+
+    @property
+    def other_device(self) -> str | None:
+        """The `device`, or None for the CPU, where tensors are made anyway."""
+        return None if self.device == "cpu" else str(self.device)
+
+    @property
+    def total_train_batch_size(self) -> int:
+        """Env steps of one training iteration, over all learners."""
+        return int(self.train_batch_size) * max(1, int(self.num_learners))
+
+    def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
+        """Steps that each environment of a runner contributes to one `sample()`, at least 1."""
+        if self.rollout_fragment_length != "auto":
+            return int(self.rollout_fragment_length)
+        return max(1, -(-self.total_train_batch_size // int(self.num_envs_per_env_runner)))
+
+    @classmethod
+    def overrides(cls, **settings: Any) -> dict[str, Any]:
+        """Settings for `evaluation_config` or `algorithm_config_overrides_per_module`, checked at once.
+
+        Args:
+            **settings: of the sections `environment` and `env_runners`, or of `training`.
+
+        Raises:
+            ConfigError: unknown settings, those of other sections, or values that do not fit.
+
+        Example:
+            >>> from epibatch.algorithms.ppo import PPOConfig
+            >>> PPOConfig().evaluation(evaluation_config=PPOConfig.overrides(explore=True)).evaluation_config
+            {'explore': True}
+        """
+        try:
+            return cls.model.overrides().validate_python(settings)
+        except ValidationError as error:
+            errors = ErrorList()
+            errors.add_details(error, cls._explain_override)
+        errors.raise_if_any(f"{cls.__name__}.overrides")
+        return settings
+
+    @classmethod
+    def _explain_override(cls, detail: Any) -> str | None:
+        unknown = detail["type"] == "extra_forbidden"
+        return explain_override(cls.model, str(detail["loc"][-1]), (*EVALUATED, "training")) if unknown else None
+
+    # --------------------------------------------------------------------------------------- files
+
+    @classmethod
+    def from_dict(cls: type[ConfigT], data: Mapping[str, Any], *, allow_imports: bool = False) -> ConfigT:
+        """Read a config from nested dicts, the form that `to_dict` gives.
+
+        Args:
+            data: sections (`environment`, `env_runners`, `learners`, `training`, `rl_module`, `debugging`,
+                `reporting`, `checkpointing`, `stop`), the pipelines `env_to_module`, `module_to_env`, `learner` as
+                lists of piece specs, and `algorithm`.
+            allow_imports: True if pieces and environments may be named by import path; importing runs code.
+
+        Raises:
+            ConfigError: everything that is wrong, each with its path.
+
+        Example:
+            >>> from epibatch.algorithms.ppo import PPOConfig
+            >>> PPOConfig.from_dict({"environment": {"env": "CartPole-v1"}, "training": {"lr": 0.01}}).lr
+            0.01
+        """
+        return cls.from_document(ConfigDocument(f"{cls.__name__} from data", data), allow_imports=allow_imports)
+
+    @classmethod
+    def from_yaml(cls: type[ConfigT], source: str | Path, *, allow_imports: bool = False) -> ConfigT:
+        """Read a config from YAML.
+
+        Args:
+            source: a path, or the text itself.
+            allow_imports: as in `from_dict`.
+        """
+        document = read_document(source, f"{cls.__name__} from ")
+        return cls.from_document(document, allow_imports=allow_imports)
+
+    @classmethod
+    def from_document(
+        cls: type[ConfigT], document: ConfigDocument, *, allow_imports: bool = False, complete: bool = False
+    ) -> ConfigT:
+        """Read a config from data whose errors have lines.
+
+        Args:
+            document: the data.
+            allow_imports: as in `from_dict`.
+            complete: True if `algorithm` and an environment have to be given.
+        """
+        config, errors = cls(allow_imports=allow_imports), ErrorList()
+        sections = document.sections(errors)
+        if complete:
+            document.add_missing(str(cls.model.default_of("algorithm")), errors)
+        values = config._checked(sections, errors, env_imports=allow_imports)
+        add_contradictions(values, errors)
+        if values.rl_module.rl_module_spec is None:
+            check_model_config(values.rl_module.module_config, errors)
+        errors.raise_if_any(document.where, document.shown)
+        config._settings = values
+        return config
+
+    def to_dict(self) -> dict[str, Any]:
+        """The config as nested dicts of plain data.
+
+        Raises:
+            ConfigError: something in it is code (a function, a class, a space); each is named.
+        """
+        return config_to_dict(self._settings, f"{type(self).__name__} as data")
+
+    def to_yaml(self) -> str:
+        """The config as YAML text; `from_yaml` reads it back."""
+        return to_yaml_text(self.to_dict())
 
     # ------------------------------------------------------------------------------------ building
 
@@ -146,7 +555,9 @@ class AlgorithmConfig(FluentSettings):
 
     def user_pieces(self, name: str, arguments: tuple[Any, ...], env: Any) -> list[Any]:
         """The user's pieces of one pipeline (env_to_module, module_to_env, learner), newly made."""
-        return user_pieces(name, self._pipelines[name], arguments, env, allow_imports=self._allow_imports)
+        return user_pieces(
+            name, getattr(self, PIPELINES[name].setting), arguments, env, allow_imports=self._allow_imports
+        )
 
     def _module_spaces(self, observation: Any, action: Any) -> dict[str, tuple[Any, Any]]:
         """Module id -> the spaces that follow from those of the agents; one space is that of all."""
@@ -195,8 +606,6 @@ class AlgorithmConfig(FluentSettings):
         """
         if self.is_multi_agent:
             return self.get_multi_rl_module_spec(env=env, spaces=spaces)
-        from .module_specs import module_spec_for
-
         found = None if spaces is None else spaces.get("default_policy")
         observation, action = self._single_spaces(spaces, env) if found is None else found
         return module_spec_for(self.rl_module_spec, observation, action, self.model_config)
@@ -216,8 +625,6 @@ class AlgorithmConfig(FluentSettings):
             ConfigError: a module has no spaces.
             SpaceError: the agents of a module have different spaces.
         """
-        from .module_specs import multi_module_spec
-
         found = dict(spaces or {})
         policies = self.policies
         if not all(each in found for each in self._module_ids()):
@@ -237,77 +644,3 @@ class AlgorithmConfig(FluentSettings):
             found="the general config",
             do="use PPOConfig",
         )
-
-    @classmethod
-    def overrides(cls, **settings: Any) -> dict[str, Any]:
-        """Settings for `evaluation_config` or `algorithm_config_overrides_per_module`, checked at once.
-
-        Args:
-            **settings: of the sections `environment` and `env_runners`, or of `training`.
-
-        Raises:
-            ConfigError: unknown settings, those of other sections, or unfitting values.
-
-        Example:
-            >>> from epibatch.algorithms.ppo import PPOConfig
-            >>> PPOConfig().evaluation(evaluation_config=PPOConfig.overrides(explore=True)).evaluation_config
-            {'explore': True}
-        """
-        problems = Problems()
-        note_overrides(settings, cls, problems, path="", sections=(*EVALUATED, "training"))
-        problems.raise_if_any(f"{cls.__name__}.overrides")
-        return settings
-
-    # --------------------------------------------------------------------------------------- files
-
-    @classmethod
-    def from_dict(cls: type[ConfigT], data: Mapping[str, Any], *, allow_imports: bool = False) -> ConfigT:
-        """Read a config from nested dicts, the form that `to_dict` gives.
-
-        Args:
-            data: sections (`environment`, `env_runners`, `learners`, `training`, `rl_module`, `debugging`,
-                `reporting`, `checkpointing`, `stop`), the pipelines `env_to_module`, `module_to_env`, `learner` as
-                lists of piece specs, and `algorithm`.
-            allow_imports: whether pieces and environments may be named by import path; importing runs code.
-
-        Raises:
-            ConfigError: everything that is wrong, each with its path.
-
-        Example:
-            >>> from epibatch.algorithms.ppo import PPOConfig
-            >>> PPOConfig.from_dict({"environment": {"env": "CartPole-v1"}, "training": {"lr": 0.01}}).lr
-            0.01
-        """
-        from .config_files import config_from_dict
-
-        return config_from_dict(cls, data, allow_imports=allow_imports)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The config as nested dicts of plain data.
-
-        Raises:
-            ConfigError: something in it is code (a function, a class, a space); each is named.
-        """
-        from .config_files import config_to_dict
-
-        return config_to_dict(self)
-
-    @classmethod
-    def from_yaml(cls: type[ConfigT], source: str | Path, *, allow_imports: bool = False) -> ConfigT:
-        """Read a config from YAML.
-
-        Args:
-            source: a path, or the text itself.
-            allow_imports: as in `from_dict`.
-        """
-        from .config_files import config_from_dict
-        from .config_io import read_yaml, yaml_name
-
-        data, name = read_yaml(source), yaml_name(source)
-        return config_from_dict(cls, data, allow_imports=allow_imports, where=f"{cls.__name__} from {name}")
-
-    def to_yaml(self) -> str:
-        """The config as YAML text; `from_yaml` reads it back."""
-        from .config_io import to_yaml_text
-
-        return to_yaml_text(self.to_dict())

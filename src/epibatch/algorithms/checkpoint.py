@@ -12,7 +12,7 @@ from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, ne
 from epibatch.core.piece_specs import plain_data
 from epibatch.core.restoring import restoring
 
-from .config_files import config_to_dict
+from .config_io import config_to_dict
 from .pipelines import PIPELINES
 from .saved_checkpoints import read_newest
 
@@ -62,7 +62,7 @@ def config_data(
     }
     pieces = {name: config.user_pieces(name, arguments[name], env) for name in PIPELINES}
     try:
-        return config_to_dict(config, pieces), None
+        return config_to_dict(config.settings, f"{type(config).__name__} as data", pieces), None
     except ConfigError as error:
         return None, str(error)
 

@@ -1,27 +1,44 @@
-"""Configs as YAML text, and changes to them from the command line (`--set training.lr=1e-3`)."""
+"""Configs as nested dicts and as YAML text, and changes to them from the command line (`--set training.lr=1e-3`)."""
 
 from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer, ComposerError
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.representer import SafeRepresenter
 
-from epibatch.core.errors import ConfigError
+from epibatch.core.errors import ConfigError, EpibatchError
 from epibatch.core.files import read_file
+from epibatch.core.piece_specs import piece_to_dict, plain_data
+from epibatch.core.settings import ErrorList, Place, SettingsModel, path_text
 
+from .multi_agent import AgentMapping
 from .pipelines import PIPELINES
-from .settings import ALIASES, Problems
+from .policy_spec import PolicySpec
 
-__all__ = ["changed", "parse_yaml", "read_yaml", "to_yaml_text", "yaml_name"]
+if TYPE_CHECKING:
+    from .settings import AlgorithmSettings
+
+__all__ = [
+    "ConfigDocument",
+    "changed",
+    "changed_document",
+    "config_to_dict",
+    "parse_yaml",
+    "read_document",
+    "read_yaml",
+    "to_yaml_text",
+    "yaml_name",
+]
 
 _MOST_NODES = 50_000
 _MOST_BYTES = 4 * 2**20
@@ -88,14 +105,7 @@ def read_yaml(source: str | Path) -> Any:
     Raises:
         ConfigError: the file is missing or is no YAML; the message has line and column.
     """
-    where = yaml_name(source)
-    text = source
-    if _is_path(source):
-        try:
-            text = read_file(Path(os.path.realpath(source)), _MOST_BYTES).decode("utf-8")
-        except (OSError, ValueError) as error:  # a null byte in a path is a ValueError
-            raise ConfigError(where, expected="a readable YAML file", found=str(error), do="check the path") from error
-    return parse_yaml(str(text), where)
+    return read_document(source).data
 
 
 def yaml_name(source: str | Path) -> str:
@@ -121,8 +131,14 @@ def parse_yaml(text: str, where: str) -> Any:
         >>> parse_yaml("[3e-4, relu, off]", "an example")
         [0.0003, 'relu', 'off']
     """
+    return _parsed(text, where)[0]
+
+
+def _parsed(text: str, where: str) -> tuple[Any, Node | None]:
+    yaml = _yaml()
     try:
-        return _yaml().load(text)
+        node = yaml.compose(text)
+        return None if node is None else yaml.constructor.construct_document(node), node
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         found = ", ".join(part for part in (error.context, error.problem) if part)
@@ -145,7 +161,106 @@ def to_yaml_text(data: Mapping[str, Any]) -> str:
     return text.getvalue()
 
 
+# ---------------------------------------------------------------------------------------- documents
+
+
+@dataclass(frozen=True)
+class ConfigDocument:
+    """The data of a config, and where it stands in a text.
+
+    Args:
+        where: what it was read from, for messages.
+        data: nested dicts.
+        node: the YAML that the data was read from.
+        original: the data as it was read, if changes were made since.
+    """
+
+    where: str
+    data: Any
+    node: Node | None = None
+    original: Any = None
+
+    def sections(self, errors: ErrorList) -> dict[Any, Any]:
+        """Section -> its settings; the pipelines, which stand beside the sections in files, are among them.
+
+        Args:
+            errors: where to add pipelines that are no lists.
+
+        Raises:
+            ConfigError: the data is no mapping.
+        """
+        if not isinstance(self.data, Mapping):
+            raise ConfigError(
+                self.where,
+                expected="sections such as environment and training",
+                found="nothing" if self.data is None else f"{type(self.data).__name__} {self.data!r}",
+                do="write a mapping, for example `environment: {env: CartPole-v1}`",
+            )
+        sections = {key: value for key, value in self.data.items() if key not in PIPELINES and value is not None}
+        for name in PIPELINES.keys() & self.data.keys():
+            hook, value = PIPELINES[name], self.data[name]
+            if value is not None and not isinstance(value, (list, tuple)):
+                form = "[{piece: frame_stacking, num_frames: 4}]"
+                errors.add(name, f"expected a list such as {form}, found {value!r}")
+            elif isinstance(sections.get(hook.section, {}), Mapping):
+                sections[hook.section] = {**sections.get(hook.section, {}), hook.setting: value}
+        return sections
+
+    def add_missing(self, algorithm: str, errors: ErrorList) -> None:
+        """Add what `epibatch train` needs and the file does not give."""
+        if "algorithm" not in self.data:
+            errors.add("algorithm", f"missing; add the line `algorithm: {algorithm}`")
+        environment = self.data.get("environment") or {}
+        if isinstance(environment, Mapping) and environment.get("env") is None:
+            errors.add("environment.env", "missing; add the line `environment: {env: CartPole-v1}`")
+
+    def shown(self, place: Place) -> str:
+        """A setting's path in the document, with line and column if it stands in a text."""
+        for name, hook in PIPELINES.items():
+            if place[:2] == (hook.section, hook.setting) and name in self.data:
+                place = (name, *place[2:])
+        mark = self._mark(place)
+        return path_text(place) + (f" (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else "")
+
+    def _mark(self, place: Place) -> Any:
+        """Where the value at a place begins in the text; None if it is not there, or was changed."""
+        node, data, original = self.node, self.data, self.data if self.original is None else self.original
+        for key in place:
+            try:
+                data, original = data[key], original[key]
+            except (LookupError, TypeError):
+                return None
+            if isinstance(node, SequenceNode):
+                node = node.value[key]
+            elif isinstance(node, MappingNode):
+                node = next((value for name, value in node.value if name.value == str(key)), None)
+        return None if node is None or data != original else node.start_mark
+
+
+def read_document(source: str | Path, prefix: str = "") -> ConfigDocument:
+    """The data in a YAML file or text, with its lines; arguments and errors are those of `read_yaml`.
+
+    Args:
+        source: the file or text.
+        prefix: what messages put in front of its name.
+    """
+    name, text = yaml_name(source), source
+    if _is_path(source):
+        try:
+            text = read_file(Path(os.path.realpath(source)), _MOST_BYTES).decode("utf-8")
+        except (OSError, ValueError) as error:  # a null byte in a path is a ValueError
+            raise ConfigError(name, expected="a readable YAML file", found=str(error), do="check the path") from error
+    data, node = _parsed(str(text), name)
+    return ConfigDocument(prefix + name, data, node)
+
+
 # ------------------------------------------------------------------------------------------ changes
+
+
+def changed_document(cls: type[Any], document: ConfigDocument, changes: Sequence[str]) -> ConfigDocument:
+    """A document with some values changed, see `changed`."""
+    where = " ".join([document.where, *(f"--set {change}" for change in changes)])
+    return replace(document, where=where, data=changed(cls, document.data, changes), original=document.data)
 
 
 def changed(cls: type[Any], data: Any, changes: Iterable[str]) -> Any:
@@ -169,8 +284,8 @@ def changed(cls: type[Any], data: Any, changes: Iterable[str]) -> Any:
     """
     if not isinstance(data, Mapping):
         return data
-    problems = Problems()
-    result = copy.deepcopy(dict(data))
+    errors, sections = ErrorList(), cls.model.sections()
+    result = {key: _first_spellings(sections.get(key), value) for key, value in copy.deepcopy(dict(data)).items()}
     for change in changes:
         path, equals, text = (part.strip() for part in change.partition("="))
         try:
@@ -178,29 +293,33 @@ def changed(cls: type[Any], data: Any, changes: Iterable[str]) -> Any:
                 raise ConfigError("expected path=value, for example training.lr=1e-3; for no value write null")
             _put(result, _keys(cls, path.split(".")), parse_yaml(text, f"the value of {path}"))
         except ConfigError as error:
-            problems.add(path or change, str(error))
-    problems.raise_if_any("--set")
+            errors.add(path or change, str(error))
+    errors.raise_if_any("--set")
     return result
 
 
 def _keys(cls: type[Any], keys: list[str]) -> list[str]:
     """The keys in the file's structure, with the setting's section and first spelling."""
-    sections = {**{alias: section for section in ALIASES for alias in ALIASES[section]}, **cls.places()}
-    if keys[0] == "learner" and len(keys) > 1 and sections.get(keys[1]) in ("training", "learners"):
+    sections, section_of = cls.model.sections(), cls.model.section_of()
+    if keys[0] == "learner" and len(keys) > 1 and section_of.get(keys[1]) in ("training", "learners"):
         keys = keys[1:]
-    if keys[0] in sections and keys[0] not in cls.sections:
-        keys = [sections[keys[0]], *keys]
-    if len(keys) > 1:
-        keys[1] = ALIASES.get(keys[0], {}).get(keys[1], keys[1])
+    if keys[0] in section_of and keys[0] not in sections:
+        keys = [section_of[keys[0]], *keys]
+    if keys[0] in sections and len(keys) > 1:
+        keys[1] = sections[keys[0]].first_spelling(keys[1])
     return keys
+
+
+def _first_spellings(model: type[SettingsModel] | None, values: Any) -> Any:
+    """A section of a file with the first spelling of every setting, unless two spellings of one are given."""
+    if model is None or not isinstance(values, dict):
+        return values
+    first = {model.first_spelling(name): value for name, value in values.items()}
+    return first if len(first) == len(values) else values
 
 
 def _put(data: dict[str, Any], keys: list[str], value: Any) -> None:
     """Set the value that keys lead to, making the mappings on the way."""
-    if isinstance(data.get(keys[0]), dict) and len(keys) > 1:
-        aliases = [alias for alias, name in ALIASES.get(keys[0], {}).items() if name == keys[1]]
-        for alias in aliases & data[keys[0]].keys():
-            data[keys[0]][keys[1]] = data[keys[0]].pop(alias)
     place: Any = data
     for depth, name in enumerate(keys):
         last, where = depth == len(keys) - 1, ".".join(keys[:depth])
@@ -224,3 +343,80 @@ def _index(items: list[Any], key: str, where: str, *, may_append: bool) -> int:
         return int(key)
     count = f"it has {len(items)}" if items else "it has none"
     raise ConfigError(f"{where} has no entry {key!r}: {count}, counted from 0; write {where}.0.num_frames, say")
+
+
+# ------------------------------------------------------------------------------------------- writing
+
+
+def config_to_dict(
+    settings: AlgorithmSettings, where: str, pieces: Mapping[str, list[Any]] | None = None
+) -> dict[str, Any]:
+    """A config's settings as plain data.
+
+    Args:
+        settings: of all sections.
+        where: what they are, for messages.
+        pieces: pieces that the config's functions made, by pipeline; without them a function is an error.
+
+    Raises:
+        ConfigError: something is not plain data; everything that is not is named.
+    """
+    errors = ErrorList()
+    data: dict[str, Any] = {"algorithm": settings.algorithm}
+    hooks = {hook.setting for hook in PIPELINES.values()}
+    for section, model in type(settings).sections().items():
+        values = {}
+        for name, value in getattr(settings, section).values().items():
+            if name in hooks or (value is None and model.default_of(name) is None):
+                continue
+            if isinstance(value, AgentMapping):
+                value = value.table
+            if name == "view_requirements":
+                value = {each: view.to_dict() for each, view in value.items()}
+            if name == "policies":
+                values[name] = _policies_data(value, (section, name), errors)
+            else:
+                values[name] = _data_of(value, (section, name), errors)
+        if values:
+            data[section] = values
+    for name in PIPELINES:
+        specs = _pipeline_data(settings, name, (pieces or {}).get(name), errors)
+        if specs:
+            data[name] = specs
+    errors.raise_if_any(where)
+    return data
+
+
+def _data_of(value: Any, place: Place, errors: ErrorList) -> Any:
+    try:
+        return plain_data(value)
+    except TypeError as error:
+        errors.add(place, f"{str(error).removeprefix('a ')} is code, not data")
+        return None
+
+
+def _policies_data(policies: Mapping[str, PolicySpec], place: Place, errors: ErrorList) -> Any:
+    """Ids alone if there is no more to say; else what each is given."""
+    given = {each: spec.given() for each, spec in policies.items()}
+    if not any(given.values()):
+        return list(given)
+    return {
+        each: {name: _data_of(value, (*place, each, name), errors) for name, value in own.items()}
+        for each, own in given.items()
+    }
+
+
+def _pipeline_data(settings: AlgorithmSettings, name: str, pieces: list[Any] | None, errors: ErrorList) -> list[Any]:
+    hook = PIPELINES[name]
+    value = getattr(getattr(settings, hook.section), hook.setting)
+    if isinstance(value, (list, tuple)):
+        return [dict(spec) if isinstance(spec, Mapping) else spec for spec in value]
+    if value is not None and pieces is None:
+        errors.add(name, f"{hook.setting} is a function, not data; give a list of piece specs instead")
+    specs = []
+    for index, piece in enumerate(pieces or []):
+        try:
+            specs.append(piece_to_dict(piece))
+        except EpibatchError as error:
+            errors.add((name, index), str(error))
+    return specs

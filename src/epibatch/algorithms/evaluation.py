@@ -14,7 +14,6 @@ from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
 from .evaluated_episodes import EvaluatedEpisodes
-from .evaluation_config import evaluation_config
 from .frozen_states import FrozenStates
 from .pipelines import check_same_pieces
 from .random_state import random_state_apart
@@ -120,7 +119,7 @@ class Evaluation:
         return runner
 
     def _build(self, training: Any) -> Any:
-        runner = self._runner = make_runner(evaluation_config(self._config), 1)
+        runner = self._runner = make_runner(self._config.get_evaluation_config_object(), 1)
         found, expected = (_shapes(own.get_spaces()["__env_single__"]) for own in (runner, training))
         if found != expected:
             raise ConfigError(

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from epibatch.core.errors import ConfigError, EpibatchError, add_context, nearest
+from epibatch.core.settings import ErrorList
 
 from .policy_spec import PolicySpec, settings_of
-from .settings import Problems
 
 __all__ = [
     "burns_in",
@@ -70,13 +70,13 @@ def multi_module_spec(
 
     own = getattr(given, "rl_module_specs", None)
     common = RLModuleSpec() if given is None or own is not None else given
-    problems, specs = Problems(), {}
+    errors, specs = ErrorList(), {}
     for each in {**policies, **(own or {})}:
         policy = policies.get(each, PolicySpec())
         spec = (own or {}).get(each) or policy.rl_module_spec or common
         if not (inference_only and spec.learner_only):
-            specs[each] = _filled(each, spec, policy, spaces.get(each, (None, None)), model_config, problems)
-    problems.raise_if_any("modules")
+            specs[each] = _filled(each, spec, policy, spaces.get(each, (None, None)), model_config, errors)
+    errors.raise_if_any("modules")
     for each, spec in specs.items():
         if spec.module_class is None:
             with _named(f"module {each!r}:"):
@@ -105,7 +105,7 @@ def _filled(
     policy: PolicySpec,
     spaces: tuple[Any, Any],
     model_config: Mapping[str, Any],
-    problems: Problems,
+    errors: ErrorList,
 ) -> Any:
     """A copy of a module's spec, with spaces and the settings of its network."""
     filled = dataclasses.replace(spec)
@@ -113,7 +113,7 @@ def _filled(
         values = (getattr(source, name) for source in (spec, policy))
         space = next((value for value in values if value is not None), derived)
         if space is None:
-            problems.add(
+            errors.add(
                 f"multi_agent.policies.{module_id}.{name}",
                 "missing: no agent is mapped to this module whose space it could have",
             )
@@ -123,7 +123,7 @@ def _filled(
 
 
 def check_model_config(
-    model_config: Mapping[str, Any], problems: Problems, path: str = "rl_module.model_config"
+    model_config: Mapping[str, Any], errors: ErrorList, path: str = "rl_module.model_config"
 ) -> None:
     """Note unknown settings of the default network, and values that it cannot use."""
     from epibatch.core.rl_module.default_model_config import DefaultModelConfig
@@ -131,11 +131,11 @@ def check_model_config(
     known = [field.name for field in dataclasses.fields(DefaultModelConfig)]
     for key in model_config:
         if key not in known:
-            problems.add(f"{path}.{key}", f"unknown setting; {nearest(str(key), known)}")
+            errors.add(f"{path}.{key}", f"unknown setting; {nearest(str(key), known)}")
     try:
         DefaultModelConfig.from_dict({key: value for key, value in model_config.items() if key in known})
     except ConfigError as error:
-        problems.add(path, str(error))
+        errors.add(path, str(error))
 
 
 def burns_in(model_configs: Iterable[Any]) -> bool:

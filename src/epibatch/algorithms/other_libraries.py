@@ -72,16 +72,12 @@ OTHER_SETTINGS: dict[str, str] = {
 """Settings of other libraries, and of earlier versions of RLlib -> what to do here."""
 
 _INNER = {
-    "all_settings",
     "api_stack",
     "change",
-    "check",
-    "check_together",
     "extend_learner_connector",
     "framework",
-    "given",
+    "from_document",
     "overrides_for",
-    "places",
 }
 """Public methods that configs themselves, algorithms and checkpoints call, and those that change nothing."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,18 +13,18 @@ from epibatch.core.errors import PieceError, PipelineError
 from epibatch.core.foreign import advice_for_piece
 from epibatch.core.piece_names import piece_class
 from epibatch.core.piece_specs import build_piece, spec_problems
+from epibatch.core.settings import Place
 
 if TYPE_CHECKING:
     from ..connectors.connector_v2 import ConnectorV2
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
-    from .settings import Problems
 
 __all__ = [
     "PIPELINES",
     "PipelineHook",
     "add_burn_in",
-    "check_hook",
     "check_same_pieces",
+    "hook_problems",
     "user_pieces",
 ]
 
@@ -74,14 +74,12 @@ def _arity(function: Callable[..., Any], hook: PipelineHook) -> int | None:
     return None
 
 
-def check_hook(hook: PipelineHook, value: Any, path: str, problems: Problems, *, allow_imports: bool) -> None:
-    """Note what is wrong with the value of a pipeline setting before any pipeline is built.
+def hook_problems(hook: PipelineHook, value: Any, *, allow_imports: bool) -> Iterator[tuple[Place, str]]:
+    """Yield what is wrong with the value of a pipeline setting, before any pipeline is built: place in it, text.
 
     Args:
         hook: the pipeline it is for.
         value: None, a function, or a list of piece specs.
-        path: the setting's path for the messages.
-        problems: where to note what is wrong.
         allow_imports: whether specs may name pieces by import path.
     """
     form = f"lambda {', '.join(hook.arguments)}: [MyPiece()]"
@@ -92,17 +90,17 @@ def check_hook(hook: PipelineHook, value: Any, path: str, problems: Problems, *,
             if not isinstance(spec, (str, Mapping)):
                 found = _code_name(spec)
                 advice = f"a function makes new pieces for every pipeline: {form}"
-                problems.add(f"{path}[{index}]", f"expected a piece's name or {{piece: name}}, found {found}; {advice}")
+                yield (index,), f"expected a piece's name or {{piece: name}}, found {found}; {advice}"
                 continue
             for key, text in spec_problems(spec, pipeline=hook.name, allow_imports=allow_imports):
-                problems.add(f"{path}[{index}]" + (f".{key}" if key else ""), text)
+                yield (index, key) if key else (index,), text
     elif isinstance(value, type) or hasattr(value, "recompute_output_observation_space"):
         found = _code_name(value)
-        problems.add(path, f"expected a function, so that every pipeline gets its own piece; found {found}. Use {form}")
+        yield (), f"expected a function, so that every pipeline gets its own piece; found {found}. Use {form}"
     elif not callable(value):
-        problems.add(path, f"expected a function or a list of piece specs, found {type(value).__name__}. Use {form}")
+        yield (), f"expected a function or a list of piece specs, found {type(value).__name__}. Use {form}"
     elif _arity(value, hook) is None:
-        problems.add(path, f"expected a function of ({', '.join(hook.arguments)}) or of (env). Use {form}")
+        yield (), f"expected a function of ({', '.join(hook.arguments)}) or of (env). Use {form}"
 
 
 def _code_name(value: Any) -> str:

@@ -10,7 +10,7 @@ from epibatch.core.errors import ConfigError
 
 from .algorithm import Algorithm
 from .algorithm_config import AlgorithmConfig
-from .settings import PPOTrainingSettings, Section
+from .settings import AlgorithmSettings, PPOAlgorithmSettings
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
@@ -34,8 +34,7 @@ class PPOConfig(AlgorithmConfig):
         (0.3, 0.95)
     """
 
-    algorithm: ClassVar[str] = "ppo"
-    sections: ClassVar[dict[str, type[Section]]] = {**AlgorithmConfig.sections, "training": PPOTrainingSettings}
+    model: ClassVar[type[AlgorithmSettings]] = PPOAlgorithmSettings
 
     def extend_learner_connector(self, pipeline: LearnerConnectorPipeline) -> None:
         """Add a bootstrap step to every chunk after the user's pieces, and advantages at the end.

@@ -1,364 +1,723 @@
-"""The settings of a config, section by section, with their types, bounds and defaults.
+"""The settings of a config: one model per section, and the whole of them.
 
-Every section refuses unknown names and converts nothing in silence: a string is no number, a boolean
-no integer. `check_section` turns what is wrong into `Problems`, so that all of it is reported at once.
+A section refuses unknown names and converts nothing in silence: a string is no number, a boolean no integer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import dataclasses
+import enum
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache, partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import gymnasium as gym
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    WrapValidator,
+    create_model,
+)
+from pydantic_core import ErrorDetails
 
-from epibatch.core.errors import ConfigError, NotAvailableError
-
-from .other_libraries import setting_advice
-from .setting_types import (
-    LOGGER_NAMES,
-    AgentsToModules,
-    AutoresetMode,
-    CallbackClasses,
-    CallbackFunctions,
+from epibatch.core.devices import device_name
+from epibatch.core.errors import EpibatchError, nearest
+from epibatch.core.import_paths import load_object
+from epibatch.core.registry import registered_envs
+from epibatch.core.settings import (
     Coefficient,
     Count,
-    Device,
-    Environment,
+    ErrorList,
     Fraction,
-    FragmentLength,
     Integer,
-    Loggers,
-    ModuleConfig,
-    ModuleSpec,
     Number,
-    Policies,
-    PoliciesToTrain,
+    Place,
     Positive,
-    Space,
+    PositiveNumber,
+    SettingsModel,
     Switch,
-    VectorizeMode,
-    Views,
-    Wrappers,
+    brief,
+    not_available,
+    raise_problems,
 )
 
+from ..connectors.views.view import View, as_views
+from ..env_runner.env_wrappers import wrapper_problem
+from ..env_runner.listeners import callback_problem
+from .multi_agent import AgentMapping, add_policy_errors
+from .other_libraries import setting_advice
+from .pipelines import PIPELINES, hook_problems
+from .policy_spec import PolicySpec, policies_of, settings_of
+
 __all__ = [
-    "ALIASES",
+    "EVALUATED",
+    "LOGGER_NAMES",
     "CallbackSettings",
     "CheckpointingSettings",
     "DebuggingSettings",
     "EnvRunnerSettings",
     "EnvironmentSettings",
     "EvaluationSettings",
-    "LOGGER_NAMES",
     "LearnerSectionSettings",
     "MultiAgentSectionSettings",
+    "PPOAlgorithmSettings",
     "PPOTrainingSettings",
-    "Problems",
     "RLModuleSettings",
     "ReportingSettings",
-    "Section",
+    "AlgorithmSettings",
     "StopSettings",
     "TrainingSettings",
-    "check_section",
-    "default_of",
-    "fitting_part",
-    "resolve_aliases",
-    "setting_names",
+    "add_contradictions",
+    "explain_override",
+    "validated",
+]
+
+EVALUATED = ("environment", "env_runners")
+"""Sections whose settings evaluation can have of its own."""
+
+LOGGER_NAMES = ("jsonl", "csv", "tensorboard")
+"""Loggers that a config can name."""
+
+COMMON_SETTINGS = {"train_batch_size": "all modules learn from one sample"}
+"""Settings of the training that no module has of its own -> why."""
+
+
+# -------------------------------------------------------------------------------------------- types
+
+
+def _allows(info: ValidationInfo, what: str) -> bool:
+    return bool((info.context or {}).get(what))
+
+
+def _import_problem(path: str) -> str:
+    return (
+        f"{path!r} imports the module before the colon, which runs code; allow it with allow_imports=True "
+        "(on the command line: --allow-imports)"
+    )
+
+
+def _environment(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, (gym.Env, gym.vector.VectorEnv)):
+        raise ValueError("expected an environment's name, class or factory, so that several can be made")
+    if not (value is None or (isinstance(value, str) and value) or callable(value)):
+        raise ValueError("expected an environment's name, its class, or a function of env_config")
+    _check_env_import(value, (), info)
+    return value
+
+
+def _env_config(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    _check_env_import(value.get("env_id"), ("env_id",), info)  # for Gymnasium's wrapper of old environments
+    return value
+
+
+def _check_env_import(env: Any, place: Place, info: ValidationInfo) -> None:
+    if isinstance(env, str) and ":" in env and env not in registered_envs() and not _allows(info, "env_imports"):
+        raise_problems([(place, f"{_import_problem(env)}, or import the module and register its environments first")])
+
+
+def _wrappers(value: Sequence[Any]) -> list[Any]:
+    problems = [f"[{i}] {problem}" for i, problem in enumerate(map(wrapper_problem, value)) if problem]
+    if problems:
+        raise ValueError("; ".join(problems))
+    return list(value)
+
+
+def _space(value: Any) -> Any:
+    if value is None or isinstance(value, gym.Space):
+        return value
+    raise ValueError("expected a gymnasium Space")
+
+
+def _fragment_length(value: Any) -> Any:
+    length = value.item() if isinstance(value, np.generic) else value
+    if length == "auto" or (isinstance(length, int) and not isinstance(length, bool) and length > 0):
+        return length
+    raise ValueError("expected a positive integer or 'auto'")
+
+
+def _enum_value(value: Any) -> Any:
+    return value.value if isinstance(value, enum.Enum) else value
+
+
+def _autoreset_name(value: Any) -> Any:
+    """Gymnasium's AutoresetMode by the name that files use."""
+    return value.name.lower() if isinstance(value, gym.vector.AutoresetMode) else value
+
+
+def _pieces(value: Any, info: ValidationInfo) -> Any:
+    hook = next(hook for hook in PIPELINES.values() if hook.setting == info.field_name)
+    raise_problems(hook_problems(hook, value, allow_imports=_allows(info, "imports")))
+    return copy.deepcopy(list(value)) if isinstance(value, Sequence) else value
+
+
+def _module_spec(value: Any) -> Any:
+    if value is None or callable(getattr(value, "build", None)):
+        return value
+    raise ValueError("expected an RLModuleSpec")
+
+
+def _views(value: Any) -> Any:
+    return as_views({} if value is None else value, "view_requirements")
+
+
+def _agents_to_modules(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return AgentMapping(value)
+    if value is None or callable(value):
+        return value
+    raise ValueError("expected a function (agent_id, episode, **kwargs) -> module id, or a table of agents or patterns")
+
+
+def _policies(value: Any, configs: TypeAdapter[Any] | None = None) -> dict[str, PolicySpec] | None:
+    """Bring policies into one form; the adapter checks what each has of its own."""
+    if value is None:
+        return None
+    specs = policies_of(value)
+    if configs is None:
+        return specs
+    own = configs.validate_python({each: {"config": dict(spec.config)} for each, spec in specs.items()})
+    return {each: dataclasses.replace(spec, config=own[each].config) for each, spec in specs.items()}
+
+
+def _policies_to_train(value: Any) -> Any:
+    if value is None or callable(value):
+        return value
+    ids = sorted(value, key=str) if isinstance(value, (set, frozenset)) else value
+    if not isinstance(ids, (list, tuple)) or not all(isinstance(each, str) for each in ids):
+        raise ValueError("expected module ids, or a function (module_id, batch) -> bool")
+    return list(ids)
+
+
+def _callbacks(value: Any, info: ValidationInfo, kind: str) -> Any:
+    problem = callback_problem(value, kind)
+    if problem:
+        raise ValueError(problem)
+    paths = [path for path in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(path, str)]
+    if paths and not _allows(info, "imports"):
+        raise_problems(((), f"{_import_problem(path)}, or give the function itself, in Python") for path in paths)
+    raise_problems(((), problem) for path in paths if (problem := _wrong_target(path, kind)))
+    return value
+
+
+def _wrong_target(path: str, kind: str) -> str | None:
+    try:
+        target = load_object(path, repr(path), kind)
+    except EpibatchError as error:
+        return str(error)
+    return None if callable(target) else f"expected a {kind}, found at {path!r}: {type(target).__name__} {target!r}"
+
+
+def _loggers(value: Any) -> Any:
+    if isinstance(value, str) or not isinstance(value, (list, tuple)):
+        raise ValueError("expected a list such as [jsonl, csv]")
+    for logger in value:
+        named = isinstance(logger, str)
+        if isinstance(logger, type) or not (
+            logger in LOGGER_NAMES if named else callable(getattr(logger, "log", None))
+        ):
+            hint = f"; {nearest(logger, LOGGER_NAMES)}" if named else ""
+            raise ValueError(f"expected names of loggers or objects with a method log(results){hint}")
+    if any(logger in value[:i] for i, logger in enumerate(value)):
+        raise ValueError("expected each logger once")
+    return list(value)
+
+
+def _none(value: int, advice: str) -> int:
+    if value:
+        raise not_available(f"not available yet; expected 0, found {value}: {advice}")
+    return value
+
+
+def _partial(name: str, *models: type[SettingsModel], without: Collection[str] = ()) -> Any:
+    """A type of some settings of some sections, which are kept as a dict of those that are given."""
+    fields: dict[str, Any] = {
+        attribute: (field.rebuild_annotation(), Field(None, validation_alias=field.validation_alias))
+        for model in models
+        for attribute, field in model.model_fields.items()
+        if attribute not in without
+    }
+    partial_model = create_model(name, __base__=SettingsModel, __module__=__name__, **fields)
+
+    def kept(value: Any, check: Callable[[Any], SettingsModel]) -> dict[str, Any]:
+        given = check(value)
+        return {given.spellings()[key]: getattr(given, given.spellings()[key]) for key in value}
+
+    return Annotated[partial_model, WrapValidator(kept)]
+
+
+_NAMES_OR_SPECS = {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object"}]}}
+_PIECES_SCHEMA = {
+    "type": ["array", "null"],
+    "description": "Pieces of the pipeline: names, or mappings such as {piece: frame_stacking, num_frames: 4}.",
+    "items": {"anyOf": [{"type": "string"}, {"type": "object", "required": ["piece"]}]},
+}
+_PATHS_SCHEMA = {"type": ["string", "array", "null"], "items": {"type": "string"}}
+_IDS_SCHEMA = {"type": ["array", "null"], "items": {"type": "string"}}
+
+_POLICIES_SCHEMA = {
+    "anyOf": [_IDS_SCHEMA, {"type": "object", "additionalProperties": {"type": ["object", "null"]}}],
+}
+
+Pieces = Annotated[
+    Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None,
+    PlainValidator(_pieces),
+    WithJsonSchema(_PIECES_SCHEMA),
+]
+Space = Annotated[gym.Space[Any] | None, PlainValidator(_space), WithJsonSchema({"type": "null"})]
+CallbackFunctions = Annotated[
+    Callable[..., Any] | str | Sequence[Callable[..., Any] | str] | None,
+    PlainValidator(partial(_callbacks, kind="function")),
+    WithJsonSchema(_PATHS_SCHEMA),
 ]
 
 
-# ------------------------------------------------------------------------------------------ sections
+# ----------------------------------------------------------------------------------------- sections
 
 
-class Section(BaseModel):
-    """One section of a config; wrong names and values are errors."""
+class EnvironmentSettings(SettingsModel):
+    """Set what is acted in, and how actions reach it."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True, frozen=True)
-
-
-class EnvironmentSettings(Section):
-    """What is acted in, and how actions reach it."""
-
-    env: Environment = None
-    env_config: dict[str, Any] = Field(default_factory=dict)
-    wrappers: Wrappers = Field(default_factory=list)
+    env: Annotated[
+        str | type[Any] | Callable[..., Any] | None,
+        PlainValidator(_environment),
+        WithJsonSchema({"type": ["string", "null"]}),
+    ] = None
+    """A name known to Gymnasium or given to `register_env`, an environment class, or a function of the `env_config`
+    dict."""
+    env_config: Annotated[dict[str, Any], AfterValidator(_env_config)] = Field(default_factory=dict)
+    """Keywords for the constructor of a Gymnasium id; the dict that a function or class is called with."""
+    wrappers: Annotated[
+        Sequence[str | Mapping[str, Any] | Callable[..., Any]],
+        PlainValidator(_wrappers),
+        WithJsonSchema(_NAMES_OR_SPECS),
+    ] = Field(default_factory=list)
+    """Gymnasium's wrappers around each environment, the innermost first: names, `{"wrapper": name, ...}`, functions."""
     observation_space: Space = None
+    """The space, where there is no environment to ask."""
     action_space: Space = None
+    """The space, where there is no environment to ask."""
     normalize_actions: Switch = True
+    """True if modules act in [-1, 1], and actions are stretched to the bounds of a Box."""
     clip_actions: Switch = False
+    """True if actions are clipped to the bounds of a Box; for actions that are not normalised."""
 
 
-class EnvRunnerSettings(Section):
-    """How many environments step together, and how episodes are cut."""
+class EnvRunnerSettings(SettingsModel):
+    """Set how environments step, how episodes are cut, and the pieces of the two acting pipelines."""
 
-    num_env_runners: Count = 0
+    num_env_runners: Annotated[
+        Count,
+        AfterValidator(
+            partial(
+                _none, advice="this process samples; raise num_envs_per_env_runner to step more environments at once"
+            )
+        ),
+    ] = 0
+    """Must be 0: this process samples."""
     num_envs_per_env_runner: Annotated[Positive, Field(le=2**17)] = 1
-    gym_env_vectorize_mode: VectorizeMode = "sync"
-    gym_env_autoreset_mode: AutoresetMode = None
+    """Environments that step together."""
+    gym_env_vectorize_mode: Annotated[Literal["sync", "async", "vector_entry_point"], BeforeValidator(_enum_value)] = (
+        "sync"
+    )
+    """"async" steps each environment in a process; "vector_entry_point" takes the id's own vector version."""
+    gym_env_autoreset_mode: Annotated[
+        Literal["next_step", "same_step", "disabled"] | None, BeforeValidator(_autoreset_name)
+    ] = None
+    """When reset observations come; None: as the vector environment does by itself."""
     add_default_connectors_to_env_to_module_pipeline: Switch = True
+    """False: the pipeline has only your pieces."""
     add_default_connectors_to_module_to_env_pipeline: Switch = True
-    rollout_fragment_length: FragmentLength = "auto"
+    """False: the pipeline has only your pieces."""
+    rollout_fragment_length: Annotated[
+        int | Literal["auto"],
+        PlainValidator(_fragment_length),
+        WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]}),
+    ] = "auto"
+    """Steps of each environment in a sample; "auto" covers `train_batch_size`."""
     batch_mode: Literal["truncate_episodes", "complete_episodes"] = "truncate_episodes"
+    """Samples cut running episodes, or consist of whole ones."""
     explore: Switch = True
+    """True if actions are drawn from the distribution, False if its most likely ones are taken."""
     episode_lookback_horizon: Count = 1
+    """Steps that a chunk keeps from before a cut, at least; pieces that read further back get more."""
+    env_to_module_connector: Pieces = None
+    """Your pieces from episodes to the module: `lambda env, spaces, device: ...`, or a list of piece specs."""
+    module_to_env_connector: Pieces = None
+    """Your pieces from the module to the environments: `lambda env, spaces: ...`, or a list of piece specs."""
 
 
-class LearnerSectionSettings(Section):
-    """How many learners, and whether their pipeline has its default pieces."""
+class LearnerSectionSettings(SettingsModel):
+    """Set the learner's pipeline, and where the network lives."""
 
-    num_learners: Count = 0
-    device: Device = "cpu"
+    num_learners: Annotated[
+        Count, AfterValidator(partial(_none, advice="this process learns; leave num_learners at 0"))
+    ] = 0
+    """Must be 0: this process learns."""
+    device: Annotated[str | Any, PlainValidator(device_name), WithJsonSchema({"type": "string"})] = "cpu"
+    """Device of the network and of all tensors that it is given: "cpu", "cuda", "cuda:0"."""
     add_default_connectors_to_learner_pipeline: Switch = True
+    """False: the pipeline has only your pieces, and none of the algorithm's."""
     columns: Literal["all", "auto"] = "all"
+    """"auto": train batches go without columns that nobody reads."""
+    learner_connector: Pieces = None
+    """Your pieces from episodes to train batches: `lambda obs_space, act_space: ...`, or a list of piece specs."""
 
 
-class TrainingSettings(Section):
-    """What every gradient-based algorithm is tuned by."""
+class TrainingSettings(SettingsModel):
+    """Set learning rate, batch sizes and the coefficients of the loss."""
 
-    lr: Annotated[Number, Field(gt=0, allow_inf_nan=False)] = 0.001
+    lr: PositiveNumber = 0.001
+    """Learning rate of Adam."""
     gamma: Fraction = 0.99
-    train_batch_size: Positive = 4000
+    """Discount."""
+    train_batch_size: Positive = Field(
+        default=4000, validation_alias=AliasChoices("train_batch_size", "train_batch_size_per_learner")
+    )
+    """Environment steps of an iteration, at least."""
     minibatch_size: Annotated[Integer | None, Field(ge=1)] = None
+    """Steps of a minibatch; None: the whole batch; left out: no more than the batch has."""
     num_epochs: Positive = 1
+    """Passes through each batch."""
     shuffle_batch_per_epoch: Switch = True
+    """False: the batch is shuffled once."""
     grad_clip: Annotated[Number | None, Field(gt=0)] = None
+    """Bound of the gradients; None for none."""
     grad_clip_by: Literal["global_norm", "norm", "value"] = "global_norm"
+    """The bound is that of all gradients of a module together, of each parameter's, or of each entry."""
 
     def model_post_init(self, context: Any, /) -> None:
-        """A minibatch size that nobody gave is never larger than the batch."""
+        """Bound a default minibatch size by the batch."""
         if self.minibatch_size is not None and "minibatch_size" not in self.model_fields_set:
             self.__dict__["minibatch_size"] = min(self.minibatch_size, self.train_batch_size)
 
 
 class PPOTrainingSettings(TrainingSettings):
-    """PPO's own coefficients; the defaults are RLlib 2.60's."""
+    """Set learning rate, batch sizes and the coefficients of PPO's loss; the defaults are RLlib 2.60's."""
 
-    lr: Annotated[Number, Field(gt=0, allow_inf_nan=False)] = 5e-5
+    lr: PositiveNumber = 5e-5
+    """Learning rate of Adam."""
     minibatch_size: Annotated[Integer | None, Field(ge=1)] = 128
+    """Steps of a minibatch; None: the whole batch; left out: no more than the batch has."""
     num_epochs: Positive = 30
-    lambda_: Fraction = 1.0
+    """Passes through each batch."""
+    lambda_: Fraction = Field(default=1.0, validation_alias=AliasChoices("lambda_", "lambda"))
+    """Trace decay of generalised advantage estimation."""
     standardize_advantages: bool = True
+    """True if the advantages of a train batch are brought to mean 0 and standard deviation 1."""
     clip_param: Annotated[Number, Field(gt=0)] = 0.3
     vf_clip_param: Annotated[Number, Field(gt=0)] = 10.0
     vf_loss_coeff: Coefficient = 1.0
     entropy_coeff: Coefficient = 0.0
     use_kl_loss: Switch = True
     kl_coeff: Coefficient = 0.2
-    kl_target: Annotated[Number, Field(gt=0, allow_inf_nan=False)] = 0.01
+    kl_target: PositiveNumber = 0.01
 
 
-class RLModuleSettings(Section):
-    """The network: settings of the default module, or a spec of one's own."""
+class RLModuleSettings(SettingsModel):
+    """Choose the network."""
 
-    module_config: ModuleConfig = Field(default_factory=dict, alias="model_config")
-    rl_module_spec: ModuleSpec = None
-    view_requirements: Views = Field(default_factory=dict)
+    module_config: Annotated[dict[str, Any], BeforeValidator(settings_of)] = Field(
+        default_factory=dict, validation_alias=AliasChoices("model_config", "model_config_dict")
+    )
+    """Options of the default network, such as `{"fcnet_hiddens": [64, 64]}`, or a `DefaultModelConfig`."""
+    rl_module_spec: Annotated[Any, PlainValidator(_module_spec), WithJsonSchema({"type": "null"})] = None
+    """A network of your own (`RLModuleSpec`), or several (`MultiRLModuleSpec`)."""
+    view_requirements: Annotated[
+        Mapping[str, View | Mapping[str, Any]],
+        PlainValidator(_views),
+        WithJsonSchema({"type": "object", "additionalProperties": {"type": "object"}}),
+    ] = Field(default_factory=dict)
+    """Columns of other steps that all modules get: name -> `View`, or its arguments."""
 
 
-class MultiAgentSectionSettings(Section):
-    """Which modules there are, which agents each of them decides for, and which of them learn."""
+class MultiAgentSectionSettings(SettingsModel):
+    """Set which modules there are, which agents each decides for, and which of them learn."""
 
-    policies: Policies = None
-    policy_mapping_fn: AgentsToModules = None
-    policies_to_train: PoliciesToTrain = None
+    policies: Annotated[Collection[str] | Mapping[str, Any] | None, PlainValidator(_policies)] = None
+    """Module ids; or id -> None, `PolicySpec`, its fields as a dict, or `RLModuleSpec`; None: those of the table."""
+    policy_mapping_fn: Annotated[
+        Callable[..., str] | Mapping[Any, str] | None,
+        PlainValidator(_agents_to_modules),
+        WithJsonSchema({"type": ["object", "null"], "additionalProperties": {"type": "string"}}),
+    ] = None
+    """A function `(agent_id, episode, **kwargs) -> module id`, or a table of agents or patterns (`AgentMapping`)."""
+    policies_to_train: Annotated[
+        Callable[..., bool] | Collection[str] | None, PlainValidator(_policies_to_train), WithJsonSchema(_IDS_SCHEMA)
+    ] = None
+    """Ids of the modules that learn, or a function `(module_id, batch) -> bool`; None: all."""
     count_steps_by: Literal["env_steps", "agent_steps"] = "env_steps"
+    """What `train_batch_size` counts."""
     algorithm_config_overrides_per_module: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Module id -> settings of the training that it has of its own."""
 
 
-class EvaluationSettings(Section):
-    """When and how long the policy is measured apart from the training."""
+class EvaluationSettings(SettingsModel):
+    """Set when and how long the policy is measured apart from the training, which it does not change."""
 
     evaluation_interval: Annotated[Integer | None, Field(ge=1)] = None
+    """Iterations from one evaluation to the next; None: only when `algo.evaluate()` is called."""
     evaluation_duration: Positive = 10
+    """How much is sampled for one evaluation."""
     evaluation_duration_unit: Literal["episodes", "timesteps"] = "episodes"
-    evaluation_config: dict[str, Any] = Field(default_factory=dict)
-    evaluation_num_env_runners: Count = 0
+    """What the duration counts."""
+    evaluation_config: _partial("EvaluationOverrides", EnvironmentSettings, EnvRunnerSettings) = Field(  # type: ignore
+        default_factory=dict
+    )
+    """Settings of `environment` and `env_runners` that differ, such as `{"explore": True}`."""
+    evaluation_num_env_runners: Annotated[
+        Count,
+        AfterValidator(
+            partial(_none, advice="this process evaluates; raise num_envs_per_env_runner in evaluation_config")
+        ),
+    ] = 0
+    """Must be 0: this process evaluates."""
 
 
-class CallbackSettings(Section):
-    """What of a user's own is called when something happens."""
+class CallbackSettings(SettingsModel):
+    """Set functions of your own that are called when something happens.
 
-    callbacks_class: CallbackClasses = None
+    Each is a function, its import path `module:function` (which needs `allow_imports`), or a list of these; the methods
+    of `Callbacks` have their arguments.
+    """
+
+    callbacks_class: Annotated[
+        type[Any] | str | Sequence[type[Any] | str] | None,
+        PlainValidator(partial(_callbacks, kind="class")),
+        WithJsonSchema(_PATHS_SCHEMA),
+    ] = None
+    """A subclass of `Callbacks`, or a list of them; runner and algorithm make their own objects."""
     on_algorithm_init: CallbackFunctions = None
+    """The algorithm is built."""
     on_train_result: CallbackFunctions = None
+    """An iteration has its results."""
     on_evaluate_start: CallbackFunctions = None
+    """An evaluation begins."""
     on_evaluate_end: CallbackFunctions = None
+    """An evaluation has its results."""
     on_checkpoint_loaded: CallbackFunctions = None
+    """The algorithm was restored."""
     on_environment_created: CallbackFunctions = None
+    """A runner made its environments."""
     on_episode_created: CallbackFunctions = None
+    """An episode was made and is not reset yet."""
     on_episode_start: CallbackFunctions = None
+    """An episode was reset."""
     on_episode_step: CallbackFunctions = None
+    """An episode got a step."""
     on_episode_end: CallbackFunctions = None
+    """An episode ended."""
     on_sample_end: CallbackFunctions = None
+    """A sample is complete."""
 
 
-class DebuggingSettings(Section):
-    """Reproducibility and logging."""
+class DebuggingSettings(SettingsModel):
+    """Set the seed, and what is logged and checked."""
 
     seed: Annotated[Integer | None, Field(ge=0, lt=2**32)] = None
+    """Seed of environments, network and minibatches."""
     log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = "WARN"
+    """Level of the logger."""
     time_pieces: Switch = False
+    """True if the results of each iteration have the seconds of every connector piece."""
     check_first_update: Literal["warn", "error", "off"] = "warn"
+    """What follows if a module computes something else in its first gradient step than was recorded while it acted."""
 
 
-class StopSettings(Section):
-    """When `epibatch train` stops: a goal to reach, and limits on the way to it."""
-
-    episode_return_mean: Annotated[Number | None, Field(allow_inf_nan=False)] = None
-    evaluation_return_mean: Annotated[Number | None, Field(allow_inf_nan=False)] = None
-    num_env_steps_sampled_lifetime: Annotated[Integer | None, Field(ge=1)] = None
-    training_iteration: Annotated[Integer | None, Field(ge=1)] = None
-    time_total_s: Annotated[Number | None, Field(gt=0)] = None
-
-
-class ReportingSettings(Section):
-    """What is reported of an iteration, and to whom."""
+class ReportingSettings(SettingsModel):
+    """Set over how many episodes returns are averaged, and where a run's results go."""
 
     metrics_num_episodes_for_smoothing: Positive = 100
-    loggers: Loggers = Field(default_factory=lambda: ["jsonl", "csv"])
+    """Ended episodes that `episode_return_mean` and the like are about."""
+    loggers: Annotated[
+        Sequence[Any],
+        PlainValidator(_loggers),
+        WithJsonSchema({"type": "array", "items": {"enum": list(LOGGER_NAMES)}, "uniqueItems": True}),
+    ] = Field(default_factory=lambda: ["jsonl", "csv"])
+    """Names of `LOGGERS`, and objects with a method `log(results)`, for `epibatch train` and `TrainingRun`."""
 
 
-class CheckpointingSettings(Section):
-    """When `epibatch train` saves, and how many checkpoints it keeps."""
+class CheckpointingSettings(SettingsModel):
+    """Set when `epibatch train` saves while it runs, and how many checkpoints it keeps."""
 
     checkpoint_frequency: Count = 0
+    """Iterations between two saves; 0: none for that reason."""
     checkpoint_interval_s: Annotated[Number | None, Field(gt=0)] = 60.0
+    """Seconds between two saves; None: none for that reason."""
     num_to_keep: Annotated[Integer | None, Field(ge=1)] = 2
+    """Newest checkpoints that are kept; None: all."""
     end_episodes: Switch = False
+    """True if a save ends the running episodes, so that a resumed run goes on bit for bit like this one."""
 
 
-ALIASES: dict[str, dict[str, str]] = {
-    "training": {"train_batch_size_per_learner": "train_batch_size", "lambda": "lambda_"},
-    "rl_module": {"model_config_dict": "model_config"},
-    "stop": {
-        "env_runners/episode_return_mean": "episode_return_mean",
-        "evaluation/env_runners/episode_return_mean": "evaluation_return_mean",
-    },
-}
-"""Per section: a second spelling that is taken too -> the setting it means."""
+class StopSettings(SettingsModel):
+    """Set when `epibatch train` stops: goals to reach, and limits on the way to them."""
+
+    episode_return_mean: Annotated[Number | None, Field(allow_inf_nan=False)] = Field(
+        default=None, validation_alias=AliasChoices("episode_return_mean", "env_runners/episode_return_mean")
+    )
+    """Goal: mean return of the latest episodes."""
+    evaluation_return_mean: Annotated[Number | None, Field(allow_inf_nan=False)] = Field(
+        default=None,
+        validation_alias=AliasChoices("evaluation_return_mean", "evaluation/env_runners/episode_return_mean"),
+    )
+    """Goal: mean return of an evaluation."""
+    num_env_steps_sampled_lifetime: Annotated[Integer | None, Field(ge=1)] = None
+    """Limit of environment steps."""
+    training_iteration: Annotated[Integer | None, Field(ge=1)] = None
+    """Limit of iterations."""
+    time_total_s: Annotated[Number | None, Field(gt=0)] = None
+    """Limit of seconds."""
 
 
-# ------------------------------------------------------------------------------------------ checking
+# ---------------------------------------------------------------------------------------- together
 
 
-class Problems:
-    """Collects what is wrong with a config, to report all of it in one error.
-
-    Example:
-        >>> problems = Problems()
-        >>> problems.add("training.lr", "must be above 0, found -1")
-        >>> len(problems)
-        1
-    """
-
-    def __init__(self) -> None:
-        self.found: list[tuple[str, str]] = []
-        self._wrong = False
-
-    def add(self, path: str, text: str) -> None:
-        """Note that the setting at `path` is wrong."""
-        self.found.append((path, text))
-        self._wrong = True
-
-    def add_unavailable(self, path: str, text: str) -> None:
-        """Note that the setting at `path` asks for something that this release does not have."""
-        self.found.append((path, text))
-
-    def extend(self, others: Problems) -> None:
-        """Take over what others noted."""
-        self.found += others.found
-        self._wrong = self._wrong or others._wrong
-
-    def __len__(self) -> int:
-        return len(self.found)
-
-    def raise_if_any(self, where: str) -> None:
-        """Raise one error that lists everything noted so far.
-
-        Raises:
-            ConfigError: something is wrong.
-            NotAvailableError: nothing is wrong, but something is not available.
-        """
-        if not self.found:
-            return
-        lines = [f"{path}: {text}".replace("\n", "\n      ") for path, text in self.found]
-        kind = ConfigError if self._wrong else NotAvailableError
-        raise kind(
-            where,
-            expected="known settings with fitting values",
-            found="".join(f"\n    - {line}" for line in lines),
-            do=f"correct {'this setting' if len(lines) == 1 else f'these {len(lines)} settings'}",
-        )
+def _multi_agent_settings(name: str, training: type[TrainingSettings]) -> Any:
+    """The section of an algorithm: modules can have settings of its training of their own."""
+    base = MultiAgentSectionSettings.model_fields
+    overrides = _partial("ModuleOverrides", training, without=COMMON_SETTINGS)
+    own = create_model("ModuleSettings", __base__=SettingsModel, config=(overrides, ...))
+    policies = PlainValidator(partial(_policies, configs=TypeAdapter(dict[str, own])))  # type: ignore[valid-type]
+    fields: dict[str, Any] = {
+        "policies": (Annotated[base["policies"].annotation, policies, WithJsonSchema(_POLICIES_SCHEMA)], Field(None)),
+        "algorithm_config_overrides_per_module": (dict[str, overrides], Field(default_factory=dict)),  # type: ignore[valid-type]
+    }
+    for each, (_, field) in fields.items():
+        field.description = base[each].description
+    return create_model(name, __base__=MultiAgentSectionSettings, __module__=__name__, **fields)
 
 
-def setting_names(model: type[Section]) -> list[str]:
-    """The names that users write, in order; they differ from the attributes where one is reserved."""
-    return [field.alias or name for name, field in model.model_fields.items()]
+class AlgorithmSettings(SettingsModel):
+    """All settings of a config, in sections."""
+
+    algorithm: Literal[""] = ""
+    environment: EnvironmentSettings = Field(default_factory=EnvironmentSettings)
+    env_runners: EnvRunnerSettings = Field(default_factory=EnvRunnerSettings)
+    learners: LearnerSectionSettings = Field(default_factory=LearnerSectionSettings)
+    training: TrainingSettings = Field(default_factory=TrainingSettings)
+    rl_module: RLModuleSettings = Field(default_factory=RLModuleSettings)
+    multi_agent: MultiAgentSectionSettings = Field(default_factory=MultiAgentSectionSettings)
+    evaluation: EvaluationSettings = Field(default_factory=EvaluationSettings)
+    callbacks: CallbackSettings = Field(default_factory=CallbackSettings)
+    debugging: DebuggingSettings = Field(default_factory=DebuggingSettings)
+    reporting: ReportingSettings = Field(default_factory=ReportingSettings)
+    checkpointing: CheckpointingSettings = Field(default_factory=CheckpointingSettings)
+    stop: StopSettings = Field(default_factory=StopSettings)
+
+    @classmethod
+    @cache
+    def sections(cls) -> dict[str, type[SettingsModel]]:
+        """Name of a section -> its model."""
+        models: dict[str, Any] = {name: field.annotation for name, field in cls.model_fields.items()}
+        return {name: model for name, model in models.items() if name != "algorithm"}
+
+    @classmethod
+    @cache
+    def section_of(cls) -> dict[str, str]:
+        """Every spelling of every setting -> its section."""
+        return {spelling: name for name, model in cls.sections().items() for spelling in model.spellings()}
+
+    @classmethod
+    @cache
+    def overrides(cls) -> TypeAdapter[dict[str, Any]]:
+        """What checks settings for evaluation or for single modules."""
+        sections = cls.sections()
+        models = [sections[name] for name in (*EVALUATED, "training")]
+        return TypeAdapter(_partial("Overrides", *models))
 
 
-def default_of(model: type[Section], name: str) -> Any:
-    """The default of a setting, by the name that users write."""
-    for attribute, field in model.model_fields.items():
-        if name in (attribute, field.alias):
-            return field.get_default(call_default_factory=True)
-    return None
+PPOMultiAgentSettings = _multi_agent_settings("PPOMultiAgentSettings", PPOTrainingSettings)
 
 
-def resolve_aliases(section: str, values: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
-    """Replace second spellings by the setting's name; both at once is a problem."""
-    aliases = ALIASES.get(section, {})
-    resolved: dict[str, Any] = {}
-    for key, value in values.items():
-        name = aliases.get(key, key)
-        if name in resolved:
-            problems.add(f"{section}.{key}", f"given twice: {key!r} and another spelling of {name!r}")
-        resolved[name] = value
-    return resolved
+class PPOAlgorithmSettings(AlgorithmSettings):
+    """All settings of a PPOConfig, in sections."""
+
+    algorithm: Literal["ppo"] = "ppo"  # type: ignore[assignment]
+    training: PPOTrainingSettings = Field(default_factory=PPOTrainingSettings)
+    multi_agent: PPOMultiAgentSettings = Field(default_factory=PPOMultiAgentSettings)  # type: ignore[valid-type]
 
 
-def check_section(
-    section: str, model: type[Section], values: Mapping[str, Any], problems: Problems, places: Mapping[str, str]
-) -> Section | None:
-    """Build one section's settings, noting each wrong name or value.
+# ----------------------------------------------------------------------------------------- checking
+
+
+def validated(
+    model: type[AlgorithmSettings], data: Mapping[str, Any], errors: ErrorList, context: Mapping[str, bool]
+) -> AlgorithmSettings:
+    """Build all settings; those that are wrong are added to the errors and have their defaults.
 
     Args:
-        section: its name, the first part of every path.
-        model: the settings class.
-        values: setting -> value, aliases resolved.
-        problems: where to note what is wrong.
-        places: every setting of the whole config -> the section it belongs to, for hints.
+        model: of an algorithm's settings.
+        data: section -> its settings, as a mapping or as a model.
+        errors: where to add what is wrong.
+        context: what is allowed: "imports" of pieces and callbacks, "env_imports" of environments, by their paths.
     """
     try:
-        return model.model_validate(dict(values))
+        return model.model_validate(data, context=context)
     except ValidationError as error:
-        for detail in error.errors(include_url=False):
-            path = ".".join([section, *map(str, detail["loc"])])
-            if detail["type"] == "extra_forbidden":
-                problems.add(path, unknown_setting(str(detail["loc"][-1]), section, model, places))
-            else:
-                message = detail["msg"].removeprefix("Value error, ")
-                message = message[0].lower() + message[1:]
-                problems.add(path, f"{message}, found {_brief(detail.get('input'))}")
-        return None
-
-
-def fitting_part(model: type[Section], values: Mapping[str, Any]) -> Section:
-    """One section's settings from those of the values that are right by themselves; defaults for the others."""
+        places = errors.add_details(error, partial(_explain, model))
+    for place in places:
+        data = _without(data, place)
     try:
-        return model.model_validate(dict(values))
-    except ValidationError as error:
-        wrong = {detail["loc"][0] for detail in error.errors(include_url=False) if detail["loc"]}
-        return model.model_validate({name: value for name, value in values.items() if name not in wrong})
+        return model.model_validate(data, context=context)
+    except ValidationError:  # a key that is no text
+        return model()
 
 
-def unknown_setting(name: str, section: str, model: type[Section], places: Mapping[str, str]) -> str:
-    """What to say about a setting that the section does not have."""
-    if places.get(name, section) != section:
-        return f"unknown setting here; it belongs to {places[name]}"
-    known = [*setting_names(model), *ALIASES.get(section, {}), *(n for n, place in places.items() if place == section)]
+def _without(data: Mapping[Any, Any], place: Place) -> Mapping[Any, Any]:
+    """A copy without the value at a place, or without the list that it stands in."""
+    key, inner = place[0], data.get(place[0])
+    if len(place) > 1 and isinstance(inner, Mapping) and place[1] in inner:
+        return {**data, key: _without(inner, place[1:])}
+    return {name: value for name, value in data.items() if name != key}
+
+
+def _explain(model: type[AlgorithmSettings], detail: ErrorDetails) -> str | None:
+    """Say what is wrong where pydantic knows too little: names, and sections that are none."""
+    place, sections, section_of = detail["loc"], model.sections(), model.section_of()
+    name, section = str(place[-1]), sections.get(str(place[0]))
+    if detail["type"] == "model_type" and section is not None and len(place) == 1:
+        names = ", ".join(section.names())
+        return f"expected a mapping with some of {names}; found {brief(detail['input'])}"
+    if detail["type"] not in ("extra_forbidden", "invalid_key"):
+        return None
+    if len(place) > 2:
+        return explain_override(model, name, EVALUATED if "evaluation_config" in place else ("training",))
+    if section is None:
+        known = ["algorithm", *sections, *PIPELINES]
+        other = f"; this setting belongs to {section_of[name]}" if name in section_of else ""
+        return f"no section{other}" if other else f"no such section; {nearest(name, known)}"
+    if name in section.spellings():
+        return f"given twice: {name!r} and another spelling of the setting"
+    if name in section_of:
+        return f"unknown setting here; it belongs to {section_of[name]}"
+    return f"unknown setting; {setting_advice(name, section.spellings())}"
+
+
+def explain_override(model: type[AlgorithmSettings], name: str, sections: Sequence[str]) -> str:
+    """Say what is wrong with the name of a setting that evaluation or a single module is to have of its own."""
+    if name in COMMON_SETTINGS and tuple(sections) == ("training",):
+        return f"no setting of single modules: {COMMON_SETTINGS[name]}"
+    if name in model.section_of():
+        return f"belongs to {model.section_of()[name]}; here are settings of {' and '.join(sections)}"
+    known = [each for section in sections for each in model.sections()[section].names()]
     return f"unknown setting; {setting_advice(name, known)}"
 
 
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
+def add_contradictions(settings: AlgorithmSettings, errors: ErrorList) -> None:
+    """Add what no setting shows by itself."""
+    size, batch = settings.training.minibatch_size, settings.training.train_batch_size
+    if size is not None and size > batch:
+        errors.add("training.minibatch_size", f"expected at most train_batch_size ({batch}), found {size}")
+    goal = settings.stop.evaluation_return_mean
+    if goal is not None and settings.evaluation.evaluation_interval is None:
+        errors.add("stop.evaluation_return_mean", "needs evaluations: set evaluation.evaluation_interval")
+    add_policy_errors(settings, errors)

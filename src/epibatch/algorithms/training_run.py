@@ -19,8 +19,7 @@ from epibatch.core.checkpoints import arrays_size, load_state
 from epibatch.core.errors import EpibatchError, LoggerError, StorageError, add_context
 
 from .checkpoint import CONFIGS, config_class
-from .config_files import config_from_dict
-from .config_io import changed, read_yaml, to_yaml_text
+from .config_io import changed_document, read_document, to_yaml_text
 from .error_reports import error_report
 from .loggers import Logger, Loggers, make_logger
 from .run_folder import RunFolder
@@ -314,12 +313,10 @@ def _exit_code(verdict: Verdict | None) -> int:
 
 def _read_config(path: Path, changes: Sequence[str], allow_imports: bool) -> AlgorithmConfig:
     """The config in a file, with changes, checked for all that training needs."""
-    data = read_yaml(path)
-    name = data.get("algorithm") if isinstance(data, Mapping) else None
+    document = read_document(path)
+    name = document.data.get("algorithm") if isinstance(document.data, Mapping) else None
     cls = config_class(name if isinstance(name, str) and name in CONFIGS else "ppo")
-    where = " ".join([str(path), *(f"--set {change}" for change in changes)])
-    data = changed(cls, data, changes)
-    return config_from_dict(cls, data, allow_imports=allow_imports, where=where, for_command=True)
+    return cls.from_document(changed_document(cls, document, changes), allow_imports=allow_imports, complete=True)
 
 
 def _build(config: AlgorithmConfig, path: Path) -> Algorithm:

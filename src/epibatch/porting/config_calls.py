@@ -6,15 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from epibatch.algorithms.other_libraries import RLLIB_METHODS, other_setting
-from epibatch.algorithms.section_values import SectionValues
-from epibatch.algorithms.settings import ALIASES, PPOTrainingSettings, setting_names
+from epibatch.algorithms.settings import PPOAlgorithmSettings
 
 __all__ = ["failing_config_calls"]
 
-_SETTINGS = {*SectionValues.places(), *setting_names(PPOTrainingSettings), "model", "callbacks_class"}.union(
-    *ALIASES.values()
-)
-_SECTIONS = {*SectionValues.sections, "stopping"}
+_SETTINGS = {*PPOAlgorithmSettings.section_of(), "model"}
+_SECTIONS = {*PPOAlgorithmSettings.sections(), "stopping"}
 _PACKAGES = ("ray.rllib", "ray.tune", "epibatch")
 
 

@@ -29,9 +29,7 @@ def test_wrong_values_in_a_config(library: Any) -> Any:
 @probe("evaluation-greedy", ours=False, theirs=True)
 def test_whether_evaluation_explores(library: Any) -> Any:
     config = library.PPOConfig().environment("CartPole-v1").evaluation(evaluation_interval=1)
-    if library is RLLIB:
-        return config.get_evaluation_config_object().explore
-    return library.module("algorithms.evaluation_config").evaluation_config(config).explore
+    return config.get_evaluation_config_object().explore
 
 
 @probe("not-available", ours=Raises(NotAvailableError, "num_env_runners"), theirs=2)

@@ -1,0 +1,219 @@
+"""Models of settings: named values with types and bounds, which are checked together and reported together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Annotated, Any, TypeAlias
+
+import numpy as np
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from epibatch.core.errors import ConfigError, NotAvailableError, nearest
+
+__all__ = [
+    "Coefficient",
+    "Count",
+    "ErrorList",
+    "Fraction",
+    "Integer",
+    "Number",
+    "Place",
+    "Positive",
+    "PositiveNumber",
+    "SettingsModel",
+    "Switch",
+    "brief",
+    "not_available",
+    "path_text",
+    "raise_problems",
+]
+
+Place: TypeAlias = "tuple[str | int, ...]"
+"""Where a value stands in nested data: the keys that lead to it."""
+
+
+def _python_scalar(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+Integer = Annotated[int, BeforeValidator(_python_scalar), Field(lt=2**63)]
+Positive = Annotated[Integer, Field(ge=1)]
+Count = Annotated[Integer, Field(ge=0)]
+Number = Annotated[float, BeforeValidator(_python_scalar)]
+PositiveNumber = Annotated[Number, Field(gt=0, allow_inf_nan=False)]
+Coefficient = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[Number, Field(ge=0, le=1)]
+Switch = Annotated[bool, BeforeValidator(_python_scalar)]
+
+
+class SettingsModel(BaseModel):
+    """A group of settings; wrong names and values are errors, and nothing is converted in silence.
+
+    Raises:
+        ConfigError: unknown names or values that do not fit, all of them in one message.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, arbitrary_types_allowed=True, frozen=True, use_attribute_docstrings=True
+    )
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            errors = ErrorList()
+            errors.add_details(error, self._unknown)
+            errors.raise_if_any(type(self).__name__)
+
+    # Validation of nested data calls the class itself only where its constructor is not pydantic's.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @classmethod
+    def _unknown(cls, detail: ErrorDetails) -> str | None:
+        known = detail["type"] != "extra_forbidden"
+        return None if known else f"unknown setting; {nearest(str(detail['loc'][-1]), cls.names())}"
+
+    @classmethod
+    @cache
+    def spellings(cls) -> dict[str, str]:
+        """Every name that users can write -> the attribute."""
+        return {
+            name: attribute for attribute, field in cls.model_fields.items() for name in _spellings(attribute, field)
+        }
+
+    @classmethod
+    @cache
+    def names(cls) -> list[str]:
+        """The names that users write, in order, without second spellings."""
+        return [_spellings(attribute, field)[0] for attribute, field in cls.model_fields.items()]
+
+    @classmethod
+    def first_spelling(cls, name: str) -> str:
+        """The first name of the setting with this name; the name itself if no setting has it."""
+        spellings = cls.spellings()
+        return next((first for first, attribute in spellings.items() if attribute == spellings.get(name)), name)
+
+    @classmethod
+    def default_of(cls, name: str) -> Any:
+        """The default of a setting, by one of its names."""
+        return cls.model_fields[cls.spellings()[name]].get_default(call_default_factory=True)
+
+    def values(self) -> dict[str, Any]:
+        """Every setting under its name."""
+        return {name: getattr(self, self.spellings()[name]) for name in self.names()}
+
+    def given(self) -> dict[str, Any]:
+        """The settings that were given, under their names."""
+        spellings = self.spellings()
+        return {name: value for name, value in self.values().items() if spellings[name] in self.model_fields_set}
+
+
+def _spellings(attribute: str, field: FieldInfo) -> list[str]:
+    alias = field.validation_alias
+    return [str(each) for each in alias.choices] if isinstance(alias, AliasChoices) else [str(alias or attribute)]
+
+
+# ------------------------------------------------------------------------------------------- errors
+
+
+def raise_problems(problems: Iterable[tuple[Place, str]]) -> None:
+    """Raise what is wrong inside a value, from a validator: (place in the value, text) each."""
+    details = [
+        InitErrorDetails(type=PydanticCustomError("problem", "{text}", {"text": text}), loc=place, input=None)
+        for place, text in problems
+    ]
+    if details:
+        raise ValidationError.from_exception_data("value", details)
+
+
+def not_available(text: str) -> PydanticCustomError:
+    """What a validator raises for a value that asks for something that this release does not have."""
+    return PydanticCustomError("not_available", "{text}", {"text": text})
+
+
+class ErrorList:
+    """Collects what is wrong with settings, to report all of it in one error.
+
+    Example:
+        >>> errors = ErrorList()
+        >>> errors.add("training.lr", "must be above 0, found -1")
+        >>> len(errors)
+        1
+    """
+
+    def __init__(self) -> None:
+        self.found: list[tuple[Place, str]] = []
+        self._wrong = False
+
+    def add(self, place: str | Place, text: str, *, available: bool = True) -> None:
+        """Add what is wrong at a place.
+
+        Args:
+            place: keys, or names joined by dots.
+            text: what is wrong.
+            available: False if it is a right setting that this release does not have.
+        """
+        self.found.append((tuple(place.split(".")) if isinstance(place, str) else place, text))
+        self._wrong = self._wrong or available
+
+    def add_details(self, error: ValidationError, explain: Callable[[ErrorDetails], str | None]) -> list[Place]:
+        """Add everything in pydantic's error.
+
+        Args:
+            error: the error.
+            explain: what is said of a detail in place of pydantic's message; None for that.
+
+        Returns:
+            The places.
+        """
+        details = error.errors(include_url=False)
+        for detail in details:
+            text = explain(detail) or _text(detail)
+            self.add(detail["loc"], text, available=detail["type"] != "not_available")
+        return [detail["loc"] for detail in details]
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def raise_if_any(self, where: str, shown: Callable[[Place], str] | None = None) -> None:
+        """Raise one error that lists everything that was added.
+
+        Args:
+            where: what the settings are, or come from.
+            shown: gives the text for a place; default: `path_text`.
+
+        Raises:
+            ConfigError: something is wrong.
+            NotAvailableError: nothing is wrong, but something is not available.
+        """
+        if not self.found:
+            return
+        lines = [f"{(shown or path_text)(place)}: {text}".replace("\n", "\n      ") for place, text in self.found]
+        kind = ConfigError if self._wrong else NotAvailableError
+        raise kind(
+            where,
+            expected="known settings with fitting values",
+            found="".join(f"\n    - {line}" for line in lines),
+            do=f"correct {'this setting' if len(lines) == 1 else f'these {len(lines)} settings'}",
+        ) from None
+
+
+def path_text(place: Place) -> str:
+    """A place as text, such as `env_to_module[0].num_frames`."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place).removeprefix(".")
+
+
+def _text(detail: ErrorDetails) -> str:
+    if detail["type"] in ("problem", "not_available"):
+        return detail["msg"]
+    message = detail["msg"].removeprefix("Value error, ")
+    return f"{message[0].lower()}{message[1:]}, found {brief(detail['input'])}"
+
+
+def brief(value: Any) -> str:
+    """A value's type and its beginning."""
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 80 else text[:77] + '...'}"
