@@ -1055,15 +1055,14 @@ def lengths_of(buffers: Sequence[Any]) -> list[int]:
 
 
 def rows_of(
-    buffers: Sequence[Any], firsts: Sequence[int], stops: Sequence[int], step: int = 1
+    buffers: Sequence[Any], firsts: Sequence[int], spans: Sequence[int]
 ) -> tuple[Form, list[list[Leaf]]] | None:
     """Rows of each buffer, counted from the end of its lookback; views.
 
     Args:
         buffers: At least one.
         firsts: The first row of each.
-        stops: The row after the last of each.
-        step: Every how many rows.
+        spans: How many rows of each.
 
     Returns:
         Their nesting, and for each leaf the buffers' rows; None unless all rows lie in numeric arrays that their
@@ -1076,32 +1075,34 @@ def rows_of(
     if set(map(type, buffers)) != {InfiniteLookbackBuffer}:
         return None
     if buffers[0]._flat is None:
-        return _nested_rows_of(buffers, firsts, stops, step)
+        return _nested_rows_of(buffers, firsts, spans)
     shape, parts = buffers[0]._shape, []
-    for buffer, first, stop in zip(buffers, firsts, stops):
-        leaf, low, high = buffer._flat, buffer.lookback + first, buffer.lookback + stop
+    for buffer, first, span in zip(buffers, firsts, spans):
+        leaf, low = buffer._flat, buffer.lookback + first
+        high = low + span
         if leaf is None or buffer._shape != shape or high > buffer._stop:
             return None
-        parts.append(leaf[low:high:step] if low or step > 1 or high != len(leaf) else leaf)
+        parts.append(leaf[low:high] if low or high != len(leaf) else leaf)
     return None, [parts]
 
 
 def _nested_rows_of(
-    buffers: Sequence[Any], firsts: Sequence[int], stops: Sequence[int], step: int
+    buffers: Sequence[Any], firsts: Sequence[int], spans: Sequence[int]
 ) -> tuple[Form, list[list[Leaf]]] | None:
     form, example = buffers[0]._form, buffers[0]._leaves
     if form is None or example is None:
         return None
     shapes = [leaf.shape[1:] for leaf in example]
     leaves: list[list[Leaf]] = [[] for _ in shapes]
-    for buffer, first, stop in zip(buffers, firsts, stops):
-        own, low, high = buffer._leaves, buffer.lookback + first, buffer.lookback + stop
+    for buffer, first, span in zip(buffers, firsts, spans):
+        own, low = buffer._leaves, buffer.lookback + first
+        high = low + span
         if buffer._source is not None or own is None or buffer._form != form or high > buffer._stop:
             return None
         for leaf, shape, parts in zip(own, shapes, leaves):
             if leaf.shape[1:] != shape or leaf.dtype.kind not in "biufc":
                 return None
-            parts.append(leaf[low:high:step])
+            parts.append(leaf[low:high])
     return form, leaves
 
 

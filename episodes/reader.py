@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, EpisodeIndexError, nearest
-from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
+from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
 from ._parts.acting_rewards import known
 from ._parts.running_returns import running_returns
@@ -131,14 +131,14 @@ class EpisodeReader:
         """
         outputs = [episode.extra_model_outputs.keys() for episode in self.episodes]
         first = outputs[0] if outputs else {}.keys()
-        for chunk, own in enumerate(outputs):
-            if own != first:
-                raise ColumnError(
-                    "model outputs",
-                    expected=f"{sorted(first)}, as in {self.describe(0)}",
-                    found=f"{sorted(own)} in {self.describe(chunk)}",
-                    do="batch only episodes that were recorded with the same module",
-                )
+        if outputs.count(first) < len(outputs):
+            chunk = next(chunk for chunk, own in enumerate(outputs) if own != first)
+            raise ColumnError(
+                "model outputs",
+                expected=f"{sorted(first)}, as in {self.describe(0)}",
+                found=f"{sorted(outputs[chunk])} in {self.describe(chunk)}",
+                do="batch only episodes that were recorded with the same module",
+            )
         return list(first)
 
     def holds(self, column: str) -> Flags:
@@ -177,37 +177,49 @@ class EpisodeReader:
             ColumnError: a chunk with such rows lacks the column, or has it in another nesting.
             EpisodeIndexError: a chunk lacks such rows.
         """
-        buffers, (low, high) = self._buffers(column), self._spans(first, stop)
-        firsts, stops, counts = low.tolist(), high.tolist(), (-((low - high) // step)).tolist()
-        found = rows_of(buffers, firsts, stops, step) if buffers else None
-        if found is not None:
-            return ColumnRows(*found, counts, column, self.describe, sound=True)
-        each = [self._rows_of(column, *own, step) for own in zip(range(len(buffers)), buffers, firsts, stops)]
+        buffers, spans = self._buffers(column), (self._stops(stop) - first).tolist()
+        firsts = first.tolist() if isinstance(first, np.ndarray) else [first] * len(spans)
+        found = rows_of(buffers, firsts, spans) if buffers else None
+        form, leaves = found or self._checked_rows(column, buffers, firsts, spans)
+        if step > 1:
+            leaves = [[leaf[::step] for leaf in parts] for parts in leaves]
+            spans = [-(-span // step) for span in spans]
+        return ColumnRows(form, leaves, spans, column, self.describe, sound=found is not None)
+
+    def _stops(self, stop: Any) -> Ints:
+        """The row after the last of each chunk."""
+        return self.lengths if stop is None else np.zeros_like(self.lengths) + stop
+
+    def _checked_rows(
+        self, column: str, buffers: list[Any], firsts: list[int], spans: list[int]
+    ) -> tuple[Form, list[list[Leaf]]]:
+        """Form and leaves of each chunk's rows, which are brought to one nesting."""
+        each = [self._rows_of(column, *own) for own in zip(range(len(buffers)), buffers, firsts, spans)]
         form, example = next((own for own in each if own is not None), (None, []))
         blank, leaves = [leaf[:0] for leaf in example], []
         for chunk, own in enumerate(each):
             if own is not None and own[0] != form:
                 own = form, self._nested_like(form, own, column, chunk)
             leaves.append(blank if own is None else own[1])
-        return ColumnRows(form, [list(parts) for parts in zip(*leaves)], counts, column, self.describe)
+        return form, [list(parts) for parts in zip(*leaves)]
 
-    def _rows_of(self, column: str, chunk: int, buffer: Any, first: int, stop: int, step: int) -> Any:
+    def _rows_of(self, column: str, chunk: int, buffer: Any, first: int, span: int) -> Any:
         """Form and leaves of one chunk's rows; None if none are asked for."""
-        if stop <= first:
+        if span <= 0:
             return None
         if buffer is None:
             raise self._unknown(column, chunk, self.episodes[chunk].extra_model_outputs)
         if not isinstance(buffer, InfiniteLookbackBuffer):
             raise no_column(self.episodes[chunk], column, buffer)
-        leaves = buffer.rows(first, stop)
-        if not leaves or len(leaves[0]) < stop - first:
+        leaves = buffer.rows(first, first + span)
+        if not leaves or len(leaves[0]) < span:
             raise EpisodeIndexError(
                 f"column {column!r}, {self.describe(chunk)}",
-                expected=f"rows {first} to {stop - 1}, counted from the chunk's start",
+                expected=f"rows {first} to {first + span - 1}, counted from the chunk's start",
                 found=f"{buffer!r}",
                 do="reset the episode, or ask for rows that it has",
             )
-        return buffer.form, leaves if step == 1 else [leaf[::step] for leaf in leaves]
+        return buffer.form, leaves
 
     def _nested_like(self, form: Any, found: Any, column: str, chunk: int) -> list[Leaf]:
         """The leaves of a chunk's rows in the order of another chunk's."""
@@ -224,13 +236,6 @@ class EpisodeReader:
     def _unknown(self, column: str, chunk: int, outputs: Any) -> ColumnError:
         where, do = self.describe(chunk), nearest(column, outputs)
         return ColumnError(where, expected=f"a column {column!r}", found="none", do=do)
-
-    def _spans(self, first: Any, stop: Any) -> tuple[Ints, Ints]:
-        """`first` and `stop` of each chunk."""
-        firsts = first if isinstance(first, np.ndarray) else np.zeros_like(self.lengths) + first
-        if stop is None:
-            return firsts, self.lengths
-        return firsts, stop if isinstance(stop, np.ndarray) else np.zeros_like(firsts) + stop
 
     def at(self, column: str, chunks: Ints, steps: Ints) -> Any:
         """Copies of rows at given steps of given chunks: arrays of shape [R, ...].
@@ -249,7 +254,7 @@ class EpisodeReader:
             start, stop = stop, stop + count
             own = steps[order[start:stop]]
             low = int(own.min())
-            found = self._rows_of(column, chunk, buffers[chunk], low, int(own.max()) + 1, 1)
+            found = self._rows_of(column, chunk, buffers[chunk], low, int(own.max()) + 1 - low)
             form = found[0] if not parts else form
             leaves = found[1] if found[0] == form else self._nested_like(form, found, column, chunk)
             parts.append([leaf[own - low] for leaf in leaves])
@@ -424,14 +429,13 @@ class BlockReader(EpisodeReader):
 
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
         """Rows of each chunk, where they lie (see `EpisodeReader.rows`)."""
-        own, (firsts, stops) = self._column(column), self._spans(first, stop)
-        counts = stops - firsts if step == 1 else -((firsts - stops) // step)
+        own, counts = self._column(column), -((first - self._stops(stop)) // step)
         tails = {}
         if column == Columns.OBS:
-            last = firsts + (counts - 1) * step == self.lengths
+            last = first + (counts - 1) * step == self.lengths
             tails = self._tails(own, np.flatnonzero(last & (counts > 0)))
         return BlockRows(
-            own.form, own.leaves, self._envs, self._begins + firsts, counts, step, self._places, tails,
+            own.form, own.leaves, self._envs, self._begins + first, counts, step, self._places, tails,
             column, self.describe,
         )  # fmt: skip
 
@@ -590,7 +594,7 @@ class SeveralBlocksReader(EpisodeReader):
         columns = [reader.block.column(column) for reader in self._readers]
         if any(own is None or columns[0] is None or own.form != columns[0].form for own in columns):
             return super().rows(column, first, stop, step)
-        firsts, stops = self._spans(first, stop)
+        firsts, stops = np.zeros_like(self.lengths) + first, self._stops(stop)
         own = zip(self._readers, self._places)
         parts: Any = [reader.rows(column, firsts[at], stops[at], step) for reader, at in own]
         return SeveralRows(parts, self._places, column, self.describe)

@@ -86,8 +86,10 @@ def end_flags(group: ChunkGroup, *, truncate: bool = False) -> np.ndarray[Any, n
     counts = group.counts
     flags = np.zeros((2, int(counts.sum())), np.bool_)
     last, steps = np.cumsum(counts) - 1 - group.plus_one, group.lengths > 0
-    terminated, truncated = group.reader.ends
-    flags[:, last[steps]] = np.stack([terminated, truncated | ~terminated if truncate else truncated])[:, steps]
+    ends = group.reader.ends
+    if truncate:
+        ends[1] |= ~ends[0]
+    flags[:, last[steps]] = ends[:, steps]
     return flags
 
 

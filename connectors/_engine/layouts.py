@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Mapping, Sequence
-from operator import is_
+from itertools import chain
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,8 +125,8 @@ def plain_column(column: Any, group: ChunkGroup) -> Any:
         return {key: [row] for key, row in zip(keys, _rows(data))}
     ends = np.cumsum(counts).tolist()
     if column.single or isinstance(data, list):
-        rows = _rows(data)
-        return {key: rows[start:stop] for key, start, stop in zip(keys, [0, *ends], ends)}
+        rows = data if isinstance(data, np.ndarray) else _rows(data)
+        return {key: _rows(rows[start:stop]) for key, start, stop in zip(keys, [0, *ends], ends)}
     if is_leaf(data):
         tagged = data.view(BatchedNdArray)  # and so is every part of it
         return {key: [tagged[start:stop]] if start < stop else [] for key, start, stop in zip(keys, [0, *ends], ends)}
@@ -165,19 +167,21 @@ def show(batch: Batch, call: PipelineCall) -> dict[str, Any]:
 
 
 class _Shown:
-    """What a piece was shown of a column, to find out whether the piece has left it alone.
+    """The items that a piece was shown of a column, to find out whether the piece has left them alone.
 
     Args:
         value: `{key: [items]}`, or a list of items.
         column: The column that it was made of.
     """
 
-    __slots__ = ("_arrays", "_items", "columns")
+    __slots__ = ("_contents", "_items", "_looks", "columns")
 
     def __init__(self, value: Any, column: EpisodeColumn) -> None:
-        self._items = {key: list(items) for key, items in _lists_of(value).items()}
-        numbers = column.single and isinstance(column.data, np.ndarray) and column.data.ndim == 1
-        self._arrays = None if numbers or column.holds_objects else _arrays_in(self._items)
+        data = column.data
+        numbers = column.single and isinstance(data, np.ndarray) and data.ndim == 1
+        fixed = _fixed_contents if numbers or column.holds_objects else _contents
+        self._contents = _flags if numbers and data.dtype == np.bool_ else fixed
+        self._items, self._looks = self._contents(value)
         self.columns: dict[Any, EpisodeColumn] = {}
 
     def is_left_alone(self, value: Any) -> bool:
@@ -185,33 +189,40 @@ class _Shown:
 
         What was written to these arrays is in the column.
         """
-        lists = _lists_of(value)
-        if type(lists) is not dict or lists.keys() != self._items.keys() or set(map(type, lists.values())) - {list}:
+        if set(map(type, value.values() if type(value) is dict else [value])) - {list}:
             return False
-        for key, before in self._items.items():
-            if len(lists[key]) != len(before) or not all(map(is_, lists[key], before)):
-                return False
-        if self._arrays is None:
-            return True
-        (arrays, looks), (before_arrays, before_looks) = _arrays_in(lists), self._arrays
-        return looks == before_looks and all(map(is_, arrays, before_arrays))
+        items, looks = self._contents(value)
+        return bool(looks == self._looks) and all(map(is_, items, self._items))
 
 
-def _lists_of(value: Any) -> Any:
-    return {None: value} if type(value) is list else value
+_LOOK = attrgetter("shape", "dtype")
 
 
-def _arrays_in(lists: Mapping[Any, Sequence[Any]]) -> tuple[list[Any], list[Any]]:
-    """The arrays among items, or in them, and for each its shape, its type, and where in its item it is."""
-    arrays: list[Any] = []
-    looks: list[Any] = []
-    for items in lists.values():
-        for item in items:
-            leaves, form = ([item], None) if isinstance(item, np.ndarray) else flatten(item)
-            for leaf in leaves:
-                arrays.append(leaf)
-                looks.append((getattr(leaf, "shape", None), getattr(leaf, "dtype", None), form))
-    return arrays, looks
+def _contents(value: Any) -> tuple[list[Any], Any]:
+    """The items, and the arrays in them; and what else has to stay as it is: shapes, types and nesting."""
+    items, counts = _fixed_contents(value)
+    if set(map(type, items)) <= {np.ndarray, BatchedNdArray}:
+        return items, (counts, list(map(_LOOK, items)))
+    parts = list(map(flatten, items))
+    arrays = [leaf for leaves, _ in parts for leaf in leaves]
+    looks = [(getattr(leaf, "shape", None), getattr(leaf, "dtype", None)) for leaf in arrays]
+    return items + arrays, (counts, looks, [form for _, form in parts])
+
+
+def _fixed_contents(value: Any) -> tuple[list[Any], Any]:
+    """Items that are no arrays, and how many each key has."""
+    if type(value) is list:
+        return value.copy(), len(value)
+    return list(chain.from_iterable(value.values())), (list(value), list(map(len, value.values())))
+
+
+def _flags(value: Any) -> tuple[list[Any], Any]:
+    """Python's own flags, spelled out: looking at them one by one takes ten times as long."""
+    keys, lists = (list(value), list(value.values())) if type(value) is dict else (None, value)
+    try:
+        return [], (keys, marshal.dumps(lists, 2))
+    except ValueError:  # something else is among them
+        return [], None
 
 
 def to_columns(plain: Mapping[Any, Any], call: PipelineCall) -> Batch:
