@@ -182,7 +182,7 @@ class ColumnRows(LazyRows):
         """Copies of all rows, with so many rows of zeros after those of each chunk."""
         if gaps is None and not self._bootstrap:
             return unflatten(self.form, [np.concatenate(parts, dtype=_narrow(parts, halved)) for parts in self.leaves])
-        after = [gap + self._bootstrap for gap in ([0] * len(self.counts) if gaps is None else gaps)]
+        after = [self._bootstrap] * len(self.counts) if gaps is None else [gap + self._bootstrap for gap in gaps]
         return unflatten(self.form, [self._spread(parts, after, _narrow(parts, halved)) for parts in self.leaves])
 
     def _with_last(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -195,10 +195,11 @@ class ColumnRows(LazyRows):
         zeros = np.zeros((max(after), *first.shape[1:]), self._with_last(first.dtype))
         fillers = {count: zeros[:count] for count in set(after)}
         woven = [first] * (2 * len(parts))
-        woven[::2], woven[1::2] = parts, [fillers[count] for count in after]
+        woven[::2], woven[1::2] = parts, map(fillers.__getitem__, after)
         out: Leaf = np.concatenate(woven, dtype=dtype)
-        if self._bootstrap:
-            at = np.cumsum(np.array(self.counts) + after) - after
+        if self._bootstrap and self._last != 0:
+            sizes = np.array(after)
+            at = np.cumsum(sizes + self.counts) - sizes
             out[at] = out[at - 1] if self._last is None else self._last
         return out
 
