@@ -318,12 +318,11 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         Raises:
             IndexError: the array has no such row yet.
         """
-        leaf = self._flat
         if type(item) is not _ARRAY:
             if type(item) not in self._accepts:
                 return False
             try:
-                leaf[position] = item  # type: ignore[index]
+                self._flat[position] = item  # type: ignore[index]
             except OverflowError:  # a Python int that int64 cannot hold
                 return False
             return True
@@ -335,6 +334,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
                 return True
             except ValueError:  # another length or type; or no such row
                 pass
+        leaf = self._flat
         if leaf is None or item.shape != self._shape or item.dtype != leaf.dtype:
             return False
         leaf[position] = item
@@ -1069,7 +1069,7 @@ def rows_of(
         buffers own, in one nesting and shape.
 
     Example:
-        >>> rows_of([InfiniteLookbackBuffer([1.0, 2.0, 3.0], lookback=1)], [-1], [1])
+        >>> rows_of([InfiniteLookbackBuffer([1.0, 2.0, 3.0], lookback=1)], [-1], [2])
         (None, [[array([1., 2.])]])
     """
     if set(map(type, buffers)) != {InfiniteLookbackBuffer}:
