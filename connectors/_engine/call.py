@@ -201,10 +201,16 @@ class PipelineCall:
         self.mapped = True
         self._set_groups(mapped)
 
-    def admit(self, keys: set[Any]) -> None:
-        """Let the call be about every agent's steps, if there are columns of agents that did not just observe."""
-        if keys and not keys <= {key for group in self.groups.values() for key in group.keys}:
+    def admit(self, keys: set[Any]) -> bool:
+        """Let the call be about every agent's steps, if there are columns of agents that did not just observe.
+
+        Returns:
+            Whether it was about other chunks before.
+        """
+        others = bool(keys) and not keys <= {key for group in self.groups.values() for key in group.keys}
+        if others:
             self._set_groups(training_rows(self.episodes, keys))
+        return others
 
     def entry(self, group: ChunkGroup) -> Any:
         """Under which key the spaces of a group's rows stand in a Dict of spaces."""

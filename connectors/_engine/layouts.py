@@ -245,7 +245,8 @@ def to_columns(plain: Mapping[Any, Any], call: PipelineCall) -> Batch:
     if call.mapped:
         return _of_modules(plain, call, shown)
     if call.several and call.training is None and plain:
-        call.admit({key for column in plain.values() if is_plain(column) for key in column})
+        keys = {key for column in plain.values() if is_plain(column) for key in column}
+        shown = {} if call.admit(keys) else shown  # columns of other chunks
     batch = Batch({key: {} for key in call.groups})
     beside = batch.loose if call.several else next(iter(batch.groups.values()))
     for name, value in plain.items():

@@ -6,20 +6,24 @@ Each change is made twice: to the batch that the piece is shown, and to a deep c
 from __future__ import annotations
 
 import copy
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.connectors import ConnectorV2
+from epibatch.connectors import ConnectorPipelineV2, ConnectorV2
+from epibatch.connectors.columns import CastColumns
 from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, AgentToModuleMapping
+from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import (
     AddColumnsFromEpisodesToTrainBatch,
     BatchIndividualItems,
     LearnerConnectorPipeline,
 )
+from epibatch.core.errors import EpibatchError
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
@@ -41,10 +45,14 @@ class Changed(ConnectorV2):
 
 
 def leaves_of(struct: Any) -> list[Any]:
-    return [leaf for own in struct.values() for leaf in leaves_of(own)] if isinstance(struct, dict) else [struct]
+    if not isinstance(struct, (dict, list)):
+        return [struct]
+    return [leaf for own in (struct.values() if isinstance(struct, dict) else struct) for leaf in leaves_of(own)]
 
 
 def paths_of(struct: Any) -> Any:
+    if isinstance(struct, list):
+        return list(map(paths_of, struct))
     return {key: paths_of(own) for key, own in struct.items()} if isinstance(struct, dict) else None
 
 
@@ -86,11 +94,16 @@ def column_removed(batch: Any, at: int) -> None:
 
 
 def column_added(batch: Any, at: int) -> None:
-    if "rewards" in batch:
-        batch["more"] = {key: [2 * item for item in items] for key, items in batch["rewards"].items()}
-    else:
-        for own in batch.values():
-            own["more"] = [2 * item for item in own["rewards"]]
+    for own in [batch] if "obs" in batch else batch.values():
+        own["more"] = copy.deepcopy(own["rewards" if "rewards" in own else "obs"])
+
+
+def agent_added(batch: Any, at: int) -> None:
+    """A column of agents that did not just observe, too."""
+    if "obs" in batch and all(len(key) == 3 for key in batch["obs"]):
+        agents = "abc"[at % 3 :]
+        keys = [(str(i), agent, MODULES[agent]) for i in range(len(LENGTHS)) for agent in agents]
+        batch["more"] = {key: [np.float32(i)] for i, key in enumerate(keys)}
 
 
 def keys_turned_round(batch: Any, at: int) -> None:
@@ -98,7 +111,7 @@ def keys_turned_round(batch: Any, at: int) -> None:
         batch[name] = dict(reversed(batch[name].items()))
 
 
-CHANGES = [appended, replaced, written, cast, column_removed, column_added, keys_turned_round]
+CHANGES = [appended, replaced, written, cast, column_removed, column_added, agent_added, keys_turned_round]
 
 
 def one_agent() -> list[Any]:
@@ -130,26 +143,47 @@ def several_agents() -> list[Any]:
     return out
 
 
-@pytest.mark.parametrize("layout", ["one agent", "several agents", "by module"])
+def pipeline_of(purpose: str, pieces: list[Any]) -> ConnectorPipelineV2:
+    if purpose == "training":
+        makers = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
+        return LearnerConnectorPipeline(connectors=[*makers, *pieces, BatchIndividualItems()])
+    kind, last = {
+        "acting": (EnvToModulePipeline, BatchIndividualItems()),
+        "no purpose": (ConnectorPipelineV2, CastColumns(columns="obs", dtype="float64")),
+    }[purpose]
+    return kind(connectors=[AddObservationsFromEpisodesToBatch(), *pieces, last])
+
+
+LAYOUTS = ("one agent", "several agents", "by module")
+
+
+@pytest.mark.parametrize(
+    ("purpose", "layout"),
+    [*product(["training", "acting"], LAYOUTS), ("no purpose", "one agent"), ("no purpose", "several agents")],
+)
+@settings(max_examples=50)
 @given(changes=st.lists(st.tuples(st.sampled_from(CHANGES), st.integers(0, 50)), max_size=3))
-def test_what_is_left_alone_is_as_if_it_was_put_together_again(layout: str, changes: list[Any]) -> None:
+def test_what_is_left_alone_is_as_if_it_was_put_together_again(purpose: str, layout: str, changes: list[Any]) -> None:
     def change(batch: Any) -> None:
         for function, at in changes:
             function(batch, at)
 
-    batches = []
+    batches: list[Any] = []
     for copies in (False, True):
         piece = Changed(change, copies)
-        mapping = [] if layout == "one agent" else [AgentToModuleMapping(as_learner_connector=True)]
+        learning = purpose == "training"
+        mapping = [] if layout == "one agent" else [AgentToModuleMapping(as_learner_connector=learning)]
         pieces = [*mapping, piece] if layout == "by module" else [piece, *mapping]
-        makers = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
-        pipeline = LearnerConnectorPipeline(connectors=[*makers, *pieces, BatchIndividualItems()])
+        pipeline = pipeline_of(purpose, pieces)
         episodes = one_agent() if layout == "one agent" else several_agents()
-        batches.append(pipeline(rl_module=None, episodes=episodes))
+        try:
+            batches.append(pipeline(rl_module=None, episodes=episodes))
+        except EpibatchError as error:
+            batches.append(str(error))
         assert_untouched(episodes, one_agent() if layout == "one agent" else several_agents())
     assert paths_of(batches[0]) == paths_of(batches[1])
     for leaf, other in zip(*map(leaves_of, batches), strict=True):
-        assert leaf.dtype == other.dtype
+        assert getattr(leaf, "dtype", None) == getattr(other, "dtype", None)
         np.testing.assert_array_equal(leaf, other)
 
 
