@@ -14,6 +14,7 @@ from .._engine.checks import check_connectors
 from .._engine.plan import built_piece, place
 from ..connector_pipeline_v2 import ConnectorPipelineV2
 from ..connector_v2 import ConnectorV2
+from .listify_data_for_vector_env import ListifyDataForVectorEnv
 from .normalize_and_clip_actions import NormalizeAndClipActions
 
 if TYPE_CHECKING:
@@ -67,8 +68,11 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
         """Let actions that are neither scaled nor clipped be taken at the end, if a later piece may change them."""
         self._unscaled: list[tuple[NormalizeAndClipActions, bool]] = []
         for position, piece in enumerate(pieces):
-            if isinstance(piece, NormalizeAndClipActions) and not (piece.normalize_actions or piece.clip_actions):
-                later = pieces[position + 1 :]
+            if not isinstance(piece, NormalizeAndClipActions):
+                continue
+            later = pieces[position + 1 :]
+            piece.shares_actions = all(type(one) is ListifyDataForVectorEnv for one in later)
+            if not (piece.normalize_actions or piece.clip_actions):
                 leaves = any(map(_may_change_actions, later)) and not any(map(has_the_last_word, later))
                 self._unscaled.append((piece, leaves))
 
@@ -132,7 +136,6 @@ def default_pipeline(
     """
     from ..common.tensor_to_numpy import TensorToNumpy
     from .get_actions import GetActions
-    from .listify_data_for_vector_env import ListifyDataForVectorEnv
     from .module_to_agent_unmapping import ModuleToAgentUnmapping
     from .remove_single_ts_time_rank_from_batch import RemoveSingleTsTimeRankFromBatch
     from .unbatch_to_individual_items import UnBatchToIndividualItems

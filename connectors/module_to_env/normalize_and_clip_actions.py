@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ class NormalizeAndClipActions(EncodingPiece):
     Boxes, clipping what lies outside; actions of integer Boxes count from the lower bound. Clipping alone cuts
     actions to the Boxes. Actions that GetActions drew for an integer Box count from the lower bound without
     normalising too; it says so in `shared_data`, so pass one dict if you call the two by hand. Where nothing changes
-    (Discrete actions), both columns share one array.
+    (Discrete actions), both columns share one array, unless a piece that may write to it follows.
 
     With neither, and a later piece that may change `actions`, the piece adds nothing: the environment gets `actions`
     as the last piece leaves them (`ModuleToEnvPipeline`).
@@ -37,12 +38,14 @@ class NormalizeAndClipActions(EncodingPiece):
 
     Attributes:
         leaves_actions: True while a pipeline runs that adds the column at its end.
+        shares_actions: True in a pipeline where no later piece may write to the column.
 
     Raises:
         ColumnError: actions that are nested otherwise than the action space.
     """
 
     leaves_actions = False
+    shares_actions = False
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
@@ -50,11 +53,13 @@ class NormalizeAndClipActions(EncodingPiece):
             return columns
         actions = self.need(columns, Columns.ACTIONS, "put GetActions in front")
         given = actions.data if isinstance(actions, EpisodeColumn) else []
-        if isinstance(given, list) or self.input_action_space is None:
-            columns[Columns.ACTIONS_FOR_ENV] = actions
-            return columns
-        data = self._encoded(given, group)
-        columns[Columns.ACTIONS_FOR_ENV] = actions if data is given else EpisodeColumn(data, actions.counts)
+        data = given
+        if not isinstance(given, list) and self.input_action_space is not None:
+            data = self._encoded(given, group)
+        if data is given:
+            columns[Columns.ACTIONS_FOR_ENV] = actions if self.shares_actions else copy.deepcopy(actions)
+        else:
+            columns[Columns.ACTIONS_FOR_ENV] = EpisodeColumn(data, actions.counts)
         return columns
 
     def _encoded(self, actions: Any, group: ChunkGroup) -> Any:

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from epibatch.connectors import ConnectorV2
+from epibatch.connectors.authoring import ColumnTransform
 from epibatch.connectors.module_to_env import (
     GetActions,
     ListifyDataForVectorEnv,
@@ -67,6 +69,31 @@ def test_the_modules_actions_do_not_share_memory_with_rescaled_ones(lab):
     result = to_env(lab, BOX, torch.zeros(2, 2), normalize_actions=True, clip_actions=False)
     result["actions_for_env"][:] = 77.0
     assert np.asarray(result["actions"]).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+class Overwriting(ConnectorV2):
+    def __call__(self, *, batch, **kwargs):
+        actions = batch["actions_for_env"]
+        for rows in [actions] if isinstance(actions, np.ndarray) else actions.values():
+            rows[0][...] = 1
+        return batch
+
+
+class OverwritingTransform(ColumnTransform):
+    columns = "actions_for_env"
+
+    def transform(self, x):
+        x[...] = 1
+        return x
+
+
+@pytest.mark.parametrize(("position", "piece"), [(3, Overwriting), (4, Overwriting), (3, OverwritingTransform)])
+def test_what_a_piece_writes_to_unchanged_actions_for_the_environment_is_not_recorded(lab, position, piece):
+    pieces = [TensorToNumpy(), UnBatchToIndividualItems(), NormalizeAndClipActions(), ListifyDataForVectorEnv()]
+    pieces.insert(position, piece())
+    episodes, space = [lab.episode(f"e{i}", 0, numpy=False) for i in range(2)], gym.spaces.MultiDiscrete([3, 4])
+    result = lab.env_step(episodes, {"actions": torch.zeros(2, 2, dtype=torch.int64)}, pieces, spaces=(None, space))
+    assert result["actions"].tolist() == [[0, 0], [0, 0]] and result["actions_for_env"][0].tolist() == [1, 1]
 
 
 def test_nested_action_spaces(lab):
