@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
@@ -147,7 +148,7 @@ def _run_plain(step: Step, batch: Any, call: PipelineCall, history: HistoryWatch
         out = step.piece(
             rl_module=call.rl_module,
             batch=batch,
-            episodes=call.plain_episodes(),
+            episodes=list(call.plain_episodes()),  # its own, whose order it may change
             explore=call.explore,
             shared_data=call.shared_data,
             metrics=call.metrics,
@@ -189,5 +190,7 @@ def _unshared(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.copy() if value.base is not None else value
     if isinstance(value, dict) and not is_plain(value):
-        return {key: _unshared(own) for key, own in value.items()}
+        own = copy.copy(value)  # of the same class
+        own.update({key: _unshared(part) for key, part in value.items()})
+        return own
     return value

@@ -45,6 +45,15 @@ def test_rows_follow_the_episodes_whatever_order_a_user_piece_leaves(lab):
     assert np.asarray(result["x"]).tolist() == [1.0, 2.0]
 
 
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_nested_column_has_rows_behind_a_user_piece_too(lab, behind):
+    pieces = [TensorToNumpy(), UnBatchToIndividualItems(), ListifyDataForVectorEnv()]
+    pieces += [lab.user(lambda batch, episodes: None)] * behind
+    outputs = {"actions": torch.tensor([5, 6]), "state_out": {"h": torch.tensor([[1.0], [2.0]])}}
+    result = lab.env_step([lab.episode(id_, 0, numpy=False) for id_ in "ab"], outputs, pieces)
+    assert result["state_out"][1]["h"].tolist() == [2.0]
+
+
 def test_object_columns_stay_lists(lab):
     def add(batch, episodes):
         batch["notes"] = {(episode.id_,): [{"id": episode.id_}] for episode in episodes}

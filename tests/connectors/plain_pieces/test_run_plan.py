@@ -184,6 +184,20 @@ def test_a_piece_that_calls_a_pipeline_of_its_own_sees_plain_columns(lab):
     assert list(seen[0]["obs"]) == [("a",)]
 
 
+@pytest.mark.parametrize("change", [list.reverse, list.pop])
+def test_a_list_of_episodes_that_a_piece_changes_is_its_own(lab, change):
+    def changes(batch, episodes):
+        change(episodes)
+
+    episodes = [lab.episode(id_, 2, offset=offset) for id_, offset in (("a", 0), ("b", 10), ("c", 20))]
+    pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), lab.user(changes)]
+    pieces += [AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems()]
+    batch = LearnerConnectorPipeline(connectors=pieces)(rl_module=None, episodes=episodes)
+    assert [episode.id_ for episode in episodes] == ["a", "b", "c"]
+    assert batch["obs"][:, 0].tolist() == [0, 1, 10, 11, 20, 21]
+    assert batch["rewards"].tolist() == [0.5, 1.5, 10.5, 11.5, 20.5, 21.5]
+
+
 def test_arrays_that_a_plain_piece_batched_do_not_share_memory_with_the_episode(lab):
     def share(batch, episodes):
         batch["mine"] = episodes[0].get_observations(slice(0, 3))
