@@ -17,7 +17,6 @@ from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 from ...episodes._parts.agent_segment import AgentSegment
 from .call import PipelineCall
 from .chunks import ChunkGroup
-from .gather import latest_observations
 from .layouts import join_rows
 
 if TYPE_CHECKING:
@@ -154,17 +153,18 @@ class AgentTable:
         Raises:
             ColumnError: agents' observations differ in shape or nesting, or are no numbers.
         """
-        lives = range(len(self._lives))
+        lives: Sequence[int] = range(len(self._lives))
         if numbers is None:
             about = self._about(lives)
-            rows = latest_observations(about) if self._newest else self._joined(lives, about)
+            rows = about.reader.newest(Columns.OBS)[0] if self._newest else self._joined(lives, about)
             return _with_zeros(rows, about)
         counts = np.array([1 if self._newest else len(life.steps) for life in self._lives])
         owners = np.repeat(np.arange(len(counts)), counts)[numbers]
         wanted = np.bincount(owners, minlength=len(counts)) > 0
         gone = np.cumsum(np.where(wanted, 0, counts))  # rows that are left out up to each life
-        about = self._about(np.flatnonzero(wanted).tolist())
-        rows = latest_observations(about) if self._newest else self._joined(np.flatnonzero(wanted).tolist(), about)
+        lives = np.flatnonzero(wanted).tolist()
+        about = self._about(lives)
+        rows = about.reader.newest(Columns.OBS)[0] if self._newest else self._joined(lives, about)
         places = numbers - gone[owners]
         return map_struct(lambda leaf: leaf[places], rows)
 

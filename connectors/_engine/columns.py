@@ -28,7 +28,12 @@ class EpisodeColumn:
             item that holds all of a chunk's rows.
     """
 
-    __slots__ = ("_data", "counts", "single")
+    __slots__ = ("counts", "data", "parts", "single")
+
+    data: Any
+    """Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects."""
+    parts: LazyRows | None
+    """The chunks' own rows, as long as nobody asked for them as `data`."""
 
     def __init__(
         self,
@@ -37,31 +42,24 @@ class EpisodeColumn:
         *,
         single: bool = False,
     ) -> None:
-        self._data = data
+        if isinstance(data, LazyRows):
+            self.parts = data
+        else:
+            self.data, self.parts = data, None
         self.counts = counts
         self.single = single or counts is None
 
-    @property
-    def data(self) -> Any:
-        """Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects."""
-        data = self._data
-        if isinstance(data, LazyRows):
-            data = self._data = data.joined()
-        return data
-
-    @data.setter
-    def data(self, data: Any) -> None:
-        self._data = data
-
-    @property
-    def parts(self) -> LazyRows | None:
-        """The chunks' own rows, as long as nobody asked for them as `data`."""
-        return self._data if isinstance(self._data, LazyRows) else None
+    def __getattr__(self, name: str) -> Any:
+        """Make `data` of the chunks' own rows; Python asks this where an attribute has no value yet."""
+        if name != "data":
+            raise AttributeError(f"EpisodeColumn has no attribute {name!r}")
+        self.settle()
+        return self.data
 
     def settle(self) -> None:
         """Copy the rows now, if that was not done yet: somebody may be about to write to the episodes."""
-        if isinstance(self._data, LazyRows):
-            self._data = self._data.joined()
+        if self.parts is not None:
+            self.data, self.parts = self.parts.joined(), None
 
     def batched(self, *, halved: bool) -> Any:
         """The same as `data`, for a batch.
@@ -69,15 +67,12 @@ class EpisodeColumn:
         Args:
             halved: Whether float64 is about to become float32, so that it may be so at once.
         """
-        data = self._data
-        if not isinstance(data, LazyRows):
-            return data
-        return data.joined(halved=True) if halved else self.data
+        return self.data if self.parts is None or not halved else self.parts.joined(halved=True)
 
     @property
     def holds_objects(self) -> bool:
         """Whether the rows are a list of Python objects, which no piece turns into arrays."""
-        return isinstance(self._data, list)
+        return self.parts is None and isinstance(self.data, list)
 
     def padded(self, layout: PaddedLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is.
@@ -85,8 +80,8 @@ class EpisodeColumn:
         Args:
             layout: Of chunks with as many rows as these.
         """
-        if isinstance(self._data, LazyRows):
-            return self._data.padded(layout)
+        if self.parts is not None:
+            return self.parts.padded(layout)
         return map_struct(lambda leaf: pad(leaf, layout), self.data)
 
     def __len__(self) -> int:

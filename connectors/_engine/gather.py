@@ -13,7 +13,7 @@ from ...episodes._storage.column_rows import ColumnRows
 from .chunks import ChunkGroup
 from .columns import EpisodeColumn
 
-__all__ = ["end_flags", "gather", "gather_column", "latest_observations", "next_observations", "taken"]
+__all__ = ["end_flags", "gather", "gather_column", "next_observations", "taken"]
 
 
 def gather(group: ChunkGroup, name: str, *, plus_one: bool = False, last: Any = None) -> Any:
@@ -61,19 +61,6 @@ def next_observations(group: ChunkGroup) -> EpisodeColumn:
     """What was observed after each step; a bootstrap row has the last observation again."""
     rows = group.reader.rows(Columns.OBS, 1, group.lengths + 1)
     return _column(rows.with_bootstraps() if group.plus_one else rows, group)
-
-
-def latest_observations(group: ChunkGroup, *, copy: bool = True) -> Any:
-    """The newest observation of every chunk: arrays of shape [number of chunks, ...].
-
-    Args:
-        group: The running call.
-        copy: Whether they may be written to and kept.
-
-    Raises:
-        ColumnError: observations that differ in shape or nesting.
-    """
-    return group.reader.newest(Columns.OBS, copy=copy)[0]
 
 
 def end_flags(group: ChunkGroup, *, truncate: bool = False) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -125,7 +112,7 @@ def taken(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str) -> 
         flags = end_flags(group, truncate=group.plus_one)
         return EpisodeColumn(flags[_FLAGS.index(column)], group.counts, single=True)
     if column == Columns.OBS:
-        return EpisodeColumn(latest_observations(group))
+        return EpisodeColumn(group.reader.newest(Columns.OBS)[0])
     if column == Columns.ACTIONS_FOR_ENV and Columns.ACTIONS in batch:
         return batch[Columns.ACTIONS]
     outputs = group.reader.outputs if group.training is not False else []

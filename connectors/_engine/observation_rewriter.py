@@ -12,7 +12,6 @@ from ..columnar_piece import ColumnarPiece
 from .call import PipelineCall
 from .chunks import ChunkGroup
 from .columns import Batch
-from .gather import latest_observations
 
 __all__ = ["ObservationRewriter"]
 
@@ -51,7 +50,7 @@ class ObservationRewriter(ColumnarPiece):
         if not len(group.episodes):
             return columns
         self._refuse_taken(columns)
-        rewritten = self.rewrite(latest_observations(group, copy=False), group)
+        rewritten = self.rewrite(group.reader.newest(Columns.OBS, copy=False)[0], group)
         group.reader.write_newest(rewritten, None if self.input_observation_space is None else self.observation_space)
         return columns
 

@@ -14,7 +14,6 @@ from epibatch.core.space_checks import get_base_struct_from_space
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.gather import latest_observations
 from .._engine.observation_rewriter import ObservationRewriter
 from ..authoring.column_paths import ColumnPath
 
@@ -118,7 +117,7 @@ class ActionMask(ObservationRewriter):
 
     def _of_observations(self, batch: dict[str, Any], group: ChunkGroup) -> Any:
         given = batch.get(Columns.OBS)
-        found = self._found(latest_observations(group) if given is None else given.data, "part")
+        found = self._found(group.reader.newest(Columns.OBS)[0] if given is None else given.data, "part")
         if not isinstance(found, np.ndarray) or found.shape[1:] != (self._size(),):
             raise self._unlike(f"shape {found.shape[1:]}" if isinstance(found, np.ndarray) else str(found))
         return found != 0

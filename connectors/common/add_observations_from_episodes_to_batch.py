@@ -10,7 +10,7 @@ from epibatch.core.columns import Columns
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .._engine.gather import gather_column, latest_observations
+from .._engine.gather import gather_column
 from ..columnar_piece import ColumnarPiece
 
 __all__ = ["AddObservationsFromEpisodesToBatch"]
@@ -55,5 +55,5 @@ class AddObservationsFromEpisodesToBatch(ColumnarPiece):
         if self._as_learner_connector:
             columns[Columns.OBS] = gather_column(group, Columns.OBS)
         else:
-            columns[Columns.OBS] = EpisodeColumn(latest_observations(group))
+            columns[Columns.OBS] = EpisodeColumn(group.reader.newest(Columns.OBS)[0])
         return columns

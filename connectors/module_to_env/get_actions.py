@@ -65,11 +65,11 @@ class GetActions(ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the columns."""
-        inputs = columns.get(Columns.ACTION_DIST_INPUTS)
-        if Columns.ACTIONS in columns:
+        inputs, given = columns.get(Columns.ACTION_DIST_INPUTS), Columns.ACTIONS in columns
+        if given:
             forget_counted(group)
         if inputs is None:
-            if Columns.ACTIONS in columns or not len(group.episodes):
+            if given or not len(group.episodes):
                 return columns
             raise ColumnError(
                 "GetActions",
@@ -77,7 +77,7 @@ class GetActions(ColumnarPiece):
                 found=str(sorted(map(str, columns))),
                 do="return one of them from the module's _forward",
             )
-        if Columns.ACTIONS in columns and Columns.ACTION_LOGP in columns:
+        if given and Columns.ACTION_LOGP in columns:
             return columns
         if not getattr(inputs, "is_cpu", False):
             inputs = _inputs_on_cpu(columns)
@@ -93,7 +93,7 @@ class GetActions(ColumnarPiece):
             distribution = module.get_inference_action_dist_cls().from_logits(inputs)
         else:
             distribution = module.get_exploration_action_dist_cls().from_logits(inputs)
-        if Columns.ACTIONS not in columns:
+        if not given:
             if not explore:
                 distribution = distribution.to_deterministic()
             columns[Columns.ACTIONS] = self._sample(distribution, group, key)

@@ -21,7 +21,6 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from epibatch.algorithms import PPOConfig
 from epibatch.connectors import ConnectorV2
-from epibatch.connectors._engine.gather import latest_observations
 from epibatch.connectors.columnar_piece import ColumnarPiece
 from epibatch.core.columns import Columns
 from epibatch.core.rl_module import RLModuleSpec, TorchRLModule
@@ -114,7 +113,7 @@ class SeenColumnar(ColumnarPiece):
         self.seen = seen
 
     def run(self, batch, call):
-        self.seen += latest_observations(call)[:, 0].astype(int).tolist()
+        self.seen += call.reader.newest("obs")[0][:, 0].astype(int).tolist()
         return batch
 
 

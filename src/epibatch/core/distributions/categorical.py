@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -70,11 +69,11 @@ class Categorical(Distribution):
         self, *, sample_shape: int | Sequence[int] | None = None, generator: torch.Generator | None = None
     ) -> torch.Tensor:
         logits = self.logits.detach() if self.logits.requires_grad else self.logits
-        shape = logits.shape if sample_shape is None else (*as_shape(sample_shape), *logits.shape)
+        shape = logits.shape if sample_shape is None else torch.Size((*as_shape(sample_shape), *logits.shape))
         if not logits.is_cpu or logits.dtype is torch.bfloat16:  # which NumPy does not have
             race = logits.new_empty(shape).exponential_(generator=generator)
             return self._integers(race.log_().sub_(logits).argmin(-1))
-        if math.prod(shape) > _FEW:
+        if shape.numel() > _FEW:
             return self._integers(_inverted(self.log_probs.detach(), shape, generator))
         return self._integers(_raced(logits.numpy(), shape, generator))
 
@@ -136,11 +135,9 @@ class Categorical(Distribution):
 
 def _raced(logits: Any, shape: tuple[int, ...], generator: torch.Generator | None) -> torch.Tensor:
     """Winners of the race along the last axis; in NumPy, whose calls cost less than torch's where numbers are few."""
-    times = np.empty(shape, logits.dtype)
+    times = np.empty(tuple(shape), logits.dtype)
     torch.from_numpy(times).exponential_(generator=generator)
-    np.log(times, out=times)
-    times -= logits
-    return torch.from_numpy(np.asarray(times.argmin(-1)))
+    return torch.from_numpy(np.asarray((np.log(times) - logits).argmin(-1)))
 
 
 def _inverted(log_probs: torch.Tensor, shape: tuple[int, ...], generator: torch.Generator | None) -> torch.Tensor:
