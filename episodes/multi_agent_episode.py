@@ -985,11 +985,7 @@ class MultiAgentEpisode:
             waiting = [segment for segment, action in living.items() if action is not NOTHING]
             rows = [(segment, segment.row_at(at - wanted + 1)) for segment in waiting]
             wanted = max([wanted, *(at - segment.steps[row] for segment, row in rows if row >= 0)])
-        chunk = self._part(at, self._reach(at, wanted, living, own))
-        low = at - chunk.lookback
-        chunk._agents = {agent: record.cut(low) for agent, record in self._agents.items()}
-        chunk._past = self._past_since(at, low)
-        return chunk
+        return self._part(at, at, self._reach(at, wanted, living, own))
 
     def _reach(self, at: int, wanted: int, living: Iterable[AgentSegment], own: int = 0) -> int:
         """The lookback at env step `at`: what there is of it, and back to the newest observation of each living agent.
@@ -1007,21 +1003,21 @@ class MultiAgentEpisode:
         held = self.lookback + at - self.env_t_started
         return max([min(max([wanted, *others]), held), *newest])
 
-    def _part(self, env_t_started: int, lookback: int) -> MultiAgentEpisode:
-        """An episode of the same name without agents, which starts at an env step."""
+    def _part(self, begin: int, end: int, lookback: int) -> MultiAgentEpisode:
+        """Return the chunk from one env step to another, with so many before it and with what waits at its end."""
         part = type(self)(self.id_, observation_space=self.observation_space, action_space=self.action_space)
         part.agent_to_module_mapping_fn = self.agent_to_module_mapping_fn
         part._modules, part._custom_data = dict(self._modules), copy.deepcopy(self._custom_data)
         part._was_reset = self._was_reset
         part._start_time, part._last_step_time = self._start_time, self._last_step_time
-        part.env_t = part.env_t_started = env_t_started
-        part.lookback = lookback
+        part.env_t_started, part.env_t, part.lookback = begin, end, lookback
+        low, newest = begin - lookback, end == self.env_t
+        over = (s for s in (*self._past, *self.segments) if s.over(begin) and s.steps[-1] >= low)
+        part._past = [segment.sliced(begin, begin, low) for segment in over]
+        part._agents = {a: record.sliced(begin, end, low, newest=newest) for a, record in self._agents.items()}
+        if newest:
+            part.is_terminated, part.is_truncated = self.is_terminated, self.is_truncated
         return part
-
-    def _past_since(self, at: int, low: int) -> list[AgentSegment]:
-        """Copies of what lives that were over at env step `at` hold from env step `low` on."""
-        lives = (s for s in (*self._past, *self.segments) if s.over(at) and s.steps[-1] >= low)
-        return [segment.sliced(at, at, low) for segment in lives]
 
     def __getitem__(self, item: slice) -> MultiAgentEpisode:
         if not isinstance(item, slice):
@@ -1061,14 +1057,7 @@ class MultiAgentEpisode:
         if len_lookback_buffer is not None:
             wanted = check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_)
         living = [s for s in self.segments if s.steps[0] <= begin and not s.over(begin)]
-        part = self._part(begin, self._reach(begin, wanted, living))
-        part.env_t, low, newest = end, begin - part.lookback, end == self.env_t
-        part._past = self._past_since(begin, low)
-        for agent, record in self._agents.items():
-            part._agents[agent] = record.sliced(begin, end, low, newest=newest)
-        if newest:
-            part.is_terminated, part.is_truncated = self.is_terminated, self.is_truncated
-        return part
+        return self._part(begin, end, self._reach(begin, wanted, living))
 
     # -- state ---------------------------------------------------------------------------------
 

@@ -57,12 +57,6 @@ class AgentSegment:
         """Whether it had ended at env step `env_t`."""
         return self.ended_at is not None and self.ended_at <= env_t
 
-    def cut(self, low: int) -> AgentSegment:
-        """What goes on behind a cut, with the steps that began at env step `low` or later as lookback."""
-        newest = len(self.steps) - 1
-        first = min(bisect_left(self.steps, low), newest)
-        return AgentSegment(self.episode.cut(newest - first), self.steps[first:])
-
     def sliced(self, begin: int, end: int, low: int) -> AgentSegment:
         """A copy of the steps that ended after env step `begin` and until `end`.
 
@@ -238,16 +232,6 @@ class AgentRecord:
             self.live.ended_at, self.live.repeats = None, False
             self.live.episode.is_terminated = self.live.episode.is_truncated = False
         self.settle()
-
-    def cut(self, low: int) -> AgentRecord:
-        """What goes on behind a cut, with the steps that began at env step `low` or later as lookback."""
-        record = AgentRecord()
-        record.born, record.end = self.born, self.end
-        if self.live is not None:
-            record.live = self.live.cut(low)
-            record.segments = [record.live]
-        record.take_over(self)
-        return record
 
     def sliced(self, begin: int, end: int, low: int, *, newest: bool) -> AgentRecord:
         """A copy of what is known of the agent at env step `end`, with its lives since `begin`.

@@ -31,7 +31,7 @@ def test_the_newest_row_at_an_env_step(env_t: int, row: int) -> None:
 
 @pytest.mark.parametrize(("low", "kept"), [(9, [5]), (5, [5]), (3, [5]), (2, [2, 5]), (-3, [0, 2, 5])])
 def test_a_cut_keeps_what_began_late_enough_and_the_newest_observation(low: int, kept: list[int]) -> None:
-    part = segment(0, 2, 5).cut(low)
+    part = segment(0, 2, 5).sliced(5, 5, low)
     assert (list(part.steps), part.episode.lookback, len(part.episode)) == (kept, len(kept) - 1, 0)
 
 

@@ -121,8 +121,8 @@ def test_a_planted_fault_is_found_and_shrunk_to_a_short_program(
 ) -> None:
     """What waits is lost by the operation; the shortest program that shows it has one operation besides steps."""
     if operation == "cut":
-        cut = AgentRecord.cut
-        monkeypatch.setattr(AgentRecord, "cut", lambda record, low: _without_reward(cut(record, low)))
+        part = AgentRecord.sliced
+        monkeypatch.setattr(AgentRecord, "sliced", lambda *given, newest: _without_reward(part(*given, newest=newest)))
     else:
         make = EPIBATCH.MultiAgentEpisode.from_state
         right = lambda state: _all_without_rewards(make(state))  # noqa: E731
