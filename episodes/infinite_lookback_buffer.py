@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +13,7 @@ from epibatch.core.fill_values import fill_value, promoting_fill_value
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from epibatch.core.spaces import fill_row, one_hot_column
-from epibatch.core.structs import Form, flatten, flatten_like, form_of, map_struct, unflatten
+from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
 from ._storage.arrays import (
     Leaf,
@@ -39,12 +39,14 @@ from ._storage.arrays import (
 from ._storage.indexing import Positions, check_writable, may_write, position_of, positions_of
 from ._storage.lookback_buffer import LookbackBuffer
 
+if TYPE_CHECKING:
+    from ._storage.chunk import RowSource
+    from .single_agent_episode import SingleAgentEpisode
+
 __all__ = [
     "NOTHING",
-    "BufferSource",
     "InfiniteLookbackBuffer",
     "RowPlan",
-    "StepColumns",
     "lengths_of",
     "newest_of",
     "put_step",
@@ -68,36 +70,6 @@ class _Nothing:
 
 
 NOTHING: Final = _Nothing()
-
-
-class BufferSource(Protocol):
-    """The owner of the rows that a buffer shows without owning them: one environment's part of a block."""
-
-    def sync(self, buffer: InfiniteLookbackBuffer) -> None:
-        """Point the buffer at the rows as they are now."""
-
-    @property
-    def recording(self) -> bool:
-        """True as long as rows are added to the block."""
-
-    def promote(self, leaf: int, dtype: np.dtype[Any] | None) -> None:
-        """Give a leaf of the block another dtype (None: an object column), while it is recorded."""
-
-    def write_newest(self, row: Any) -> None:
-        """Replace the provisional row."""
-
-    def elsewhere(self) -> bool:
-        """Return True if the newest row will never lie in the block, because it is another episode's there."""
-
-    def release(self, change: str) -> None:
-        """Called before the buffer copies its rows to own them.
-
-        Args:
-            change: What needs rows of its own.
-
-        Raises:
-            EpisodeStateError: the rows are still being recorded.
-        """
 
 
 class InfiniteLookbackBuffer(LookbackBuffer):
@@ -152,7 +124,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         self._stop = 0
         self._pending: Any = NOTHING
         self.provisional = False
-        self._source: BufferSource | None = None
+        self._source: RowSource | None = None
         self._read_only = False  # whether the rows lie in memory of another process, which cannot be written to
         self._flat: Leaf | None = None  # the one array, if `lay` may write rows into it as they are
         self._accepts: frozenset[type] = _NONE
@@ -173,29 +145,25 @@ class InfiniteLookbackBuffer(LookbackBuffer):
     # -- rows that a block owns ----------------------------------------------------------------
 
     @classmethod
-    def over(cls, source: BufferSource, lookback: int, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:
+    def over(cls, source: RowSource, lookback: int, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:
         """Return a buffer that shows rows which `source` owns."""
         buffer = cls(None, 0, space)
         buffer._source = source
         buffer.lookback = lookback
         return buffer
 
-    def point(self, form: Form, leaves: list[Leaf] | None, stop: int) -> None:
-        """Show these rows from now on (for the buffer's source)."""
-        self._form, self._leaves, self._stop = form, leaves, stop
-        self._pending, self.provisional = NOTHING, False
-
-    def point_newest(self, pending: Any) -> None:
-        """Call the newest row provisional (for the buffer's source).
+    def point(self, form: Form, leaves: list[Leaf] | None, stop: int, pending: Any, *, provisional: bool) -> None:
+        """Show these rows from now on (for the buffer's source).
 
         Args:
-            pending: The row, if it is held apart from those pointed to; else NOTHING.
+            form: Their nesting.
+            leaves: Their arrays; None if there is no row that shows what they are like.
+            stop: How many of them there are, `pending` not counted.
+            pending: The newest row, if it is held apart from the others; else NOTHING.
+            provisional: Whether the newest row is.
         """
-        if pending is not NOTHING:
-            self._pending = pending
-            if self._leaves is None:
-                self._form = form_of(pending)
-        self.provisional = True
+        self._form, self._leaves, self._stop = form, leaves, stop
+        self._pending, self.provisional = pending, provisional
 
     def own(self, change: str = "an operation that adds or removes rows") -> None:
         """Copy the rows out of the block, or the read-only memory, that they lie in, if they do.
@@ -503,7 +471,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         return self._form
 
     @property
-    def source(self) -> BufferSource | None:
+    def source(self) -> RowSource | None:
         """The owner of the rows; None: this buffer."""
         return self._source
 
@@ -555,17 +523,6 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             raise self._out_of_range(-1, 0)
         return leaves[0][newest] if self._form is None else unflatten(self._form, [leaf[newest] for leaf in leaves])
 
-    def last_leaves(self, form: Form) -> list[Any]:
-        """Return the leaves of the newest row, in the order of `form`.
-
-        Raises:
-            ColumnError: the row is nested differently.
-        """
-        if self._source is None and self._pending is NOTHING and self._form == form and self._leaves and self._stop:
-            newest = self._stop - 1
-            return [leaf[newest] for leaf in self._leaves]
-        return flatten_like(form, self.last())
-
     def leaves_of(self, row: Any) -> list[Any] | None:
         """Return the leaves of a row in the order of the column's; None if it is nested differently."""
         values, form = flatten(row)
@@ -615,10 +572,9 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             if self._source is not None and self._source.elsewhere():
                 self.own()  # rows side by side, so that writing to what a getter gives reaches the episode
                 return self._rows(positions)
-            if self._leaves is not None and self.leaves_of(self._pending) is None:
+            if self.leaves_of(self._pending) is None:
                 return object_leaf([owned(self._row(int(p))) for p in positions])
-            form = form_of(self._pending) if self._leaves is None else self._form
-            return unflatten(form, self._with_pending(np.asarray(positions, np.int64)))
+            return unflatten(self._form, self._with_pending(np.asarray(positions, np.int64)))
         where: Any = positions
         if isinstance(positions, range):
             end = positions.stop if positions.step > 0 or positions.stop >= 0 else None
@@ -628,7 +584,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
     def _no_rows(self) -> Any:
         if self._leaves is not None:
             return unflatten(self._form, [leaf[:0] for leaf in self._leaves])
-        if self._pending is NOTHING and self.space is None:
+        if self.space is None:
             return np.empty(0)
         try:
             return self._repeated(self._fill_row(0), 0)
@@ -637,17 +593,10 @@ class InfiniteLookbackBuffer(LookbackBuffer):
 
     def _with_pending(self, positions: np.ndarray[Any, np.dtype[np.int64]]) -> list[Leaf]:
         """Return copies of the leaves of rows, the raw provisional one among them."""
-        if self._leaves is None:
-            return [np.repeat(leaf[:1], len(positions), 0) for leaf in self._pending_column()._leaves or []]
         newest = positions == self._stop
         before = np.where(newest, max(self._stop - 1, 0), positions)
         values = flatten_like(self._form, self._pending)
-        return [with_rows(leaf[before], newest, value) for leaf, value in zip(self._leaves, values)]
-
-    def _pending_column(self) -> InfiniteLookbackBuffer:
-        column = InfiniteLookbackBuffer(space=self.space)
-        column.append(self._pending)
-        return column
+        return [with_rows(leaf[before], newest, value) for leaf, value in zip(self._leaves or [], values)]
 
     def _filled_rows(self, positions: np.ndarray[Any, np.dtype[np.int64]], fill: Any) -> Any:
         exist = (positions >= 0) & (positions < self._stop + (self._pending is not NOTHING))
@@ -691,8 +640,6 @@ class InfiniteLookbackBuffer(LookbackBuffer):
     def _fill_row(self, fill: Any) -> Any:
         if self._leaves is not None:
             return unflatten(self._form, [self._filled(leaf.shape[1:], leaf.dtype, fill)[()] for leaf in self._leaves])
-        if self._pending is not NOTHING:
-            return self._pending_column()._fill_row(fill)
         return fill if self.space is None else fill_row(self.space, fill)
 
     def _one_hot(self, indices: Any, neg_index_as_lookback: bool, fill: Any) -> Any:
@@ -913,14 +860,14 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         total = self.len_incl_lookback()
         pending, leaves, newest = self._pending, self._leaves, []
         if pending is not NOTHING:
-            values = None if leaves is None else self.leaves_of(pending)
-            if leaves is None or (values is not None and all(map(fits_exactly, leaves, values))):
+            values = self.leaves_of(pending)
+            if values is not None and all(map(fits_exactly, leaves or [], values)):
                 leaves = self._with_pending(np.arange(total))
             else:
                 newest = [pending]
         stop = total - len(newest)
         return {
-            "form": form_of(pending) if self._leaves is None else self._form,
+            "form": self._form,
             "leaves": [np.ascontiguousarray(leaf[:stop]) for leaf in leaves] if leaves else None,
             "newest": newest,
             "provisional": self.provisional,
@@ -956,21 +903,9 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         return f"InfiniteLookbackBuffer({total} rows, lookback={self.lookback}, space={self.space})"
 
 
-class StepColumns(Protocol):
-    """The columns of an episode, to which a step adds one row each; observations are one row ahead.
-
-    Attributes:
-        given_observation_space: Space that new observations must fit.
-    """
-
-    observations: InfiniteLookbackBuffer
-    actions: InfiniteLookbackBuffer
-    rewards: InfiniteLookbackBuffer
-    extra_model_outputs: dict[str, InfiniteLookbackBuffer]
-    given_observation_space: gym.Space[Any] | None
-
-
-def put_step(episode: StepColumns, observation: Any, action: Any, reward: Any, extras: Mapping[str, Any]) -> bool:
+def put_step(
+    episode: SingleAgentEpisode, observation: Any, action: Any, reward: Any, extras: Mapping[str, Any]
+) -> bool:
     """Add a step if the array of every column takes its row as it is.
 
     Rows are written after those in use, and counted only when all were taken.

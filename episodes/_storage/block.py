@@ -186,26 +186,6 @@ class Block:
         views: How many episode objects were made that show rows of this block.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_only",
-        "actions",
-        "capacity",
-        "extras",
-        "infos",
-        "num_envs",
-        "observations",
-        "own_infos",
-        "pending",
-        "provisional",
-        "returns_before",
-        "rewards",
-        "row",
-        "unknown_rewards",
-        "views",
-        "written",
-    )
-
     def __init__(self, num_envs: int, capacity: int, row: int = 0) -> None:
         self.num_envs = num_envs
         self.capacity = capacity

@@ -10,16 +10,17 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import EpisodeStateError
+from epibatch.core.structs import flatten
 
 from .._parts.acting_rewards import ActingRewards
 from .._parts.arguments import fresh_id
 from ..infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
 from ..single_agent_episode import SingleAgentEpisode
-from .arrays import owned
+from .arrays import as_value, owned
 from .block import Block, BlockColumn
 from .infos_buffer import InfosBuffer
 
-__all__ = ["Chunk", "chunk_of"]
+__all__ = ["Chunk", "RowSource", "chunk_of"]
 
 
 class Chunk:
@@ -35,24 +36,6 @@ class Chunk:
         t_started: Step of the episode at row `start`.
         custom_data: What the episode's earlier chunks carried.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_custom",
-        "_view",
-        "block",
-        "env",
-        "id_",
-        "low",
-        "spaces",
-        "start",
-        "stop",
-        "t_started",
-        "tail",
-        "tail_infos",
-        "terminated",
-        "truncated",
-    )
 
     def __init__(
         self,
@@ -167,10 +150,10 @@ class Chunk:
         block, (observation_space, action_space) = self.block, self.spaces
         rewards = self._buffer(block.rewards, None)
         if block.unknown_rewards:
-            rewards = ActingRewards.over(_StepSource(self, block.rewards), self.start - self.low, None)
+            rewards = ActingRewards.over(RowSource(self, block.rewards), self.start - self.low, None)
         return SingleAgentEpisode.over(
             {
-                "observations": self._buffer(block.observations, observation_space, observations=True),
+                "observations": self._buffer(block.observations, observation_space),
                 "actions": self._buffer(block.actions, action_space),
                 "rewards": rewards,
                 "infos": InfosBuffer.over(self, self.start - self.low),
@@ -184,11 +167,8 @@ class Chunk:
             return_before=self.return_before,
         )
 
-    def _buffer(
-        self, column: BlockColumn, space: gym.Space[Any] | None, observations: bool = False
-    ) -> InfiniteLookbackBuffer:
-        source = _ObservationSource(self, column) if observations else _StepSource(self, column)
-        return InfiniteLookbackBuffer.over(source, self.start - self.low, space)
+    def _buffer(self, column: BlockColumn, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:
+        return InfiniteLookbackBuffer.over(RowSource(self, column), self.start - self.low, space)
 
     def info_at(self, position: int) -> Any:
         """The info dict of a row, counted from the first one, that of the lookback."""
@@ -207,8 +187,11 @@ class Chunk:
                     view.extra_model_outputs[key].t_started = self.t_started
 
 
-class _StepSource:
-    """Gives a buffer its rows of a column with one row per step."""
+class RowSource:
+    """Gives a buffer its rows of one column of a chunk: what a buffer asks the owner of its rows.
+
+    Observations have one row more than the other columns, which may be provisional, or lie elsewhere.
+    """
 
     __slots__ = ("chunk", "column")
 
@@ -216,25 +199,51 @@ class _StepSource:
         self.chunk, self.column = chunk, column
 
     def sync(self, buffer: InfiniteLookbackBuffer) -> None:
-        chunk, column = self.chunk, self.column
-        end = chunk.end
-        leaves = [leaf[chunk.low : end, chunk.env] for leaf in column.leaves]
-        buffer.point(column.form, leaves or None, end - chunk.low if leaves else 0)
+        """Point the buffer at the rows as they are now."""
+        chunk, column, block = self.chunk, self.column, self.chunk.block
+        low, stop = chunk.low, chunk.end
+        pending, provisional = NOTHING, False
+        if column is block.observations:
+            pending = chunk.tail
+            provisional = pending is not NOTHING or (block.provisional and stop == block.row)
+            if pending is NOTHING and provisional and (block.pending is not None or chunk.env in block.written):
+                pending = block.newest_row(chunk.env)
+            stop += pending is NOTHING
+        form, leaves = column.form, [leaf[low:stop, chunk.env] for leaf in column.leaves]
+        if pending is not NOTHING and stop == low:  # it is the first row, so that there are none that it could not fit
+            values, form = flatten(pending)
+            leaves, pending, stop = [as_value(value)[None] for value in values], NOTHING, low + 1
+        buffer.point(form, leaves or None, stop - low if leaves else 0, pending, provisional=provisional)
 
     @property
     def recording(self) -> bool:
+        """True as long as rows are added to the block."""
         return self.chunk.stop is None
 
     def promote(self, leaf: int, dtype: np.dtype[Any] | None) -> None:
+        """Give a leaf of the block another dtype (None: an object column), while it is recorded."""
         self.column.promote(leaf, dtype)
 
     def write_newest(self, row: Any) -> None:
-        """Step columns have no provisional row."""
+        """Replace the provisional observation."""
+        if self.chunk.tail is not NOTHING:
+            self.chunk.tail = owned(row)
+        else:
+            self.chunk.block.write_newest(self.chunk.env, row)
 
     def elsewhere(self) -> bool:
-        return False
+        """Return True if the newest observation will never lie in the block, because the row is another episode's."""
+        return self.chunk.tail is not NOTHING
 
     def release(self, change: str) -> None:
+        """Called before the buffer copies its rows to own them.
+
+        Args:
+            change: What needs rows of its own.
+
+        Raises:
+            EpisodeStateError: the rows are still being recorded.
+        """
         if self.chunk.stop is None:
             raise EpisodeStateError(
                 f"episode {self.chunk.id_}",
@@ -242,33 +251,6 @@ class _StepSource:
                 found=change,
                 do="work on a copy: copy.deepcopy(episode)",
             )
-
-
-class _ObservationSource(_StepSource):
-    """Gives a buffer its observations: one row more, which may be provisional or elsewhere."""
-
-    __slots__ = ()
-
-    def sync(self, buffer: InfiniteLookbackBuffer) -> None:
-        chunk, column, block = self.chunk, self.column, self.chunk.block
-        end, pending = chunk.end, chunk.tail
-        provisional = pending is not NOTHING or (block.provisional and end == block.row)
-        if pending is NOTHING and provisional and (block.pending is not None or chunk.env in block.written):
-            pending = block.newest_row(chunk.env)
-        stop = end + (pending is NOTHING)
-        leaves = [leaf[chunk.low : stop, chunk.env] for leaf in column.leaves] if stop > chunk.low else []
-        buffer.point(column.form, leaves or None, stop - chunk.low if leaves else 0)
-        if provisional:
-            buffer.point_newest(pending)
-
-    def elsewhere(self) -> bool:
-        return self.chunk.tail is not NOTHING
-
-    def write_newest(self, row: Any) -> None:
-        if self.chunk.tail is not NOTHING:
-            self.chunk.tail = owned(row)
-        else:
-            self.chunk.block.write_newest(self.chunk.env, row)
 
 
 def chunk_of(episode: Any) -> Chunk | None:

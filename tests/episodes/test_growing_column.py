@@ -10,8 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.core.errors import ColumnError, EpibatchError
-from epibatch.core.structs import form_of
+from epibatch.core.errors import EpibatchError
 from epibatch.episodes.infinite_lookback_buffer import InfiniteLookbackBuffer
 
 ROWS = [10, 11, 12, 13, 14]  # 10 and 11 are the lookback
@@ -219,12 +218,3 @@ def test_lists_given_as_rows_are_copied() -> None:
     buffer.stage(row)
     row[0] = 9
     assert buffer.data.tolist() == [[1, 2], [3, 4]]
-
-
-def test_the_newest_rows_leaves_come_in_the_order_asked_for() -> None:
-    buffer = InfiniteLookbackBuffer([{"h": np.array([1.0]), "c": np.array([2.0])}] * 2)
-    asked = form_of({"c": 0, "h": 0})
-    assert [leaf.tolist() for leaf in buffer.last_leaves(asked)] == [[2.0], [1.0]]
-    assert [leaf.tolist() for leaf in buffer.last_leaves(form_of({"h": 0, "c": 0}))] == [[1.0], [2.0]]
-    with pytest.raises(ColumnError, match="nested"):
-        buffer.last_leaves(form_of({"h": 0}))
