@@ -198,13 +198,12 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         Raises:
             ColumnError: another nesting than the rows before.
         """
-        if not self.put(item):
-            self.own()
+        self.own()
+        plan = self.plan(item)
+        if self._pending is not NOTHING:
+            self.commit()
             plan = self.plan(item)
-            if self._pending is not NOTHING:
-                self.commit()
-                plan = self.plan(item)
-            self.add(plan)
+        self.add(plan)
         self.provisional = False
 
     def stage(self, item: Any) -> None:
@@ -216,7 +215,9 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         Raises:
             ColumnError: the provisional row before it does not fit the column; nothing changed.
         """
-        if not self.put(item):
+        if self._lays_next(item):
+            self._stop += 1
+        else:
             self.own()
             if self._pending is not NOTHING:
                 self.commit()
@@ -225,7 +226,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
 
     def _stage(self, item: Any) -> None:
         if not self._stop:
-            self._leaves = None
+            self.replace(None, None, 0)
         leaves = self._leaves
         if leaves is None:
             self.add(self.plan(item))
@@ -259,23 +260,13 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             self.add(plan)
         self.provisional = False
 
-    def put(self, item: Any) -> bool:
-        """Add a row if the arrays can take it as it is.
-
-        Args:
-            item: The row.
-
-        Returns:
-            Whether it was added; if not, nothing changed and `plan` and `add` will do it.
-        """
+    def _lays_next(self, item: Any) -> bool:
+        """Write a row after those in use, where it does not count yet, if the array can take it as it is."""
         try:
-            if not self.lay(self._stop, item):
-                return False
+            return self.lay(self._stop, item)
         except IndexError:
             self.make_room()
-            return self.put(item)
-        self._stop += 1
-        return True
+            return self.lay(self._stop, item)
 
     def lay(self, position: int, item: Any) -> bool:
         """Write into a row of the array, one in use or the next one, if it can take the item as it is.
@@ -326,12 +317,17 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         self._show_cells(leaf)
         return True
 
-    def plan(self, item: Any) -> RowPlan:
+    def plan(self, item: Any) -> RowPlan | None:
         """Check a row and find the types that the arrays need for it; nothing changes.
+
+        Returns:
+            What `add` is to do; None if the row lies after those in use already, and only has to be counted.
 
         Raises:
             ColumnError: another nesting than the rows before.
         """
+        if self._lays_next(item):
+            return None
         if self._leaves is None:
             if not isinstance(item, (dict, tuple)):
                 value = as_value(item)
@@ -341,8 +337,11 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         values = flatten_like(self._form, item)
         return self._form, values, [fits(leaf, value) for leaf, value in zip(self._leaves, values)]
 
-    def add(self, plan: RowPlan) -> None:
+    def add(self, plan: RowPlan | None) -> None:
         """Add the row of a plan."""
+        if plan is None:
+            self._stop += 1
+            return
         form, values, dtypes = plan
         self.own()
         if self._leaves is None and form is None:  # the first row of a plain column: many episodes are short

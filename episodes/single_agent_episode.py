@@ -505,6 +505,7 @@ class SingleAgentEpisode:
 
     def _add_step(self, observation: Any, action: Any, reward: Any, extras: Mapping[str, Any]) -> None:
         """Add a step whose rows may be anything; if one is refused, the columns are as they were."""
+        self.own_columns()
         observations, outputs = self.observations, self.extra_model_outputs
         if not observations.provisional and not self.is_reset:
             raise self._not_steppable()
@@ -513,24 +514,10 @@ class SingleAgentEpisode:
         self._check_observation(observation)
         rows = [("actions", self.actions, action), ("rewards", self.rewards, as_reward(reward))]
         rows += [(key, outputs[key], row) for key, row in extras.items()]
-        put: list[InfiniteLookbackBuffer] = []
-        late: list[tuple[str, InfiniteLookbackBuffer, Any]] = []
-        for key, column, row in rows:
-            if column.put(row):
-                put.append(column)
-            else:
-                late.append((key, column, row))
-        if late or not observations.put(observation):
-            try:
-                plans = [(column, self._plan(key, column, row)) for key, column, row in late]
-                self._stage_observation(observation)
-            except Exception:
-                for column in put:
-                    column.drop_last()
-                raise
-            for column, plan in plans:
-                column.add(plan)
-        observations.provisional = True
+        plans = [(column, self._plan(key, column, row)) for key, column, row in rows]
+        self._stage_observation(observation)
+        for column, plan in plans:
+            column.add(plan)
         observations.note_checked(self.given_observation_space, observation)
 
     def _set_extra_keys(self, extras: Mapping[str, Any]) -> dict[str, InfiniteLookbackBuffer]:
@@ -547,7 +534,7 @@ class SingleAgentEpisode:
         self.t_started = self._t_started
         return self.extra_model_outputs
 
-    def _plan(self, name: str, column: InfiniteLookbackBuffer, row: Any) -> RowPlan:
+    def _plan(self, name: str, column: InfiniteLookbackBuffer, row: Any) -> RowPlan | None:
         try:
             return column.plan(row)
         except ColumnError as error:

@@ -110,7 +110,7 @@ def test_any_steps_give_what_planning_each_row_gives(program: list[tuple[Any, ..
     found, refused = grown(program, space)
     with (
         mock.patch.object(single_agent_episode, "put_step", return_value=False),
-        mock.patch.object(InfiniteLookbackBuffer, "put", return_value=False),
+        mock.patch.object(InfiniteLookbackBuffer, "lay", return_value=False),
     ):
         expected, refused_there = grown(program, space)
     assert refused == refused_there

@@ -133,11 +133,13 @@ def test_capacity_never_shows(n: int) -> None:
 
 
 # ---------------------------------------------------------------- the provisional row
-def test_put_takes_only_what_fits_as_it_is() -> None:
+def test_only_what_fits_as_it_is_needs_no_plan() -> None:
     buffer = InfiniteLookbackBuffer([np.zeros(2, np.float32)])
-    assert buffer.put(np.ones(2, np.float32)) and len(buffer) == 2
-    for other in (np.ones(2), np.ones((1, 2), np.float32), 1.0, [1, 1], {"a": 1}):
-        assert not buffer.put(other)
+    assert buffer.plan(np.ones(2, np.float32)) is None and len(buffer) == 1
+    buffer.add(None)
+    assert buffer.data.tolist() == [[0.0, 0.0], [1.0, 1.0]]
+    for other in (np.ones(2), np.ones((1, 2), np.float32), 1.0, [1, 1]):
+        assert buffer.plan(other) is not None
     assert len(buffer) == 2
     buffer.drop_last()
     np.testing.assert_array_equal(buffer.data, [[0, 0]])
