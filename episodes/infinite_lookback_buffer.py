@@ -24,6 +24,7 @@ from ._storage.arrays import (
     fits,
     fits_exactly,
     grown,
+    leaves_like,
     object_leaf,
     owned,
     plain_types,
@@ -231,7 +232,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         if leaves is None:
             self.add(self.plan(item))
             return
-        values = self.leaves_of(item)
+        values = leaves_like(self._form, item)
         if values is not None and all(map(fits_exactly, leaves, values)):
             self.add((self._form, values, [leaf.dtype for leaf in leaves]))
         else:
@@ -522,18 +523,6 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             raise self._out_of_range(-1, 0)
         return leaves[0][newest] if self._form is None else unflatten(self._form, [leaf[newest] for leaf in leaves])
 
-    def leaves_of(self, row: Any) -> list[Any] | None:
-        """Return the leaves of a row in the order of the column's; None if it is nested differently."""
-        values, form = flatten(row)
-        if form == self._form:
-            return values
-        if form is None or self._form is None:
-            return None
-        try:
-            return flatten_like(self._form, row)  # keys in another order
-        except ColumnError:
-            return None
-
     def rows(self, start: int, stop: int) -> list[Leaf]:
         """Return the leaves of rows `start` to `stop`, counted from the chunk's start.
 
@@ -571,7 +560,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             if self._source is not None and self._source.elsewhere():
                 self.own()  # rows side by side, so that writing to what a getter gives reaches the episode
                 return self._rows(positions)
-            if self.leaves_of(self._pending) is None:
+            if leaves_like(self._form, self._pending) is None:
                 return object_leaf([owned(self._row(int(p))) for p in positions])
             return unflatten(self._form, self._with_pending(np.asarray(positions, np.int64)))
         where: Any = positions
@@ -859,7 +848,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         total = self.len_incl_lookback()
         pending, leaves, newest = self._pending, self._leaves, []
         if pending is not NOTHING:
-            values = self.leaves_of(pending)
+            values = leaves_like(self._form, pending)
             if values is not None and all(map(fits_exactly, leaves or [], values)):
                 leaves = self._with_pending(np.arange(total))
             else:

@@ -29,7 +29,7 @@ from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from epibatch.core.structs import flatten, flatten_like, form_of, spell_form
 
 from ._parts.arguments import as_flag, as_info, as_reward, as_rewards, check_space, check_steps, fresh_id
-from ._storage.arrays import same_value, shielded
+from ._storage.arrays import leaves_like, same_value, shielded
 from ._storage.indexing import WATCH, Indices, check_newest
 from ._storage.infos_buffer import EMPTY, InfosBuffer
 from .infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer, RowPlan, put_step
@@ -555,7 +555,7 @@ class SingleAgentEpisode:
             add_context(error, f"{self._at('obs', before=1)}:")
             raise
         expected, space = self._given_form, self.given_observation_space
-        if column.raw_row() is NOTHING or expected is NOTHING or column.leaves_of(observation) is not None:
+        if column.raw_row() is NOTHING or expected is NOTHING or leaves_like(column.form, observation) is not None:
             return
         found = form_of(observation)
         whole_step = expected is None and isinstance(observation, tuple)

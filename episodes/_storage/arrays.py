@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from epibatch.core.errors import EpisodeIndexError
+from epibatch.core.errors import ColumnError, EpisodeIndexError
 from epibatch.core.fill_values import fill_value
-from epibatch.core.structs import Form, flatten, flatten_like, map_struct
+from epibatch.core.structs import Form, flatten, flatten_like, is_leaf, map_struct
 
 __all__ = [
     "Leaf",
@@ -23,6 +23,7 @@ __all__ = [
     "fits_exactly",
     "grown",
     "leaf_from_rows",
+    "leaves_like",
     "object_leaf",
     "owned",
     "plain_types",
@@ -49,16 +50,20 @@ def as_value(item: Any) -> Leaf:
     """One row's leaf as an array; text and other Python objects become a 0-d object array."""
     if isinstance(item, np.ndarray) and item.dtype.kind not in "US":
         return item
-    if not isinstance(item, (str, bytes)):
-        try:
-            value = np.asarray(item)
-        except ValueError:  # ragged
-            value = None
-        if value is not None and value.dtype.kind in "biufcmM":
-            return value
-    value = np.empty((), _OBJECT)
-    value[()] = item
+    value = None if isinstance(item, (str, bytes)) else _numbers(item, np.asarray)
+    if value is None:
+        value = np.empty((), _OBJECT)
+        value[()] = item
     return value
+
+
+def _numbers(item: Any, convert: Callable[[Any], Leaf]) -> Leaf | None:
+    """Numbers, or lists of them, as an array; None if they are ragged, or something else."""
+    try:
+        array = convert(item)
+    except ValueError:  # ragged
+        return None
+    return array if array.dtype.kind in "biufcmM" else None
 
 
 def owned(row: Any) -> Any:
@@ -83,14 +88,18 @@ def leaf_from_rows(rows: Sequence[Any]) -> Leaf:
         if len({row.shape for row in rows}) == 1 and rows[0].dtype.kind not in "US":
             return np.array(rows)
         return object_leaf([owned(row) for row in rows])
-    if not any(isinstance(row, (str, bytes)) for row in rows):
-        try:
-            leaf = np.array(rows)
-        except ValueError:  # ragged
-            leaf = None
-        if leaf is not None and leaf.dtype.kind in "biufcmM":
-            return leaf
-    return object_leaf([owned(row) for row in rows])
+    leaf = None if any(isinstance(row, (str, bytes)) for row in rows) else _numbers(rows, np.array)
+    return object_leaf([owned(row) for row in rows]) if leaf is None else leaf
+
+
+def leaves_like(form: Form, row: Any) -> list[Any] | None:
+    """The leaves of a row in the order of a column's; None if it is nested differently."""
+    if (form is None) != is_leaf(row):  # said at once, as an error costs more
+        return None
+    try:
+        return flatten_like(form, row)
+    except ColumnError:
+        return None
 
 
 def stacked_rows(data: Any) -> tuple[Form, list[Leaf] | None, int]:

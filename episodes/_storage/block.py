@@ -19,6 +19,7 @@ from .arrays import (
     fits_exactly,
     grown,
     leaf_from_rows,
+    leaves_like,
     owned,
     promoted,
     unaliased,
@@ -97,41 +98,21 @@ class BlockColumn:
         """
         if self.put_plain(row, value):
             return True
-        values = self.values_of(value)
-        if values is None:
-            return False
-        for leaf, own in zip(self.leaves, values):
-            if type(own) is not np.ndarray or own.dtype != leaf.dtype or own.shape != leaf.shape[1:]:
-                return False
-            if leaf.dtype.kind == "O":
-                return False
-        for i, own in enumerate(unaliased(values)):
-            leaf = self.leaves[i]
-            if row >= len(leaf):
-                leaf = self._roomy(i, row, capacity)
-            leaf[row] = own
-        return True
+        return self._take([self._roomy(i, row, capacity) for i in range(len(self.leaves))], row, value)
 
     def take_one(self, row: int, env: int, value: Any) -> bool:
         """Write one environment's row if it has the column's nesting, shapes and types exactly."""
-        values = self.values_of(value)
+        return self._take([leaf[:, env] for leaf in self.leaves], row, value)
+
+    def _take(self, leaves: list[Leaf], row: int, value: Any) -> bool:
+        values = leaves_like(self.form, value)
         if values is None:
             return False
-        parts = [leaf[:, env] for leaf in self.leaves]
-        if not all(part.dtype.kind != "O" and fits_exactly(part, own) for part, own in zip(parts, values)):
+        if not all(leaf.dtype.kind != "O" and fits_exactly(leaf, own) for leaf, own in zip(leaves, values)):
             return False
-        for part, own in zip(parts, unaliased(values)):
-            part[row] = own
+        for leaf, own in zip(leaves, unaliased(values)):
+            leaf[row] = own
         return True
-
-    def values_of(self, value: Any) -> list[Any] | None:
-        """The leaves of a row in the order of the column's; None if it is nested differently."""
-        if self.form is None:
-            return None if isinstance(value, (dict, tuple)) else [value]
-        try:
-            return flatten_like(self.form, value)
-        except ColumnError:
-            return None
 
     def promote(self, i: int, dtype: np.dtype[Any] | None) -> None:
         """Give leaf `i` another dtype; None makes it an object column of [capacity, N] rows."""
