@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import CheckpointError, ColumnError, EpisodeIndexError, SpaceError
+from epibatch.core.errors import CheckpointError, EpisodeIndexError, SpaceError
 from epibatch.core.fill_values import fill_value, promoting_fill_value
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
@@ -20,7 +20,6 @@ from ._storage.arrays import (
     as_value,
     copied,
     empty_leaf,
-    filled,
     fits,
     fits_exactly,
     grown,
@@ -216,16 +215,16 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         Raises:
             ColumnError: the provisional row before it does not fit the column; nothing changed.
         """
-        if self._lays_next(item):
-            self._stop += 1
-        else:
-            self.own()
-            if self._pending is not NOTHING:
-                self.commit()
-            self._stage(item)
+        self.own()
+        if self._pending is not NOTHING:
+            self.commit()
+        self._stage(item)
         self.provisional = True
 
     def _stage(self, item: Any) -> None:
+        if self._lays_next(item):
+            self._stop += 1
+            return
         if not self._stop:
             self.replace(None, None, 0)
         leaves = self._leaves
@@ -593,7 +592,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         leaves, form = flatten(self._rows(positions[exist]))
         out = []
         for leaf in leaves:
-            column = self._filled((len(positions), *leaf.shape[1:]), leaf.dtype, fill)
+            column = np.full((len(positions), *leaf.shape[1:]), *self._fill_value(leaf.dtype, fill))
             column[exist] = leaf
             out.append(column)
         return unflatten(form, out)
@@ -617,17 +616,14 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         value = promoting_fill_value(dtype, fill) if self.space is None else fill_value(dtype, fill)
         return value, dtype if dtype.hasobject else value.dtype
 
-    def _filled(self, shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Leaf:
-        value, dtype = self._fill_value(dtype, fill)
-        return filled(shape, dtype, value)
-
     @staticmethod
     def _repeated(row: Any, count: int) -> Any:
         return map_struct(lambda leaf: np.repeat(np.asarray(leaf)[None], count, 0), row)
 
     def _fill_row(self, fill: Any) -> Any:
         if self._leaves is not None:
-            return unflatten(self._form, [self._filled(leaf.shape[1:], leaf.dtype, fill)[()] for leaf in self._leaves])
+            rows = [np.full(leaf.shape[1:], *self._fill_value(leaf.dtype, fill))[()] for leaf in self._leaves]
+            return unflatten(self._form, rows)
         return fill if self.space is None else fill_row(self.space, fill)
 
     def _one_hot(self, indices: Any, neg_index_as_lookback: bool, fill: Any) -> Any:
@@ -955,9 +951,8 @@ def _one_hot_rows(rows: Any, missing: np.ndarray[Any, np.dtype[np.bool_]], space
         return one_hot_column(rows, space)
     legal = map_struct(_legal_row, get_base_struct_from_space(space), fill_row(space, 0))
     rows = map_struct(lambda leaf, row: with_rows(np.array(leaf), missing, row), rows, legal)
-    return map_struct(
-        lambda leaf: with_rows(leaf, missing, filled(leaf.shape[1:], leaf.dtype, fill)), one_hot_column(rows, space)
-    )
+    hot = one_hot_column(rows, space)
+    return map_struct(lambda leaf: with_rows(leaf, missing, np.full(leaf.shape[1:], fill_value(leaf.dtype, fill))), hot)
 
 
 def _legal_row(space: gym.Space[Any], row: Any) -> Any:

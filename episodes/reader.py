@@ -14,7 +14,6 @@ from epibatch.core.errors import ColumnError, EpisodeIndexError, nearest
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
 
 from ._parts.acting_rewards import known
-from ._parts.running_returns import running_returns
 from ._storage.arrays import Leaf, fits
 from ._storage.block import Block, BlockColumn
 from ._storage.chunk import Chunk, chunk_of
@@ -550,7 +549,7 @@ class RecorderReader(BlockReader):
         Raises:
             ColumnError: nobody gave one of the rewards.
         """
-        returns = running_returns(self.block, self.chunks)
+        returns = self._recorded.running_returns()
         if self.block.unknown_rewards and np.isnan(returns).any():
             raise ColumnError(
                 "returns so far",

@@ -105,6 +105,25 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         """Whether each chunk's episode was truncated at its end: bool, shape [len(self)]."""
         return np.array([chunk.ends[1] for chunk in self.chunks], np.bool_)
 
+    def running_returns(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """What each running episode got from its start to the newest step, NaN if that is not known: float64 [N]."""
+        block, chunks = self.block, self.chunks
+        returns = np.array([chunk.return_before for chunk in chunks], np.float64)
+        starts = np.array([chunk.start if chunk.block is block else block.row for chunk in chunks], np.int64)
+        if block.rewards.leaves and block.row:
+            first = int(starts.min(initial=block.row))
+            rows = block.rewards.leaves[0][first : block.row]
+            if (starts == first).all():
+                returns += rows.sum(0, dtype=np.float64)
+            else:
+                its_own = np.arange(first, block.row)[:, None] >= starts
+                returns += np.where(its_own, rows, 0.0).sum(0)
+        for env, chunk in enumerate(chunks):
+            if chunk.block is not block and chunk.block.rewards.leaves:  # it ended with the block before
+                rewards = chunk.block.rewards.leaves[0][chunk.start : chunk.end, chunk.env]
+                returns[env] += rewards.sum(dtype=np.float64)
+        return returns
+
     def replace(self, env: int, chunk: Chunk) -> None:
         """Go on with another chunk of an environment (for the recorder)."""
         self._unseen += self.views[env] is not None

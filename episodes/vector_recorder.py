@@ -12,7 +12,6 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import EpisodeError, EpisodeStateError
 from epibatch.core.structs import map_struct
 
-from ._parts.running_returns import running_returns
 from ._storage.arrays import owned
 from ._storage.block import Block, BlockColumn, env_infos
 from ._storage.chunk import Chunk
@@ -220,7 +219,7 @@ class VectorRecorder:
 
     def _new_chunk(self, env: int, row: int) -> Chunk:
         coming = self._announced.pop(env, None)
-        known = (None, 0, None) if coming is None else (coming.id_, 0, dict(coming.custom_data))
+        known = () if coming is None else (coming.id_, 0, dict(coming.custom_data))
         return Chunk(self._block, env, row, row, self._spaces, *known)
 
     def _begin(self, env: int, row: int) -> None:
@@ -312,7 +311,7 @@ class VectorRecorder:
         self._retire()
         lookback = min(lookback, max((chunk.end - chunk.low for chunk in self.episodes.chunks), default=0))
         old, block = self._block, self._block.successor(lookback, self._capacity)
-        block.returns_before = running_returns(old, self.episodes.chunks)
+        block.returns_before = self.episodes.running_returns()
         running, going_on, waiting = [], [], set(self._waiting)
         for env, (chunk, view) in enumerate(zip(self.episodes.chunks, self.episodes.views)):
             if env in waiting:

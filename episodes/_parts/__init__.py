@@ -11,7 +11,6 @@ Acting from outside a runner:
 
 Any episode:
     arguments: validates and converts constructor arguments, and makes ids.
-    running_returns: returns so far of the running episodes of a block.
 """
 
 __all__: list[str] = []

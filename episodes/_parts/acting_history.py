@@ -14,7 +14,6 @@ from .._storage.block import Block, BlockColumn
 from .._storage.chunk import Chunk
 from .._storage.vector_checks import VectorChecks
 from ..vector_episodes import VectorEpisodes
-from .running_returns import running_returns
 
 __all__ = ["ActingHistory"]
 
@@ -94,7 +93,7 @@ class ActingHistory:
             checks.check_rows(name, value)
         block = self._block.successor(lookback, 2)
         block.unknown_rewards = True
-        block.returns_before = running_returns(self._block, self.episodes.chunks)
+        block.returns_before = self.episodes.running_returns()
         chunks = [chunk.next_chunk(block, lookback) for chunk in self.episodes.chunks]
         block.actions.put(lookback, actions, block.capacity)
         block.rewards.put(lookback, rewards, block.capacity)

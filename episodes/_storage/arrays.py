@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from epibatch.core.errors import ColumnError, EpisodeIndexError
-from epibatch.core.fill_values import fill_value
 from epibatch.core.structs import Form, flatten, flatten_like, is_leaf, map_struct
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "as_value",
     "copied",
     "empty_leaf",
-    "filled",
     "fits",
     "fits_exactly",
     "grown",
@@ -255,17 +253,6 @@ def store(leaf: Leaf, position: int, value: Any) -> None:
         leaf[position] = owned(value)
     else:
         leaf[position] = value
-
-
-def filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Leaf:
-    """An array of the fill value, cast to `dtype`.
-
-    Raises:
-        ColumnError: `dtype` cannot hold it.
-    """
-    out = np.empty(shape, dtype)
-    out[...] = fill_value(dtype, fill)
-    return out
 
 
 def with_rows(leaf: Leaf, where: np.ndarray[Any, np.dtype[np.bool_]], value: Any) -> Leaf:

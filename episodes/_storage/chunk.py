@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
@@ -23,6 +24,7 @@ from .infos_buffer import InfosBuffer
 __all__ = ["Chunk", "RowSource", "chunk_of"]
 
 
+@dataclass(eq=False, repr=False)
 class Chunk:
     """Rows `low` to `stop` of one environment in a block, those before `start` as lookback.
 
@@ -37,26 +39,20 @@ class Chunk:
         custom_data: What the episode's earlier chunks carried.
     """
 
-    def __init__(
-        self,
-        block: Block,
-        env: int,
-        low: int,
-        start: int,
-        spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None],
-        id_: str | None = None,
-        t_started: int = 0,
-        custom_data: dict[str, Any] | None = None,
-    ) -> None:
-        self.block, self.env, self.low, self.start, self.spaces = block, env, low, start, spaces
-        self.id_ = id_ or fresh_id()
-        self.t_started = t_started
-        self.stop: int | None = None
-        self.terminated = self.truncated = False
-        self.tail: Any = NOTHING
-        self.tail_infos: Any = None
-        self._custom = custom_data
-        self._view: weakref.ref[SingleAgentEpisode] | None = None
+    block: Block
+    env: int
+    low: int
+    start: int
+    spaces: tuple[gym.Space[Any] | None, gym.Space[Any] | None]
+    id_: str = field(default_factory=fresh_id)
+    t_started: int = 0
+    custom_data: dict[str, Any] | None = None
+    stop: int | None = field(default=None, init=False)
+    terminated: bool = field(default=False, init=False)
+    truncated: bool = field(default=False, init=False)
+    tail: Any = field(default=NOTHING, init=False)
+    tail_infos: Any = field(default=None, init=False)
+    _view: weakref.ref[SingleAgentEpisode] | None = field(default=None, init=False)
 
     @property
     def shown(self) -> SingleAgentEpisode | None:
@@ -125,7 +121,7 @@ class Chunk:
         """The chunk that goes on in `block`, whose row `lookback` holds this one's newest observation."""
         end = self.end
         view = self.shown
-        custom = self._custom if view is None else view.custom_data
+        custom = self.custom_data if view is None else view.custom_data
         return Chunk(
             block,
             self.env,
@@ -163,7 +159,7 @@ class Chunk:
             self.t_started,
             terminated=self.terminated,
             truncated=self.truncated,
-            custom_data=self._custom,
+            custom_data=self.custom_data,
             return_before=self.return_before,
         )
 

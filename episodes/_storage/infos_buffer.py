@@ -51,7 +51,7 @@ class InfosBuffer(LookbackBuffer):
     @property
     def data(self) -> list[Any]:
         """All rows, lookback included."""
-        rows = self._span(0, self.len_incl_lookback())
+        rows = self._rows(range(self.len_incl_lookback()))
         return self._data if self._chunk is None else rows
 
     @property
@@ -102,9 +102,6 @@ class InfosBuffer(LookbackBuffer):
         if row is EMPTY:
             row = self._data[position] = {} if self._chunk is None else self._chunk.info_at(position)
         return row
-
-    def _span(self, start: int, stop: int) -> list[Any]:
-        return [self._row(position) for position in range(start, stop)]
 
     def _rows(self, positions: Positions) -> list[Any]:
         return [self._row(int(p)) for p in positions]

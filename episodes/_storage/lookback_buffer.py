@@ -41,9 +41,9 @@ class LookbackBuffer(ABC):
     def _row(self, position: int) -> Any:
         """The row at an absolute position that exists."""
 
-    @abstractmethod
     def _span(self, start: int, stop: int) -> Any:
         """The rows at the absolute positions `start` to `stop`, which all exist."""
+        return self._rows(range(start, stop))
 
     @abstractmethod
     def _rows(self, positions: Positions) -> Any:

@@ -102,11 +102,10 @@ def test_owned_copies_nested_arrays() -> None:
     assert twin["a"][0][0] == 0 and twin["a"][1] == 3
 
 
-def test_with_rows_filled_grown_and_same_leaf() -> None:
+def test_with_rows_grown_and_same_leaf() -> None:
     where = np.array([False, True])
     assert leaves.with_rows(np.arange(2), where, 0.5).tolist() == [0.0, 0.5]
     assert leaves.with_rows(np.arange(2), where, "b").tolist() == [0, "b"]
-    assert leaves.filled((2,), np.dtype(np.int64), 1.0).dtype == np.int64
     assert leaves.grown(np.arange(3), 2, 5)[:2].tolist() == [0, 1]
     assert leaves.empty_leaf(np.zeros((), np.float64)).shape == (256,)
     assert leaves.empty_leaf(np.zeros(8, np.float64)).shape == (64, 8)

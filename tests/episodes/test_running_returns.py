@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode, VectorRecorder
 from epibatch.episodes._parts.acting_history import ActingHistory
-from epibatch.episodes._parts.running_returns import running_returns
 
 SPACES = gym.spaces.Box(-9, 9, (1,)), gym.spaces.Discrete(2)
 
@@ -84,14 +83,14 @@ def test_a_recorders_chunks(data, lookback, calls):
             for env in range(2):
                 running[env] = 0.0 if waiting[env] else running[env] + rewards[env]
             waiting = ends.tolist()
-            found = running_returns(recorder.episodes.block, recorder.episodes.chunks)
+            found = recorder.episodes.running_returns()
             assert found.tolist() == running
         recorder.commit()
         for chunk in recorder.harvest(lookback):
             assert chunk.return_before in (0.0, *before)
             if chunk.t_started:
                 assert chunk.return_before in before
-        assert running_returns(recorder.episodes.block, recorder.episodes.chunks).tolist() == running
+        assert recorder.episodes.running_returns().tolist() == running
 
 
 def test_whoever_acts_from_outside():
@@ -102,7 +101,7 @@ def test_whoever_acts_from_outside():
         starts = np.array([False, t == 3])
         history = history.after(observations=np.ones((2, 1)), lookback=t % 2, starts=starts, **step)
         history.commit()
-    assert running_returns(history.episodes.block, history.episodes.chunks).tolist() == [4.0, 40.0]
+    assert history.episodes.running_returns().tolist() == [4.0, 40.0]
     step["rewards"] = np.array([np.nan, 1.0])
     history = history.after(observations=np.ones((2, 1)), lookback=0, **step)
     history.commit()
