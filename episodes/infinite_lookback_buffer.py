@@ -222,10 +222,10 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         self.provisional = True
 
     def _stage(self, item: Any) -> None:
-        if self._lays_next(item):
+        if self._flat is not None and self._lays_next(item):
             self._stop += 1
             return
-        if not self._stop:
+        if self._leaves is not None and not self._stop:
             self.replace(None, None, 0)
         leaves = self._leaves
         if leaves is None:
@@ -556,7 +556,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         if not len(positions):
             return self._no_rows()
         if self._pending is not NOTHING and int(np.max(positions)) == self._stop:
-            if self._source is not None and self._source.elsewhere():
+            if self._source is not None and self._source.chunk.tail is not NOTHING:
                 self.own()  # rows side by side, so that writing to what a getter gives reaches the episode
                 return self._rows(positions)
             if leaves_like(self._form, self._pending) is None:
@@ -719,8 +719,8 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         """Give leaf `i` another dtype, and return it."""
         leaves = self._leaves or []
         if dtype is None or dtype != leaves[i].dtype:
-            if self._source is not None and self._source.recording:
-                self._source.promote(i, dtype)
+            if self._source is not None and self._source.chunk.stop is None:
+                self._source.column.promote(i, dtype)
                 self._source.sync(self)
             else:
                 self.own()  # other episodes of the block keep their type

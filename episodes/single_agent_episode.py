@@ -505,7 +505,8 @@ class SingleAgentEpisode:
 
     def _add_step(self, observation: Any, action: Any, reward: Any, extras: Mapping[str, Any]) -> None:
         """Add a step whose rows may be anything; if one is refused, the columns are as they were."""
-        self.own_columns()
+        if self.rewards.source is not None:
+            self.own_columns()
         observations, outputs = self.observations, self.extra_model_outputs
         if not observations.provisional and not self.is_reset:
             raise self._not_steppable()

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from epibatch.core.errors import ColumnError, EpisodeIndexError
-from epibatch.core.structs import Form, flatten, flatten_like, is_leaf, map_struct
+from epibatch.core.structs import Form, flatten, flatten_like, map_struct
 
 __all__ = [
     "Leaf",
@@ -92,8 +92,9 @@ def leaf_from_rows(rows: Sequence[Any]) -> Leaf:
 
 def leaves_like(form: Form, row: Any) -> list[Any] | None:
     """The leaves of a row in the order of a column's; None if it is nested differently."""
-    if (form is None) != is_leaf(row):  # said at once, as an error costs more
-        return None
+    leaf = not isinstance(row, (dict, tuple))
+    if form is None or leaf:  # said at once: an error costs more
+        return [row] if form is None and leaf else None
     try:
         return flatten_like(form, row)
     except ColumnError:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 
 from epibatch.core.errors import EpisodeStateError
 from epibatch.core.structs import flatten
@@ -186,7 +185,8 @@ class Chunk:
 class RowSource:
     """Gives a buffer its rows of one column of a chunk: what a buffer asks the owner of its rows.
 
-    Observations have one row more than the other columns, which may be provisional, or lie elsewhere.
+    Observations have one row more than the other columns, which may be provisional. The last one of an episode never
+    lies in the block if the row is another episode's there.
     """
 
     __slots__ = ("chunk", "column")
@@ -211,25 +211,12 @@ class RowSource:
             leaves, pending, stop = [as_value(value)[None] for value in values], NOTHING, low + 1
         buffer.point(form, leaves or None, stop - low if leaves else 0, pending, provisional=provisional)
 
-    @property
-    def recording(self) -> bool:
-        """True as long as rows are added to the block."""
-        return self.chunk.stop is None
-
-    def promote(self, leaf: int, dtype: np.dtype[Any] | None) -> None:
-        """Give a leaf of the block another dtype (None: an object column), while it is recorded."""
-        self.column.promote(leaf, dtype)
-
     def write_newest(self, row: Any) -> None:
         """Replace the provisional observation."""
         if self.chunk.tail is not NOTHING:
             self.chunk.tail = owned(row)
         else:
             self.chunk.block.write_newest(self.chunk.env, row)
-
-    def elsewhere(self) -> bool:
-        """Return True if the newest observation will never lie in the block, because the row is another episode's."""
-        return self.chunk.tail is not NOTHING
 
     def release(self, change: str) -> None:
         """Called before the buffer copies its rows to own them.

@@ -35,6 +35,8 @@ class InfosBuffer(LookbackBuffer):
 
     __slots__ = ("_chunk", "_data")
 
+    space = None
+
     def __init__(self, data: Sequence[Any] = (), lookback: int = 0) -> None:
         self._data = list(data)
         self._chunk: Chunk | None = None
@@ -53,11 +55,6 @@ class InfosBuffer(LookbackBuffer):
         """All rows, lookback included."""
         rows = self._rows(range(self.len_incl_lookback()))
         return self._data if self._chunk is None else rows
-
-    @property
-    def space(self) -> None:
-        """Infos have no space."""
-        return None
 
     def append(self, item: Any) -> None:
         """Add one row."""

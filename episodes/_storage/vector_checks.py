@@ -52,25 +52,22 @@ class VectorChecks:
             else observations.ndim and len(observations) == self._num_envs
         ):
             return observations
-        if self._spaces is None:
-            self.check_rows("obs", observations)
-            return observations
-        leaves = self._leaves(observations)
         self.check_rows("obs", observations)
-        return unflatten(self._form, [_fitting(leaf, space, 1) for leaf, space in zip(leaves, self._spaces)])
+        return self._typed(observations, 1)
 
     def terminal_observation(self, observation: Any) -> Any:
         """One environment's last observation, in the types of the space; errors as above."""
-        if self._spaces is None:
-            return observation
-        leaves = self._leaves(observation)
-        return unflatten(self._form, [_fitting(leaf, space, 0) for leaf, space in zip(leaves, self._spaces)])
+        return self._typed(observation, 0)
 
-    def _leaves(self, observations: Any) -> list[Any]:
+    def _typed(self, observations: Any, axes: int) -> Any:
+        """Observations in the types of the space; `axes` leading axes are not the space's."""
+        if self._spaces is None:
+            return observations
         try:
-            return flatten_like(self._form, observations)
+            leaves = flatten_like(self._form, observations)
         except ColumnError as error:
             raise SpaceError(f"vector step, column 'obs' against the observation space\n{error}") from error
+        return unflatten(self._form, [_fitting(leaf, space, axes) for leaf, space in zip(leaves, self._spaces)])
 
     def are_plain(self, rewards: Any, terminateds: Any, truncateds: Any) -> bool:
         """Whether rewards and flags are surely right; if not, the checks below say whether and where they are wrong."""
