@@ -84,7 +84,7 @@ class EpisodeReader:
 
     Args:
         episodes: Single-agent episodes.
-        given: Other episodes, as many, whose lengths, starts and ends count; default: the same.
+        given: What has the lengths, starts and ends of the chunks, if not the episodes.
     """
 
     def __init__(self, episodes: Sequence[Any], given: Sequence[Any] | None = None) -> None:
@@ -347,7 +347,7 @@ class EpisodeReader:
         Raises:
             ColumnError: nobody gave one of the rewards.
         """
-        return np.array([episode.return_before + episode.get_return() for episode in self._given], np.float64)
+        return self.returns_before() + np.array([episode.get_return() for episode in self.episodes], np.float64)
 
     def write_newest(self, observations: Any, space: Any = None) -> None:
         """Replace the newest observation of each chunk.
@@ -376,7 +376,7 @@ class BlockReader(EpisodeReader):
     """
 
     def __init__(self, episodes: Sequence[Any], block: Block, chunks: Sequence[Chunk]) -> None:
-        super().__init__(episodes)
+        super().__init__(episodes, chunks)
         self.block, self.chunks = block, chunks
 
     @cached_property
@@ -397,11 +397,6 @@ class BlockReader(EpisodeReader):
     def lengths(self) -> Ints:
         """Steps of each chunk: int64 [C]."""
         return np.array([chunk.end for chunk in self.chunks], np.int64) - self._begins
-
-    @cached_property
-    def starts(self) -> Ints:
-        """Step of the episode at which each chunk starts: int64 [C]."""
-        return np.array([chunk.t_started for chunk in self.chunks], np.int64)
 
     @cached_property
     def lookbacks(self) -> Ints:
@@ -480,10 +475,6 @@ class BlockReader(EpisodeReader):
                     leaves[i][row] = tail[0]
         return unflatten(own.form, leaves)
 
-    def returns_before(self) -> npt.NDArray[np.float64]:
-        """What each chunk's episode got before the chunk, NaN if that is not known: float64 [C]."""
-        return np.array([chunk.return_before for chunk in self.chunks], np.float64)
-
 
 class RecorderReader(BlockReader):
     """Reads the episodes that a recorder is adding to: their newest rows, of all environments at once.
@@ -493,8 +484,9 @@ class RecorderReader(BlockReader):
     """
 
     def __init__(self, episodes: VectorEpisodes) -> None:
-        self._sequence = self._given = self._recorded = episodes
-        self.block, self.chunks = episodes.block, episodes.chunks
+        self._sequence = self._recorded = episodes
+        self.block = episodes.block
+        self.chunks = self._given = episodes.chunks
 
     rows = EpisodeReader.rows
     at = EpisodeReader.at
