@@ -28,12 +28,7 @@ class EpisodeColumn:
             item that holds all of a chunk's rows.
     """
 
-    __slots__ = ("counts", "data", "parts", "single")
-
-    data: Any
-    """Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects."""
-    parts: LazyRows | None
-    """The chunks' own rows, as long as nobody asked for them as `data`."""
+    __slots__ = ("_data", "counts", "single")
 
     def __init__(
         self,
@@ -42,24 +37,31 @@ class EpisodeColumn:
         *,
         single: bool = False,
     ) -> None:
-        if isinstance(data, LazyRows):
-            self.parts = data
-        else:
-            self.data, self.parts = data, None
+        self._data = data
         self.counts = counts
         self.single = single or counts is None
 
-    def __getattr__(self, name: str) -> Any:
-        """Make `data` of the chunks' own rows; Python asks this where an attribute has no value yet."""
-        if name != "data":
-            raise AttributeError(f"EpisodeColumn has no attribute {name!r}")
-        self.settle()
-        return self.data
+    @property
+    def data(self) -> Any:
+        """Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects."""
+        data = self._data
+        if isinstance(data, LazyRows):
+            data = self._data = data.joined()
+        return data
+
+    @data.setter
+    def data(self, data: Any) -> None:
+        self._data = data
+
+    @property
+    def parts(self) -> LazyRows | None:
+        """The chunks' own rows, as long as nobody asked for them as `data`."""
+        return self._data if isinstance(self._data, LazyRows) else None
 
     def settle(self) -> None:
         """Copy the rows now, if that was not done yet: somebody may be about to write to the episodes."""
-        if self.parts is not None:
-            self.data, self.parts = self.parts.joined(), None
+        if isinstance(self._data, LazyRows):
+            self._data = self._data.joined()
 
     def batched(self, *, halved: bool) -> Any:
         """The same as `data`, for a batch.
@@ -67,12 +69,15 @@ class EpisodeColumn:
         Args:
             halved: Whether float64 is about to become float32, so that it may be so at once.
         """
-        return self.data if self.parts is None or not halved else self.parts.joined(halved=True)
+        data = self._data
+        if not isinstance(data, LazyRows):
+            return data
+        return data.joined(halved=True) if halved else self.data
 
     @property
     def holds_objects(self) -> bool:
         """Whether the rows are a list of Python objects, which no piece turns into arrays."""
-        return self.parts is None and isinstance(self.data, list)
+        return isinstance(self._data, list)
 
     def padded(self, layout: PaddedLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is.
@@ -80,8 +85,8 @@ class EpisodeColumn:
         Args:
             layout: Of chunks with as many rows as these.
         """
-        if self.parts is not None:
-            return self.parts.padded(layout)
+        if isinstance(self._data, LazyRows):
+            return self._data.padded(layout)
         return map_struct(lambda leaf: pad(leaf, layout), self.data)
 
     def __len__(self) -> int:
