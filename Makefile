@@ -20,7 +20,7 @@ TORCH := $(shell sed -n 's/^\(torch==[^;]*\).*/\1/p' constraints.txt)
 export MPLBACKEND ?= Agg
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-latest test-oldest lint format types unit examples learning bench bench-memory piece-table conformance conformance-page dist-check clean
+.PHONY: help setup demo test test-slow test-latest test-oldest lint format types unit examples learning bench bench-memory generated piece-table conformance conformance-page dist-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,10 @@ bench: $(BENCH_READY) ## time every row beside RLlib and plain NumPy into docs/b
 
 bench-memory: $(BENCH_READY) ## memory of a train batch, and of ten million steps of training, some minutes (ARGS="--steps 1000000")
 	$(BIN)/python -m benchmarks.memory $(ARGS)
+
+generated: $(READY) ## write the stubs of connectors and docs/piece-table.md, both made of the pieces
+	$(BIN)/python tests/house/write_stubs.py
+	$(BIN)/python -m benchmarks.pieces --page
 
 piece-table: $(READY) ## time every piece beside its bare expression into docs/piece-table.md, minutes (ARGS="--page": no timing)
 	$(BIN)/python -m benchmarks.pieces $(ARGS)

@@ -175,7 +175,7 @@ class PieceSide:
     """
 
     def __init__(self, name: str, bare: Bare, sample: Sample) -> None:
-        from epibatch.core.piece_names import piece_class
+        from epibatch.core.registry import piece_class
 
         self.bare, self.sample = bare, sample
         self.piece = piece_class(name)(**bare.keywords)

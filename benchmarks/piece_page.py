@@ -9,9 +9,8 @@ from benchmarks.machine import REPOSITORY
 from benchmarks.piece_costs import SIZES
 from benchmarks.piece_facts import Bare, Facts, all_facts
 from benchmarks.table import amount, digits
-from epibatch.core.piece_counterparts import COUNTERPARTS, Counterparts
-from epibatch.core.piece_names import BUILT_IN_PIECES
-from epibatch.piece_listing import describe_pieces
+from epibatch.core.registry import built_in_pieces, counterparts, piece_class, piece_name
+from epibatch.piece_listing import describe_piece
 
 PAGE = REPOSITORY / "docs" / "piece-table.md"
 FIGURES = REPOSITORY / "benchmarks" / "pieces.json"
@@ -19,7 +18,7 @@ TARGET = 1.5
 PACKAGES = ("Python", "epibatch", "numpy", "torch")
 HEAD = """# All pieces
 
-<!-- made by `make piece-table` of the code, benchmarks/piece_facts/ and benchmarks/pieces.json: change those -->
+<!-- made by `make generated` of the code, benchmarks/piece_facts/ and benchmarks/pieces.json: change those -->
 
 Every piece that comes with epibatch, by the room of `epibatch.connectors` it lives in. `epibatch pieces NAME` shows
 the keywords of one. What a piece reads has to be in the batch in front of it; what it takes from the episodes is not
@@ -41,7 +40,7 @@ def page(figures: Mapping[str, Any]) -> str:
     Args:
         figures: As `benchmarks.pieces` saves them; {} if nothing was measured.
     """
-    facts, pieces = all_facts(), [piece for piece in describe_pieces() if piece["piece"] in BUILT_IN_PIECES]
+    facts, pieces = all_facts(), [describe_piece(name) for name in piece_names()]
     rooms: dict[str, list[dict[str, Any]]] = {}
     for piece in pieces:
         rooms.setdefault(room_of(piece["path"]), []).append(piece)
@@ -50,6 +49,11 @@ def page(figures: Mapping[str, Any]) -> str:
         parts.append(f"## {room}\n\n{_table_of(rooms[room])}\n")
     parts.append(_costs(pieces, facts, figures))
     return "\n".join(parts)
+
+
+def piece_names() -> list[str]:
+    """The registered names of the pieces that come with epibatch, without second names."""
+    return sorted({piece_name(piece_class(name)) for name in built_in_pieces()})
 
 
 def room_of(path: str) -> str:
@@ -65,10 +69,10 @@ def room_of(path: str) -> str:
 def _table_of(pieces: Iterable[dict[str, Any]]) -> str:
     lines = ["| piece | what it does | pipelines | reads | writes | RLlib | TorchRL |", "|---|---|---|---|---|---|---|"]
     for piece in pieces:
-        own = COUNTERPARTS.get(piece["piece"], Counterparts())
+        own = counterparts(piece_class(piece["piece"]))
         cells = [f"`{piece['piece']}`", piece["description"], ", ".join(f"`{one}`" for one in piece["pipelines"])]
         cells += [_columns(piece[key]) for key in ("reads", "writes")]
-        cells += [", ".join(f"`{one}`" for one in names) for names in own]
+        cells += [", ".join(f"`{one}`" for one in names) for names in (own.get("RLlib", ()), own.get("TorchRL", ()))]
         lines.append(_line(cells))
     return "\n".join(lines)
 

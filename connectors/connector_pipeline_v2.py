@@ -15,7 +15,7 @@ from epibatch.core.errors import (
     UnknownNameError,
     nearest,
 )
-from epibatch.core.piece_names import snake_case
+from epibatch.core.registry import snake_case
 from epibatch.core.restoring import restoring
 
 from ..episodes._storage.indexing import HistoryWatch, watch_history

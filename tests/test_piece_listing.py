@@ -12,10 +12,9 @@ from rich.console import Console
 from epibatch.algorithms.pipelines import PIPELINES
 from epibatch.connectors import ConnectorV2
 from epibatch.connectors.authoring import ColumnTransform
-from epibatch.core import piece_names
+from epibatch.core import registry
 from epibatch.core.errors import UnknownNameError
-from epibatch.core.piece_names import register
-from epibatch.core.piece_specs import spec_problems
+from epibatch.core.registry import register, spec_problems
 from epibatch.core.version import __version__
 from epibatch.piece_listing import describe_piece, describe_pieces, first_sentence, list_text, piece_text
 
@@ -24,11 +23,11 @@ BUILT_IN = {piece["piece"]: piece for piece in describe_pieces()}
 
 @pytest.fixture(autouse=True)
 def clean_registry():
-    before = dict(piece_names._registered)
+    before = dict(registry._registered)
     yield
-    piece_names._registered.clear()
-    piece_names._registered.update(before)
-    piece_names._offered.cache_clear()
+    registry._registered.clear()
+    registry._registered.update(before)
+    registry._offered.cache_clear()
 
 
 class Mixes(ConnectorV2):
@@ -141,7 +140,7 @@ def offer(monkeypatch, *points):
         for name, value, dist, version in points
     ]
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: found)
-    piece_names._offered.cache_clear()
+    registry._offered.cache_clear()
 
 
 def test_what_cannot_be_used_says_why_and_leaves_the_others_alone(monkeypatch):

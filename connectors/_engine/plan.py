@@ -14,7 +14,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import PieceError, PipelineError
 from epibatch.core.foreign import advice_for_piece
 from epibatch.core.piece_declarations import check_declarations
-from epibatch.core.piece_names import snake_case
+from epibatch.core.registry import build_piece, snake_case
 
 from ..columnar_piece import ColumnarPiece
 from ..connector_v2 import ConnectorV2
@@ -158,8 +158,6 @@ def built_piece(pipeline: str, position: int, item: Any) -> ConnectorV2:
     if isinstance(item, tuple) and len(item) == 3 and isinstance(item[0], type):
         item = item[0](*item[1], **item[2])
     elif isinstance(item, (str, dict)):
-        from epibatch.core.piece_specs import build_piece
-
         item = build_piece(item)
     return check_connector(pipeline, position, item)
 

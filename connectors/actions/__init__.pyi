@@ -1,3 +1,5 @@
+# `make generated` writes the pieces that this package defines; other names are kept.
+
 from .action_mask import ActionMask as ActionMask
 from .box_actions import ClipActions as ClipActions, RescaleActions as RescaleActions
 from .discretize_actions import DiscretizeActions as DiscretizeActions

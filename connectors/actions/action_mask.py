@@ -31,6 +31,8 @@ class ActionMask(ObservationRewriter):
     The mask has an entry for each value of a Discrete space, or for all choices of a MultiDiscrete or MultiBinary one,
     entry after entry; not 0 is legal. Put the piece behind those that change the action space.
 
+    Counterparts: TorchRL's `ActionMask`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action: Discrete, MultiDiscrete or MultiBinary.

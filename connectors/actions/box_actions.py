@@ -23,6 +23,8 @@ class ClipActions(BoxActionTransform):
     `normalize_actions` says. Without limits the environment's bounds are meant, as with Gymnasium's ClipAction. Actions
     without bounds get some by limits. Parts of nested actions that are no float Boxes stay as they are.
 
+    Counterparts: TorchRL's `ClipTransform`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

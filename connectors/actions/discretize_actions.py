@@ -26,6 +26,8 @@ class DiscretizeActions(BoxActionTransform):
     that were recorded elsewhere. Parts of nested actions that are no float Boxes stay as they are. After the
     discretisation of Tang & Agrawal (2020), "Discretizing continuous action space for on-policy optimization".
 
+    Counterparts: TorchRL's `ActionDiscretizer`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

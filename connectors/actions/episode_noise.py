@@ -28,6 +28,8 @@ class EpisodeNoise(ColumnarPiece):
     within an episode it acts the same in the same state. Each agent of several has its own numbers. It is a piece for
     acting; a loss needs the distribution of the actions, not the numbers.
 
+    Counterparts: TorchRL's `gSDENoise`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -22,6 +22,8 @@ class ProjectDiscreteActions(ColumnTransform):
     actions ever reaches it. Episodes store what the module chose. Where a module is to see which choices there are,
     `ActionMask` is the better way. Put it into the env-to-module pipeline; configs see to the way back.
 
+    Counterparts: TorchRL's `DiscreteActionProjection`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

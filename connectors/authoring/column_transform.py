@@ -13,7 +13,7 @@ import numpy as np
 
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ColumnError, PieceError, PieceOutputError, add_context
-from epibatch.core.piece_specs import build_piece, piece_to_dict
+from epibatch.core.registry import build_piece, piece_to_dict
 from epibatch.core.structs import flatten, map_struct
 
 from .._engine.agent_copies import encoded_by_agent
@@ -319,6 +319,8 @@ class Undo(ColumnarPiece):
     The transform stands in the env-to-module pipeline, where it changes the space that the module acts in; what
     the module gave stays in `actions`, and is what episodes record. Several of them are undone last first. What comes
     out has the type of the environment's action space and, in a Box, is clipped to it; nothing is stretched behind it.
+
+    Counterparts: TorchRL's `Transform`.
 
     Args:
         input_observation_space: Space of one observation.

@@ -27,6 +27,8 @@ class CastColumns(ColumnTransform):
     actions of its own. Discrete ones stay so in other integers. On their way to integers numbers are checked, for which
     tensors wait for their device.
 
+    Counterparts: TorchRL's `DTypeCastTransform`, `DoubleToFloat`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -28,6 +28,8 @@ class CheckFinite(ParameterPiece, ColumnarPiece):
     It checks what the batch has where it stands; in front of everything, where the batch is empty, what the episodes
     have: observations, and for training actions and rewards. Behind `NumpyToTensor` it waits for the device.
 
+    Counterparts: TorchRL's `FiniteTensorDictCheck`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -28,6 +28,8 @@ class HashColumns(ParameterPiece, ColumnarPiece):
     made of bytes, so columns to compare have to be of one type: 1 is not 1.0. What the batch does not have yet is taken
     from the episodes, and not left in the batch.
 
+    Counterparts: TorchRL's `Hash`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

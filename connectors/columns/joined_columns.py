@@ -32,6 +32,8 @@ class ConcatenateColumns(ParameterPiece, ColumnarPiece):
     are joined as they are, a Discrete one as one number; `flatten_observations` makes one-hots. The type is that of
     the floats among them, or one that holds all of them.
 
+    Counterparts: TorchRL's `CatTensors`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -24,6 +24,8 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
     It stands behind the pieces that make the columns; parts of observations may be renamed in front of them, on both
     sides, and the observation space is that of the new names. All names change at once, so two columns can be swapped.
 
+    Counterparts: TorchRL's `RenameTransform`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
@@ -181,6 +183,8 @@ class DropColumns(_NamedPaths):
     to read one is refused when the pipeline is built. Parts of observations may be left out in front, on both sides,
     and the observation space is that of what stays.
 
+    Counterparts: TorchRL's `ExcludeTransform`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
@@ -225,6 +229,8 @@ class SelectColumns(_NamedPaths):
     `loss_mask`, `seq_lens`, `resets` and `reset_states` always stay: they say which rows are real. It stands behind the
     pieces that make the columns, where nobody needs the others any more: a piece behind it that declares to read one
     of those is refused when the pipeline is built. Of observations parts alone may be named in front, on both sides.
+
+    Counterparts: TorchRL's `SelectTransform`.
 
     Args:
         input_observation_space: Space of one observation.

@@ -24,6 +24,8 @@ class RemoveEmptyParts(ParameterPiece, ColumnarPiece):
 
     On both sides; of Tuples later parts move up. The observation space is that of what stays.
 
+    Counterparts: TorchRL's `RemoveEmptySpecs`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -33,6 +33,8 @@ def _axis_of_rows(piece: str, axis: int, row_axes: int) -> int:
 class SqueezeColumns(ColumnTransform):
     """Takes an axis of length 1 out of rows; undone by putting it back.
 
+    Counterparts: TorchRL's `SqueezeTransform`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
@@ -74,6 +76,8 @@ class SqueezeColumns(ColumnTransform):
 class UnsqueezeColumns(ColumnTransform):
     """Puts an axis of length 1 into rows; undone by taking it out.
 
+    Counterparts: TorchRL's `UnsqueezeTransform`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
@@ -109,6 +113,8 @@ class PermuteColumns(ColumnTransform):
     """Puts the axes of rows into another order; undone by putting them back.
 
     The result is a view of another memory order, as of `np.transpose`, until the batch is made.
+
+    Counterparts: TorchRL's `PermuteTransform`.
 
     Args:
         input_observation_space: Space of one observation.
@@ -165,6 +171,8 @@ class PermuteColumns(ColumnTransform):
 
 class ReshapeColumns(ColumnTransform):
     """Gives rows another shape with as many entries; undone by giving them the old one.
+
+    Counterparts: TorchRL's `BatchSizeTransform`.
 
     Args:
         input_observation_space: Space of one observation.

@@ -1,3 +1,5 @@
+# `make generated` writes the pieces that this package defines; other names are kept.
+
 from .add_observations_from_episodes_to_batch import (
     AddObservationsFromEpisodesToBatch as AddObservationsFromEpisodesToBatch,
 )

@@ -21,6 +21,8 @@ class AddObservationsFromEpisodesToBatch(ColumnarPiece):
 
     A batch that has the column already is left alone.
 
+    Counterparts: RLlib's `AddObservationsFromEpisodesToBatch`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

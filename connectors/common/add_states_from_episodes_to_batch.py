@@ -31,6 +31,8 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
     its initial states, each episode that begins while acting gets a draw of its own. It is kept in the episode's
     `custom_data["state_in"]`, where the learner finds it.
 
+    Counterparts: RLlib's `AddStatesFromEpisodesToBatch`, TorchRL's `TensorDictPrimer`, `InitTracker`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -33,6 +33,8 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
     sequences share carry loss in one of them. With "continue" the column `resets` is True where
     another chunk begins behind a sequence's first place.
 
+    Counterparts: RLlib's `AddTimeDimToBatchAndZeroPad`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

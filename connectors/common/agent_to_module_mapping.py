@@ -31,6 +31,8 @@ class AgentToModuleMapping(ColumnarPiece):
     and do not act. For training, so are those of modules that a learner does not train, if it says so in
     `shared_data["policies_to_train"]`.
 
+    Counterparts: RLlib's `AgentToModuleMapping`.
+
     Args:
         input_observation_space: Dict of the agents' observation spaces.
         input_action_space: Dict of the agents' action spaces.

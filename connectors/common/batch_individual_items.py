@@ -57,6 +57,8 @@ class BatchIndividualItems(ColumnarPiece):
     Infos and other Python objects stay lists. For a MultiRLModule the columns end up under
     `default_policy`.
 
+    Counterparts: RLlib's `BatchIndividualItems`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

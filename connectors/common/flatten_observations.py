@@ -32,6 +32,8 @@ class FlattenObservations(ObservationRewriter):
     vectors too. As a learner piece, for episodes whose observations are not flat (recorded elsewhere, say), it
     adds column `obs` and leaves the episodes alone. The default networks take nested observations as they are.
 
+    Counterparts: RLlib's `FlattenObservations`, TorchRL's `FlattenObservation`, `CatTensors`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

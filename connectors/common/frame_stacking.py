@@ -34,6 +34,8 @@ class FrameStacking(ObservationWindow):
     others. Stacks to act on are made anew in every step, and are a view of `[N, num_frames, ...]`, which
     takes a tenth of the time to make.
 
+    Counterparts: RLlib's `FrameStacking`, TorchRL's `CatFrames`.
+
     Args:
         input_observation_space: A Box; without `axis` and `new_axis` one whose last axis has length 1, such as
             (84, 84, 1).

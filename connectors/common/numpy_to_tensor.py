@@ -27,6 +27,8 @@ class NumpyToTensor(ColumnarPiece):
     ("overflow encountered in cast"). Infos, text and other objects stay as they are.
     Without a module nothing is changed.
 
+    Counterparts: RLlib's `NumpyToTensor`, TorchRL's `DeviceCastTransform`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -47,6 +47,8 @@ class StackAgents(ColumnarPiece):
     to which UnstackAgents leads back. GeneralAdvantageEstimation behind it takes values [B, A] and goes by agent.
     Recurrent modules have sequences of each agent's own steps, which no env step is common to; they cannot be stacked.
 
+    Counterparts: TorchRL's `Stack`.
+
     Args:
         input_observation_space: Dict of the modules' observation spaces.
         input_action_space: Dict of the modules' action spaces.

@@ -19,6 +19,8 @@ _FLOAT64 = np.dtype(np.float64)
 class TensorToNumpy(ColumnarPiece):
     """Makes arrays of all tensors; float64 and bfloat16 become float32, other types stay, float16 too.
 
+    Counterparts: RLlib's `TensorToNumpy`, TorchRL's `DeviceCastTransform`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

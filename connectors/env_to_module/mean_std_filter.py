@@ -50,6 +50,8 @@ class MeanStdFilter(ObservationRewriter):
 
     Each agent has statistics of its own.
 
+    Counterparts: RLlib's `MeanStdFilter`, TorchRL's `VecNorm`, `VecNormV2`, `ObservationNorm`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -38,6 +38,8 @@ class PadActions(ObservationRewriter):
     pad_action_space_v0 of SuperSuit (Terry et al. 2020, "Multi-agent deep reinforcement learning with parameter
     sharing"), which makes them 0.
 
+    Counterparts: TorchRL's `ActionMask`.
+
     Args:
         input_observation_space: Dict of the agents' observation spaces.
         input_action_space: Dict of the agents' action spaces: Discrete ones, or Boxes.

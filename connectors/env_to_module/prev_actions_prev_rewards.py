@@ -152,6 +152,8 @@ class PrevActionsPrevRewards(ObservationRewriter):
     The dict is written back into the episodes, where the learner finds it: this needs no learner piece.
     Chunks carry as many earlier steps as are shown.
 
+    Counterparts: RLlib's `PrevActionsPrevRewards`.
+
     Args:
         input_observation_space: Space of one observation, of any kind.
         input_action_space: Space of one action: Box, Discrete, MultiDiscrete, MultiBinary, or a

@@ -23,6 +23,8 @@ class WriteObservationsToEpisodes(ColumnarPiece):
     It stands behind a piece that changes the column and in front of BatchIndividualItems; the batch stays as it is. A
     piece that changes observations in the episodes, such as a `SingleAgentObservationPreprocessor`, does not need it.
 
+    Counterparts: RLlib's `WriteObservationsToEpisodes`.
+
     Args:
         input_observation_space: Space of the observations in the batch.
         input_action_space: Space of one action.

@@ -1,3 +1,5 @@
+# `make generated` writes the pieces that this package defines; other names are kept.
+
 from .crops import CenterCrop as CenterCrop, Crop as Crop
 from .grayscale import Grayscale as Grayscale
 from .random_crop import RandomCrop as RandomCrop

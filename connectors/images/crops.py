@@ -19,6 +19,8 @@ class Crop(ColumnTransform):
 
     Images have the channels last, (height, width, channels).
 
+    Counterparts: TorchRL's `Crop`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
@@ -60,6 +62,8 @@ class CenterCrop(ColumnTransform):
     of 3, 2 are left out above and 1 below; of 5, 2 and 3.
 
     Images have the channels last, (height, width, channels).
+
+    Counterparts: TorchRL's `CenterCrop`.
 
     Args:
         input_observation_space: Space of one observation.

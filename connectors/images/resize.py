@@ -30,6 +30,8 @@ class Resize(ColumnTransform):
     Images have the channels last, (height, width, channels), and keep their type; whole numbers are rounded, and so
     are bools (more than half is True).
 
+    Counterparts: TorchRL's `Resize`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

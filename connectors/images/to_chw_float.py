@@ -21,6 +21,8 @@ class ToCHWFloat(ColumnTransform):
     divided. It stands last among the pieces for images, which take the channels last; a frame stack's frames are then
     its channels.
 
+    Counterparts: TorchRL's `ToTensorImage`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -1,3 +1,5 @@
+# `make generated` writes the pieces that this package defines; other names are kept.
+
 from ..common import (
     AddObservationsFromEpisodesToBatch as AddObservationsFromEpisodesToBatch,
     AddStatesFromEpisodesToBatch as AddStatesFromEpisodesToBatch,

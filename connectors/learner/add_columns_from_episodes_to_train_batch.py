@@ -20,6 +20,8 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
     Columns that the batch has already are left alone; recurrent states are not added here, nor what the learner found
     that nobody reads (`columns="auto"`).
 
+    Counterparts: RLlib's `AddColumnsFromEpisodesToTrainBatch`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

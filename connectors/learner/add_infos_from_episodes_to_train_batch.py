@@ -19,6 +19,8 @@ class AddInfosFromEpisodesToTrainBatch(ColumnarPiece):
     The column is a list of dicts, of which no piece makes arrays, and which is not cut into sequences for recurrent
     modules. A bootstrap row has the info of the last observation. A batch that has the column already is left alone.
 
+    Counterparts: RLlib's `AddInfosFromEpisodesToTrainBatch`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -20,6 +20,8 @@ class AddNextObservationsFromEpisodesToTrainBatch(ColumnarPiece):
     front; one of `obs` alone is refused when the pipeline is built. Losses that bootstrap from the next step's value
     (Q-learning, say) read it; PPO does not.
 
+    Counterparts: RLlib's `AddNextObservationsFromEpisodesToTrainBatch`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

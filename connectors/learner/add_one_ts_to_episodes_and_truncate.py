@@ -31,6 +31,8 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
     step, and is kept if it has one more; `obs` must have it, because only the piece that made it can
     make the last observation's row.
 
+    Counterparts: RLlib's `AddOneTsToEpisodesAndTruncate`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

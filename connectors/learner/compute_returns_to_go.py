@@ -25,6 +25,8 @@ class ComputeReturnsToGo(ColumnarPiece):
     sums are those of REINFORCE (Williams 1992). No default pipeline has this piece. Rewards that a piece
     in front put into the batch are the ones that are summed.
 
+    Counterparts: RLlib's `ComputeReturnsToGo`, TorchRL's `Reward2GoTransform`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -29,6 +29,8 @@ class GeneralAdvantageEstimation(ColumnarPiece):
     from the module's `compute_values`, once for the whole batch, bootstrap rows included. Only termination stops
     bootstrapping. On rows without loss advantages are 0, and the target is the value itself.
 
+    Counterparts: RLlib's `GeneralAdvantageEstimation`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -1,3 +1,5 @@
+# `make generated` writes the pieces that this package defines; other names are kept.
+
 from ..common import TensorToNumpy as TensorToNumpy
 from .cut_padded_actions import CutPaddedActions as CutPaddedActions
 from .get_actions import GetActions as GetActions

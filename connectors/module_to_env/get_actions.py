@@ -36,6 +36,8 @@ class GetActions(ColumnarPiece):
     module gave itself stay; their log-probability is added if the inputs are there. A module that names no
     distribution, a plain `torch.nn.Module`, has the one that `distribution_for` gives for the action space.
 
+    Counterparts: RLlib's `GetActions`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -45,6 +45,8 @@ class ListifyDataForVectorEnv(ColumnarPiece):
     a tuple: of these `column[i]` is the i-th array, so let a module give its state as a dict. Columns of Python objects
     become lists. For episodes of several agents each column is a list with one `{agent: value}` per episode.
 
+    Counterparts: RLlib's `ListifyDataForVectorEnv`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -19,6 +19,8 @@ __all__ = ["ModuleToAgentUnmapping"]
 class ModuleToAgentUnmapping(ColumnarPiece):
     """Turns columns by module into columns by agent: the way back of `AgentToModuleMapping`.
 
+    Counterparts: RLlib's `ModuleToAgentUnmapping`.
+
     Args:
         input_observation_space: Dict of the modules' observation spaces.
         input_action_space: Dict of the agents' action spaces.

@@ -30,6 +30,8 @@ class NormalizeAndClipActions(EncodingPiece):
     With neither, and a later piece that may change `actions`, the piece adds nothing: the environment gets `actions`
     as the last piece leaves them (`ModuleToEnvPipeline`).
 
+    Counterparts: RLlib's `NormalizeAndClipActions`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -22,6 +22,8 @@ __all__ = ["RemoveSingleTsTimeRankFromBatch"]
 class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
     """Drops the time axis of length 1 that the env-to-module side added; `state_out` has none.
 
+    Counterparts: RLlib's `RemoveSingleTsTimeRankFromBatch`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -19,6 +19,8 @@ __all__ = ["UnBatchToIndividualItems"]
 class UnBatchToIndividualItems(ColumnarPiece):
     """Turns batched arrays into per-episode columns; row i belongs to episode i.
 
+    Counterparts: RLlib's `UnBatchToIndividualItems`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

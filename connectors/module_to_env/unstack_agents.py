@@ -27,6 +27,8 @@ class UnstackAgents(ColumnarPiece):
     It stands at the start of the module-to-env pipeline, whose call gets the `shared_data` of the env-to-module call.
     Outputs of agents that do not act are left out. Modules whose batch was not stacked are left alone.
 
+    Counterparts: TorchRL's `Stack`.
+
     Args:
         input_observation_space: Dict of the modules' observation spaces.
         input_action_space: Dict of the agents' action spaces.

@@ -1,3 +1,5 @@
+# `make generated` writes the pieces that this package defines; other names are kept.
+
 from .affine import Affine as Affine
 from .clip import Clip as Clip
 from .flatten_axes import FlattenAxes as FlattenAxes

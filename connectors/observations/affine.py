@@ -25,6 +25,8 @@ class Affine(ColumnTransform):
 
     `inverse` undoes it. With `columns="actions"` in the env-to-module pipeline the module acts in the scaled space.
 
+    Counterparts: TorchRL's `ObservationNorm`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -25,6 +25,8 @@ class Clip(ColumnTransform):
     beyond the limits is clipped on the way to the environment; actions that are in them stay as they are. The piece for
     that is `ClipActions`, which goes by the environment's own bounds too and leaves what is not continuous alone.
 
+    Counterparts: TorchRL's `ClipTransform`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -17,6 +17,8 @@ class FlattenAxes(ColumnTransform):
     By default all of them, which makes each row one vector. Values and types stay as they are; to join the parts of
     nested observations there is `FlattenObservations`.
 
+    Counterparts: TorchRL's `FlattenObservation`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -25,6 +25,8 @@ class FrozenModule(ColumnTransform):
     A copy of the network is kept, so that training the original changes nothing here. Its weights are saved with the
     piece's state. In config files `module` is an import path, which they may have where imports are allowed.
 
+    Counterparts: TorchRL's `R3MTransform`, `VC1Transform`, `VIPTransform`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -28,6 +28,8 @@ class GoalDistanceRewards(ParameterPiece, ColumnarPiece):
     themselves. Over a whole episode the rewards add up to the way made towards the goal. Episodes keep their own
     rewards, and results report those.
 
+    Counterparts: TorchRL's `VIPRewardTransform`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -49,6 +49,8 @@ class MarkFirstSteps(_StepColumn):
     recurrent network that keeps its state itself can be told by it where to begin anew. With several agents it is each
     agent's own first step.
 
+    Counterparts: TorchRL's `InitTracker`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
@@ -76,6 +78,8 @@ class CountSteps(_StepColumn):
     Chunks go on counting where the one before them ended. With several agents it is each agent's own steps that count.
     To end episodes after a number of steps, set `max_episode_steps` where the environment is made, or put Gymnasium's
     `TimeLimit` around it: the last step is then `truncated`.
+
+    Counterparts: TorchRL's `StepCounter`.
 
     Args:
         input_observation_space: Space of one observation.

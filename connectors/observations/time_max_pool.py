@@ -26,6 +26,8 @@ class TimeMaxPool(ObservationWindow):
 
     For stacks of such frames, give `FrameStacking` a `max_pool`.
 
+    Counterparts: TorchRL's `TimeMaxPool`.
+
     Args:
         input_observation_space: A Box.
         input_action_space: Space of one action.

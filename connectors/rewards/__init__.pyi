@@ -1,3 +1,5 @@
+# `make generated` writes the pieces that this package defines; other names are kept.
+
 from .count_based_reward import CountBasedReward as CountBasedReward
 from .elementwise import (
     BinarizeReward as BinarizeReward,

@@ -17,6 +17,8 @@ __all__ = ["BinarizeReward", "RewardClipping", "RewardScaling", "RewardSign"]
 class RewardClipping(ColumnTransform):
     """Limits rewards to an interval.
 
+    Counterparts: TorchRL's `RewardClipping`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
@@ -58,6 +60,8 @@ class RewardClipping(ColumnTransform):
 
 class RewardScaling(ColumnTransform):
     """Multiplies rewards by a factor and adds a constant: `x * scale + loc`, or `(x - loc) / scale`.
+
+    Counterparts: TorchRL's `RewardScaling`.
 
     Args:
         input_observation_space: Space of one observation.
@@ -116,6 +120,8 @@ def _outwards(x: Any, scale: float, loc: float) -> Any:
 class RewardSign(ColumnTransform):
     """Keeps of rewards their sign: -1, 0 or 1, as is usual for Atari games (Mnih et al. 2015).
 
+    Counterparts: TorchRL's `SignTransform`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
@@ -140,6 +146,8 @@ class BinarizeReward(ColumnTransform):
     """Makes 1 of each reward that is not 0.
 
     Negative rewards give 1 too; TorchRL's transform of the name gives 0 for them.
+
+    Counterparts: TorchRL's `BinarizeReward`.
 
     Args:
         input_observation_space: Space of one observation.

@@ -32,6 +32,8 @@ class KLReward(ParameterPiece, ColumnarPiece):
     It stands between `NumpyToTensor` and what reads rewards: `pipeline.insert_after("NumpyToTensor", KLReward())`.
     Rows that `loss_mask` leaves out stay as they are.
 
+    Counterparts: TorchRL's `KLRewardTransform`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

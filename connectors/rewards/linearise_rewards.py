@@ -18,6 +18,8 @@ class LineariseRewards(ColumnTransform):
 
     Linear scalarisation, as for multi-objective environments; weights of one 1 and zeros pick an objective.
 
+    Counterparts: TorchRL's `LineariseRewards`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -54,6 +54,8 @@ class NormalizeReward(ModuleStatistics):
 
     Copies are brought together exactly by `merge_states`; `freeze` stops counting.
 
+    Counterparts: TorchRL's `RewardScaling`, `VecNorm`, `VecNormV2`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

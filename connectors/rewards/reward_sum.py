@@ -27,6 +27,8 @@ class RewardSum(ParameterPiece, ColumnarPiece):
     whatever their lookback; at an episode's end the sum is its return. The rewards are the episodes', as they happened:
     what a piece in front makes of them in the batch does not count. A bootstrap row repeats the last sum.
 
+    Counterparts: TorchRL's `RewardSum`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -30,6 +30,8 @@ class TargetReturn(ParameterPiece, ObservationRewriter):
     needs no learner piece. What an episode got before a chunk is known without a lookback. To train on episodes
     that were recorded otherwise, `compute_returns_to_go` gives what turned out to be the return to come.
 
+    Counterparts: TorchRL's `TargetReturn`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -33,6 +33,8 @@ class BurnIn(ColumnarPiece):
     Configs put the piece behind NumpyToTensor if a module asks for it; without it the rows in front stay in the batch,
     carry no loss, and the gradient flows through them.
 
+    Counterparts: TorchRL's `BurnInTransform`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

@@ -30,6 +30,8 @@ class RandomSubsequences(ColumnarPiece):
     Put it where pieces of one's own go, in front of those that make sequences. Without a seed it draws anew in each
     process; `seed` makes it repeatable, and its state goes on where it was.
 
+    Counterparts: TorchRL's `RandomCropTensorDict`.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.

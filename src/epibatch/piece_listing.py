@@ -12,13 +12,17 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from epibatch.core.built_in_pieces import ALIASES
 from epibatch.core.errors import EpibatchError, UnknownNameError
 from epibatch.core.piece_arguments import constructor_parameters
-from epibatch.core.piece_counterparts import named_elsewhere
-from epibatch.core.piece_names import piece_class, piece_entries
-from epibatch.core.piece_offers import PieceEntry
-from epibatch.core.piece_specs import SPACES, plain_data
+from epibatch.core.registry import (
+    SPACES,
+    PieceEntry,
+    named_elsewhere,
+    piece_class,
+    piece_entries,
+    piece_name,
+    plain_data,
+)
 
 __all__ = ["describe_named", "describe_piece", "describe_pieces", "first_sentence", "list_text", "piece_text"]
 
@@ -31,11 +35,7 @@ _AS_ARGUED = "as its arguments say"
 
 def describe_pieces() -> list[dict[str, Any]]:
     """Every piece, second names included, sorted by name; one that cannot be used says why under `error`."""
-    described = [_describe(entry) for entry in piece_entries()]
-    known = {piece["piece"]: piece for piece in described}
-    for alias, name in ALIASES.items():
-        described.append({**known[name], "piece": alias, "description": f"Another name of {name}."})
-    return sorted(described, key=lambda piece: str(piece["piece"]))
+    return [_describe(name, entries) for name, entries in piece_entries().items()]
 
 
 def describe_piece(name: str) -> dict[str, Any]:
@@ -44,11 +44,10 @@ def describe_piece(name: str) -> dict[str, Any]:
     Raises:
         UnknownNameError: no piece has this name.
     """
-    for piece in describe_pieces():
-        if piece["piece"] == name:
-            return piece
-    piece_class(name)  # says what is wrong with the name
-    return describe_piece(name)  # its package was installed in between
+    entries = piece_entries()
+    if name not in entries:
+        piece_class(name)  # says what is wrong with the name
+    return _describe(name, entries[name])
 
 
 def describe_named(name: str) -> tuple[str, list[dict[str, Any]]]:
@@ -72,13 +71,12 @@ def describe_named(name: str) -> tuple[str, list[dict[str, Any]]]:
         return sentence, [describe_piece(one) for one in names]
 
 
-def _describe(entry: PieceEntry) -> dict[str, Any]:
-    owners = [entry, *entry.rivals]
+def _describe(name: str, entries: list[PieceEntry]) -> dict[str, Any]:
     described: dict[str, Any] = {
-        "piece": entry.name,
-        "owner": " and ".join(one.owner for one in owners),
-        "version": " and ".join(one.version for one in owners),
-        "path": " and ".join(one.path for one in owners),
+        "piece": name,
+        "owner": " and ".join(entry.owner for entry in entries),
+        "version": " and ".join(entry.version for entry in entries),
+        "path": " and ".join(entry.path for entry in entries),
         "pipelines": [],
         "declared": False,
         "reads": None,
@@ -92,11 +90,12 @@ def _describe(entry: PieceEntry) -> dict[str, Any]:
         "error": None,
     }
     try:
-        cls: Any = piece_class(entry.name)
+        cls: Any = piece_class(name)
     except EpibatchError as error:
         described["error"] = str(error)
         return described
-    return described | _declared(cls) | {"keywords": _keywords(cls), "description": first_sentence(cls.__doc__)}
+    sentence = first_sentence(cls.__doc__) if piece_name(cls) == name else f"Another name of {piece_name(cls)}."
+    return described | _declared(cls) | {"keywords": _keywords(cls), "description": sentence}
 
 
 def _declared(cls: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 from epibatch.algorithms import PPO, Algorithm, AlgorithmConfig, PPOConfig
 from epibatch.algorithms.random_state import get_random_state, set_random_state
 from epibatch.connectors import ConnectorV2
-from epibatch.core import piece_names
+from epibatch.core import registry
 from epibatch.core.errors import CheckpointError, ConfigError
 from epibatch.core.registry import register, register_env
 
@@ -44,11 +44,11 @@ class RewardScale(ConnectorV2):
 
 @pytest.fixture(autouse=True)
 def keep_globals():
-    generators, pieces = get_random_state(), dict(piece_names._registered)
+    generators, pieces = get_random_state(), dict(registry._registered)
     yield
     set_random_state(generators)
-    piece_names._registered.clear()
-    piece_names._registered.update(pieces)
+    registry._registered.clear()
+    registry._registered.update(pieces)
 
 
 def small(**training):

@@ -7,7 +7,7 @@ import pytest
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.core.errors import PieceError, PipelineError
 from epibatch.core.foreign import advice_for_episode, advice_for_piece, is_rllibs
-from epibatch.core.piece_offers import check_piece_class
+from epibatch.core.registry import register
 
 Theirs = type("ConnectorV2", (), {"__module__": "ray.rllib.connectors.connector_v2"})
 TheirEpisode = type("SingleAgentEpisode", (), {"__module__": "ray.rllib.env.x", "get_observations": lambda self: []})
@@ -32,7 +32,7 @@ def test_pieces_are_to_be_ported_or_wrapped(piece):
 
 def test_classes_named_in_a_file_are_to_be_ported():
     with pytest.raises(PieceError, match="epibatch port FILE"):
-        check_piece_class(Mine, "piece 0")
+        register("theirs")(Mine)
 
 
 def test_episodes_are_to_be_converted():

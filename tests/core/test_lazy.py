@@ -37,11 +37,17 @@ def test_a_package_offers_the_common_pieces_of_its_side():
     assert "NumpyToTensor" in dir(epibatch.connectors.learner)
 
 
+def test_the_package_of_pieces_offers_every_piece():
+    from epibatch.connectors.common import FrameStacking
+
+    assert epibatch.connectors.FrameStacking is FrameStacking
+
+
 @pytest.mark.parametrize(
     ("package", "name", "said"),
     [
         ("epibatch", "PPO", "import it from epibatch.algorithms"),
-        ("epibatch.connectors", "FrameStacking", "import it from epibatch.connectors.common"),
+        ("epibatch.connectors", "View", "import it from epibatch.connectors.views"),
         (
             "epibatch.connectors.learner",
             "AddObservationFromEpisodesToBatch",
@@ -66,7 +72,7 @@ def test_a_module_that_is_not_there_says_what_is():
 def test_asking_whether_a_module_is_there_is_no_error():
     assert importlib.util.find_spec("epibatch.algorithms.sac") is None
     assert importlib.util.find_spec("epibatch.algorithms.ppo") is not None
-    assert not hasattr(epibatch.connectors, "FrameStacking")
+    assert not hasattr(epibatch.connectors, "View")
 
 
 def test_modules_of_others_are_reported_as_ever():

@@ -9,11 +9,10 @@ from epibatch.connectors import ConnectorV2
 from epibatch.connectors.common import FrameStacking
 from epibatch.connectors.learner import GeneralAdvantageEstimation
 from epibatch.connectors.module_to_env import NormalizeAndClipActions
-from epibatch.core import piece_names
+from epibatch.core import registry
 from epibatch.core.errors import ConfigError, PieceError
 from epibatch.core.piece_arguments import constructor_keywords, constructor_parameters, wrong_values
-from epibatch.core.piece_names import register
-from epibatch.core.piece_specs import build_piece, spec_problems
+from epibatch.core.registry import build_piece, register, spec_problems
 
 if TYPE_CHECKING:
     from somewhere import Nowhere
@@ -104,7 +103,7 @@ def test_types_that_cannot_be_known_are_not_checked():
 def registered():
     register("typed_of_test")(Typed)
     yield
-    piece_names._registered.pop("typed_of_test")
+    registry._registered.pop("typed_of_test")
 
 
 def test_data_is_checked_for_everybodys_pieces(registered):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from epibatch.core.built_in_pieces import BUILT_IN_PIECES
-from epibatch.core.piece_counterparts import COUNTERPARTS, named_elsewhere
+from epibatch.core.registry import built_in_pieces, counterparts, named_elsewhere, piece_class
 
 
-@pytest.mark.parametrize("piece", COUNTERPARTS)
-def test_they_are_of_pieces_that_there_are_and_look_like_classes(piece):
-    own = COUNTERPARTS[piece]
-    assert piece in BUILT_IN_PIECES and any(own)
-    assert all(re.fullmatch(r"\w+( \w+)*", name) for names in own for name in names)
+@pytest.mark.parametrize("name", built_in_pieces())
+def test_a_line_about_counterparts_is_read_whole(name):
+    text = piece_class(name).__doc__
+    line = text.partition("Counterparts: ")[2].partition("\n")[0]
+    said = {library: ", ".join(map("`{}`".format, own)) for library, own in counterparts(piece_class(name)).items()}
+    assert line == (", ".join(f"{library}'s {own}" for library, own in said.items()) + "." if said else "")
+    assert text.count("ounterparts:") == bool(said)
 
 
 def test_names_in_any_case():

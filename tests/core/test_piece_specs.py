@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from epibatch.connectors import ConnectorV2
-from epibatch.core import piece_names
+from epibatch.core import registry
 from epibatch.core.errors import EpibatchError, PieceError, RegistryError, UnknownNameError
-from epibatch.core.piece_names import register
-from epibatch.core.piece_specs import (
+from epibatch.core.registry import (
     build_piece,
     piece_to_dict,
     plain_data,
+    register,
     spec_problems,
 )
 
@@ -63,12 +63,12 @@ class OwnData(Base):
 
 @pytest.fixture(autouse=True)
 def pieces():
-    before = dict(piece_names._registered)
+    before = dict(registry._registered)
     for cls in (Scale, ScaleMore, Positional, OwnData):
         register(cls)
     yield
-    piece_names._registered.clear()
-    piece_names._registered.update(before)
+    registry._registered.clear()
+    registry._registered.update(before)
 
 
 def test_build_from_name_and_from_mapping():

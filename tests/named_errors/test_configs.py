@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import gymnasium as gym
 import pytest
@@ -21,6 +24,7 @@ from epibatch.connectors.common import (
 from epibatch.connectors.learner import (
     GeneralAdvantageEstimation,
 )
+from epibatch.core import registry
 from epibatch.core.errors import (
     ConfigError,
     NotAvailableError,
@@ -28,8 +32,7 @@ from epibatch.core.errors import (
     RegistryError,
     UnknownNameError,
 )
-from epibatch.core.piece_offers import load_entry
-from epibatch.core.registry import PieceEntry, piece_class, register_env
+from epibatch.core.registry import piece_class, register_env
 from epibatch.env_runner import make_multi_agent
 
 CartPoles = make_multi_agent("CartPole-v1")
@@ -77,8 +80,15 @@ def network(**model_config: Any) -> Any:
     return PPOConfig().environment("CartPole-v1").rl_module(model_config=model_config).build_algo()
 
 
-def offer(path: str, *requires: str) -> PieceEntry:
-    return PieceEntry("own", path, "a-plugin", "1.0", requires)
+def offered(path: str) -> type:
+    """The class that the entry point `own` of an installed package leads to."""
+    point = SimpleNamespace(name="own", value=path, dist=SimpleNamespace(name="a-plugin", version="1.0"))
+    with mock.patch.object(importlib.metadata, "entry_points", return_value=[point]):
+        registry._offered.cache_clear()
+        try:
+            return piece_class("own")
+        finally:
+            registry._offered.cache_clear()
 
 
 GOOD = b"""
@@ -209,12 +219,10 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "'os.path:join'", "runs code", "allow_imports=True", "--allow-imports"]),
     "import path that leads nowhere": (RegistryError, lambda: piece_class("os:Piece", allow_imports=True), [
         "'os:Piece'", "os has no 'Piece'"]),
-    "plugin that cannot be imported": (RegistryError, lambda: load_entry(offer("no_such_module_here:Piece")), [
+    "plugin that cannot be imported": (RegistryError, lambda: offered("no_such_module_here:Piece"), [
         "piece 'own' of a-plugin 1.0 (entry point own = no_such_module_here:Piece)", "ModuleNotFoundError"]),
-    "plugin that offers no piece": (PieceError, lambda: load_entry(offer("fractions:Fraction")), [
+    "plugin that offers no piece": (PieceError, lambda: offered("fractions:Fraction"), [
         "a-plugin 1.0 (entry point own = ", "the class fractions:Fraction", "ConnectorV2"]),
-    "plugin for a newer epibatch": (RegistryError, lambda: load_entry(offer("m:P", "epibatch>=99")), [
-        "a-plugin 1.0", "epibatch>=99", "epibatch 0", "made for this one"]),
     "environment without a factory": (RegistryError, lambda: register_env("mine", "CartPole-v1"), [
         "register_env", "'mine'", "str", "lambda env_config"]),
     # the command and its folders

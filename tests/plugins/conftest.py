@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from epibatch.core import piece_names
+from epibatch.core import registry
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "writing-a-plugin.md"
 
@@ -42,9 +42,9 @@ def installed(site, tmp_path, monkeypatch):
         for folder in map(str, folders):
             added.append(folder)
             monkeypatch.syspath_prepend(folder)
-        piece_names._offered.cache_clear()
+        registry._offered.cache_clear()
 
-    registered, added = dict(piece_names._registered), []
+    registered, added = dict(registry._registered), []
     add(site)
     monkeypatch.chdir(tmp_path)
     Path("clipped.yaml").write_text(block("yaml"), encoding="utf-8")
@@ -52,21 +52,20 @@ def installed(site, tmp_path, monkeypatch):
     for name, module in list(sys.modules.items()):
         if (getattr(module, "__file__", None) or "").startswith(tuple(added)):
             del sys.modules[name]
-    piece_names._registered.clear()
-    piece_names._registered.update(registered)
-    piece_names._offered.cache_clear()
+    registry._registered.clear()
+    registry._registered.update(registered)
+    registry._offered.cache_clear()
 
 
 @pytest.fixture
 def package(tmp_path_factory):
     """Makes a folder with an installed distribution: its metadata, its entry points, and modules."""
 
-    def install(name, version, points, *, requires="", **modules):
+    def install(name, version, points, **modules):
         folder = tmp_path_factory.mktemp(name)
         info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
         info.mkdir()
-        wanted = f"Requires-Dist: {requires}\n" if requires else ""
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{wanted}")
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         lines = "".join(f"{key} = {value}\n" for key, value in points.items())
         (info / "entry_points.txt").write_text(f"[epibatch.connectors]\n{lines}")
         for module, text in modules.items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, nearest
-from epibatch.core.piece_specs import plain_data
+from epibatch.core.registry import plain_data
 from epibatch.core.restoring import restoring
 
 from .config_io import config_to_dict

@@ -18,7 +18,7 @@ from ruamel.yaml.representer import SafeRepresenter
 
 from epibatch.core.errors import ConfigError, EpibatchError
 from epibatch.core.files import read_file
-from epibatch.core.piece_specs import piece_to_dict, plain_data
+from epibatch.core.registry import piece_to_dict, plain_data
 from epibatch.core.settings import ErrorList, Place, SettingsModel, path_text
 
 from .multi_agent import AgentMapping

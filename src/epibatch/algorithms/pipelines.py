@@ -11,8 +11,8 @@ import gymnasium as gym
 
 from epibatch.core.errors import PieceError, PipelineError
 from epibatch.core.foreign import advice_for_piece
-from epibatch.core.piece_names import piece_class
-from epibatch.core.piece_specs import build_piece, spec_problems
+from epibatch.core.piece_arguments import constructor_keywords
+from epibatch.core.registry import build_piece, piece_class, spec_problems
 from epibatch.core.settings import Place
 
 if TYPE_CHECKING:
@@ -157,8 +157,6 @@ def _for_learner(spec: Any, pipeline: str, allow_imports: bool) -> Any:
     """In the learner pipeline, pieces that work on both sides are built for the learner's."""
     if pipeline != "learner":
         return spec
-    from epibatch.core.piece_arguments import constructor_keywords
-
     as_dict = {"piece": spec} if isinstance(spec, str) else dict(spec)
     known = constructor_keywords(piece_class(as_dict["piece"], allow_imports=allow_imports))
     if "as_learner_connector" in known:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import arrays_size
 from epibatch.core.errors import CheckpointError, EpibatchError, add_context
-from epibatch.core.piece_specs import build_piece, piece_to_dict, plain_data
+from epibatch.core.registry import build_piece, piece_to_dict, plain_data
 from epibatch.core.restoring import check_count, restoring
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 

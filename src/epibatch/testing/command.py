@@ -7,7 +7,7 @@ from typing import Any
 
 from epibatch.algorithms.config_io import parse_yaml
 from epibatch.core.errors import PieceError
-from epibatch.core.piece_specs import build_piece, spec_problems
+from epibatch.core.registry import build_piece, spec_problems
 from epibatch.testing.arguments import asked_for
 from epibatch.testing.checking import report_on
 from epibatch.testing.report import CheckReport

@@ -1,4 +1,4 @@
-"""RLlib has the pieces that our table of pieces names as counterparts."""
+"""RLlib has the pieces that our pieces name as counterparts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from importlib import import_module
 
 import pytest
 
-from epibatch.core.piece_counterparts import COUNTERPARTS
-from epibatch.core.piece_names import snake_case
+from epibatch.core.registry import built_in_pieces, counterparts, piece_class, snake_case
 
 ROOMS = ("common", "env_to_module", "module_to_env", "learner")
-NAMES = sorted({name for own in COUNTERPARTS.values() for name in own.rllib})
+NAMES = sorted({own for name in built_in_pieces() for own in counterparts(piece_class(name)).get("RLlib", ())})
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from batches.acting_runs import TO_ENV, TO_MODULE
 from batches.learner_runs import DEFAULTS
-from epibatch.core.piece_names import BUILT_IN_PIECES
+from epibatch.core.registry import built_in_pieces, piece_class
 from oracle.libraries import RLLIB
 
 PPO = {"AddOneTsToEpisodesAndTruncate", "GeneralAdvantageEstimation"}
@@ -51,14 +51,15 @@ def theirs() -> set[str]:
 
 
 def test_every_piece_with_a_counterpart_is_held_beside_it() -> None:
-    ours = {path.rpartition(":")[2] for path in BUILT_IN_PIECES.values() if not is_in_a_room_of_our_own(path)}
+    pieces = built_in_pieces()
+    ours = {piece_class(name).__name__ for name in pieces if not is_in_a_room_of_our_own(pieces[name])}
     held = {*DEFAULTS, *TO_MODULE, *TO_ENV, *PPO, *BY_THEMSELVES}
     assert held <= ours and ours - held <= ELSEWHERE | WITHOUT_COUNTERPART
     assert {name for name in ours if name not in theirs()} == WITHOUT_COUNTERPART & ours
 
 
 def test_pieces_in_rooms_of_our_own_have_no_counterpart() -> None:
-    own = {path.rpartition(":")[2] for path in BUILT_IN_PIECES.values() if is_in_a_room_of_our_own(path)}
+    own = {path.rpartition(":")[2] for path in built_in_pieces().values() if is_in_a_room_of_our_own(path)}
     assert own and own & theirs() == set()
 
 

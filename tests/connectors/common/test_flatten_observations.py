@@ -20,7 +20,7 @@ from epibatch.connectors.learner import (
     LearnerConnectorPipeline,
 )
 from epibatch.core.errors import ConfigError, PieceError, PipelineError, SpaceError, UnknownNameError
-from epibatch.core.piece_specs import build_piece
+from epibatch.core.registry import build_piece
 from epibatch.core.spaces import batch, flatten_inputs_to_1d_tensor, get_base_struct_from_space
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from epibatch.core.errors import ConfigError, EpibatchError, RegistryError, add_context, nearest
 from epibatch.core.import_paths import load_object
-from epibatch.core.piece_specs import plain_data
+from epibatch.core.registry import plain_data
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
 __all__ = ["class_from_name", "class_name", "fields_from_data", "fields_to_data"]

@@ -10,8 +10,7 @@ from typing import Any
 
 from epibatch.core.errors import EpibatchError
 from epibatch.core.piece_declarations import check_declarations
-from epibatch.core.piece_names import registered_name
-from epibatch.core.piece_specs import build_piece, piece_to_dict
+from epibatch.core.registry import build_piece, piece_to_dict, registered_name
 from epibatch.testing.contract import Fault, Finding, NotApplied, contract_check
 from epibatch.testing.rehearsal import Rehearsal, made_again
 
