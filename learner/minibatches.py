@@ -11,14 +11,13 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, nearest
+from epibatch.core.errors import BatchLayoutError, ColumnError
 from epibatch.core.structs import Form, flatten, unflatten
 
-from .minibatch_sizes import REMAINDERS, minibatch_sizes
+from .minibatch_sizes import minibatch_sizes
+from .settings import LearnerSettings
 
-__all__ = ["REMAINDERS", "SHUFFLES", "Minibatches", "carries_loss"]
-
-SHUFFLES = ("epoch", "once", None)
+__all__ = ["Minibatches", "carries_loss"]
 
 # From this many minibatches per epoch on, one shuffled copy that is sliced beats a gather per minibatch.
 _COPY_FROM = 9
@@ -67,7 +66,7 @@ class Minibatches:
         generator: torch.Generator | None = None,
         remainder: str = "keep",
     ) -> None:
-        check_minibatch_settings(size=size, epochs=epochs, shuffle=shuffle, remainder=remainder)
+        LearnerSettings.check(minibatch_size=size, num_epochs=epochs, shuffle=shuffle, remainder=remainder)
         self._size = size
         self._epochs = epochs
         self._shuffle = shuffle
@@ -144,25 +143,6 @@ def carries_loss(batch: Mapping[str, Any]) -> bool:
     if mask is not None:
         return bool(torch.as_tensor(mask).any())
     return any(map(_has_rows, flatten(dict(batch))[0]))
-
-
-def check_minibatch_settings(*, size: int | None, epochs: int, shuffle: str | None, remainder: str) -> None:
-    """Check the settings of `Minibatches` without a batch.
-
-    Raises:
-        ConfigError: one of them is out of range or unknown.
-    """
-    for name, count in (("minibatch_size", size), ("num_epochs", epochs)):
-        if count is None and name == "minibatch_size":
-            continue
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ConfigError(name, expected="an integer >= 1", found=repr(count), do=f"set {name} >= 1")
-    if shuffle not in SHUFFLES:
-        hint = nearest(str(shuffle), [name for name in SHUFFLES if name])
-        raise ConfigError("shuffle", expected="'epoch', 'once' or None", found=repr(shuffle), do=hint)
-    if remainder not in REMAINDERS:
-        hint = nearest(str(remainder), REMAINDERS)
-        raise ConfigError("remainder", expected="'keep', 'drop' or 'spread'", found=repr(remainder), do=hint)
 
 
 def _aligned_columns(batch: Mapping[str, Any]) -> tuple[list[Any], Form, int]:

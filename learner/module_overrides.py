@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ from .settings import LearnerSettings
 
 __all__ = ["override"]
 
-_SETTINGS = tuple(field.name for field in dataclasses.fields(LearnerSettings))
+_SETTINGS = tuple(LearnerSettings.names())
 
 
 def override(
@@ -45,7 +44,7 @@ def override(
                 raise ConfigError(
                     name, expected="a setting of a module", found=repr(name), do=nearest(str(name), known)
                 )
-        settings = dataclasses.replace(settings, **{name: changes[name] for name in _SETTINGS if name in changes})
+        settings = settings.with_changes(**{name: changes[name] for name in _SETTINGS if name in changes})
         of_loss = {name: changes[name] for name in loss.setting_names() if name in changes}
         return settings, loss.with_settings(**of_loss) if of_loss else loss
     except ConfigError as error:

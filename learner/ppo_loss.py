@@ -2,54 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, ConfigError, nearest
+from epibatch.core.errors import ColumnError, nearest
 
 from .loss import Loss
+from .settings import PPOSettings
 
-__all__ = ["PPOLoss", "PPOSettings", "ppo_loss"]
-
-
-@dataclass(frozen=True)
-class PPOSettings:
-    """The hyperparameters of the PPO loss, checked when they are set.
-
-    Args:
-        clip_param: the probability ratio is clipped to `1 +- clip_param`; > 0.
-        vf_clip_param: upper bound of a row's squared value error; > 0, `inf` for none.
-        vf_loss_coeff: weight of the value loss; >= 0.
-        entropy_coeff: weight of the entropy bonus; >= 0.
-        use_kl_loss: whether the KL divergence to the sampling policy is part of the loss.
-        kl_coeff: first weight of the KL term; >= 0. The learner adapts it.
-        kl_target: KL divergence that the adaptation aims at; > 0.
-
-    Raises:
-        ConfigError: a value is out of its range.
-    """
-
-    clip_param: float = 0.3
-    vf_clip_param: float = 10.0
-    vf_loss_coeff: float = 1.0
-    entropy_coeff: float = 0.0
-    use_kl_loss: bool = True
-    kl_coeff: float = 0.2
-    kl_target: float = 0.01
-
-    def __post_init__(self) -> None:
-        for name in ("clip_param", "vf_clip_param", "kl_target"):
-            _check_number(name, getattr(self, name), positive=True, finite=name != "vf_clip_param")
-        for name in ("vf_loss_coeff", "entropy_coeff", "kl_coeff"):
-            _check_number(name, getattr(self, name), positive=False, finite=True)
-        if not isinstance(self.use_kl_loss, bool):
-            raise ConfigError("use_kl_loss", expected="True or False", found=repr(self.use_kl_loss), do="set a bool")
+__all__ = ["PPOLoss", "ppo_loss"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +37,7 @@ class PPOLoss(Loss):
 
     def setting_names(self) -> tuple[str, ...]:
         """The fields of `PPOSettings`."""
-        return tuple(each.name for each in fields(PPOSettings))
+        return tuple(PPOSettings.names())
 
     def with_settings(self, **changes: Any) -> PPOLoss:
         """This loss with some of its hyperparameters changed.
@@ -80,7 +46,7 @@ class PPOLoss(Loss):
             >>> PPOLoss().with_settings(clip_param=0.1).settings.clip_param
             0.1
         """
-        return replace(self, settings=replace(self.settings, **changes))
+        return replace(self, settings=self.settings.with_changes(**changes))
 
     def initial_coefficients(self) -> dict[str, float]:
         """The KL coefficient of the settings."""
@@ -267,11 +233,3 @@ def _mean(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         return x.mean()
     # A minibatch may hold no valid row at all; its loss is 0, not 0 / 0.
     return torch.where(mask, x, torch.zeros((), dtype=x.dtype, device=x.device)).sum() / mask.sum().clamp(min=1)
-
-
-def _check_number(name: str, value: Any, *, positive: bool, finite: bool) -> None:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
-    if good and (value > 0 if positive else value >= 0) and (not finite or math.isfinite(value)):
-        return
-    expected = f"a {'finite ' if finite else ''}number {'> 0' if positive else '>= 0'}"
-    raise ConfigError(name, expected=expected, found=repr(value), do=f"set {name} in this range")

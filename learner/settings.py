@@ -1,22 +1,41 @@
-"""The learner's own settings: optimiser, gradient clipping and minibatches."""
+"""The settings of a learner and of its loss; configs have the same models in their training section."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from epibatch.core.errors import ConfigError, nearest
+from pydantic import Field
 
-from .minibatches import check_minibatch_settings
+from epibatch.core.settings import (
+    Coefficient,
+    Integer,
+    Number,
+    Positive,
+    PositiveNumber,
+    SettingsModel,
+    Switch,
+)
 
-__all__ = ["LearnerSettings"]
-
-_OPTIMIZERS = ("adam",)
-_CLIP_BY = ("global_norm", "norm", "value")
+__all__ = ["LearnerSettings", "OptimizerSettings", "PPOSettings"]
 
 
-@dataclass(frozen=True)
-class LearnerSettings:
+class OptimizerSettings(SettingsModel):
+    """Optimiser, gradient clipping and minibatches."""
+
+    lr: PositiveNumber = 5e-5
+    """Learning rate of Adam."""
+    minibatch_size: Annotated[Integer | None, Field(ge=1)] = None
+    """Timesteps of a minibatch; None: the whole batch."""
+    num_epochs: Positive = 1
+    """Passes through each batch."""
+    grad_clip: PositiveNumber | None = None
+    """Bound of the gradients; None for none."""
+    grad_clip_by: Literal["global_norm", "norm", "value"] = "global_norm"
+    """"global_norm" scales all gradients of a module by one factor, "norm" each parameter's gradient by its own,
+    "value" clips every entry."""
+
+
+class LearnerSettings(OptimizerSettings):
     """How a learner steps through a batch, checked when it is set.
 
     Args:
@@ -35,34 +54,30 @@ class LearnerSettings:
         ConfigError: a value is out of range or unknown.
     """
 
-    lr: float = 5e-5
-    optimizer: str = "adam"
-    grad_clip: float | None = None
-    grad_clip_by: str = "global_norm"
-    num_epochs: int = 1
-    minibatch_size: int | None = None
-    shuffle: str | None = "epoch"
-    remainder: str = "keep"
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_positive("lr", self.lr)
-        if self.grad_clip is not None:
-            _check_positive("grad_clip", self.grad_clip)
-        for name, known in (("optimizer", _OPTIMIZERS), ("grad_clip_by", _CLIP_BY)):
-            value = getattr(self, name)
-            if value not in known:
-                hint = nearest(str(value), known)
-                raise ConfigError(name, expected=f"one of {known}", found=repr(value), do=hint)
-        check_minibatch_settings(
-            size=self.minibatch_size, epochs=self.num_epochs, shuffle=self.shuffle, remainder=self.remainder
-        )
-        good_seed = self.seed is None or (isinstance(self.seed, int) and not isinstance(self.seed, bool))
-        if not good_seed or (self.seed is not None and self.seed < 0):
-            raise ConfigError("seed", expected="an integer >= 0 or None", found=repr(self.seed), do="set one")
+    optimizer: Literal["adam"] = "adam"
+    shuffle: Literal["epoch", "once"] | None = "epoch"
+    remainder: Literal["keep", "drop", "spread"] = "keep"
+    seed: Annotated[Integer | None, Field(ge=0)] = None
 
 
-def _check_positive(name: str, value: float) -> None:
-    good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not good or not math.isfinite(value) or value <= 0:
-        raise ConfigError(name, expected="a finite number > 0", found=repr(value), do=f"set {name} > 0")
+class PPOSettings(SettingsModel):
+    """The hyperparameters of the PPO loss, checked when they are set.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    clip_param: PositiveNumber = 0.3
+    """The probability ratio is clipped to `1 +- clip_param`."""
+    vf_clip_param: Annotated[Number, Field(gt=0)] = 10.0
+    """Upper bound of a row's squared value error; `inf` for none."""
+    vf_loss_coeff: Coefficient = 1.0
+    """Weight of the value loss."""
+    entropy_coeff: Coefficient = 0.0
+    """Weight of the entropy bonus."""
+    use_kl_loss: Switch = True
+    """True if the KL divergence from the acting policy is part of the loss."""
+    kl_coeff: Coefficient = 0.2
+    """First weight of the KL term; the learner adapts it."""
+    kl_target: PositiveNumber = 0.01
+    """KL divergence that the adaptation aims at."""

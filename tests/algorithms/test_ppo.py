@@ -45,7 +45,15 @@ def test_settings_reach_the_learner(algorithm):
 def test_settings_reach_the_loss(algorithm):
     loss = algorithm.learner._loss
     assert isinstance(loss, PPOLoss)
-    assert loss.settings == PPOSettings(0.1, float("inf"), 0.5, 0.02, False, 0.3, 0.04)
+    assert loss.settings == PPOSettings(
+        clip_param=0.1,
+        vf_clip_param=float("inf"),
+        vf_loss_coeff=0.5,
+        entropy_coeff=0.02,
+        use_kl_loss=False,
+        kl_coeff=0.3,
+        kl_target=0.04,
+    )
 
 
 def test_learner_pipeline_is_ppos(algorithm):

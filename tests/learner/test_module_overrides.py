@@ -40,7 +40,7 @@ def test_another_loss():
         (LOSS, {"lrr": 0.1}, "did you mean 'lr'"),
         (LOSS, {"clip_parm": 0.1}, "did you mean 'clip_param'"),
         (Zero(), {"clip_param": 0.1}, "'clip_param'"),
-        (LOSS, {"lr": -1.0}, "a finite number > 0"),
+        (LOSS, {"lr": -1.0}, "lr: input should be greater than 0"),
         (LOSS, {"clip_param": 0.0}, "clip_param"),
         (LOSS, {"loss": PPOLoss}, "a Loss, or a function"),
     ],

@@ -65,7 +65,7 @@ MISTAKES: dict[str, Any] = {
     "override that no module has": (ConfigError, lambda: learner(overrides_per_module={"red": {"gamma": 0.9}}), [
         "overrides of module 'red'", "'gamma'", "Known: ", "clip_param"]),
     "override out of range": (ConfigError, lambda: learner(overrides_per_module={"red": {"lr": -1}}), [
-        "overrides of module 'red'", "a finite number > 0", "-1"]),
+        "overrides of module 'red'", "lr: input should be greater than 0", "-1"]),
     "loss that is none": (ConfigError, lambda: learner(overrides_per_module={"red": {"loss": 3}}), [
         "overrides of module 'red'", "a Loss, or a function", "3"]),
     # updates

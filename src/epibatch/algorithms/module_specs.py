@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from epibatch.core.errors import ConfigError, EpibatchError, add_context, nearest
+from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.settings import ErrorList
 
 from .policy_spec import PolicySpec, settings_of
@@ -126,8 +127,6 @@ def check_model_config(
     model_config: Mapping[str, Any], errors: ErrorList, path: str = "rl_module.model_config"
 ) -> None:
     """Note unknown settings of the default network, and values that it cannot use."""
-    from epibatch.core.rl_module.default_model_config import DefaultModelConfig
-
     known = [field.name for field in dataclasses.fields(DefaultModelConfig)]
     for key in model_config:
         if key not in known:

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 from epibatch.core.errors import nearest
+from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 
 __all__ = ["ACT", "OTHER_SETTINGS", "RLLIB_METHODS", "other_setting", "setting_advice", "unknown_attribute"]
 
@@ -96,8 +97,6 @@ def other_setting(name: str, known: Iterable[str] = ()) -> str:
         >>> other_setting("learning_rat")
         'use lr'
     """
-    from epibatch.core.rl_module.default_model_config import DefaultModelConfig
-
     if name in DefaultModelConfig.__dataclass_fields__:
         return f"it is an option of model_config: rl_module(model_config={{{name!r}: ...}})"
     names = [*known, *OTHER_SETTINGS]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from epibatch.core.errors import ConfigError
 
+from ..learner.settings import LearnerSettings, OptimizerSettings, PPOSettings
 from .algorithm import Algorithm
 from .algorithm_config import AlgorithmConfig
 from .settings import AlgorithmSettings, PPOAlgorithmSettings
@@ -15,7 +15,6 @@ from .settings import AlgorithmSettings, PPOAlgorithmSettings
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
     from ..learner.learner import Learner
-    from ..learner.settings import LearnerSettings
 
 __all__ = ["PPO", "PPOConfig"]
 
@@ -85,17 +84,8 @@ def _shuffle(per_epoch: bool) -> str:
 
 
 def _learner_settings(config: AlgorithmConfig) -> LearnerSettings:
-    from ..learner.settings import LearnerSettings
-
-    return LearnerSettings(
-        lr=config.lr,
-        minibatch_size=config.minibatch_size,
-        num_epochs=config.num_epochs,
-        grad_clip=config.grad_clip,
-        grad_clip_by=config.grad_clip_by,
-        shuffle=_shuffle(config.shuffle_batch_per_epoch),
-        seed=config.seed,
-    )
+    common = {name: getattr(config, name) for name in OptimizerSettings.names()}
+    return LearnerSettings.check(**common, shuffle=_shuffle(config.shuffle_batch_per_epoch), seed=config.seed)
 
 
 def _learner_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,11 +137,10 @@ class PPO(Algorithm):
         """Build the learner with the clipped-surrogate loss."""
         from ..learner.learner import Learner
         from ..learner.multi_agent_settings import MultiAgentSettings
-        from ..learner.ppo_loss import PPOLoss, PPOSettings
+        from ..learner.ppo_loss import PPOLoss
 
         config = self.config
-        names = [field.name for field in dataclasses.fields(PPOSettings)]
-        loss = PPOLoss(PPOSettings(**{name: getattr(config, name) for name in names}))
+        loss = PPOLoss(PPOSettings(**{name: getattr(config, name) for name in PPOSettings.names()}))
         overrides = {module_id: _learner_overrides(config.overrides_for(module_id)) for module_id in config.policies}
         return Learner(
             module=module,

@@ -10,7 +10,7 @@ import dataclasses
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -34,7 +34,6 @@ from epibatch.core.errors import EpibatchError, nearest
 from epibatch.core.import_paths import load_object
 from epibatch.core.registry import registered_envs
 from epibatch.core.settings import (
-    Coefficient,
     Count,
     ErrorList,
     Fraction,
@@ -53,6 +52,7 @@ from epibatch.core.settings import (
 from ..connectors.views.view import View, as_views
 from ..env_runner.env_wrappers import wrapper_problem
 from ..env_runner.listeners import callback_problem
+from ..learner.settings import OptimizerSettings, PPOSettings
 from .multi_agent import AgentMapping, add_policy_errors
 from .other_libraries import setting_advice
 from .pipelines import PIPELINES, hook_problems
@@ -372,8 +372,17 @@ class LearnerSectionSettings(SettingsModel):
     """Your pieces from episodes to train batches: `lambda obs_space, act_space: ...`, or a list of piece specs."""
 
 
-class TrainingSettings(SettingsModel):
+class TrainingSettings(OptimizerSettings):
     """Set learning rate, batch sizes and the coefficients of the loss."""
+
+    first_names: ClassVar[tuple[str, ...]] = (
+        "lr",
+        "gamma",
+        "train_batch_size",
+        "minibatch_size",
+        "num_epochs",
+        "shuffle_batch_per_epoch",
+    )
 
     lr: PositiveNumber = 0.001
     """Learning rate of Adam."""
@@ -383,16 +392,8 @@ class TrainingSettings(SettingsModel):
         default=4000, validation_alias=AliasChoices("train_batch_size", "train_batch_size_per_learner")
     )
     """Environment steps of an iteration, at least."""
-    minibatch_size: Annotated[Integer | None, Field(ge=1)] = None
-    """Steps of a minibatch; None: the whole batch; left out: no more than the batch has."""
-    num_epochs: Positive = 1
-    """Passes through each batch."""
     shuffle_batch_per_epoch: Switch = True
     """False: the batch is shuffled once."""
-    grad_clip: Annotated[Number | None, Field(gt=0)] = None
-    """Bound of the gradients; None for none."""
-    grad_clip_by: Literal["global_norm", "norm", "value"] = "global_norm"
-    """The bound is that of all gradients of a module together, of each parameter's, or of each entry."""
 
     def model_post_init(self, context: Any, /) -> None:
         """Bound a default minibatch size by the batch."""
@@ -400,26 +401,27 @@ class TrainingSettings(SettingsModel):
             self.__dict__["minibatch_size"] = min(self.minibatch_size, self.train_batch_size)
 
 
-class PPOTrainingSettings(TrainingSettings):
+class PPOTrainingSettings(PPOSettings, TrainingSettings):
     """Set learning rate, batch sizes and the coefficients of PPO's loss; the defaults are RLlib 2.60's."""
+
+    first_names: ClassVar[tuple[str, ...]] = (
+        *TrainingSettings.first_names,
+        "grad_clip",
+        "grad_clip_by",
+        "lambda_",
+        "standardize_advantages",
+    )
 
     lr: PositiveNumber = 5e-5
     """Learning rate of Adam."""
     minibatch_size: Annotated[Integer | None, Field(ge=1)] = 128
-    """Steps of a minibatch; None: the whole batch; left out: no more than the batch has."""
+    """Timesteps of a minibatch; None: the whole batch; left out: no more than the batch has."""
     num_epochs: Positive = 30
     """Passes through each batch."""
     lambda_: Fraction = Field(default=1.0, validation_alias=AliasChoices("lambda_", "lambda"))
     """Trace decay of generalised advantage estimation."""
-    standardize_advantages: bool = True
+    standardize_advantages: Switch = True
     """True if the advantages of a train batch are brought to mean 0 and standard deviation 1."""
-    clip_param: Annotated[Number, Field(gt=0)] = 0.3
-    vf_clip_param: Annotated[Number, Field(gt=0)] = 10.0
-    vf_loss_coeff: Coefficient = 1.0
-    entropy_coeff: Coefficient = 0.0
-    use_kl_loss: Switch = True
-    kl_coeff: Coefficient = 0.2
-    kl_target: PositiveNumber = 0.01
 
 
 class RLModuleSettings(SettingsModel):

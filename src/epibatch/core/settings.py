@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -30,6 +30,8 @@ __all__ = [
     "path_text",
     "raise_problems",
 ]
+
+SettingsT = TypeVar("SettingsT", bound="SettingsModel")
 
 Place: TypeAlias = "tuple[str | int, ...]"
 """Where a value stands in nested data: the keys that lead to it."""
@@ -60,6 +62,9 @@ class SettingsModel(BaseModel):
         extra="forbid", strict=True, arbitrary_types_allowed=True, frozen=True, use_attribute_docstrings=True
     )
 
+    first_names: ClassVar[tuple[str, ...]] = ()
+    """Names that come before the others in files and pages; for fields of several base classes."""
+
     def __init__(self, **values: Any) -> None:
         try:
             super().__init__(**values)
@@ -70,6 +75,11 @@ class SettingsModel(BaseModel):
 
     # Validation of nested data calls the class itself only where its constructor is not pydantic's.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+    @classmethod
+    def check(cls: type[SettingsT], **values: Any) -> SettingsT:
+        """Build the settings from values of any type; errors are those of the class."""
+        return cls(**values)
 
     @classmethod
     def _unknown(cls, detail: ErrorDetails) -> str | None:
@@ -88,7 +98,8 @@ class SettingsModel(BaseModel):
     @cache
     def names(cls) -> list[str]:
         """The names that users write, in order, without second spellings."""
-        return [_spellings(attribute, field)[0] for attribute, field in cls.model_fields.items()]
+        names = [_spellings(attribute, field)[0] for attribute, field in cls.model_fields.items()]
+        return [*cls.first_names, *(name for name in names if name not in cls.first_names)]
 
     @classmethod
     def first_spelling(cls, name: str) -> str:
@@ -104,6 +115,14 @@ class SettingsModel(BaseModel):
     def values(self) -> dict[str, Any]:
         """Every setting under its name."""
         return {name: getattr(self, self.spellings()[name]) for name in self.names()}
+
+    def with_changes(self: SettingsT, **changes: Any) -> SettingsT:
+        """These settings with some of them changed, and checked.
+
+        Raises:
+            ConfigError: unknown names or values that do not fit.
+        """
+        return type(self)(**{**self.given(), **changes})
 
     def given(self) -> dict[str, Any]:
         """The settings that were given, under their names."""
