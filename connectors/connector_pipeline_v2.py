@@ -105,10 +105,10 @@ class ConnectorPipelineV2(ConnectorV2):
         for position, piece in enumerate(self.connectors):
             if piece.shared:
                 continue
-            other = piece.in_pipeline() if piece.in_pipeline else None
+            other = _owner(piece)
             if any(piece is earlier for earlier in self.connectors[:position]):
                 found = "the same piece twice in this pipeline"
-            elif other is not None and other is not self and any(piece is theirs for theirs in other.connectors):
+            elif other is not None and other is not self:
                 found = f"the one that is in another {type(other).__name__} already"
             else:
                 continue
@@ -155,15 +155,22 @@ class ConnectorPipelineV2(ConnectorV2):
         """Take another list of pieces.
 
         Raises:
-            PipelineError: the order cannot work; the pipeline stays as before.
+            PipelineError: the order cannot work, here or in the pipeline that this one is in; both stay as before.
         """
-        before = list(self.connectors)
+        before = self._plan, self._planned, self._nested, self.num_edits
+        outer, pieces = _owner(self), list(self.connectors)
         self.connectors[:] = connectors
         try:
             self.plan()
+            if outer is not None:
+                outer.replace_pieces(list(outer.connectors))
         except Exception:
-            self.connectors[:] = before
-            self._wire_spaces()
+            self.connectors[:] = pieces
+            self._plan, self._planned, self._nested, self.num_edits = before
+            outermost = self
+            while (owner := _owner(outermost)) is not None:
+                outermost = owner
+            outermost._wire_spaces()
             raise
 
     def _insert(self, position: int, connector: Any) -> None:
@@ -496,6 +503,12 @@ class ConnectorPipelineV2(ConnectorV2):
     def __repr__(self) -> str:
         lines = [f"  {i}: {piece!r}" for i, piece in enumerate(self.connectors)]
         return "\n".join([f"{type(self).__name__}(", *lines, ")"])
+
+
+def _owner(piece: Any) -> Any:
+    """The pipeline that has a piece; None if none has it."""
+    pipeline = piece.in_pipeline() if piece.in_pipeline else None
+    return pipeline if pipeline is not None and any(piece is own for own in pipeline.connectors) else None
 
 
 def _are_the_same(before: Sequence[Any], now: Sequence[Any]) -> bool:

@@ -234,3 +234,23 @@ def test_an_edit_that_is_refused_changes_nothing(lab):
     with pytest.raises(SpaceError, match="FrameStacking"):
         pipe.prepend(FrameStacking(num_frames=4))
     assert len(pipe) == 1 and pipe.observation_space == lab.obs_space
+
+
+def test_an_edit_that_the_outer_pipeline_cannot_work_with_is_refused(lab):
+    class Declared(Marker):
+        reads = ()
+
+    class Reads(Marker):
+        reads = ("obs",)
+
+    inner = EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch(), Declared()])
+    middle = EnvToModulePipeline(connectors=[inner])
+    outer = EnvToModulePipeline(lab.obs_space, lab.act_space, connectors=[middle, Reads()])
+    edits = [pipe.num_edits for pipe in (inner, middle, outer)]
+    with pytest.raises(PipelineError, match="'obs'"):
+        inner.remove(AddObservationsFromEpisodesToBatch)
+    assert len(inner) == 2 and [pipe.num_edits for pipe in (inner, middle, outer)] == edits
+    assert outer.observation_space == lab.obs_space
+    assert "obs" in outer(episodes=[lab.episode("a", 0)], shared_data={})
+    inner.remove(Declared)
+    assert len(outer.plan().connectors) == 2
