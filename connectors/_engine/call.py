@@ -247,6 +247,9 @@ class PipelineCall:
             group = groups[module_id] = self._group(rows[module_id])
             self._go_on(group, parts)
             places = [own.places for own in members]
+            if cuts := [part.cut for part in parts if part.cut is not None]:  # of all: they have one module
+                order = np.argsort(np.concatenate(places))
+                group.cut = cuts[0]._replace(draws=np.concatenate([cut.draws for cut in cuts])[order])
             group.sequences = merged_sequences([part.sequences for part in parts], places, module_id)
             merged[module_id] = merge_columns([(batch.groups[key], self.groups[key]) for key in keys], places, group)
         self.mapped, batch.groups = True, merged

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
+from epibatch.connectors.common import (
+    AddObservationsFromEpisodesToBatch,
+    AddStatesFromEpisodesToBatch,
+    AddTimeDimToBatchAndZeroPad,
+    AgentToModuleMapping,
+    BatchIndividualItems,
+)
+from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, LearnerConnectorPipeline
 from epibatch.connectors.sequences import RandomSubsequences
 from epibatch.core.checkpoints import load_state, save_state
 from epibatch.core.errors import ConfigError, EpisodeError, PipelineError
 from epibatch.core.registry import build_piece
-from epibatch.core.rl_module import DefaultActorCritic
+from epibatch.core.rl_module import DefaultActorCritic, MultiRLModule
+from epibatch.episodes import MultiAgentEpisode
 from epibatch.testing import check_connector
 
 
@@ -141,3 +151,41 @@ def test_what_does_not_fit_is_named(played):
 
 def test_it_keeps_the_contract():
     assert "same_seed" in check_connector(RandomSubsequences(length=2)).passed
+
+
+def test_agents_of_one_module_with_different_spaces_have_their_sub_sequences_in_front_of_the_mapping(played):
+    module, boxes = played.module(), {agent: gym.spaces.Box(-high, high, (3,)) for agent, high in (("a", 9), ("b", 99))}
+    spaces = gym.spaces.Dict(boxes), gym.spaces.Dict(dict.fromkeys(boxes, played.act_space))
+    episodes = []
+    for number in range(2):
+        episode = MultiAgentEpisode(
+            str(number),
+            observation_space=spaces[0],
+            action_space=spaces[1],
+            agent_to_module_mapping_fn=lambda *_, **__: "one",
+        )
+        at = {agent: 20 * i + 40 * number for i, agent in enumerate(boxes)}
+        episode.add_env_reset(observations={agent: np.full(3, start, np.float32) for agent, start in at.items()})
+        for t in range(1, 13):
+            observations = {agent: np.full(3, start + t, np.float32) for agent, start in at.items()}
+            outputs = {"state_out": {"h": np.zeros(5, np.float32), "c": np.zeros(5, np.float32)}}
+            episode.add_env_step(
+                observations,
+                dict.fromkeys(boxes, np.int64(0)),
+                dict.fromkeys(boxes, 1.0),
+                extra_model_outputs=dict.fromkeys(boxes, outputs),
+            )
+        episodes.append(episode)
+    piece = piece_of(length=3)
+    pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), piece]
+    pieces += [AgentToModuleMapping(as_learner_connector=True), AddColumnsFromEpisodesToTrainBatch()]
+    pieces += [AddTimeDimToBatchAndZeroPad(as_learner_connector=True)]
+    pieces += [AddStatesFromEpisodesToBatch(as_learner_connector=True), BatchIndividualItems()]
+    modules = MultiRLModule()
+    modules.add_module("one", module)
+    pipeline = LearnerConnectorPipeline(*spaces, connectors=pieces)
+    batch = pipeline(rl_module=modules, batch={}, episodes=episodes)["one"]
+    assert batch["seq_lens"].tolist() == [3, 3, 3, 3]
+    firsts = [0, 20, 40, 60]  # the agents' chunks, in the order of episodes and agents
+    draws = np.random.default_rng(0).random(4)[[0, 2, 1, 3]]  # drawn for agent a in both episodes, then for b
+    assert batch["obs"][:, 0, 0].tolist() == [first + int(draw * 10) for first, draw in zip(firsts, draws)]
