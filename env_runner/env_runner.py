@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from epibatch.core.errors import RunnerError
-from epibatch.core.metrics import MetricsLogger
+from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
 from epibatch.core.restoring import check_count, restoring
 from epibatch.core.rl_module.rl_module import evaluation_mode
 from epibatch.core.state_codec import state_parts
@@ -24,9 +24,7 @@ from .reset_seeds import ResetSeeds, worker_seed
 from .sample_amounts import explores, sample_amounts
 from .sampling_metrics import SamplingMetrics
 
-__all__ = ["WEIGHTS_SEQ_NO", "EnvRunner"]
-
-WEIGHTS_SEQ_NO = "weights_seq_no"
+__all__ = ["EnvRunner"]
 
 EpisodeT = TypeVar("EpisodeT")
 

@@ -8,13 +8,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from epibatch.core.errors import ConfigError, RunnerError, nearest
+from epibatch.core.metrics import WEIGHTS_SEQ_NO
 
 from ..connectors.authoring.column_transform import acted_at_random
 from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .agent_acting import AgentActions, ToAct, act_for_agents, own_actions, spread
 from .agent_metrics import AgentMetrics
 from .autoreset import gymnasium_mode
-from .env_runner import WEIGHTS_SEQ_NO, EnvRunner
+from .env_runner import EnvRunner
 from .legal_draws import legal_actions_of_agents
 from .multi_agent_makers import make_vector_multi_agent_env
 from .multi_agent_recorder import EndedEpisode, MultiAgentRecorder

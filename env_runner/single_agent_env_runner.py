@@ -9,6 +9,7 @@ import numpy as np
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.columns import Columns
+from epibatch.core.metrics import WEIGHTS_SEQ_NO
 from epibatch.core.structs import map_struct
 
 from ..connectors.authoring.column_transform import acted_at_random
@@ -16,7 +17,7 @@ from ..episodes.single_agent_episode import SingleAgentEpisode
 from ..episodes.vector_episodes import VectorEpisodes
 from ..episodes.vector_recorder import VectorRecorder
 from .acting import act
-from .env_runner import WEIGHTS_SEQ_NO, EnvRunner
+from .env_runner import EnvRunner
 from .env_stepper import EnvStepper, VectorStep
 from .legal_draws import random_legal
 from .runner_config import RunnerConfig

@@ -77,7 +77,7 @@ class Learner:
         check_first_update: CheckMode = "warn",
     ) -> None:
         self._module = module
-        self._connector = self._learner_connector = connector
+        self._learner_connector = connector
         self._settings = settings
         self._loss = as_loss(loss)
         self._device = None if device is None else torch.device(device)
@@ -98,7 +98,7 @@ class Learner:
     @property
     def connector(self) -> Any:
         """The learner pipeline."""
-        return self._connector
+        return self._learner_connector
 
     @property
     def settings(self) -> LearnerSettings:
@@ -248,7 +248,7 @@ class Learner:
         start = time.perf_counter()
         known = self._multi_agent.known_ids
         shared_data: dict[str, Any] = {} if known is None else {POLICIES_TO_TRAIN: known}
-        pending = self._check.begin(self._connector, self._module, episodes, known)
+        pending = self._check.begin(self._learner_connector, self._module, episodes, known)
         if self._unread is not None:
             shared_data.update(self._unread.begin(self._trainers()))
             for module_id in pending:  # the check needs all columns
@@ -314,8 +314,8 @@ class Learner:
             "num_updates": self._num_updates,
             "num_gradient_steps": self._num_gradient_steps,
         }
-        if hasattr(self._connector, "get_state"):
-            state["connector"] = copies(self._connector.get_state())
+        if hasattr(self._learner_connector, "get_state"):
+            state["connector"] = copies(self._learner_connector.get_state())
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -344,9 +344,9 @@ class Learner:
                 take_over(module_id, trainer, state)
         self._num_updates = check_count("learner state, 'num_updates'", state["num_updates"])
         self._num_gradient_steps = check_count("learner state, 'num_gradient_steps'", state["num_gradient_steps"])
-        if "connector" in state and hasattr(self._connector, "set_state"):
+        if "connector" in state and hasattr(self._learner_connector, "set_state"):
             with restoring("learner state", "connector"):
-                self._connector.set_state(state["connector"])
+                self._learner_connector.set_state(state["connector"])
 
     def _trainers(self) -> dict[str, ModuleTrainer]:
         """One trainer for each module that is there now, with an optimiser if it is known to be trained."""

@@ -20,7 +20,7 @@ def gather(group: ChunkGroup, name: str, *, plus_one: bool = False, last: Any = 
     """One column of all chunks, chunk after chunk.
 
     Args:
-        group: The running call.
+        group: The chunks.
         name: `obs`, `actions`, `rewards` or the key of a model output.
         plus_one: Give each chunk one row more: the last observation, or the last step again.
         last: With `plus_one`, the value of that row instead of the last step again.
@@ -39,7 +39,7 @@ def gather_column(group: ChunkGroup, name: str, *, last: Any = None) -> EpisodeC
     Its rows are looked up now and copied when they are needed, so that they go straight into the layout that is wanted.
 
     Args:
-        group: The running call.
+        group: The chunks.
         name: `obs`, `actions`, `rewards` or the key of a model output.
         last: Value of the bootstrap rows; default: the last observation, or the last step again.
     """
@@ -67,7 +67,7 @@ def end_flags(group: ChunkGroup, *, truncate: bool = False) -> np.ndarray[Any, n
     """Return terminateds and truncateds of a train batch: bool, [2, rows]; only a chunk's last step can be True.
 
     Args:
-        group: The running call.
+        group: The chunks.
         truncate: Whether chunks that were not terminated count as truncated.
     """
     counts = group.counts
@@ -92,7 +92,7 @@ def taken(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str) -> 
 
     Args:
         batch: Columns.
-        group: The running call.
+        group: The chunks.
         column: `obs`, `new_obs`, `actions`, `rewards`, `terminateds`, `truncateds` or the key of a model
             output; any that the batch has.
         piece: Name of the piece, for messages.

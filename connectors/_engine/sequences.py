@@ -133,7 +133,7 @@ def leading_axes(group: ChunkGroup, name: str, column: Any) -> int:
     """How many axes of a column's arrays are in front of those of a row: 2 in sequences `[B, T, ...]`, otherwise 1.
 
     Args:
-        group: The running call.
+        group: The chunks.
         name: The column's name.
         column: An `EpisodeColumn`, or arrays or tensors that are batched already.
     """
@@ -151,7 +151,7 @@ def step_places(group: ChunkGroup, *, leading: int = 1) -> npt.NDArray[np.bool_]
     """Which rows of a train batch are steps of the episodes: neither bootstrap rows nor padding.
 
     Args:
-        group: The running call.
+        group: The chunks.
         leading: Axes in front of those of a row, as `leading_axes` says.
 
     Returns:

@@ -95,7 +95,7 @@ def _not_finite(leaf: Any, name: str, counts: Any, group: ChunkGroup, *, padded:
         leaf: Array or tensor, rows first.
         name: Of the column.
         counts: Rows of each chunk; None: one each; False: not known.
-        group: The running call.
+        group: The chunks.
         padded: Whether rows are sequences of steps.
     """
     array = leaf if isinstance(leaf, np.ndarray) else leaf.detach().cpu().double().numpy()

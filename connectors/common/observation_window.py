@@ -120,7 +120,7 @@ class ObservationWindow(ColumnarPiece):
         Args:
             shape: Of one frame.
             chunk: Position of the chunk, for the message.
-            group: The running call.
+            group: The chunks.
         """
 
 

@@ -29,7 +29,7 @@ def held_rows(group: ChunkGroup, view: View, starts: Any, counts: Any, where: st
     """The rows that a view needs, as far as the chunks of a call hold them; views of the episodes' storage.
 
     Args:
-        group: The running call.
+        group: The chunks.
         view: What is asked for; its column is known.
         starts: Each chunk's first row in the batch, counted from its start: int64, [chunks].
         counts: Each chunk's rows in the batch, likewise.
