@@ -851,8 +851,8 @@ class SingleAgentEpisode:
         except ColumnError as error:
             add_context(error, f"{self._at('obs', before=1)}:")
             raise
-        infos = self.infos.for_copy(range(self.infos.len_incl_lookback()))
-        infos.append(EMPTY if infos[-1] is EMPTY else dict(infos[-1]))
+        given = self.infos.for_copy(range(self.infos.len_incl_lookback()))
+        infos = [dict(row) if type(row) is dict else row for row in (*given, given[-1])]
         out.infos = InfosBuffer(infos, self.infos.lookback)
         out.actions, out.rewards = self.actions.with_newest_again(), self.rewards.with_newest_again()
         out.extra_model_outputs = {k: column.with_newest_again() for k, column in self.extra_model_outputs.items()}

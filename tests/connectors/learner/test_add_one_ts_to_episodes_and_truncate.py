@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from gymnasium.spaces import Discrete
@@ -117,6 +119,20 @@ def test_rewards_written_behind_reach_the_batch(lab):
     batch = batch_of(lab, [lab.episode("a", 2)], pieces)
     assert batch["rewards"][:2] == [100.5, 101.5]
     assert batch["loss_mask"] == [True, True, False]
+
+
+def test_infos_written_behind_are_not_those_of_the_episode(lab):
+    def mark(batch, episodes):
+        for info in episodes[0].get_infos():
+            info["seen"] = True
+
+    episode = lab.episode("a", 2)
+    before = copy.deepcopy(episode.get_infos())
+    seen = []
+    pieces = [AddOneTsToEpisodesAndTruncate(), lab.user(mark), lab.user(lambda batch, episodes: seen.extend(episodes))]
+    LearnerConnectorPipeline(connectors=pieces)(rl_module=None, episodes=[episode])
+    assert episode.get_infos() == before
+    assert [info.get("seen") for info in seen[0].get_infos()] == [True] * 4
 
 
 def test_custom_data_written_behind_stays_with_the_episode(lab):
