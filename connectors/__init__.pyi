@@ -7,8 +7,7 @@ from ._inspect.profile import (
     PipelineProfile as PipelineProfile,
     profile_pipelines as profile_pipelines,
 )
-from ._inspect.trace import PipelineTrace as PipelineTrace, TracedPiece as TracedPiece
-from ._inspect.traced_columns import TracedColumn as TracedColumn
+from ._inspect.trace import PipelineTrace as PipelineTrace, TracedColumn as TracedColumn, TracedPiece as TracedPiece
 from .actions.action_mask import ActionMask as ActionMask
 from .actions.box_actions import ClipActions as ClipActions, RescaleActions as RescaleActions
 from .actions.discretize_actions import DiscretizeActions as DiscretizeActions

@@ -10,7 +10,7 @@ import numpy as np
 from epibatch.core.errors import ColumnError, ConfigError, SpaceError
 from epibatch.core.restoring import restore_generator
 
-from .box_entries import BoxActionTransform, is_continuous, numbers_for, one_for_all
+from .box_actions import BoxActionTransform, is_continuous, numbers_for, one_for_all
 
 __all__ = ["DiscretizeActions"]
 

@@ -13,8 +13,15 @@ from epibatch.core.errors import SpaceError
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from .observation_window import ChunkFrames, ObservationWindow, positive
-from .stacked_frames import fill_before_start, pool_frames, pooled_newest, stack_frames
+from .observation_window import (
+    ChunkFrames,
+    ObservationWindow,
+    fill_before_start,
+    pool_frames,
+    pooled_newest,
+    positive,
+    stack_frames,
+)
 
 __all__ = ["FrameStacking"]
 

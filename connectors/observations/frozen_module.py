@@ -2,16 +2,130 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import gymnasium as gym
+import numpy as np
+
+from epibatch.core.errors import ConfigError, PieceOutputError, StateError
+from epibatch.core.import_paths import load_object
+from epibatch.core.restoring import check_like
 
 from ..authoring.column_transform import ColumnTransform
 from ..authoring.probed_spaces import probed_space
-from .encoder import Encoder
 
-__all__ = ["FrozenModule"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["FrozenModule", "Encoder"]
+
+
+class Encoder:
+    """Runs rows through a network in eval mode and without gradients, a few at a time.
+
+    Args:
+        piece: Name of the piece that it is for, for messages.
+        module: An nn.Module, of which a copy is kept; or the import path `package.module:name` of a class or function
+            that makes one.
+        keywords: What to call that class or function with.
+        batch_size: How many rows to run at a time.
+        device: Where arrays are encoded; tensors are encoded where they are.
+
+    Raises:
+        ConfigError: `module` makes no nn.Module, or `batch_size` is no positive number.
+        RegistryError: there is nothing at the import path.
+    """
+
+    def __init__(self, piece: str, module: Any, keywords: Mapping[str, Any], batch_size: int, device: str) -> None:
+        import torch
+
+        self.piece, self.batch_size, self.device = piece, batch_size, torch.device(device)
+        if batch_size < 1:
+            do = "pass the number of rows to encode at a time, such as 256"
+            raise ConfigError(f"{piece}.batch_size", expected="an int of at least 1", found=repr(batch_size), do=do)
+        made = load_object(module, f"{piece}.module", "function")(**keywords) if isinstance(module, str) else module
+        if not isinstance(made, torch.nn.Module):
+            raise ConfigError(
+                f"{piece}.module",
+                expected="an nn.Module, or 'package.module:name' of what makes one",
+                found=f"the class {made.__name__}" if isinstance(made, type) else f"{type(made).__name__} {made!r}",
+                do="make an instance of it" if isinstance(made, type) else "wrap it in an nn.Module",
+            )
+        self._module = (made if isinstance(module, str) else copy.deepcopy(made)).requires_grad_(False)
+
+    def __call__(self, x: Any) -> Any:
+        """The network's output for rows, of their kind: arrays for arrays, tensors for tensors.
+
+        Args:
+            x: Array or tensor of shape [rows, ...]; floats are given in the type of the network's weights, other
+                numbers as they are.
+
+        Raises:
+            PieceOutputError: the network gives something else than a tensor with as many rows.
+        """
+        import torch
+
+        is_array = isinstance(x, np.ndarray)
+        device = self.device if is_array else x.device
+        network = self._module.to(device).eval()
+        dtype = next((own.dtype for own in network.parameters() if own.is_floating_point()), None)
+        parts = []
+        with torch.no_grad():
+            for start in range(0, max(len(x), 1), self.batch_size):
+                rows = x[start : start + self.batch_size]
+                rows = torch.from_numpy(np.ascontiguousarray(rows)).to(device) if is_array else rows
+                if dtype is not None and rows.is_floating_point():
+                    rows = rows.to(dtype)
+                parts.append(self._checked(network(rows), len(rows)))
+            out = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return out.cpu().numpy() if is_array else out
+
+    def _checked(self, out: Any, rows: int) -> torch.Tensor:
+        import torch
+
+        if isinstance(out, torch.Tensor) and out.shape[:1] == (rows,):
+            return out.detach()
+        raise PieceOutputError(
+            f"{self.piece}.module",
+            expected=f"a tensor of {rows} rows, as many as it was given",
+            found=f"shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else type(out).__name__,
+            do="wrap it in an nn.Module whose forward gives one such tensor",
+        )
+
+    def get_state(self) -> dict[str, Any]:
+        """Copies of all weights and buffers by name, as arrays."""
+        import torch
+
+        tensors = {name: tensor.detach().cpu() for name, tensor in self._module.state_dict().items()}
+        halves = {
+            name: tensor.float() if tensor.dtype == torch.bfloat16 else tensor for name, tensor in tensors.items()
+        }
+        return {name: np.array(tensor.numpy()) for name, tensor in halves.items()}
+
+    def set_state(self, weights: Any) -> None:
+        """Take over what `get_state` gave.
+
+        Raises:
+            StateError: weights of another network.
+        """
+        import torch
+
+        own = self._module.state_dict()
+        known = {name: tuple(tensor.shape) for name, tensor in own.items()}
+        given = {name: np.shape(one) for name, one in weights.items()} if isinstance(weights, Mapping) else weights
+        if known == given:
+            check_like(f"{self.piece}.set_state", dict(zip(weights, map(np.asarray, weights.values()))), own)
+        else:
+            raise StateError(
+                f"{self.piece}.set_state",
+                expected=f"weights {known}",
+                found=f"{given}",
+                do="build the piece with the network that was saved",
+            )
+        self._module.load_state_dict({name: torch.as_tensor(np.asarray(one)) for name, one in weights.items()})
 
 
 class FrozenModule(ColumnTransform):

@@ -15,7 +15,7 @@ from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather, taken
 from ..authoring.parameters import ParameterPiece
 from ..columnar_piece import ColumnarPiece
-from .encoder import Encoder
+from .frozen_module import Encoder
 
 __all__ = ["GoalDistanceRewards"]
 

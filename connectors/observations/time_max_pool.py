@@ -11,8 +11,7 @@ from epibatch.core.columns import Columns
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from ..common.observation_window import ObservationWindow, positive
-from ..common.stacked_frames import pool_frames, pooled_newest
+from ..common.observation_window import ObservationWindow, pool_frames, pooled_newest, positive
 
 __all__ = ["TimeMaxPool"]
 

@@ -3,24 +3,151 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ConfigError
+from epibatch.core.errors import ConfigError, StateError
 from epibatch.core.struct_batches import sorted_leaves
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather, taken
 from ..authoring.column_paths import paths_from
-from ..columns.hashed_rows import hashed_rows
+from ..columns.hash_columns import hashed_rows
 from ..columns.open_columns import in_tree
 from .module_statistics import ModuleStatistics
-from .shared_counts import SharedCounts, merge_shared_counts
 
 __all__ = ["CountBasedReward"]
+
+Integers = npt.NDArray[np.int64]
+
+
+class _Counts:
+    """Sorted keys, and how often each was seen."""
+
+    __slots__ = ("keys", "numbers")
+
+    def __init__(self, keys: Any = (), numbers: Any = ()) -> None:
+        self.keys: Integers = np.array(keys, np.int64)
+        self.numbers: Integers = np.array(numbers, np.int64)
+
+    def of(self, keys: Integers) -> Integers:
+        if not len(self.keys):
+            return np.zeros(len(keys), np.int64)
+        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[at] == keys, self.numbers[at], 0)
+
+    def add(self, keys: Integers, numbers: Integers) -> None:
+        """Count in: sorted keys, each once."""
+        known = self.of(keys) > 0
+        self.numbers[np.searchsorted(self.keys, keys[known])] += numbers[known]
+        places = np.searchsorted(self.keys, keys[~known])
+        self.keys = np.insert(self.keys, places, keys[~known])
+        self.numbers = np.insert(self.numbers, places, numbers[~known])
+
+    def to_state(self) -> dict[str, Any]:
+        return {"keys": self.keys.copy(), "numbers": self.numbers.copy()}
+
+    def same_as(self, other: _Counts) -> bool:
+        return np.array_equal(self.keys, other.keys) and np.array_equal(self.numbers, other.numbers)
+
+
+class SharedCounts:
+    """What all copies knew when they were last brought together, and what this one has seen since.
+
+    Example:
+        >>> counts = SharedCounts()
+        >>> counts.visits(np.array([7, 9, 7]), learns=True)
+        array([1, 1, 2])
+        >>> counts.visits(np.array([7, 8]), learns=False)
+        array([3, 1])
+    """
+
+    __slots__ = ("since", "synchronised", "total")
+
+    def __init__(self) -> None:
+        self.synchronised, self.since, self.total = _Counts(), _Counts(), _Counts()
+
+    def visits(self, keys: Integers, *, learns: bool) -> Integers:
+        """The number of each visit: 1 for the first of its key, this visit among them.
+
+        Args:
+            keys: int64 [R], in the order in which they were seen.
+            learns: Whether they are counted.
+        """
+        unique, inverse, numbers = np.unique(keys, return_inverse=True, return_counts=True)
+        order = np.argsort(inverse, kind="stable")
+        rank = np.empty(len(keys), np.int64)
+        rank[order] = np.arange(len(keys)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+        known = self.total.of(unique)[inverse]
+        if not learns:
+            return known + 1
+        self.since.add(unique, numbers)
+        self.total.add(unique, numbers)
+        return known + rank + 1
+
+    def to_state(self) -> dict[str, Any]:
+        """Plain data: `synchronised` and `since`, each with `keys` and `numbers`."""
+        return {"synchronised": self.synchronised.to_state(), "since": self.since.to_state()}
+
+    @classmethod
+    def from_state(cls, state: Any, where: str) -> SharedCounts:
+        """The counts that `to_state` described.
+
+        Raises:
+            StateError: something else.
+        """
+        out = cls()
+        out.synchronised, out.since = _part(state, "synchronised", where), _part(state, "since", where)
+        out.total = _Counts(out.synchronised.keys, out.synchronised.numbers)
+        out.total.add(out.since.keys, out.since.numbers)
+        return out
+
+
+def merge_shared_counts(states: Sequence[Any], where: str) -> dict[str, Any]:
+    """One state that knows what any copy has seen; to be given to each before it goes on.
+
+    Args:
+        states: What `to_state` of each copy gave.
+        where: Whose states they are, for messages.
+
+    Raises:
+        StateError: copies that were last brought together with different states.
+    """
+    copies = [SharedCounts.from_state(state, f"{where}, state {i}") for i, state in enumerate(states)]
+    first = next((own.synchronised for own in copies if len(own.synchronised.keys)), _Counts())
+    out = SharedCounts()
+    out.synchronised = _Counts(first.keys, first.numbers)
+    for i, own in enumerate(copies):
+        if len(own.synchronised.keys) and not own.synchronised.same_as(first):
+            raise StateError(
+                f"{where}, state {i}",
+                expected="a copy last synchronised with the others",
+                found="one last synchronised with another state",
+                do="give all copies the merged state (set_state) each time before any of them goes on",
+            )
+        out.synchronised.add(own.since.keys, own.since.numbers)
+    return out.to_state()
+
+
+def _part(state: Any, name: str, where: str) -> _Counts:
+    try:
+        part = _Counts(state[name]["keys"], state[name]["numbers"])
+    except (KeyError, TypeError, ValueError, IndexError):
+        part = None
+    if part is None or part.keys.ndim != 1 or part.keys.shape != part.numbers.shape or (np.diff(part.keys) <= 0).any():
+        found = f"keys {sorted(map(str, state))}" if isinstance(state, Mapping) else repr(state)
+        raise StateError(
+            where,
+            expected="`synchronised` and `since`, each with sorted `keys` and as many `numbers`",
+            found=found,
+            do="pass what get_state or merge_states gave",
+        )
+    return part
 
 
 class CountBasedReward(ModuleStatistics):

@@ -13,7 +13,7 @@ from epibatch.core.errors import ConfigError
 from .._engine.chunks import ChunkGroup
 from .._engine.observation_rewriter import ObservationRewriter
 from ..authoring.parameters import ParameterPiece
-from .returns_so_far import returns_so_far
+from .reward_sum import returns_so_far
 
 __all__ = ["TargetReturn"]
 

@@ -10,7 +10,7 @@ import torch
 
 from epibatch.connectors import EpisodeColumn
 from epibatch.connectors._engine.columns import Batch
-from epibatch.connectors._inspect.traced_columns import differences, stored_columns, traced_columns
+from epibatch.connectors._inspect.trace import differences, stored_columns, traced_columns
 from epibatch.core.spaces import BatchedNdArray
 from epibatch.episodes import SingleAgentEpisode
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epibatch.connectors.columns import HashColumns
-from epibatch.connectors.columns.hashed_rows import hashed_rows
+from epibatch.connectors.columns.hash_columns import hashed_rows
 from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
 from epibatch.core.errors import ColumnError
 from epibatch.episodes import SingleAgentEpisode

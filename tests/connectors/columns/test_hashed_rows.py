@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from epibatch.connectors.columns.hashed_rows import hashed_rows
+from epibatch.connectors.columns.hash_columns import hashed_rows
 from epibatch.core.errors import ColumnError
 
 MASK = (1 << 64) - 1

@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Te
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.connectors.common.flat_rows import FlatRows
+from epibatch.connectors.common.flatten_observations import FlatRows
 from epibatch.core.errors import ColumnError, SpaceError
 from epibatch.core.spaces import batch, flatten_inputs_to_1d_tensor, get_base_struct_from_space
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.connectors.common import stacked_frames
-from epibatch.connectors.common.stacked_frames import stack_frames
+from epibatch.connectors.common import observation_window
+from epibatch.connectors.common.observation_window import stack_frames
 
 
 def slow_stacks(frames, before, width):
@@ -41,13 +41,13 @@ def test_stacks_are_what_two_loops_give(width, dtype, shape, before, count, many
     frames = frames[:: 1 + apart]  # frames of one environment of a block do not lie side by side
     out = np.full((count, *shape, width), 1, dtype)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stacked_frames, "_MANY_PIXELS", many_pixels)
+        patch.setattr(observation_window, "_MANY_PIXELS", many_pixels)
         stack_frames(out, frames, before)
     np.testing.assert_array_equal(out, slow_stacks(frames, before, width))
 
 
 def test_large_frames_are_stacked_as_words(monkeypatch):
-    monkeypatch.setattr(stacked_frames, "_stack_by_place", None)
+    monkeypatch.setattr(observation_window, "_stack_by_place", None)
     frames = np.random.default_rng(0).integers(0, 256, (9, 84, 84, 1), np.uint8)
     out = np.empty((7, 84, 84, 4), np.uint8)
     stack_frames(out, frames, 2)

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from epibatch.connectors.env_to_module.box_leaves import BoxLeaves
+from epibatch.connectors.env_to_module.mean_std_filter import BoxLeaves
 from epibatch.core.errors import SpaceError
 from epibatch.core.structs import flatten_like
 

@@ -6,7 +6,7 @@ import pytest
 
 from epibatch.connectors.columnar_piece import ColumnarPiece
 from epibatch.connectors.env_to_module import EnvToModulePipeline
-from epibatch.connectors.rewards.returns_so_far import returns_before, returns_so_far
+from epibatch.connectors.rewards.reward_sum import returns_before, returns_so_far
 from epibatch.core.errors import LookbackError
 from epibatch.episodes import SingleAgentEpisode
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from epibatch.connectors.rewards.shared_counts import SharedCounts, merge_shared_counts
+from epibatch.connectors.rewards.count_based_reward import SharedCounts, merge_shared_counts
 from epibatch.core.errors import StateError
 
 KEYS = st.lists(st.integers(-3, 6), max_size=12)

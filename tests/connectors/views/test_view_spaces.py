@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from epibatch.connectors.views import TrajectoryViews, View
-from epibatch.connectors.views.view_spaces import stacked_space
+from epibatch.connectors.views.trajectory_views import stacked_space
 from epibatch.core.errors import SpaceError, UnknownNameError
 from epibatch.core.spaces import get_base_struct_from_space
 
