@@ -9,11 +9,12 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import PipelineError
 
 from ..columnar_piece import ColumnarPiece
+from ..connector_v2 import ConnectorV2
 from .call import PipelineCall
 from .chunks import ChunkGroup
 from .columns import Batch
 
-__all__ = ["ObservationRewriter"]
+__all__ = ["ObservationRewriter", "refuse_taken"]
 
 
 class ObservationRewriter(ColumnarPiece):
@@ -49,7 +50,7 @@ class ObservationRewriter(ColumnarPiece):
         """Rewrite the newest observations; the batch stays as it is."""
         if not len(group.episodes):
             return columns
-        self._refuse_taken(columns)
+        refuse_taken(self, columns)
         rewritten = self.rewrite(group.reader.newest(Columns.OBS, copy=False)[0], group)
         group.reader.write_newest(rewritten, None if self.input_observation_space is None else self.observation_space)
         return columns
@@ -57,14 +58,17 @@ class ObservationRewriter(ColumnarPiece):
     def run_agents(self, batch: Batch, call: PipelineCall) -> Batch:
         """Rewrite the newest observations agent by agent, each with a copy of the piece."""
         for columns in batch.groups.values():
-            self._refuse_taken(columns)
+            refuse_taken(self, columns)
         return super().run_agents(batch, call)
 
-    def _refuse_taken(self, batch: dict[str, Any]) -> None:
-        if Columns.OBS in batch:
-            raise PipelineError(
-                type(self).__name__,
-                expected="a batch without observations, which are to be taken after they are rewritten",
-                found=f"a column {Columns.OBS!r}, written by a piece in front",
-                do=f"move {type(self).__name__} in front of that piece",
-            )
+
+def refuse_taken(piece: ConnectorV2, batch: dict[str, Any]) -> None:
+    """Refuse a batch with observations, which would not show what the piece makes of them."""
+    if Columns.OBS in batch:
+        name = type(piece).__name__
+        raise PipelineError(
+            name,
+            expected="a batch without observations, which are to be taken after they are rewritten",
+            found=f"a column {Columns.OBS!r}, written by a piece in front",
+            do=f"move {name} in front of that piece",
+        )

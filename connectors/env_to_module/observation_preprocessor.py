@@ -10,19 +10,52 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from epibatch.core.columns import Columns
-from epibatch.core.errors import BatchLayoutError, ColumnError, PipelineError, SpaceError, UnknownNameError
+from epibatch.core.errors import BatchLayoutError, ColumnError, SpaceError, UnknownNameError
 from epibatch.core.space_checks import check_row
 from epibatch.core.structs import is_leaf
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode
 from .._engine.agent_copies import entry_of
+from .._engine.observation_rewriter import refuse_taken
 from ..connector_v2 import ConnectorV2
 
 __all__ = ["MultiAgentObservationPreprocessor", "ObservationPreprocessor", "SingleAgentObservationPreprocessor"]
 
 
-class SingleAgentObservationPreprocessor(ConnectorV2):
+class _Preprocessor(ConnectorV2):
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
+    rewrites_observations = True
+
+    def __call__(
+        self,
+        *,
+        rl_module: Any = None,
+        batch: dict[str, Any],
+        episodes: Sequence[Any],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Rewrite the newest observations of the episodes; the batch stays as it is.
+
+        Raises:
+            PipelineError: a piece in front has put observations into the batch already.
+            BatchLayoutError: episodes of one agent each, where agents are preprocessed together.
+            ColumnError: `preprocess` returned nothing, or no dict of agents.
+            UnknownNameError: it returned an observation for an agent that has none at this env step.
+            SpaceError: a row, returned or left as it was, of another nesting, shape or kind than its output space has.
+        """
+        refuse_taken(self, batch)
+        self._rewrite_all(episodes, self.observation_space)
+        return batch
+
+    @abstractmethod
+    def _rewrite_all(self, episodes: Sequence[Any], spaces: Any) -> None:
+        """Write the new observations, which are of the output spaces, into the episodes."""
+
+
+class SingleAgentObservationPreprocessor(_Preprocessor):
     """A base for pieces that turn the newest observation of an episode into another one.
 
     Subclasses write `preprocess`, and `recompute_output_observation_space` if what comes out is of another space.
@@ -44,8 +77,6 @@ class SingleAgentObservationPreprocessor(ConnectorV2):
         array([1., 3.], dtype=float32)
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
-    rewrites_observations = True
     space_by_space: ClassVar[bool] = True
 
     @abstractmethod
@@ -60,40 +91,17 @@ class SingleAgentObservationPreprocessor(ConnectorV2):
             One row of the output observation space. Whole floats become integers where the space has integers.
         """
 
-    def __call__(
-        self,
-        *,
-        rl_module: Any = None,
-        batch: dict[str, Any],
-        episodes: Sequence[Any],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
-        metrics: Any = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """Rewrite the newest observation of each episode; the batch stays as it is.
-
-        Raises:
-            PipelineError: a piece in front has put observations into the batch already.
-            ColumnError: `preprocess` returned None.
-            SpaceError: it returned a row of another nesting, shape or kind than the output space has.
-        """
-        _refuse_taken(self, batch)
-        out_spaces = self.observation_space
+    def _rewrite_all(self, episodes: Sequence[Any], spaces: Any) -> None:
         for episode in self.single_agent_episode_iterator(episodes):
-            space = (
-                out_spaces
-                if episode.agent_id is None
-                else entry_of(self, "observation space", out_spaces, episode.agent_id)
-            )
+            agent = episode.agent_id
+            space = spaces if agent is None else entry_of(self, "observation space", spaces, agent)
             row = self.preprocess(observation=episode.get_observations(-1), episode=episode)
             if row is None:
                 raise _nothing(self, "the new observation", "observation")
             _write(self, episode, row, space)
-        return batch
 
 
-class MultiAgentObservationPreprocessor(ConnectorV2):
+class MultiAgentObservationPreprocessor(_Preprocessor):
     """A base for pieces that turn the newest observations of all agents of an episode into others, together.
 
     Subclasses write `preprocess`, which is given a dict of the observations of all agents that have one at the newest
@@ -119,9 +127,6 @@ class MultiAgentObservationPreprocessor(ConnectorV2):
         array([1., 2.], dtype=float32)
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
-    rewrites_observations = True
-
     @abstractmethod
     def preprocess(self, observations: dict[Any, Any], episode: Any) -> Mapping[Any, Any]:
         """What observations become.
@@ -134,29 +139,7 @@ class MultiAgentObservationPreprocessor(ConnectorV2):
             A dict with the new observations; those of agents that are left out stay as they are.
         """
 
-    def __call__(
-        self,
-        *,
-        rl_module: Any = None,
-        batch: dict[str, Any],
-        episodes: Sequence[Any],
-        explore: bool | None = None,
-        shared_data: dict[str, Any] | None = None,
-        metrics: Any = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """Rewrite the newest observations of each episode; the batch stays as it is.
-
-        Raises:
-            PipelineError: a piece in front has put observations into the batch already.
-            BatchLayoutError: episodes of one agent each.
-            ColumnError: `preprocess` returned no dict.
-            UnknownNameError: it returned an observation for an agent that has none at this env step.
-            SpaceError: a row, returned or left as it was, of another nesting, shape or kind than the agent's output
-                space has.
-        """
-        _refuse_taken(self, batch)
-        out_spaces = self.observation_space
+    def _rewrite_all(self, episodes: Sequence[Any], spaces: Any) -> None:
         for episode in episodes:
             if not isinstance(episode, MultiAgentEpisode):
                 raise self._not_several(episode)
@@ -168,9 +151,8 @@ class MultiAgentObservationPreprocessor(ConnectorV2):
             self._check(rows, observed)
             parts = episode.agent_episodes
             for agent in observed:
-                space = entry_of(self, "observation space", out_spaces, agent)
+                space = entry_of(self, "observation space", spaces, agent)
                 _write(self, parts[agent], rows.get(agent, observations[agent]), space, agent in rows)
-        return batch
 
     def _check(self, rows: Any, observed: list[Any]) -> None:
         if not isinstance(rows, Mapping):
@@ -243,17 +225,6 @@ def _nothing(piece: ConnectorV2, expected: str, name: str, found: Any = None) ->
     where, do = f"{type(piece).__name__}.preprocess", f"end preprocess with `return {name}`"
     found = "None" if found is None else f"{type(found).__name__}: {found!r}"
     return ColumnError(where, expected=f"{expected}, returned", found=found, do=do)
-
-
-def _refuse_taken(piece: ConnectorV2, batch: dict[str, Any]) -> None:
-    name = type(piece).__name__
-    if Columns.OBS in batch:
-        raise PipelineError(
-            name,
-            expected="a batch without observations, which are to be taken after they are rewritten",
-            found=f"a column {Columns.OBS!r}, written by a piece in front",
-            do=f"move {name} in front of that piece",
-        )
 
 
 ObservationPreprocessor = SingleAgentObservationPreprocessor
