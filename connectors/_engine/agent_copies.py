@@ -15,7 +15,7 @@ from epibatch.core.structs import flatten, map_struct
 if TYPE_CHECKING:
     from ..connector_v2 import ConnectorV2
 
-__all__ = ["AgentParts", "encoded_by_agent", "entry_of", "output_spaces", "spaces_of_all"]
+__all__ = ["AgentParts", "encoded_by_agent", "entry_of", "no_space", "output_spaces", "spaces_of_all"]
 
 
 class AgentParts:
@@ -85,6 +85,13 @@ def entry_of(piece: Any, kind: str, space: Any, key: Any) -> Any:
             do="give the environment's observation_spaces and action_spaces an entry for every possible agent",
         )
     return space.spaces[key]
+
+
+def no_space(piece: Any, expected: str, arguments: str) -> SpaceError:
+    """The error of a piece that was not told a space that it needs."""
+    name = type(piece).__name__
+    do = f"pass it to the pipeline, or to the piece: {name}({arguments})"
+    return SpaceError(name, expected=expected, found="none", do=do)
 
 
 def output_spaces(piece: ConnectorV2) -> tuple[Any, Any]:

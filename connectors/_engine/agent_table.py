@@ -153,30 +153,28 @@ class AgentTable:
         Raises:
             ColumnError: agents' observations differ in shape or nesting, or are no numbers.
         """
-        lives: Sequence[int] = range(len(self._lives))
         if numbers is None:
-            about = self._about(lives)
-            rows = about.reader.newest(Columns.OBS)[0] if self._newest else self._joined(lives, about)
-            return _with_zeros(rows, about)
+            return _with_zeros(*self._read(range(len(self._lives))))
         counts = np.array([1 if self._newest else len(life.steps) for life in self._lives])
         owners = np.repeat(np.arange(len(counts)), counts)[numbers]
         wanted = np.bincount(owners, minlength=len(counts)) > 0
         gone = np.cumsum(np.where(wanted, 0, counts))  # rows that are left out up to each life
-        lives = np.flatnonzero(wanted).tolist()
-        about = self._about(lives)
-        rows = about.reader.newest(Columns.OBS)[0] if self._newest else self._joined(lives, about)
+        rows = self._read(np.flatnonzero(wanted).tolist())[0]
         places = numbers - gone[owners]
         return map_struct(lambda leaf: leaf[places], rows)
 
-    def _joined(self, lives: Sequence[int], about: ChunkGroup) -> Any:
-        """All observations of some lives, one after the other."""
+    def _read(self, lives: Sequence[int]) -> tuple[Any, ChunkGroup]:
+        """The observations of some lives, one after the other, and the group that they are of."""
+        about = self._about(lives)
+        if self._newest:
+            return about.reader.newest(Columns.OBS)[0], about
         lengthened, parts = self._lengthened(), []
         for life in [self._lives[i] for i in lives]:
             part = life.segment.episode
             buffer = lengthened.get(id(part), part).observations
             start = life.skipped - part.lookback
             parts.append(unflatten(buffer.form, buffer.rows(start, start + len(life.steps))))
-        return join_rows(Columns.OBS, parts, list(range(len(parts))), about)
+        return join_rows(Columns.OBS, parts, list(range(len(parts))), about), about
 
     def steps(self, name: str) -> tuple[Indices, Any, Indices]:
         """A table like `rows` of what followed the observations; what waits for its agent's next one is among it.
@@ -329,7 +327,7 @@ def _meant(stranger: Any, agents: Sequence[Any]) -> str:
     return f"did you mean {named[close[0]]!r}? Or " if close else ""
 
 
-def check_several(piece: Any, group: ChunkGroup) -> None:
+def check_several(piece: Any, group: ChunkGroup, do: str = "leave this piece out: there are no other agents") -> None:
     """Refuse episodes of one agent each.
 
     Raises:
@@ -340,5 +338,5 @@ def check_several(piece: Any, group: ChunkGroup) -> None:
             type(piece).__name__,
             expected="multi-agent episodes",
             found=f"{len(group.episodes)} episodes of one agent each",
-            do="leave this piece out: there are no other agents",
+            do=do,
         )

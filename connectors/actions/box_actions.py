@@ -12,6 +12,7 @@ import numpy as np
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, SpaceError
 
+from .._engine.agent_copies import no_space
 from ..authoring.column_transform import ColumnTransform
 
 __all__ = ["BoxActionTransform", "ClipActions", "RescaleActions", "is_continuous", "numbers_for", "one_for_all"]
@@ -36,12 +37,8 @@ def numbers_for(piece: Any, make: Callable[[Any], tuple[Any, ...]]) -> tuple[Any
     found = known.get(id(space))
     if found is None or found[0] is not space:
         if space is None:
-            raise SpaceError(
-                type(piece).__name__,
-                expected="the space of the actions, on whose bounds its work depends",
-                found="none",
-                do=f"pass it to the pipeline, or to the piece: {type(piece).__name__}(None, action_space, ...)",
-            )
+            expected = "the space of the actions, on whose bounds its work depends"
+            raise no_space(piece, expected, "None, action_space, ...")
         if len(known) > _MOST_SPACES:
             known.clear()
         found = known[id(space)] = space, make(space) if is_continuous(space) else None

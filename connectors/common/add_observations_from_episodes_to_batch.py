@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import gymnasium as gym
-
 from epibatch.core.columns import Columns
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather_column
-from ..columnar_piece import ColumnarPiece
+from .two_sided_piece import TwoSidedPiece
 
 __all__ = ["AddObservationsFromEpisodesToBatch"]
 
 
-class AddObservationsFromEpisodesToBatch(ColumnarPiece):
+class AddObservationsFromEpisodesToBatch(TwoSidedPiece):
     """Adds column `obs`: the newest observation of each episode, or in training one per step.
 
     A batch that has the column already is left alone.
@@ -36,19 +34,7 @@ class AddObservationsFromEpisodesToBatch(ColumnarPiece):
         {'obs': {('e',): [array([1., 1.])]}}
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
-
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        as_learner_connector: bool = False,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        self._as_learner_connector = as_learner_connector
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
@@ -16,12 +15,12 @@ from .._engine.columns import EpisodeColumn
 from .._engine.modules import initial_state, state_layout, to_array
 from .._engine.sequences import layout_of
 from .._engine.windows import check_lookback
-from ..columnar_piece import ColumnarPiece
+from .two_sided_piece import TwoSidedPiece
 
 __all__ = ["AddStatesFromEpisodesToBatch"]
 
 
-class AddStatesFromEpisodesToBatch(ColumnarPiece):
+class AddStatesFromEpisodesToBatch(TwoSidedPiece):
     """Adds column `state_in` for a recurrent module.
 
     For acting it is the newest `state_out` of each episode, or the initial state at its start. In
@@ -42,20 +41,8 @@ class AddStatesFromEpisodesToBatch(ColumnarPiece):
         LookbackError: a chunk goes on in the middle of an episode and kept no lookback.
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.STATE_IN, Columns.RESET_STATES)
     lookback = 1
-
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        as_learner_connector: bool = False,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        self._as_learner_connector = as_learner_connector
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column, unless the module has no state or the batch has the column already."""

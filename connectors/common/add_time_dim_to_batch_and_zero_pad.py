@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
@@ -15,12 +14,12 @@ from epibatch.core.structs import map_struct
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.sequences import layout_of, sequence_settings
-from ..columnar_piece import ColumnarPiece
+from .two_sided_piece import TwoSidedPiece
 
 __all__ = ["AddTimeDimToBatchAndZeroPad"]
 
 
-class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
+class AddTimeDimToBatchAndZeroPad(TwoSidedPiece):
     """Makes every column [rows, time, ...] if the module is recurrent.
 
     For acting, time has length 1. In training each chunk is cut into sequences of the module's
@@ -46,20 +45,8 @@ class AddTimeDimToBatchAndZeroPad(ColumnarPiece):
         EpisodeError: no chunk is long enough for a sequence that is kept.
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     writes: ClassVar[tuple[str, ...]] = (Columns.SEQ_LENS, Columns.LOSS_MASK, Columns.RESETS)
-
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        as_learner_connector: bool = False,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        self._as_learner_connector = as_learner_connector
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Reshape all columns, or none if the module has no state."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 
 from epibatch.core import POLICIES_TO_TRAIN
-from epibatch.core.errors import BatchLayoutError, SpaceError
+from epibatch.core.errors import SpaceError
 
+from .._engine.agent_table import check_several
 from .._engine.call import ROWS
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
@@ -70,12 +71,8 @@ class AgentToModuleMapping(ColumnarPiece):
         """Refuse episodes of one agent; without episodes go by the keys of the batch."""
         if not len(group.episodes) and all(len(key) == 3 for key in group.keys):
             return _by_key(columns, group)
-        raise BatchLayoutError(
-            "AgentToModuleMapping",
-            expected="multi-agent episodes",
-            found=f"{len(group.episodes)} episodes of one agent each",
-            do="leave this piece out: they are all for the default module",
-        )
+        check_several(self, group, "leave this piece out: they are all for the default module")
+        return columns
 
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """From now on show the batch by module."""

@@ -15,6 +15,7 @@ from epibatch.core.space_checks import encoding_advice, get_base_struct_from_spa
 from epibatch.core.struct_batches import sorted_leaves
 from epibatch.core.structs import flatten, flatten_like, unflatten
 
+from .._engine.agent_copies import no_space
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather
@@ -262,12 +263,7 @@ class FlattenObservations(ObservationRewriter):
         """Flatten rows of observations."""
         space = self.input_observation_space
         if space is None:
-            raise SpaceError(
-                "FlattenObservations",
-                expected="the observation space, which says what becomes a one-hot",
-                found="none",
-                do="pass it to the pipeline, or to the piece: FlattenObservations(observation_space)",
-            )
+            raise no_space(self, "the observation space, which says what becomes a one-hot", "observation_space")
         if self._rows is None or self._rows[0] is not space:
             self._rows = space, FlatRows(self._kept(space))
         if self._keys_to_remove and isinstance(observations, dict):

@@ -84,7 +84,7 @@ class FrameStacking(ObservationWindow):
         multi_agent: bool = False,
         as_learner_connector: bool = False,
     ) -> None:
-        super().__init__(input_observation_space, input_action_space)
+        super().__init__(input_observation_space, input_action_space, as_learner_connector=as_learner_connector)
         name = type(self).__name__
         do = "pass the number of frames to stack, such as num_frames=4"
         self.num_frames = positive(name, "num_frames", num_frames, do)
@@ -93,7 +93,6 @@ class FrameStacking(ObservationWindow):
         self.new_axis = new_axis
         self.padding = padding
         self.lookback = num_frames + max_pool - 2
-        self._as_learner_connector = as_learner_connector
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The Box of stacks; the bounds take in the zeros of missing frames."""

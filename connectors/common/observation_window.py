@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
@@ -17,7 +16,7 @@ from epibatch.core.structs import flatten
 from ...episodes._storage.indexing import note_history
 from .._engine.chunks import ChunkGroup
 from .._engine.windows import newest_window, window_bounds
-from ..columnar_piece import ColumnarPiece
+from .two_sided_piece import TwoSidedPiece
 
 __all__ = [
     "ChunkFrames",
@@ -168,7 +167,7 @@ class ChunkFrames(NamedTuple):
     place: slice
 
 
-class ObservationWindow(ColumnarPiece):
+class ObservationWindow(TwoSidedPiece):
     """Looks back at observations, on both sides; `lookback` says how far.
 
     Subclasses set `lookback` and write `run`.
@@ -176,10 +175,9 @@ class ObservationWindow(ColumnarPiece):
     Args:
         input_observation_space: A Box.
         input_action_space: Space of one action.
+        as_learner_connector: Whether the batch is for training.
     """
 
-    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     replaces = (Columns.OBS,)
 
@@ -216,21 +214,6 @@ class ObservationWindow(ColumnarPiece):
         if held is None:
             held = np.full(len(group.episodes), self.lookback + 1)
         return self._frames(flatten(window)[0], 0, group, 2), held
-
-    def box(self, space: gym.Space[Any] | None) -> gym.spaces.Box:
-        """The observation space, if it is a Box.
-
-        Raises:
-            SpaceError: it is another.
-        """
-        if isinstance(space, gym.spaces.Box):
-            return space
-        raise SpaceError(
-            type(self).__name__,
-            expected="observations in a Box, one array each",
-            found=repr(space),
-            do="flatten them, or select one part, with a piece in front that rewrites observations",
-        )
 
     def _frames(self, leaves: list[Any], chunk: int, group: ChunkGroup, lead: int = 1) -> npt.NDArray[Any]:
         """The one array of a column of frames."""

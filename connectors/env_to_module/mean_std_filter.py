@@ -15,6 +15,7 @@ from epibatch.core.shared_moments import LeafShapes, SharedMoments, merge_shared
 from epibatch.core.space_checks import get_base_struct_from_space, map_space
 from epibatch.core.structs import flatten, flatten_like, paths_of, unflatten
 
+from .._engine.agent_copies import no_space
 from .._engine.chunks import ChunkGroup
 from .._engine.observation_rewriter import ObservationRewriter
 
@@ -271,12 +272,8 @@ class MeanStdFilter(ObservationRewriter):
         """The Boxes of the input space, which may have changed since the last time."""
         space = self.input_observation_space
         if space is None:
-            raise SpaceError(
-                "MeanStdFilter",
-                expected="the observation space, which says what is a quantity and what a code",
-                found="none",
-                do="pass it to the pipeline, or to the piece: MeanStdFilter(observation_space)",
-            )
+            expected = "the observation space, which says what is a quantity and what a code"
+            raise no_space(self, expected, "observation_space")
         if self._boxes is None or self._boxes.space is not space:
             self._boxes = BoxLeaves(space)
         return self._boxes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
@@ -10,10 +9,9 @@ import numpy as np
 
 from epibatch.core.errors import SpaceError
 
-from .._engine.agent_table import check_agent_ids, check_several, places_of
+from .._engine.agent_table import check_several
 from .._engine.chunks import ChunkGroup
-from .._engine.observation_rewriter import ObservationRewriter
-from .padded_spaces import common_space
+from .padded_spaces import PaddingPiece, common_space
 
 if TYPE_CHECKING:
     from .._engine.call import PipelineCall
@@ -24,7 +22,7 @@ __all__ = ["PadActions"]
 _MASK, _OBSERVATIONS = "action_mask", "observations"
 
 
-class PadActions(ObservationRewriter):
+class PadActions(PaddingPiece):
     """Gives agents whose action spaces differ one common space, and shows each which of its actions are real.
 
     The common space is what modules are built for. Of Discrete spaces it is the smallest one that has all their
@@ -64,17 +62,7 @@ class PadActions(ObservationRewriter):
         {'action_mask': array([1, 1, 0], dtype=int8), 'observations': np.int64(5)}
     """
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        multi_agent: bool = False,
-        agent_ids: Sequence[Any] | None = None,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        self._agent_ids = check_agent_ids(self, agent_ids)
-        self._known: _Common | None = None
+    _known: _Common | None = None
 
     # -- spaces --------------------------------------------------------------------------------
 
@@ -95,7 +83,7 @@ class PadActions(ObservationRewriter):
 
     def _common(self) -> _Common | None:
         """What the agents' spaces become; None for an agent that is left alone."""
-        if self.part_of is None or (self._agent_ids is not None and self.part_of not in self._agent_ids):
+        if self.left_alone:
             return None
         whole = self.whole
         if whole._known is None or whole._known.of is not whole.input_action_space:
@@ -112,9 +100,7 @@ class PadActions(ObservationRewriter):
                 found=str(spaces),
                 do="pass it to the pipeline, or to the piece with multi_agent=True",
             )
-        agents = list(spaces.spaces) if self._agent_ids is None else self._agent_ids
-        places_of(self, list(spaces.spaces), agents)
-        meant = [spaces.spaces[agent] for agent in agents]
+        meant = self.meant(spaces)
         common = common_space(meant, "PadActions, action spaces")
         differ = any(one != meant[0] for one in meant)
         if differ and not isinstance(common, (gym.spaces.Discrete, gym.spaces.Box)):

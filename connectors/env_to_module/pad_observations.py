@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
 from epibatch.core.errors import SpaceError
 
-from .._engine.agent_table import check_agent_ids, check_several, places_of
+from .._engine.agent_table import check_several
 from .._engine.chunks import ChunkGroup
-from .._engine.observation_rewriter import ObservationRewriter
-from .padded_spaces import common_space, padding
+from .padded_spaces import PaddingPiece, common_space, padding
 
 if TYPE_CHECKING:
     from .._engine.call import PipelineCall
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["PadObservations"]
 
 
-class PadObservations(ObservationRewriter):
+class PadObservations(PaddingPiece):
     """Pads observations of agents whose spaces differ to one common space, so that they can share a module.
 
     Boxes get zeros behind the end of each axis, up to the longest agent's; MultiBinary vectors too. Of Discrete
@@ -55,28 +54,16 @@ class PadObservations(ObservationRewriter):
         ([0.5, 0.0, 0.0], (3,))
     """
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        multi_agent: bool = False,
-        agent_ids: Sequence[Any] | None = None,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        self._agent_ids = check_agent_ids(self, agent_ids)
-        self._padding: tuple[Any, Callable[[Any], Any]] | None = None
+    _padding: tuple[Any, Callable[[Any], Any]] | None = None
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The common space of all agents that are padded."""
-        if self.part_of is None or (self._agent_ids is not None and self.part_of not in self._agent_ids):
+        if self.left_alone:
             return input_observation_space
         spaces = self.whole.input_observation_space
         if not isinstance(spaces, gym.spaces.Dict):  # one space of all agents
             return input_observation_space
-        agents = list(spaces.spaces) if self._agent_ids is None else self._agent_ids
-        places_of(self, list(spaces.spaces), agents)
-        return common_space([spaces.spaces[agent] for agent in agents], "PadObservations, observation spaces")
+        return common_space(self.meant(spaces), "PadObservations, observation spaces")
 
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Rewrite the newest observations of the agents, agent by agent if only some are meant."""

@@ -12,7 +12,43 @@ import numpy.typing as npt
 
 from epibatch.core.errors import SpaceError
 
-__all__ = ["common_space", "padding"]
+from .._engine.agent_table import check_agent_ids, places_of
+from .._engine.observation_rewriter import ObservationRewriter
+
+__all__ = ["PaddingPiece", "common_space", "padding"]
+
+
+class PaddingPiece(ObservationRewriter):
+    """A piece that gives some agents, or all, one common space.
+
+    Args:
+        input_observation_space: Dict of the agents' observation spaces.
+        input_action_space: Dict of the agents' action spaces.
+        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
+        agent_ids: The agents that are to have one space; others are left alone. Default: all.
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        multi_agent: bool = False,
+        agent_ids: Sequence[Any] | None = None,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        self._agent_ids = check_agent_ids(self, agent_ids)
+
+    @property
+    def left_alone(self) -> bool:
+        """True if this is no agent's copy of the piece, or that of an agent that is not meant."""
+        return self.part_of is None or (self._agent_ids is not None and self.part_of not in self._agent_ids)
+
+    def meant(self, spaces: gym.spaces.Dict) -> list[gym.Space[Any]]:
+        """Of all agents' spaces those of the agents that are meant."""
+        agents = list(spaces.spaces) if self._agent_ids is None else self._agent_ids
+        places_of(self, list(spaces.spaces), agents)  # which refuses strangers
+        return [spaces.spaces[agent] for agent in agents]
 
 
 def common_space(spaces: Sequence[gym.Space[Any]], where: str) -> gym.Space[Any]:

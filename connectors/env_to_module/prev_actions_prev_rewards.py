@@ -18,6 +18,7 @@ from epibatch.core.structs import map_struct
 from .._engine.chunks import ChunkGroup
 from .._engine.observation_rewriter import ObservationRewriter
 from .._engine.windows import HeldRows, WindowRows, newest_window, window_bounds
+from ..columnar_piece import ColumnarPiece
 
 __all__ = ["PrevActionsPrevRewards", "StepHistory", "StepsBefore"]
 
@@ -94,54 +95,63 @@ class StepHistory:
         return vectors
 
 
-class StepsBefore:
+class StepsBefore(ColumnarPiece):
     """Settings, spaces and keys that the acting side and the learner's share.
 
     Args:
-        piece: Name of the piece, for messages.
-        n_prev_actions: How many actions.
-        n_prev_rewards: How many rewards.
+        input_observation_space: Space of one observation, of any kind.
+        input_action_space: Space of one action.
+        n_prev_actions: How many actions to show; 0 leaves the key out.
+        n_prev_rewards: How many rewards to show; 0 leaves the key out.
     """
 
     ORIG_OBS_KEY: ClassVar[str] = "_orig_obs"
     PREV_ACTIONS_KEY: ClassVar[str] = "prev_n_actions"
     PREV_REWARDS_KEY: ClassVar[str] = "prev_n_rewards"
 
-    def __init__(self, piece: str, n_prev_actions: int, n_prev_rewards: int) -> None:
-        self._piece = piece
-        self._counts = {Columns.ACTIONS: n_prev_actions, Columns.REWARDS: n_prev_rewards}
-        self._known: list[tuple[Any, dict[str, StepHistory]]] = []
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        n_prev_actions: int = 1,
+        n_prev_rewards: int = 1,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
         for name, count in (("n_prev_actions", n_prev_actions), ("n_prev_rewards", n_prev_rewards)):
             if type(count) is not int or count < 0:
                 raise ConfigError(
-                    f"{piece}.{name}",
+                    f"{type(self).__name__}.{name}",
                     expected="an int of at least 0",
                     found=repr(count),
                     do=f"pass how many to show, such as {name}=1; 0 for none",
                 )
+        self.n_prev_actions = n_prev_actions
+        self.n_prev_rewards = n_prev_rewards
         self.lookback = max(n_prev_actions, n_prev_rewards)
+        self._shown: list[tuple[Any, dict[str, StepHistory]]] = []
 
-    def parts(self, action_space: gym.Space[Any] | None) -> dict[str, StepHistory]:
+    def shown(self, action_space: gym.Space[Any] | None) -> dict[str, StepHistory]:
         """What is shown beside the observation, by key."""
-        for space, known in self._known:
+        for space, known in self._shown:
             if space is action_space:
                 return known
-        keys = {Columns.ACTIONS: self.PREV_ACTIONS_KEY, Columns.REWARDS: self.PREV_REWARDS_KEY}
-        parts = {
-            keys[name]: StepHistory(name, count, action_space, self._piece)
-            for name, count in self._counts.items()
-            if count
-        }
-        self._known.append((action_space, parts))
-        return parts
+        settings = (
+            (self.PREV_ACTIONS_KEY, Columns.ACTIONS, self.n_prev_actions),
+            (self.PREV_REWARDS_KEY, Columns.REWARDS, self.n_prev_rewards),
+        )
+        owner = type(self).__name__
+        shown = {key: StepHistory(name, count, action_space, owner) for key, name, count in settings if count}
+        self._shown.append((action_space, shown))
+        return shown
 
-    def space(self, observation_space: Any, action_space: Any) -> gym.spaces.Dict:
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The Dict of the observation and what is shown beside it."""
-        parts = {key: part.space for key, part in self.parts(action_space).items()}
-        return gym.spaces.Dict({self.ORIG_OBS_KEY: observation_space, **parts})
+        shown = {key: part.space for key, part in self.shown(input_action_space).items()}
+        return gym.spaces.Dict({self.ORIG_OBS_KEY: input_observation_space, **shown})
 
 
-class PrevActionsPrevRewards(ObservationRewriter):
+class PrevActionsPrevRewards(StepsBefore, ObservationRewriter):
     """Makes of each newest observation a dict of it and the actions and rewards before it.
 
     `_orig_obs` is the observation, `prev_n_actions` a vector of the last `n_prev_actions` actions
@@ -178,10 +188,6 @@ class PrevActionsPrevRewards(ObservationRewriter):
         {'_orig_obs': 6, 'prev_n_actions': [0.0, 1.0, 0.0], 'prev_n_rewards': [0.0, 0.5]}
     """
 
-    ORIG_OBS_KEY: ClassVar[str] = StepsBefore.ORIG_OBS_KEY
-    PREV_ACTIONS_KEY: ClassVar[str] = StepsBefore.PREV_ACTIONS_KEY
-    PREV_REWARDS_KEY: ClassVar[str] = StepsBefore.PREV_REWARDS_KEY
-
     def __init__(
         self,
         input_observation_space: gym.Space[Any] | None = None,
@@ -191,20 +197,13 @@ class PrevActionsPrevRewards(ObservationRewriter):
         n_prev_actions: int = 1,
         n_prev_rewards: int = 1,
     ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        self.n_prev_actions = n_prev_actions
-        self.n_prev_rewards = n_prev_rewards
-        self._steps = StepsBefore(type(self).__name__, n_prev_actions, n_prev_rewards)
-        self.lookback = self._steps.lookback
-
-    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-        """The Dict of the observation and what is shown beside it."""
-        return self._steps.space(input_observation_space, input_action_space)
+        spaces = input_observation_space, input_action_space
+        super().__init__(*spaces, n_prev_actions=n_prev_actions, n_prev_rewards=n_prev_rewards)
 
     def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """Put the observations into a dict with what came before them."""
         out = {self.ORIG_OBS_KEY: observations}
-        for key, part in self._steps.parts(self.input_action_space).items():
+        for key, part in self.shown(self.input_action_space).items():
             out[key] = part.before_newest(group)
         return out
 

@@ -12,13 +12,12 @@ from epibatch.core.errors import SpaceError
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.gather import gather
-from ..columnar_piece import ColumnarPiece
 from ..env_to_module.prev_actions_prev_rewards import StepsBefore
 
 __all__ = ["PrevActionsPrevRewardsLearner"]
 
 
-class PrevActionsPrevRewardsLearner(ColumnarPiece):
+class PrevActionsPrevRewardsLearner(StepsBefore):
     """Adds column `obs`: dicts of each observation and the actions and rewards before it.
 
     It gives a train batch the observations that `PrevActionsPrevRewards` gave the module, only for
@@ -43,39 +42,25 @@ class PrevActionsPrevRewardsLearner(ColumnarPiece):
     replaces = (Columns.OBS,)
     uses_spaces: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        n_prev_actions: int = 1,
-        n_prev_rewards: int = 1,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        self.n_prev_actions = n_prev_actions
-        self.n_prev_rewards = n_prev_rewards
-        self._steps = StepsBefore(type(self).__name__, n_prev_actions, n_prev_rewards)
-        self.lookback = self._steps.lookback
-
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The Dict of the observation and what is shown beside it."""
         if isinstance(input_observation_space, gym.spaces.Dict):
             self._refuse_twice(input_observation_space.spaces)
-        return self._steps.space(input_observation_space, input_action_space)
+        return super().recompute_output_observation_space(input_observation_space, input_action_space)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""
         observations = gather(group, Columns.OBS, plus_one=group.plus_one)
         if isinstance(observations, dict):
             self._refuse_twice(observations)
-        out = {StepsBefore.ORIG_OBS_KEY: observations}
-        for key, part in self._steps.parts(self.input_action_space).items():
+        out = {self.ORIG_OBS_KEY: observations}
+        for key, part in self.shown(self.input_action_space).items():
             out[key] = part.before_every(group)
         columns[Columns.OBS] = EpisodeColumn(out, group.counts)
         return columns
 
     def _refuse_twice(self, keys: Any) -> None:
-        if StepsBefore.ORIG_OBS_KEY in keys:
+        if self.ORIG_OBS_KEY in keys:
             raise SpaceError(
                 type(self).__name__,
                 expected="observations as the environment gave them",

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from epibatch.core.action_scaling import EnvActions
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, SpaceError
+from epibatch.core.errors import ColumnError
 
-from .._engine.agent_copies import encoded_by_agent
+from .._engine.agent_copies import encoded_by_agent, no_space
 from .._engine.agent_table import check_several
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
@@ -81,12 +81,7 @@ class CutPaddedActions(EncodingPiece):
         """What encodes an agent's actions; one for all spaces that are equal."""
         spaces = self.input_action_space
         if spaces is None:
-            raise SpaceError(
-                "CutPaddedActions",
-                expected="a Dict of the agents' own action spaces",
-                found="none",
-                do="pass it to the pipeline, or to the piece: CutPaddedActions(None, action_spaces)",
-            )
+            raise no_space(self, "a Dict of the agents' own action spaces", "None, action_spaces")
         if not isinstance(spaces, gym.spaces.Dict):
             return encoders.of_space(spaces)
         return encoders.of_agent(spaces, agent_id)

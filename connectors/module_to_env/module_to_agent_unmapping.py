@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from epibatch.core.errors import BatchLayoutError
-
+from .._engine.agent_table import check_several
 from .._engine.chunks import ChunkGroup
 from ..columnar_piece import ColumnarPiece
 
@@ -36,12 +35,8 @@ class ModuleToAgentUnmapping(ColumnarPiece):
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Refuse episodes of one agent."""
-        raise BatchLayoutError(
-            "ModuleToAgentUnmapping",
-            expected="multi-agent episodes",
-            found=f"{len(group.episodes)} episodes of one agent each",
-            do="leave this piece out: their columns are by episode already",
-        )
+        check_several(self, group, "leave this piece out: their columns are by episode already")
+        return columns
 
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """From now on show the batch by agent."""

@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
+from epibatch.core.errors import SpaceError
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
@@ -56,15 +57,21 @@ class TimeMaxPool(ObservationWindow):
         multi_agent: bool = False,
         as_learner_connector: bool = False,
     ) -> None:
-        super().__init__(input_observation_space, input_action_space)
+        super().__init__(input_observation_space, input_action_space, as_learner_connector=as_learner_connector)
         do = "pass how many observations to take the maximum of, such as num_frames=2"
         self.num_frames = positive("TimeMaxPool", "num_frames", num_frames, do)
         self.lookback = num_frames - 1
-        self._as_learner_connector = as_learner_connector
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The same Box: an entry's maximum is one of its values."""
-        return self.box(input_observation_space)
+        if isinstance(input_observation_space, gym.spaces.Box):
+            return input_observation_space
+        raise SpaceError(
+            type(self).__name__,
+            expected="observations in a Box, one array each",
+            found=repr(input_observation_space),
+            do="flatten them, or select one part, with a piece in front that rewrites observations",
+        )
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the maxima."""

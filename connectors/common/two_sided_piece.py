@@ -1,0 +1,34 @@
+"""Base of pieces that stand in the env-to-module pipeline and, told so, in the learner's."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+
+from ..columnar_piece import ColumnarPiece
+
+__all__ = ["TwoSidedPiece"]
+
+
+class TwoSidedPiece(ColumnarPiece):
+    """A piece that takes the newest step of each episode or, with `as_learner_connector`, all steps.
+
+    Args:
+        input_observation_space: Space of one observation.
+        input_action_space: Space of one action.
+        as_learner_connector: Whether the batch is for training.
+    """
+
+    pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        *,
+        as_learner_connector: bool = False,
+    ) -> None:
+        super().__init__(input_observation_space, input_action_space)
+        self._as_learner_connector = as_learner_connector
