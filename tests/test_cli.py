@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -255,13 +256,42 @@ def test_wrong_config(run, tmp_path, old, new, message):
     assert message in result.output
 
 
-def test_pieces_are_one_line_each_outside_a_terminal(run):
+def test_pieces_are_listed_by_package(run):
     result = run("pieces")
     assert result.exit_code == 0
-    lines = [line for line in result.output.splitlines() if line.strip().startswith("frame_stacking")]
-    assert len(lines) == 1
-    for text in (f"epibatch {epibatch.__version__}", "env_to_module, learner", "num_frames=1, axis="):
-        assert text in lines[0]
+    lines = result.output.partition("\nepibatch.connectors.common\n")[2].partition("\n\n")[0].splitlines()
+    block = lines[lines.index("  frame_stacking") :][:4]
+    assert block[1].startswith("      Puts the last `num_frames`") and block[2].startswith(
+        "      env_to_module, learner |"
+    )
+    assert block[3].startswith("      keywords: num_frames=1, axis=")
+
+
+def test_pieces_of_one_pipeline_in_short(run):
+    result = run("pieces", "--pipeline", "module_to_env", "--short")
+    assert result.exit_code == 0
+    names = [line.split()[0] for line in result.output.splitlines() if line.startswith("  ")]
+    assert "get_actions" in names and "undo" in names and "frame_stacking" not in names
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--pipeline", "lerner"], "did you mean 'learner'"),
+        (["get_actions", "--short"], "leave out NAME"),
+    ],
+)
+def test_options_of_the_list_that_cannot_be(run, words, said):
+    result = run("pieces", *words)
+    assert result.exit_code == 2 and said in result.output
+
+
+def test_a_shell_completes_names_of_pieces():
+    command = "import sys; sys.argv = ['epibatch']; from epibatch.cli import main; main()"
+    words = {"_EPIBATCH_COMPLETE": "complete_bash", "COMP_WORDS": "epibatch pieces frame_s", "COMP_CWORD": "2"}
+    environment = {**os.environ, **words}
+    done = subprocess.run([sys.executable, "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["frame_stacking"], done.stderr
 
 
 def test_one_piece_in_detail(run):

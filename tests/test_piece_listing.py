@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
-import io
 from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 from epibatch.algorithms.pipelines import PIPELINES
 from epibatch.connectors import ConnectorV2
@@ -56,12 +54,6 @@ class Declared(Mixes):
     mutates_episodes = True
 
 
-def shown(content, width):
-    file = io.StringIO()
-    Console(file=file, width=width, highlight=False).print(content)
-    return file.getvalue()
-
-
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
 def test_built_in_pieces_say_everything(name):
     piece = BUILT_IN[name]
@@ -91,15 +83,14 @@ def test_a_piece_that_declares_nothing_says_so():
         "parts": {"doc": "How many parts, which may be a long story."},
         "lid": {"default": repr(min)},
     }
-    for content in (piece_text(piece), list_text([piece], one_line_each=False), list_text([piece], one_line_each=True)):
-        text = shown(content, 300)
+    for text in (piece_text(piece), list_text([piece]), list_text([piece], width=300)):
         assert "not declared" in text and "Mixes [colours]." in text and "needed" in text
-    assert "pipelines not said" in shown(list_text([piece], one_line_each=False), 80)
+        assert "pipelines not said" in text
 
 
 def test_a_declared_piece_in_detail():
     register(Declared)
-    lines = [line.split(None, 1) for line in shown(piece_text(describe_piece("declared")), 100).splitlines() if line]
+    lines = [line.split(None, 1) for line in piece_text(describe_piece("declared"), width=100).splitlines() if line]
     facts = {words[0]: words[1].strip() for words in lines if len(words) == 2}
     assert facts["reads"] == "rewards" and facts["writes"] == "rewards, own"
     assert facts["takes"] == "episodes or arrays" and facts["gives"] == "the layout it took"
@@ -131,7 +122,7 @@ def test_columns_of_a_transform():
     register(HalvesAny)
     assert describe_piece("halves_cameras")["writes"] == ["obs", "new_obs"]
     assert describe_piece("halves_any")["writes"] is None
-    assert "as its arguments say" in shown(piece_text(describe_piece("halves_any")), 100)
+    assert "as its arguments say" in piece_text(describe_piece("halves_any"))
 
 
 def offer(monkeypatch, *points):
@@ -154,11 +145,11 @@ def test_what_cannot_be_used_says_why_and_leaves_the_others_alone(monkeypatch):
     )
     listed = {piece["piece"]: piece for piece in describe_pieces()}
     assert {name for name, piece in listed.items() if piece["error"]} == {"gone", "shared", "fraction"}
-    text = shown(list_text(listed.values(), one_line_each=False), 120)
-    assert "gone  acme 1.2\n    cannot be used: ModuleNotFoundError: No module named 'no_such_module_here'" in text
-    assert "shared  first 1 and second 2\n    cannot be used: first 1 (one:X) and second 2 (two:X)" in text
-    assert "cannot be used: the class fractions:Fraction" in text
-    assert "shared" in shown(piece_text(listed["shared"]), 80)
+    text = list_text(listed.values(), width=120)
+    assert "  gone\n      cannot be used: ModuleNotFoundError: No module named 'no_such_module_here'" in text
+    assert "\n\nfirst 1 and second 2\n  shared\n      cannot be used: first 1 (one:X) and second 2 (two:X)" in text
+    assert "\n\nacme 1.2\n  fraction\n      cannot be used: the class fractions:Fraction" in text
+    assert piece_text(listed["shared"], width=80).startswith("shared  first 1 and second 2\n")
     assert set(BUILT_IN) < set(listed)
 
 
@@ -195,23 +186,34 @@ def test_declarations_that_cannot_be_meant_concern_their_own_piece_only(monkeypa
     assert 'write pipelines = ("learner",)' in listed["a_string"]["error"]
     assert spec_problems({"piece": "by_arguments", "parts": 2}, pipeline="learner") == []
     assert (listed["by_arguments"]["reads"], listed["by_arguments"]["lookback"]) == (None, None)
-    assert "a[red]b  acme 1.2" in shown(piece_text(listed["a[red]b"]), 200)
-    assert "a[red]b  acme 1.2" in shown(list_text(listed.values(), one_line_each=False), 200)
+    assert "a[red]b  acme 1.2" in piece_text(listed["a[red]b"])
+    assert "acme 1.2\n  a[red]b\n" in list_text(listed.values())
 
 
+@pytest.mark.parametrize("short", [True, False])
 @pytest.mark.parametrize("width", [80, 120, 240])
-def test_the_list_fits_a_terminal_without_cutting_anything(width):
-    text = shown(list_text(BUILT_IN.values(), one_line_each=False), width)
+def test_the_list_fits_a_terminal_without_cutting_anything(width, short):
+    text = list_text(BUILT_IN.values(), short=short, width=width)
     assert max(map(len, text.splitlines())) <= width
     words = set(text.split())
-    assert "…" not in text
     for piece in BUILT_IN.values():
         assert {piece["piece"], *piece["description"].split()} <= words
 
 
-def test_one_line_each_is_one_line_each():
-    text = shown(list_text(BUILT_IN.values(), one_line_each=True), 1000)
-    assert len(text.splitlines()) == 1 + len(BUILT_IN)
+def test_lines_stay_whole_for_other_programs():
+    lines = [line.split(None, 1) for line in list_text(BUILT_IN.values(), short=True).splitlines() if line]
+    descriptions = dict(line for line in lines if len(line) == 2)
+    assert descriptions == {name: piece["description"] for name, piece in BUILT_IN.items()}
+    doc = BUILT_IN["frame_stacking"]["keywords"]["axis"]["doc"]
+    assert any(line.endswith(doc) for line in piece_text(BUILT_IN["frame_stacking"]).splitlines())
+
+
+def test_pieces_are_listed_under_their_packages():
+    blocks = [block.splitlines() for block in list_text(BUILT_IN.values(), short=True).split("\n\n")]
+    packages = {package: {line.split()[0] for line in lines} for package, *lines in blocks}
+    assert list(packages) == sorted(packages)
+    assert packages["epibatch.connectors.images"] >= {"center_crop", "grayscale"}
+    assert set().union(*packages.values()) == set(BUILT_IN)
 
 
 def test_unknown_piece():

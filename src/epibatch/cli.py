@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -11,7 +12,10 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from epibatch.core.errors import EpibatchError, PortingError
+from epibatch import algorithms, piece_listing, porting, testing
+from epibatch.core.errors import EpibatchError, PortingError, nearest
+from epibatch.core.piece_declarations import PIPELINE_NAMES
+from epibatch.core.registry import piece_entries
 from epibatch.core.version import __version__
 
 __all__ = ["app", "main"]
@@ -20,7 +24,6 @@ app = typer.Typer(
     name="epibatch",
     help="Turn episodes into batches: train and play from a config, list and check pieces, port files from RLlib.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -46,6 +49,10 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"epibatch {__version__}")
         raise typer.Exit()
+
+
+def _piece_names(incomplete: str) -> list[str]:
+    return [name for name in piece_entries() if name.startswith(incomplete)]
 
 
 @app.callback()
@@ -91,8 +98,7 @@ def train(
     if resume is not None and (run is not None or seed is not None):
         _fail("--resume goes on in its own folder with its own seed; leave out --run and --seed")
     _allow_current_folder(allow_imports)
-    from epibatch.algorithms import training_run as training
-
+    training = algorithms.training_run
     try:
         if config is not None:
             every = [*(changes or ()), *([] if seed is None else [f"debugging.seed={seed}"])]
@@ -102,9 +108,7 @@ def train(
     except training.STARTUP_ERRORS as error:
         _fail(error)
     except Exception as error:
-        from epibatch.algorithms.error_reports import error_report
-
-        typer.echo(f"{error_report(error)}\n\nthe run could not be built", err=True)
+        typer.echo(f"{algorithms.error_reports.error_report(error)}\n\nthe run could not be built", err=True)
         raise typer.Exit(training.FAILED) from None
     raise typer.Exit(session.run(iterations))
 
@@ -131,13 +135,11 @@ def play(
     while playing. 130: stopped with Ctrl-C.
     """
     _allow_current_folder(allow_imports)
-    from epibatch.algorithms import playing
-    from epibatch.algorithms import training_run as training
-
+    playing = algorithms.playing
     options = {"explore": explore, "seed": seed, "allow_imports": allow_imports}
     try:
         code = playing.play(playing.checkpoint_of(run, checkpoint), episodes, video=video, **options)
-    except training.STARTUP_ERRORS as error:
+    except algorithms.training_run.STARTUP_ERRORS as error:
         _fail(error)
     raise typer.Exit(code)
 
@@ -146,37 +148,53 @@ def play(
 def pieces(
     name: Annotated[
         str | None,
-        typer.Argument(help="A piece, or a class of RLlib or TorchRL: tell all about it; left out: list them all."),
+        typer.Argument(
+            autocompletion=_piece_names,
+            help="A piece, or a class of RLlib or TorchRL: tell all about it; left out: list them all.",
+        ),
     ] = None,
+    pipeline: Annotated[
+        str | None,
+        typer.Option(
+            autocompletion=lambda: list(PIPELINE_NAMES),
+            help="env_to_module, module_to_env or learner: list the pieces that it can have.",
+        ),
+    ] = None,
+    short: Annotated[bool, typer.Option("--short", help="List each piece with its description only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
 ) -> None:
-    """List the connector pieces that configs can name: owner, pipelines, columns and keywords of each.
+    """List the connector pieces that configs can name, by package: pipelines, columns and keywords of each.
 
     Pieces of installed packages are among them; looking at one imports its package.
     """
-    from epibatch import piece_listing as listing
-
+    if name is not None and (pipeline or short):
+        _fail("--pipeline and --short are for the list of all pieces; leave out NAME")
+    if pipeline is not None and pipeline not in PIPELINE_NAMES:
+        _fail(f"--pipeline {pipeline}: no such pipeline; {nearest(pipeline, PIPELINE_NAMES)}")
     try:
-        sentence, found = listing.describe_named(name) if name is not None else ("", listing.describe_pieces())
+        sentence, found = piece_listing.describe_named(name) if name else ("", piece_listing.describe_pieces())
     except EpibatchError as error:
         _fail(error)
+    if pipeline is not None:
+        found = [piece for piece in found if not piece["pipelines"] or pipeline in piece["pipelines"]]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if as_json:
-        typer.echo(json.dumps(found[0] if name is not None and len(found) == 1 else found, indent=2))
-        return
-    terminal = sys.stdout.isatty()
-    console = Console(width=None if terminal else UNBROKEN, highlight=False)
-    if name is None:
-        console.print(listing.list_text(found, one_line_each=not terminal))
-        return
-    if sentence:
-        console.print(f"{sentence}.\n")
-    for number, piece in enumerate(found):
-        console.print(*([""] if number else []), listing.piece_text(piece), sep="\n")
+        typer.echo(json.dumps(found[0] if name and len(found) == 1 else found, indent=2))
+    elif name is None:
+        typer.echo(piece_listing.list_text(found, short=short, width=width))
+    else:
+        texts = [piece_listing.piece_text(piece, width=width) for piece in found]
+        typer.echo("\n\n".join([*([f"{sentence}."] if sentence else []), *texts]))
 
 
 @app.command()
 def check(
-    piece: Annotated[str, typer.Argument(help="Name of a piece, or, with --allow-imports, pkg.module:Class.")],
+    piece: Annotated[
+        str,
+        typer.Argument(
+            autocompletion=_piece_names, help="Name of a piece, or, with --allow-imports, pkg.module:Class."
+        ),
+    ],
     sides: Annotated[
         list[str] | None,
         typer.Option(
@@ -210,12 +228,10 @@ def check(
     Exit code 0: nothing failed. 1: a check failed, as listed. 2: no such piece, or wrong usage.
     """
     _allow_current_folder(allow_imports)
-    from epibatch.testing import command
-
     spaces, chosen = (observation_space, action_space), (only or (), skip or ())
     how = {"sides": sides or (), "arguments": arguments or (), "model": model or ()}
     try:
-        report = command.check_by_name(piece, spaces=spaces, chosen=chosen, allow_imports=allow_imports, **how)
+        report = testing.command.check_by_name(piece, spaces=spaces, chosen=chosen, allow_imports=allow_imports, **how)
     except EpibatchError as error:
         _fail(error)
     typer.echo(json.dumps(report.rows(), indent=2) if as_json else str(report))
@@ -250,26 +266,22 @@ def port(
         if not path.exists():
             do = "check the path; --write takes no target: it changes the files that are named, and has changed none"
             _fail(PortingError(str(path), expected="a file with Python source", found="nothing there", do=do))
-    from epibatch import porting
-    from epibatch.porting import report
-    from epibatch.porting import source_files as sources
-
     console = Console(width=None if sys.stdout.isatty() else UNBROKEN, highlight=False)
     done, failed = [], False
     for path in files:
         try:
-            file = sources.read_source(path)
+            file = porting.source_files.read_source(path)
             ported = porting.port_source(file.text, str(path))
             if write and ported.text != ported.original:
-                sources.write_source(file, ported.text)
+                porting.source_files.write_source(file, ported.text)
         except EpibatchError as error:
             typer.echo(f"error: {error}", err=True)
             failed = True
             continue
-        report.show_ported(console, str(path), ported, written=write)
+        porting.report.show_ported(console, str(path), ported, written=write)
         done.append(ported)
     if done:
-        typer.echo(report.summary(done, write=write), err=True)
+        typer.echo(porting.report.summary(done, write=write), err=True)
     if failed or any(one.leftovers for one in done):
         raise typer.Exit(WRONG_USE if failed else LEFT_TO_DO)
 

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Sequence
 from typing import Any
-
-from rich.console import Group, RenderableType
-from rich.markup import escape
-from rich.padding import Padding
-from rich.table import Table
 
 from epibatch.core.errors import EpibatchError, UnknownNameError
 from epibatch.core.piece_arguments import constructor_parameters
@@ -168,48 +164,55 @@ def first_sentence(docstring: str | None) -> str:
     return re.split(r"(?<=\.) (?=[A-Z`])", paragraph)[0]
 
 
-# --------------------------------------------------------------------------------------------- as text
+# ------------------------------------------------------------------------------------------- as text
 
 
-def list_text(pieces: Iterable[dict[str, Any]], *, one_line_each: bool) -> RenderableType:
-    """All pieces for a console.
-
-    Args:
-        pieces: what `describe_pieces` gives.
-        one_line_each: a table that other programs can search, in place of a few lines for each piece.
-    """
-    if one_line_each:
-        table = Table("piece", "owner", "pipelines", "reads", "writes", "keywords", "what it does", box=None)
-        for piece in pieces:
-            table.add_row(*map(escape, _cells(piece)))
-        return table
-    return Group(*(_short_block(piece) for piece in pieces))
-
-
-def _cells(piece: dict[str, Any]) -> list[str]:
-    columns = [_columns(piece, "reads"), _columns(piece, "writes")]
-    return [piece["piece"], _owner(piece), _pipelines(piece), *columns, _spelled_keywords(piece), _what(piece)]
-
-
-def _short_block(piece: dict[str, Any]) -> RenderableType:
-    name, _, pipelines, reads, writes, keywords, what = map(escape, _cells(piece))
-    facts = [pipelines, f"reads {reads}; writes {writes}" if piece["declared"] else f"reads, writes {_NOT_DECLARED}"]
-    lines = [what, " | ".join(facts), f"keywords: {keywords}" if piece["keywords"] else ""]
-    if piece["error"]:
-        lines = [what]
-    body = Group(*(Padding(line, (0, 0, 0, 4), expand=False) for line in lines if line))
-    return Group(f"[bold]{name}[/bold]  {escape(_owner(piece))}", body, "")
-
-
-def piece_text(piece: dict[str, Any]) -> RenderableType:
-    """All there is to say about one piece.
+def list_text(pieces: Iterable[dict[str, Any]], *, short: bool = False, width: int | None = None) -> str:
+    """Return the pieces as lines, under the packages that they are from.
 
     Args:
-        piece: what `describe_piece` gives.
+        pieces: What `describe_pieces` gives.
+        short: True for one line with the description of each; False for what a config has to know too.
+        width: Of the terminal; None leaves lines whole, for files and other programs.
     """
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for piece in pieces:
+        groups.setdefault(_group(piece), []).append(piece)
+    blocks = []
+    for group in sorted(groups, key=lambda group: (not group.startswith("epibatch."), group)):
+        if short:
+            lines = _aligned([(piece["piece"], _what(piece)) for piece in groups[group]], width)
+        else:
+            lines = [line for piece in groups[group] for line in _block(piece, width)]
+        blocks.append("\n".join([group, *(f"  {line}" for line in lines)]))
+    return "\n\n".join(blocks)
+
+
+def _group(piece: dict[str, Any]) -> str:
+    """Return the package of a piece of epibatch, else who offers the piece."""
+    return piece["path"].partition(":")[0].rpartition(".")[0] if piece["owner"] == "epibatch" else _owner(piece)
+
+
+def _block(piece: dict[str, Any], width: int | None) -> list[str]:
+    lines = [_what(piece)]
+    if not piece["error"]:
+        columns = f"reads {_columns(piece, 'reads')}; writes {_columns(piece, 'writes')}"
+        lines.append(f"{_pipelines(piece)} | {columns if piece['declared'] else f'reads, writes {_NOT_DECLARED}'}")
+    if piece["keywords"]:
+        lines.append(f"keywords: {_spelled_keywords(piece)}")
+    return [piece["piece"], *(text for line in lines for text in _wrapped("    ", line, width))]
+
+
+def piece_text(piece: dict[str, Any], *, width: int | None = None) -> str:
+    """Return everything about one piece as lines.
+
+    Args:
+        piece: What `describe_piece` gives.
+        width: Of the terminal; None leaves lines whole.
+    """
+    title = f"{piece['piece']}  {_owner(piece)}"
     if piece["error"]:
-        return Group(f"[bold]{escape(piece['piece'])}[/bold]  {escape(_owner(piece))}", escape(piece["error"]))
-    facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        return f"{title}\n{piece['error']}"
     rows = [("class", piece["path"]), ("pipelines", _pipelines(piece))]
     rows += [(key, _columns(piece, key)) for key in ("reads", "writes")]
     rows += [
@@ -219,20 +222,29 @@ def piece_text(piece: dict[str, Any]) -> RenderableType:
     rows += [("lookback", "as its arguments ask for, or none" if piece["lookback"] is None else str(piece["lookback"]))]
     if piece["mutates_episodes"]:
         rows += [("episodes", "it writes to the episodes it is given")]
-    for row in rows:
-        facts.add_row(*map(escape, row))
-    title = f"[bold]{escape(piece['piece'])}[/bold]  {escape(_owner(piece))}"
-    return Group(title, Padding(escape(_what(piece)), (0, 0, 1, 0), expand=False), facts, *_keyword_rows(piece))
-
-
-def _keyword_rows(piece: dict[str, Any]) -> list[RenderableType]:
-    if not piece["keywords"]:
-        return ["", "It takes no keywords."]
-    table = Table("keyword", "default", "what", box=None, header_style="bold", padding=(0, 2, 0, 0))
+    keywords = [("keyword", "default", "what")]
     for key, facts in piece["keywords"].items():
-        default = repr(facts["default"]) if "default" in facts else "needed"
-        table.add_row(*map(escape, (key, default, facts.get("doc", ""))))
-    return ["", table]
+        keywords.append((key, repr(facts["default"]) if "default" in facts else "needed", facts.get("doc", "")))
+    table = _aligned(keywords, width) if piece["keywords"] else ["It takes no keywords."]
+    return "\n".join([title, *_wrapped("", _what(piece), width), "", *_aligned(rows, width), "", *table])
+
+
+def _aligned(rows: Sequence[tuple[str, ...]], width: int | None) -> list[str]:
+    """Return rows as lines with their columns below each other; the last column is wrapped."""
+    widths = [max(map(len, column)) for column in zip(*rows)][:-1]
+    heads = ["".join(f"{cell:<{size}}  " for cell, size in zip(row, widths)) for row in rows]
+    return [line for head, row in zip(heads, rows) for line in _wrapped(head, row[-1], width)]
+
+
+def _wrapped(head: str, text: str, width: int | None) -> list[str]:
+    """Return a head and a text as one line, or wrapped below the text's first word; below a long head."""
+    if width is None:
+        return [f"{head}{text}".rstrip()]
+    if len(head) > width // 2:
+        return [head.rstrip(), *_wrapped("    ", text, width)]
+    wrapper = textwrap.TextWrapper(max(width - 2, 20), break_long_words=False, break_on_hyphens=False)
+    wrapper.initial_indent, wrapper.subsequent_indent = head, " " * len(head)
+    return wrapper.wrap(text) or [head.rstrip()]
 
 
 def _owner(piece: dict[str, Any]) -> str:

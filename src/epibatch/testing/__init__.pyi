@@ -1,3 +1,4 @@
+from . import command as command
 from .checking import check_connector as check_connector
 from .contract import contract_checks as contract_checks
 from .report import CheckReport as CheckReport, CheckResult as CheckResult
