@@ -90,7 +90,7 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         form = state_layout(group.rl_module).form
         rows, has = group.reader.newest(Columns.STATE_OUT)
         if has is not None:
-            lost = group.reader.holds(Columns.STATE_OUT) & ~has & ~group.reader.ends.any(0)
+            lost = group.reader.holds(Columns.STATE_OUT) & ~has
             check_lookback(group, Columns.STATE_OUT, lost.astype(np.int64), "AddStatesFromEpisodesToBatch")
         if rows is None:
             initial, every = self._initial(group), np.arange(len(group.episodes))

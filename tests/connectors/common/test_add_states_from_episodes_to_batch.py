@@ -100,6 +100,13 @@ def test_env_side_continues_a_cut_chunk_from_its_lookback(lab):
     assert env_states(lab, [first.cut(1)], lab.module(2)) == [[2.25, 2.25]]
 
 
+@pytest.mark.parametrize("end", [None, "terminated"])
+def test_env_side_refuses_a_cut_chunk_without_its_newest_state(lab, end):
+    chunk = lab.episode("some_id", 0, t_started=1, end=end, state=2, numpy=False)
+    with pytest.raises(LookbackError, match="some_id"):
+        env_states(lab, [chunk], lab.module(2))
+
+
 @pytest.mark.parametrize("kind", ["env_to_module", "learner"])
 def test_stateless_modules_get_no_states(lab, kind):
     piece = AddStatesFromEpisodesToBatch(as_learner_connector=kind == "learner")
