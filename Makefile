@@ -71,6 +71,7 @@ format: $(READY) ## let ruff mend what it can
 
 types: $(READY) ## mypy --strict on the package
 	$(BIN)/mypy
+	$(BIN)/mypy src/epibatch/algorithms/algorithm_config.py src/epibatch/algorithms/ppo.py  # sources with a stub
 
 unit: $(CONFORMANCE_READY) ## the tests alone, those beside RLlib included, without the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
@@ -87,8 +88,9 @@ bench: $(BENCH_READY) ## time every row beside RLlib and plain NumPy into docs/b
 bench-memory: $(BENCH_READY) ## memory of a train batch, and of ten million steps of training, some minutes (ARGS="--steps 1000000")
 	$(BIN)/python -m benchmarks.memory $(ARGS)
 
-generated: $(READY) ## write the stubs of connectors and docs/piece-table.md, both made of the pieces
+generated: $(READY) ## write the stubs of connectors and of configs, and docs/piece-table.md
 	$(BIN)/python tests/house/write_stubs.py
+	$(BIN)/python tests/house/write_config_stubs.py
 	$(BIN)/python -m benchmarks.pieces --page
 
 piece-table: $(READY) ## time every piece beside its bare expression into docs/piece-table.md, minutes (ARGS="--page": no timing)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from epibatch.core.settings import (
     Coefficient,
-    Integer,
-    Number,
+    Count,
     Positive,
     PositiveNumber,
+    PositiveOrInfinite,
     SettingsModel,
     Switch,
 )
@@ -24,7 +22,7 @@ class OptimizerSettings(SettingsModel):
 
     lr: PositiveNumber = 5e-5
     """Learning rate of Adam."""
-    minibatch_size: Annotated[Integer | None, Field(ge=1)] = None
+    minibatch_size: Positive | None = None
     """Timesteps of a minibatch; None: the whole batch."""
     num_epochs: Positive = 1
     """Passes through each batch."""
@@ -57,7 +55,7 @@ class LearnerSettings(OptimizerSettings):
     optimizer: Literal["adam"] = "adam"
     shuffle: Literal["epoch", "once"] | None = "epoch"
     remainder: Literal["keep", "drop", "spread"] = "keep"
-    seed: Annotated[Integer | None, Field(ge=0)] = None
+    seed: Count | None = None
 
 
 class PPOSettings(SettingsModel):
@@ -69,7 +67,7 @@ class PPOSettings(SettingsModel):
 
     clip_param: PositiveNumber = 0.3
     """The probability ratio is clipped to `1 +- clip_param`."""
-    vf_clip_param: Annotated[Number, Field(gt=0)] = 10.0
+    vf_clip_param: PositiveOrInfinite = 10.0
     """Upper bound of a row's squared value error; `inf` for none."""
     vf_loss_coeff: Coefficient = 1.0
     """Weight of the value loss."""

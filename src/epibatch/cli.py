@@ -1,4 +1,4 @@
-"""The command line: `epibatch train CONFIG`, `play RUN`, `pieces`, `check PIECE` and `port FILE`."""
+"""The command line: `epibatch train CONFIG`, `play RUN`, `schema`, `pieces`, `check PIECE` and `port FILE`."""
 
 from __future__ import annotations
 
@@ -142,6 +142,15 @@ def play(
     except algorithms.training_run.STARTUP_ERRORS as error:
         _fail(error)
     raise typer.Exit(code)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of config files, by which editors complete and check them.
+
+    A file names it in its first line: # yaml-language-server: $schema=epibatch.schema.json
+    """
+    typer.echo(json.dumps(algorithms.PPOConfig.json_schema(), indent=2))
 
 
 @app.command()

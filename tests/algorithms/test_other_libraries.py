@@ -20,7 +20,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "porting.md"
     ("name", "advice"),
     [
         ("rollouts", r"use env_runners\(\.\.\.\)"),
-        ("resources", "leave it out"),
+        ("fault_tolerance", "leave it out"),
         ("offline_data", "not there yet"),
     ],
 )
@@ -52,6 +52,8 @@ def test_calls_that_change_nothing_warn():
     assert [warning.filename for warning in caught] == [__file__]
     with pytest.warns(UserWarning, match=r"framework\(\.\.\.\) changes nothing: networks are always PyTorch's"):
         assert config.framework("torch", eager_tracing=True) is config
+    with pytest.warns(UserWarning, match=r"resources\(\.\.\.\) changes nothing: one process samples and learns"):
+        assert config.resources(num_gpus=0) is config
     assert config.to_dict() == before
 
 

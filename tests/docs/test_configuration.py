@@ -67,7 +67,7 @@ def test_sections_and_pipelines_are_all_there():
 
 def test_example_files_are_configs():
     examples = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(examples) == 2
+    assert len(examples) == 3
     for text in examples:
         PPOConfig.from_yaml(text)
 

@@ -10,7 +10,7 @@ from epibatch.learner.settings import LearnerSettings
     ("option", "value", "message"),
     [
         ("lr", 0, "greater than 0"),
-        ("lr", float("nan"), "greater than 0"),
+        ("lr", float("nan"), "a finite number"),
         ("lr", "1e-3", "a valid number"),
         ("optimizer", "adamw", "'adam'"),
         ("grad_clip", -1.0, "greater than 0"),

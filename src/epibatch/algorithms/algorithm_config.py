@@ -16,7 +16,7 @@ from epibatch.core.devices import missing_device
 from epibatch.core.errors import ConfigError, NotAvailableError
 from epibatch.core.settings import ErrorList
 
-from .config_io import ConfigDocument, config_to_dict, read_document, to_yaml_text
+from .config_io import ConfigDocument, config_schema, config_to_dict, read_document, to_yaml_text
 from .module_specs import burns_in, check_model_config, module_spec_for, multi_module_spec
 from .module_views import module_views
 from .multi_agent import (
@@ -31,6 +31,7 @@ from .other_libraries import setting_advice, unknown_attribute
 from .pipelines import PIPELINES, add_burn_in, single_spaces, user_pieces
 from .policy_spec import PolicySpec
 from .settings import EVALUATED, AlgorithmSettings, StopSettings, add_contradictions, explain_override, validated
+from .signatures import METHODS, documented
 
 if TYPE_CHECKING:
     from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
@@ -67,6 +68,17 @@ class AlgorithmConfig:
 
     model: ClassVar[type[AlgorithmSettings]] = AlgorithmSettings
     """The settings."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "model" in vars(cls):
+            cls._document_methods()
+
+    @classmethod
+    def _document_methods(cls) -> None:
+        """Let the methods of the sections have signatures and docstrings with all settings."""
+        for method in METHODS:
+            setattr(cls, method, documented(getattr(cls, method), cls.model, method))
 
     def __init__(self, *, allow_imports: bool = False) -> None:
         self._allow_imports = allow_imports
@@ -173,6 +185,16 @@ class AlgorithmConfig:
                 do="write the module in PyTorch, and leave the call out",
             )
         return self._changes_nothing("framework", "networks are always PyTorch's")
+
+    def resources(self: ConfigT, **settings: Any) -> ConfigT:
+        """Warn that one process samples and learns; RLlib's settings change nothing.
+
+        Args:
+            **settings: RLlib's, such as `num_cpus_for_main_process`.
+        """
+        return self._changes_nothing(
+            "resources", "one process samples and learns, and learners(device='cuda') chooses a GPU"
+        )
 
     def _changes_nothing(self: ConfigT, method: str, reason: str) -> ConfigT:
         text = f"{type(self).__name__}.{method}(...) changes nothing: {reason}. Leave the call out."
@@ -432,6 +454,11 @@ class AlgorithmConfig:
         config._settings = values
         return config
 
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        """The JSON schema of config files, by which editors complete and check them."""
+        return config_schema(cls.model)
+
     def to_dict(self) -> dict[str, Any]:
         """The config as nested dicts of plain data.
 
@@ -644,3 +671,6 @@ class AlgorithmConfig:
             found="the general config",
             do="use PPOConfig",
         )
+
+
+AlgorithmConfig._document_methods()

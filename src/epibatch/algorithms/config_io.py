@@ -32,6 +32,7 @@ __all__ = [
     "ConfigDocument",
     "changed",
     "changed_document",
+    "config_schema",
     "config_to_dict",
     "parse_yaml",
     "read_document",
@@ -346,6 +347,22 @@ def _index(items: list[Any], key: str, where: str, *, may_append: bool) -> int:
 
 
 # ------------------------------------------------------------------------------------------- writing
+
+
+def config_schema(settings: type[AlgorithmSettings]) -> dict[str, Any]:
+    """The JSON schema of config files, by which editors complete and check them.
+
+    Args:
+        settings: the model of an algorithm's settings.
+    """
+    schema = settings.model_json_schema()
+    sections = {name: schema["$defs"][model.__name__]["properties"] for name, model in settings.sections().items()}
+    for hook in PIPELINES.values():
+        schema["properties"][hook.name] = sections[hook.section][hook.setting]
+    for name, model in settings.sections().items():
+        for spelling in model.spellings():
+            sections[name].setdefault(spelling, sections[name][model.first_spelling(spelling)])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def config_to_dict(

@@ -20,7 +20,6 @@ RLLIB_METHODS: dict[str, str] = {
     "fault_tolerance": "leave it out: there are no other processes that could fail",
     "get_default_rl_module_spec": "use get_rl_module_spec()",
     "offline_data": "not there yet; episodes come from environments",
-    "resources": "leave it out: one process samples and learns; learners(device='cuda') chooses a GPU",
     "rollouts": "use env_runners(...)",
 }
 """Methods of RLlib's configs that are not here -> what to do instead."""
@@ -79,6 +78,7 @@ _INNER = {
     "framework",
     "from_document",
     "overrides_for",
+    "resources",
 }
 """Public methods that configs themselves, algorithms and checkpoints call, and those that change nothing."""
 

@@ -199,6 +199,8 @@ class _ConfigParts:
     def _known_spaces(self, path: Path, acting: Mapping[str, Any]) -> dict[str, Any]:
         import gymnasium as gym
 
+        observation: Any
+        action: Any
         if acting["spaces"] is not None:
             observation, action = (space_from_dict(space) for space in acting["spaces"])
         else:

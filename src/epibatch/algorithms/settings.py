@@ -37,11 +37,11 @@ from epibatch.core.settings import (
     Count,
     ErrorList,
     Fraction,
-    Integer,
     Number,
     Place,
     Positive,
     PositiveNumber,
+    PositiveOrInfinite,
     SettingsModel,
     Switch,
     brief,
@@ -49,7 +49,7 @@ from epibatch.core.settings import (
     raise_problems,
 )
 
-from ..connectors.views.view import View, as_views
+from ..connectors.views.view import as_views
 from ..env_runner.env_wrappers import wrapper_problem
 from ..env_runner.listeners import callback_problem
 from ..learner.settings import OptimizerSettings, PPOSettings
@@ -414,7 +414,7 @@ class PPOTrainingSettings(PPOSettings, TrainingSettings):
 
     lr: PositiveNumber = 5e-5
     """Learning rate of Adam."""
-    minibatch_size: Annotated[Integer | None, Field(ge=1)] = 128
+    minibatch_size: Positive | None = 128
     """Timesteps of a minibatch; None: the whole batch; left out: no more than the batch has."""
     num_epochs: Positive = 30
     """Passes through each batch."""
@@ -434,7 +434,7 @@ class RLModuleSettings(SettingsModel):
     rl_module_spec: Annotated[Any, PlainValidator(_module_spec), WithJsonSchema({"type": "null"})] = None
     """A network of your own (`RLModuleSpec`), or several (`MultiRLModuleSpec`)."""
     view_requirements: Annotated[
-        Mapping[str, View | Mapping[str, Any]],
+        Mapping[str, Any],
         PlainValidator(_views),
         WithJsonSchema({"type": "object", "additionalProperties": {"type": "object"}}),
     ] = Field(default_factory=dict)
@@ -465,7 +465,7 @@ class MultiAgentSectionSettings(SettingsModel):
 class EvaluationSettings(SettingsModel):
     """Set when and how long the policy is measured apart from the training, which it does not change."""
 
-    evaluation_interval: Annotated[Integer | None, Field(ge=1)] = None
+    evaluation_interval: Positive | None = None
     """Iterations from one evaluation to the next; None: only when `algo.evaluate()` is called."""
     evaluation_duration: Positive = 10
     """How much is sampled for one evaluation."""
@@ -487,8 +487,8 @@ class EvaluationSettings(SettingsModel):
 class CallbackSettings(SettingsModel):
     """Set functions of your own that are called when something happens.
 
-    Each is a function, its import path `module:function` (which needs `allow_imports`), or a list of these; the methods
-    of `Callbacks` have their arguments.
+    Each is a function, its import path `module:function` (which needs `allow_imports`), or a list of these.
+    The methods of `Callbacks` have their arguments.
     """
 
     callbacks_class: Annotated[
@@ -524,7 +524,7 @@ class CallbackSettings(SettingsModel):
 class DebuggingSettings(SettingsModel):
     """Set the seed, and what is logged and checked."""
 
-    seed: Annotated[Integer | None, Field(ge=0, lt=2**32)] = None
+    seed: Annotated[Count | None, Field(lt=2**32)] = None
     """Seed of environments, network and minibatches."""
     log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = "WARN"
     """Level of the logger."""
@@ -552,9 +552,9 @@ class CheckpointingSettings(SettingsModel):
 
     checkpoint_frequency: Count = 0
     """Iterations between two saves; 0: none for that reason."""
-    checkpoint_interval_s: Annotated[Number | None, Field(gt=0)] = 60.0
+    checkpoint_interval_s: PositiveOrInfinite | None = 60.0
     """Seconds between two saves; None: none for that reason."""
-    num_to_keep: Annotated[Integer | None, Field(ge=1)] = 2
+    num_to_keep: Positive | None = 2
     """Newest checkpoints that are kept; None: all."""
     end_episodes: Switch = False
     """True if a save ends the running episodes, so that a resumed run goes on bit for bit like this one."""
@@ -563,20 +563,20 @@ class CheckpointingSettings(SettingsModel):
 class StopSettings(SettingsModel):
     """Set when `epibatch train` stops: goals to reach, and limits on the way to them."""
 
-    episode_return_mean: Annotated[Number | None, Field(allow_inf_nan=False)] = Field(
+    episode_return_mean: Number | None = Field(
         default=None, validation_alias=AliasChoices("episode_return_mean", "env_runners/episode_return_mean")
     )
     """Goal: mean return of the latest episodes."""
-    evaluation_return_mean: Annotated[Number | None, Field(allow_inf_nan=False)] = Field(
+    evaluation_return_mean: Number | None = Field(
         default=None,
         validation_alias=AliasChoices("evaluation_return_mean", "evaluation/env_runners/episode_return_mean"),
     )
     """Goal: mean return of an evaluation."""
-    num_env_steps_sampled_lifetime: Annotated[Integer | None, Field(ge=1)] = None
+    num_env_steps_sampled_lifetime: Positive | None = None
     """Limit of environment steps."""
-    training_iteration: Annotated[Integer | None, Field(ge=1)] = None
+    training_iteration: Positive | None = None
     """Limit of iterations."""
-    time_total_s: Annotated[Number | None, Field(gt=0)] = None
+    time_total_s: PositiveOrInfinite | None = None
     """Limit of seconds."""
 
 
@@ -588,13 +588,16 @@ def _multi_agent_settings(name: str, training: type[TrainingSettings]) -> Any:
     base = MultiAgentSectionSettings.model_fields
     overrides = _partial("ModuleOverrides", training, without=COMMON_SETTINGS)
     own = create_model("ModuleSettings", __base__=SettingsModel, config=(overrides, ...))
-    policies = PlainValidator(partial(_policies, configs=TypeAdapter(dict[str, own])))  # type: ignore[valid-type]
+    check = PlainValidator(partial(_policies, configs=TypeAdapter(dict[str, own])))  # type: ignore[valid-type]
+    policies = Annotated[base["policies"].annotation, check, WithJsonSchema(_POLICIES_SCHEMA)]  # type: ignore[valid-type]
+    per_module = "algorithm_config_overrides_per_module"
     fields: dict[str, Any] = {
-        "policies": (Annotated[base["policies"].annotation, policies, WithJsonSchema(_POLICIES_SCHEMA)], Field(None)),
-        "algorithm_config_overrides_per_module": (dict[str, overrides], Field(default_factory=dict)),  # type: ignore[valid-type]
+        "policies": (policies, Field(None, description=base["policies"].description)),
+        per_module: (
+            dict[str, overrides],  # type: ignore[valid-type]
+            Field(default_factory=dict, description=base[per_module].description),
+        ),
     }
-    for each, (_, field) in fields.items():
-        field.description = base[each].description
     return create_model(name, __base__=MultiAgentSectionSettings, __module__=__name__, **fields)
 
 

@@ -18,11 +18,11 @@ __all__ = [
     "Count",
     "ErrorList",
     "Fraction",
-    "Integer",
     "Number",
     "Place",
     "Positive",
     "PositiveNumber",
+    "PositiveOrInfinite",
     "SettingsModel",
     "Switch",
     "brief",
@@ -41,14 +41,17 @@ def _python_scalar(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-Integer = Annotated[int, BeforeValidator(_python_scalar), Field(lt=2**63)]
-Positive = Annotated[Integer, Field(ge=1)]
-Count = Annotated[Integer, Field(ge=0)]
-Number = Annotated[float, BeforeValidator(_python_scalar)]
-PositiveNumber = Annotated[Number, Field(gt=0, allow_inf_nan=False)]
-Coefficient = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
-Fraction = Annotated[Number, Field(ge=0, le=1)]
-Switch = Annotated[bool, BeforeValidator(_python_scalar)]
+_PLAIN = BeforeValidator(_python_scalar)
+_LARGEST = 2**63
+
+Positive = Annotated[int, Field(ge=1, lt=_LARGEST), _PLAIN]
+Count = Annotated[int, Field(ge=0, lt=_LARGEST), _PLAIN]
+Number = Annotated[float, Field(allow_inf_nan=False), _PLAIN]
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False), _PLAIN]
+PositiveOrInfinite = Annotated[float, Field(gt=0), _PLAIN]
+Coefficient = Annotated[float, Field(ge=0, allow_inf_nan=False), _PLAIN]
+Fraction = Annotated[float, Field(ge=0, le=1), _PLAIN]
+Switch = Annotated[bool, _PLAIN]
 
 
 class SettingsModel(BaseModel):

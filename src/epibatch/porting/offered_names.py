@@ -45,7 +45,7 @@ def offered_names(module: str) -> frozenset[str] | None:
         return None
     if spec is None or not spec.origin:
         return None
-    if Path(f"{spec.origin}i").exists():
+    if spec.submodule_search_locations is not None and Path(f"{spec.origin}i").exists():
         return frozenset(public_names(module))
     for node in ast.parse(Path(spec.origin).read_bytes()).body:
         if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):

@@ -1,0 +1,140 @@
+# Written by `make generated`: the source without bodies, with the settings of the models.
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from typing_extensions import Self
+
+from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
+from ..learner.learner import Learner
+from .algorithm import Algorithm
+from .algorithm_config import AlgorithmConfig
+from .settings import AlgorithmSettings
+
+__all__ = ["PPO", "PPOConfig"]
+__all__ = ["PPO", "PPOConfig"]
+
+class PPOConfig(AlgorithmConfig):
+    """Settings of Proximal Policy Optimization (Schulman et al. 2017); defaults and methods are RLlib's.
+
+    Example:
+        >>> config = (
+        ...     PPOConfig()
+        ...     .environment("CartPole-v1")
+        ...     .env_runners(num_envs_per_env_runner=8)
+        ...     .training(lr=3e-4, lambda_=0.95, entropy_coeff=0.01)
+        ... )
+        >>> config.clip_param, config.lambda_
+        (0.3, 0.95)
+    """
+
+    model: ClassVar[type[AlgorithmSettings]]
+    def extend_learner_connector(self, pipeline: LearnerConnectorPipeline) -> None:
+        """Add a bootstrap step to every chunk after the user's pieces, and advantages at the end.
+
+        Nothing is added when the default pieces are switched off.
+        """
+        ...
+    def update_modules(self, pipeline: Any) -> None:
+        """Let a pipeline know the modules of this config, and their discounts."""
+        ...
+    def build_algo(self) -> PPO:
+        """Build environment, pipelines, module and learner.
+
+        Raises:
+            ConfigError: the config has no environment, or its settings contradict each other.
+        """
+        ...
+    def training(
+        self,
+        *,
+        lr: float = 5e-05,
+        gamma: float = 0.99,
+        train_batch_size: int = 4000,
+        minibatch_size: int | None = 128,
+        num_epochs: int = 30,
+        shuffle_batch_per_epoch: bool = True,
+        grad_clip: float | None = None,
+        grad_clip_by: Literal["global_norm", "norm", "value"] = "global_norm",
+        lambda_: float = 1.0,
+        standardize_advantages: bool = True,
+        clip_param: float = 0.3,
+        vf_clip_param: float = 10.0,
+        vf_loss_coeff: float = 1.0,
+        entropy_coeff: float = 0.0,
+        use_kl_loss: bool = True,
+        kl_coeff: float = 0.2,
+        kl_target: float = 0.01,
+        train_batch_size_per_learner: int = 4000,
+        model: dict[str, Any] = ...,
+        learner_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None = None,
+        add_default_connectors_to_learner_pipeline: bool = True,
+    ) -> Self:
+        """Set learning rate, batch sizes and the coefficients of PPO's loss; the defaults are RLlib 2.60's.
+
+        Args:
+            lr: Learning rate of Adam.
+            gamma: Discount.
+            train_batch_size: Environment steps of an iteration, at least.
+            minibatch_size: Timesteps of a minibatch; None: the whole batch; left out: no more than the batch has.
+            num_epochs: Passes through each batch.
+            shuffle_batch_per_epoch: False: the batch is shuffled once.
+            grad_clip: Bound of the gradients; None for none.
+            grad_clip_by: "global_norm" scales all gradients of a module by one factor, "norm" each parameter's
+                gradient by its own, "value" clips every entry.
+            lambda_: Trace decay of generalised advantage estimation.
+            standardize_advantages: True if the advantages of a train batch are brought to mean 0 and standard
+                deviation 1.
+            clip_param: The probability ratio is clipped to `1 +- clip_param`.
+            vf_clip_param: Upper bound of a row's squared value error; `inf` for none.
+            vf_loss_coeff: Weight of the value loss.
+            entropy_coeff: Weight of the entropy bonus.
+            use_kl_loss: True if the KL divergence from the acting policy is part of the loss.
+            kl_coeff: First weight of the KL term; the learner adapts it.
+            kl_target: KL divergence that the adaptation aims at.
+            train_batch_size_per_learner: Environment steps of an iteration, at least.
+            model: Options of the default network, such as `{"fcnet_hiddens": [64, 64]}`, or a `DefaultModelConfig`.
+            learner_connector: Your pieces from episodes to train batches: `lambda obs_space, act_space: ...`, or a
+                list of piece specs.
+            add_default_connectors_to_learner_pipeline: False: the pipeline has only your pieces, and none of the
+                algorithm's.
+
+        Raises:
+            ConfigError: unknown settings or values that do not fit, all of them in one message.
+        """
+    lambda_: float
+    standardize_advantages: bool
+    clip_param: float
+    vf_clip_param: float
+    vf_loss_coeff: float
+    entropy_coeff: float
+    use_kl_loss: bool
+    kl_coeff: float
+    kl_target: float
+
+class PPO(Algorithm):
+    """PPO's training loop; built by `PPOConfig.build_algo`."""
+    @classmethod
+    def get_default_config(cls) -> PPOConfig:
+        """A new config with PPO's defaults."""
+        ...
+    def check_module(self, module: Any, module_id: str, config: AlgorithmConfig) -> None:
+        """Check that a module is complete, and that it has a value function.
+
+        Modules that are not trained need none, nor do any if the default pieces are off.
+
+        Args:
+            module: the module.
+            module_id: its id.
+            config: what it is used with.
+
+        Raises:
+            ConfigError: it has none, or it is recurrent without `max_seq_len`.
+        """
+        ...
+    def learner_overrides(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
+        """A module's own settings as the learner knows them."""
+        ...
+    def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:
+        """Build the learner with the clipped-surrogate loss."""
+        ...

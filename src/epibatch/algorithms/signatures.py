@@ -1,0 +1,120 @@
+"""Signatures and docstrings of a config's methods, made of the models of its sections."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import keyword
+import textwrap
+import types
+from collections.abc import Callable, Iterator
+from inspect import Parameter, Signature
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from epibatch.core.settings import SettingsModel
+
+from .settings import AlgorithmSettings
+
+__all__ = ["METHODS", "documented", "signature_of", "type_text"]
+
+METHODS = {
+    "environment": "environment",
+    "env_runners": "env_runners",
+    "learners": "learners",
+    "training": "training",
+    "rl_module": "rl_module",
+    "multi_agent": "multi_agent",
+    "evaluation": "evaluation",
+    "callbacks": "callbacks",
+    "debugging": "debugging",
+    "reporting": "reporting",
+    "checkpointing": "checkpointing",
+    "stopping": "stop",
+}
+"""Method of a config -> the section that it sets."""
+
+_POSITIONAL = {"env", "callbacks_class"}
+_ALSO = {
+    "training": {
+        "model": ("rl_module", "model_config"),
+        "learner_connector": ("learners", "learner_connector"),
+        "add_default_connectors_to_learner_pipeline": ("learners", "add_default_connectors_to_learner_pipeline"),
+    },
+    "rl_module": {"algorithm_config_overrides_per_module": ("multi_agent", "algorithm_config_overrides_per_module")},
+}
+"""Method -> keywords that it takes of other sections: keyword -> section and setting."""
+
+_RAISES = "ConfigError: unknown settings or values that do not fit, all of them in one message."
+
+
+def _keywords(settings: type[AlgorithmSettings], method: str) -> Iterator[tuple[str, FieldInfo]]:
+    sections = settings.sections()
+    model = sections[METHODS[method]]
+    names = [*model.names(), *(name for name in model.spellings() if name not in model.names())]
+    for name in names:
+        if name.isidentifier() and not keyword.iskeyword(name):
+            yield name, model.model_fields[model.spellings()[name]]
+    for name, (section, setting) in _ALSO.get(method, {}).items():
+        yield name, sections[section].model_fields[sections[section].spellings()[setting]]
+
+
+def signature_of(settings: type[AlgorithmSettings], method: str) -> Signature:
+    """The signature of a method: a keyword for every setting of its section.
+
+    Args:
+        settings: of the config.
+        method: one of `METHODS`.
+    """
+    parameters = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
+    for name, field in _keywords(settings, method):
+        kind = Parameter.POSITIONAL_OR_KEYWORD if name in _POSITIONAL else Parameter.KEYWORD_ONLY
+        default = ... if field.default_factory is not None else field.default
+        parameters.append(Parameter(name, kind, default=default, annotation=type_text(field.annotation)))
+    return Signature(parameters)
+
+
+def documented(function: Callable[..., Any], settings: type[AlgorithmSettings], method: str) -> Callable[..., Any]:
+    """A method with its signature, and a docstring that explains every setting."""
+
+    @functools.wraps(function)
+    def with_signature(self: Any, *args: Any, **settings: Any) -> Any:
+        return function(self, *args, **settings)
+
+    model = settings.sections()[METHODS[method]]
+    arguments = [_argument(name, field.description or "") for name, field in _keywords(settings, method)]
+    summary = inspect.cleandoc(model.__doc__ or "")
+    with_signature.__doc__ = "\n".join([summary, "", "Args:", *arguments, "", "Raises:", f"    {_RAISES}", ""])
+    with_signature.__signature__ = signature_of(settings, method)  # type: ignore[attr-defined]
+    return with_signature
+
+
+def _argument(name: str, description: str) -> str:
+    """A line of a docstring's arguments, wrapped so that it fits a stub."""
+    return textwrap.fill(f"{name}: {description}", 108, initial_indent=" " * 4, subsequent_indent=" " * 8)
+
+
+def type_text(annotation: Any) -> str:
+    """A type as it is written in a stub, without what pydantic checks beside it.
+
+    Example:
+        >>> type_text(Annotated[int, "at least 1"] | None)
+        'int | None'
+    """
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return type_text(args[0])
+    if origin in (Union, types.UnionType):
+        return " | ".join(map(type_text, args))
+    if origin is Literal:
+        return f"Literal[{', '.join(map(repr, args))}]"
+    if annotation in (None, type(None), ...):
+        return "..." if annotation is ... else "None"
+    if isinstance(annotation, list):  # the arguments of a Callable
+        return f"[{', '.join(map(type_text, annotation))}]"
+    if isinstance(origin or annotation, type) and issubclass(origin or annotation, SettingsModel):
+        return "dict[str, Any]"
+    name = (origin or annotation).__name__
+    name = "gym.Space" if name == "Space" else name
+    return f"{name}[{', '.join(map(type_text, args))}]" if args else name
