@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, add_context
+from epibatch.core.errors import ColumnError, SpaceError, add_context
 from epibatch.core.random_states import random_state_kept
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.struct_batches import BatchedNdArray
@@ -136,6 +136,9 @@ def _drawn(pipeline: Any, observations: Any, actions: Any, lengths: Sequence[int
     mapping = next((piece for piece in pipeline.pieces() if piece.maps_agents), None)
     how = getattr(mapping, "agent_to_module_mapping_fn", None)
     episodes: list[Any] = []
+    outputs: dict[Any, Any] = {}
+    if any(lengths):
+        outputs = {who: _outputs(own) for who, own in actions.items()} if several else _outputs(actions)
     for number, steps in enumerate(lengths):
         rows = [0 if observations is None else observations.sample() for _ in range(steps + 1)]
         acted, ends = [actions.sample() for _ in range(steps)], steps > 0 and number % 2 == 0
@@ -143,10 +146,23 @@ def _drawn(pipeline: Any, observations: Any, actions: Any, lengths: Sequence[int
         facts |= {"observation_space": observations, "action_space": actions}
         if several:
             facts |= {"terminateds": ends, "agent_to_module_mapping_fn": how}
+            facts["extra_model_outputs"] = [{who: outputs[who] for who in own} for own in acted]
             episodes.append(MultiAgentEpisode(**facts, rewards=[dict.fromkeys(own, 0.5) for own in acted]))
         else:
+            facts["extra_model_outputs"] = {name: [value] * steps for name, value in outputs.items()}
             episodes.append(SingleAgentEpisode(**facts, rewards=[0.5] * steps, terminated=ends))
     return episodes
+
+
+def _outputs(actions: Any) -> dict[str, Any]:
+    """Return what GetActions and a module record in a step: a log-probability, and zeros for the distribution."""
+    from epibatch.core.distributions.choosing import distribution_for
+
+    try:
+        inputs = np.zeros(distribution_for(actions).required_input_dim(actions), np.float32)
+    except SpaceError:  # the module has a distribution of its own
+        return {Columns.ACTION_LOGP: np.float32(0)}
+    return {Columns.ACTION_LOGP: np.float32(0), Columns.ACTION_DIST_INPUTS: inputs}
 
 
 def _run(pipeline: Any, module: Any, episodes: list[Any], actions: Any) -> dict[tuple[Any, str], _Column]:

@@ -23,7 +23,7 @@ from epibatch.connectors.module_to_env import ModuleToEnvPipeline
 from epibatch.connectors.sequences import JaggedSequences, PackSequences
 from epibatch.core.errors import SpaceError
 from epibatch.core.rl_module import MultiRLModule, RLModuleSpec
-from epibatch.episodes import MultiAgentEpisode
+from epibatch.episodes import InfiniteLookbackBuffer, MultiAgentEpisode
 
 Box, Dict, Discrete, Tuple = gym.spaces.Box, gym.spaces.Dict, gym.spaces.Discrete, gym.spaces.Tuple
 FLAG = Box(0, 1, (), np.bool_)
@@ -79,9 +79,13 @@ def test_a_real_train_batch_has_these_columns(lab, state, ppo):
     pipeline = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=pieces)
     module = lab.module(state=state)
     promised = pipeline.column_spaces_for(module)
-    batch = pipeline(rl_module=module, episodes=[lab.episode("a", 5, state=state), lab.episode("b", 2, state=state)])
+    episodes = [lab.episode("a", 5, state=state), lab.episode("b", 2, state=state)]
+    for episode in episodes:
+        inputs = InfiniteLookbackBuffer(np.zeros((len(episode), 2), np.float32))
+        episode.extra_model_outputs["action_dist_inputs"] = inputs
+    batch = pipeline(rl_module=module, episodes=episodes)
     states, expected = ([own.pop(name, None) for name in ("state_in", "next_state_in")] for own in (batch, promised))
-    assert batch.keys() - {"action_logp"} == promised.keys()
+    assert batch.keys() == promised.keys()
     axes = {name: own.axes for name, own in promised.items()}
     assert spelled(promised) == actual(batch, axes)
     assert axes["obs"] == (("batch", "time") if state else ("batch",))
@@ -91,6 +95,19 @@ def test_a_real_train_batch_has_these_columns(lab, state, ppo):
         assert axes["seq_lens"] == ("batch",) and [own["h"].shape[1:] for own in states] == [(state,)] * 2
 
 
+class OldLogp(ConnectorV2):
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        for episode in self.single_agent_episode_iterator(episodes):
+            rows = episode.get_extra_model_outputs("action_logp")
+            self.add_n_batch_items(batch, "old_logp", rows, len(episode), episode)
+        return batch
+
+
+def test_pieces_may_read_what_drawing_actions_records(lab):
+    spaces = learner(lab, before=[OldLogp()]).column_spaces
+    assert spaces["old_logp"] == (number(np.float32), ("batch",), "tensors")
+
+
 def test_a_module_that_drops_short_sequences(lab):
     module = lab.module(state=2, sequence_end="drop", max_seq_len=9)
     assert learner(lab).column_spaces_for(module)["rewards"].axes == ("batch", "time")
@@ -98,7 +115,8 @@ def test_a_module_that_drops_short_sequences(lab):
 
 def test_without_a_module_it_is_any_one_without_state(lab):
     expected = {"obs": lab.obs_space, "actions": lab.act_space, "rewards": number(np.float32)}
-    expected |= {"terminateds": FLAG, "truncateds": FLAG}
+    expected |= {"terminateds": FLAG, "truncateds": FLAG, "action_logp": number(np.float32)}
+    expected["action_dist_inputs"] = Box(-np.inf, np.inf, (2,), np.float32)
     assert learner(lab).column_spaces == {name: (space, ("batch",), "tensors") for name, space in expected.items()}
     pipeline = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=lab.defaults("learner", ppo=True))
     assert pipeline.column_spaces["advantages"] == (number(np.float32), ("batch",), "tensors")
@@ -228,7 +246,8 @@ def test_a_real_batch_of_several_agents_has_these_columns(lab, at):
     observations = {agent: np.ones(5 if agent == "z" else 2, np.float32) for agent in "xyz"}
     episode.add_env_reset(observations=observations)
     for _ in range(4):
-        outputs = {"z": {"state_out": {"h": np.ones(2, np.float32)}}}
+        drawn = {"action_logp": np.float32(-1), "action_dist_inputs": np.zeros(2, np.float32)}
+        outputs = {**dict.fromkeys("xy", drawn), "z": {**drawn, "state_out": {"h": np.ones(2, np.float32)}}}
         actions, rewards = dict.fromkeys("xyz", 0), dict.fromkeys("xyz", 1.0)
         episode.add_env_step(observations, actions, rewards, extra_model_outputs=outputs)
     promised = pipeline.column_spaces_for(module)
