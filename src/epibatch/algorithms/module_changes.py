@@ -191,7 +191,7 @@ def _changed(config: AlgorithmConfig, policies: Mapping[str, PolicySpec], mappin
 
 def _is_default(spec: Any, module: Any) -> bool:
     """Whether a module is the one that a config makes of the settings alone."""
-    from epibatch.core.rl_module.default_modules import default_module_spec
+    from epibatch.core.rl_module.rl_module_spec import default_module_spec
 
     try:
         default = default_module_spec(spec.observation_space, spec.action_space, spec.model_config)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from epibatch.core.errors import ColumnError, ConfigError
+from epibatch.core.struct_batches import BatchedNdArray
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 __all__ = [
@@ -266,8 +267,6 @@ def split_and_zero_pad(item_list: Sequence[Any], max_seq_len: int) -> list[Any]:
         >>> split_and_zero_pad([1.0, 2.0, 3.0], 2)
         [array([1., 2.]), array([3., 0.])]
     """
-    from epibatch.core.struct_batches import BatchedNdArray
-
     if len(item_list) == 0:
         raise _row_error("splitting a list of rows", "at least one row", "an empty list")
     first, form = flatten(item_list[0])

@@ -1,4 +1,4 @@
-"""Checkpoints of modules: states, and how to build the modules, in one folder without pickle."""
+"""States in checkpoints of modules, which hold a spec and a state each, in one folder without pickle."""
 
 from __future__ import annotations
 
@@ -7,42 +7,15 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from epibatch.core.checkpoints import arrays_size, is_checkpoint, load_state, save_state
-from epibatch.core.errors import CheckpointError, EpibatchError, nearest
-from epibatch.core.restoring import restoring
+from epibatch.core.checkpoints import is_checkpoint, load_state
+from epibatch.core.errors import CheckpointError, nearest
 
 if TYPE_CHECKING:
     from epibatch.core.rl_module.multi_rl_module import MultiRLModule
-    from epibatch.core.rl_module.rl_module import RLModule
 
-__all__ = ["build_module", "load_modules", "read_states", "write_module"]
+__all__ = ["SPEC", "STATE", "is_description", "load_modules", "part_of", "read_states", "split_path"]
 
-_SPEC, _STATE = "rl_module", "state"
-
-
-def write_module(path: str | os.PathLike[str], module: RLModule, state: Mapping[str, Any]) -> str:
-    """Write a module's state and, where it can be expressed as data, its spec.
-
-    Args:
-        path: the folder.
-        module: the module.
-        state: its state.
-
-    Raises:
-        CheckpointError: the folder holds something else, or the state something that is no data.
-    """
-    from epibatch.core.rl_module.multi_rl_module import MultiRLModule
-    from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
-    from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
-
-    description: dict[str, Any] = {"spec": None, "not_data": None}
-    try:
-        several = isinstance(module, MultiRLModule)
-        spec: Any = MultiRLModuleSpec if several else RLModuleSpec
-        description["spec"] = spec.from_module(module).to_dict()
-    except EpibatchError as error:
-        description["not_data"] = str(error)
-    return str(save_state(path, {_SPEC: description, _STATE: dict(state)}))
+SPEC, STATE = "rl_module", "state"
 
 
 def read_states(path: str | os.PathLike[str], component: str | None = None) -> dict[str, Any]:
@@ -57,46 +30,10 @@ def read_states(path: str | os.PathLike[str], component: str | None = None) -> d
     Raises:
         CheckpointError: there is no such checkpoint or part.
     """
-    folder, names = _split(path, component)
+    folder, names = split_path(path, component)
     content = load_state(folder)
-    state = content[_STATE] if _is_description(content) else content
-    return _part(state, names, folder)
-
-
-def build_module(path: str | os.PathLike[str], component: str | None, *, allow_imports: bool) -> RLModule:
-    """Build a module, or one of several, from a checkpoint, and give it its state.
-
-    Args:
-        path: as in `read_states`.
-        component: likewise.
-        allow_imports: whether classes that are not built in may be imported; importing runs code.
-
-    Raises:
-        CheckpointError: there is no such checkpoint or part, or the module cannot be built from data.
-    """
-    from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
-    from epibatch.core.rl_module.rl_module_spec import RLModuleSpec, saved_spec, weights_at_most
-
-    folder, name = _split(path, component)
-    content = load_state(folder)
-    spec = content[_SPEC]["spec"] if _is_description(content) else None
-    if spec is None:
-        found = str(content[_SPEC]["not_data"]) if _is_description(content) else "a state without a description"
-        raise _unfit(folder, found, "build the module, and call its restore_from_path")
-    state = _part(content[_STATE], name, folder)
-    with restoring(f"checkpoint {folder}", _SPEC):
-        several = "rl_module_specs" in spec
-        if name and several:
-            spec, several = spec["rl_module_specs"].get(name), False
-    cls: Any = MultiRLModuleSpec if several else RLModuleSpec
-    try:
-        with weights_at_most(arrays_size(content)), restoring(f"checkpoint {folder}", _SPEC):
-            module: RLModule = saved_spec(cls, spec, allow_imports=allow_imports).build()
-    except EpibatchError as error:
-        do = "pass allow_imports=True for a checkpoint that you trust, or build the module and call restore_from_path"
-        raise _unfit(folder, str(error), do) from error
-    module.set_state(state)
-    return module
+    state = content[STATE] if is_description(content) else content
+    return part_of(state, names, folder)
 
 
 def load_modules(multi: MultiRLModule, path: str | os.PathLike[str], module_ids: Collection[str] | None = None) -> None:
@@ -127,14 +64,15 @@ def load_modules(multi: MultiRLModule, path: str | os.PathLike[str], module_ids:
     multi.set_state(states if module_ids is None else {module_id: states[module_id] for module_id in chosen})
 
 
-def _is_description(content: Any) -> bool:
-    if not isinstance(content, Mapping) or content.keys() != {_SPEC, _STATE}:
+def is_description(content: Any) -> bool:
+    """True if a checkpoint's content is a module's spec and state, rather than a state alone."""
+    if not isinstance(content, Mapping) or content.keys() != {SPEC, STATE}:
         return False
-    return isinstance(content[_SPEC], Mapping) and {"spec", "not_data"} <= content[_SPEC].keys()
+    return isinstance(content[SPEC], Mapping) and {"spec", "not_data"} <= content[SPEC].keys()
 
 
-def _split(path: str | os.PathLike[str], component: str | None) -> tuple[Path, str]:
-    """A checkpoint's folder, and the names behind it."""
+def split_path(path: str | os.PathLike[str], component: str | None) -> tuple[Path, str]:
+    """Return a checkpoint's folder, and the names after it."""
     folder, names = Path(path), [component] if component else []
     for parent in folder.parents if not folder.exists() else ():
         if is_checkpoint(parent):
@@ -142,7 +80,7 @@ def _split(path: str | os.PathLike[str], component: str | None) -> tuple[Path, s
     return folder, "/".join(names)
 
 
-def _part(state: Any, names: str, folder: Path) -> dict[str, Any]:
+def part_of(state: Any, names: str, folder: Path) -> dict[str, Any]:
     """What `names`, with slashes between them, lead to; a key may hold slashes itself."""
     while names:
         keys = [key for key in state if isinstance(key, str)] if isinstance(state, Mapping) else []
@@ -162,12 +100,3 @@ def _part(state: Any, names: str, folder: Path) -> dict[str, Any]:
             f"checkpoint {folder}", expected="the state of a module", found=found, do="name the module"
         )
     return dict(state)
-
-
-def _unfit(folder: Path, found: str, do: str) -> CheckpointError:
-    return CheckpointError(
-        f"checkpoint {folder}",
-        expected="a module that can be built from data",
-        found=found.replace("\n", "\n            "),
-        do=do,
-    )

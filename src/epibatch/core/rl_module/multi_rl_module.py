@@ -21,12 +21,12 @@ from epibatch.core.errors import (
 )
 from epibatch.core.rl_module.module_checkpoints import load_modules, read_states
 from epibatch.core.rl_module.rl_module import RLModule
+from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
 from epibatch.core.rl_module.torch_rl_module import TorchRLModule
 from epibatch.core.state_codec import state_parts
 
 if TYPE_CHECKING:
     from epibatch.core.distributions.distribution import Distribution
-    from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
 
 __all__ = ["MultiRLModule"]
 
@@ -104,8 +104,6 @@ class MultiRLModule(TorchRLModule):
             raise _refuse(module_id, "an RLModule", type(module).__name__, "build its RLModuleSpec first")
         if module_id in self._rl_modules and not override:
             raise _refuse(module_id, "an id that is free", repr(module_id), "pass override=True to replace the module")
-        from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
-
         self.inference_only = self.inference_only and module.inference_only
         self._rl_modules[module_id] = module
         self.rl_module_specs[module_id] = RLModuleSpec.from_module(module)

@@ -1,22 +1,25 @@
-"""How to build a MultiRLModule, as data."""
+"""How to build a MultiRLModule, as data; how to build a module from a checkpoint."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
-from epibatch.core.errors import ConfigError, EpibatchError, UnknownNameError, add_context, nearest
-from epibatch.core.rl_module.module_checkpoints import load_modules
+from epibatch.core.checkpoints import arrays_size, load_state, save_state
+from epibatch.core.errors import CheckpointError, ConfigError, EpibatchError, UnknownNameError, add_context, nearest
+from epibatch.core.restoring import restoring
+from epibatch.core.rl_module.module_checkpoints import SPEC, STATE, is_description, load_modules, part_of, split_path
 from epibatch.core.rl_module.multi_rl_module import MultiRLModule
 from epibatch.core.rl_module.rl_module import RLModule
-from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
+from epibatch.core.rl_module.rl_module_spec import RLModuleSpec, saved_spec, weights_at_most
 from epibatch.core.rl_module.spec_data import class_from_name, class_name, fields_from_data, fields_to_data
 
-__all__ = ["MultiRLModuleSpec"]
+__all__ = ["MultiRLModuleSpec", "build_module", "write_module"]
 
 _FIELDS = ("observation_space", "action_space", "inference_only", "model_config")
 _LOADING = ("load_state_path", "modules_to_load")
@@ -197,3 +200,66 @@ class MultiRLModuleSpec:
     def as_multi_rl_module_spec(self) -> MultiRLModuleSpec:
         """This spec."""
         return self
+
+
+def write_module(path: str | os.PathLike[str], module: RLModule, state: Mapping[str, Any]) -> str:
+    """Write a module's state and, where it can be expressed as data, its spec.
+
+    Args:
+        path: the folder.
+        module: the module.
+        state: its state.
+
+    Raises:
+        CheckpointError: the folder holds something else, or the state something that is no data.
+    """
+    description: dict[str, Any] = {"spec": None, "not_data": None}
+    try:
+        several = isinstance(module, MultiRLModule)
+        spec: Any = MultiRLModuleSpec if several else RLModuleSpec
+        description["spec"] = spec.from_module(module).to_dict()
+    except EpibatchError as error:
+        description["not_data"] = str(error)
+    return str(save_state(path, {SPEC: description, STATE: dict(state)}))
+
+
+def build_module(path: str | os.PathLike[str], component: str | None, *, allow_imports: bool) -> RLModule:
+    """Build a module, or one of several, from a checkpoint, and give it its state.
+
+    Args:
+        path: as in `read_states`.
+        component: likewise.
+        allow_imports: whether classes that are not built in may be imported; importing runs code.
+
+    Raises:
+        CheckpointError: there is no such checkpoint or part, or the module cannot be built from data.
+    """
+    folder, name = split_path(path, component)
+    content = load_state(folder)
+    spec = content[SPEC]["spec"] if is_description(content) else None
+    if spec is None:
+        found = str(content[SPEC]["not_data"]) if is_description(content) else "a state without a description"
+        raise _unfit(folder, found, "build the module, and call its restore_from_path")
+    state = part_of(content[STATE], name, folder)
+    with restoring(f"checkpoint {folder}", SPEC):
+        several = "rl_module_specs" in spec
+        if name and several:
+            spec, several = spec["rl_module_specs"].get(name), False
+    cls: Any = MultiRLModuleSpec if several else RLModuleSpec
+    try:
+        with weights_at_most(arrays_size(content)), restoring(f"checkpoint {folder}", SPEC):
+            module: RLModule = saved_spec(cls, spec, allow_imports=allow_imports).build()
+    except EpibatchError as error:
+        do = "pass allow_imports=True for a checkpoint that you trust, or build the module and call restore_from_path"
+        raise _unfit(folder, str(error), do) from error
+    module.set_state(state)
+    return module
+
+
+def _unfit(folder: Path, found: str, do: str) -> CheckpointError:
+    return CheckpointError(
+        f"checkpoint {folder}",
+        expected="a module that can be built from data",
+        found=found.replace("\n", "\n            "),
+        do=do,
+    )

@@ -21,7 +21,7 @@ from epibatch.core.errors import (
     RunnerError,
     nearest,
 )
-from epibatch.core.rl_module.module_checkpoints import build_module, read_states, write_module
+from epibatch.core.rl_module.module_checkpoints import read_states
 
 if TYPE_CHECKING:
     from epibatch.core.distributions.distribution import Distribution
@@ -294,6 +294,8 @@ class RLModule(Checkpointable, ABC):
         Raises:
             CheckpointError: the state holds something that cannot be saved as data.
         """
+        from epibatch.core.rl_module.multi_rl_module_spec import write_module
+
         if path is None:
             path = tempfile.mkdtemp(prefix="epibatch-")
         return write_module(path, self, self.get_state() if state is None else state)
@@ -331,6 +333,8 @@ class RLModule(Checkpointable, ABC):
             CheckpointError: the folder cannot be read, has no such module, or how to build it is no data: a class
                 defined in a script, or functions among the options.
         """
+        from epibatch.core.rl_module.multi_rl_module_spec import build_module
+
         module = build_module(path, component, allow_imports=allow_imports)
         if not isinstance(module, cls):
             raise CheckpointError(

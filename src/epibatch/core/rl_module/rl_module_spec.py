@@ -11,16 +11,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
+import torch
 
 from epibatch.core import DEFAULT_MODULE_ID
+from epibatch.core.distributions.choosing import distribution_for
 from epibatch.core.errors import CheckpointError, ConfigError
+from epibatch.core.rl_module.default_actor_critic import DefaultActorCritic
+from epibatch.core.rl_module.default_lstm_actor_critic import DefaultLSTMActorCritic
+from epibatch.core.rl_module.default_model_config import DefaultModelConfig
+from epibatch.core.rl_module.observation_input import ObservationInput
 from epibatch.core.rl_module.rl_module import RLModule
 from epibatch.core.rl_module.spec_data import class_from_name, class_name, fields_from_data, fields_to_data
 
 if TYPE_CHECKING:
     from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
 
-__all__ = ["RLModuleSpec", "saved_spec", "weights_at_most"]
+__all__ = ["RLModuleSpec", "default_module_spec", "saved_spec", "weights_at_most"]
 
 
 class _Budget:
@@ -35,8 +41,6 @@ class _Budget:
         Raises:
             CheckpointError: more than is left.
         """
-        import torch
-
         with torch.device("meta"):
             weights = make().state_dict().values()
         size = sum(weight.numel() * weight.element_size() for weight in weights)
@@ -134,8 +138,6 @@ class RLModuleSpec:
         """
         module_class = self.module_class
         if module_class is None:
-            from epibatch.core.rl_module.default_modules import default_module_spec
-
             default = default_module_spec(self.observation_space, self.action_space, self.model_config)
             module_class = default.module_class
         if not (isinstance(module_class, type) and issubclass(module_class, RLModule)):
@@ -212,3 +214,34 @@ class RLModuleSpec:
         from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
 
         return MultiRLModuleSpec(rl_module_specs={DEFAULT_MODULE_ID: self}, inference_only=self.inference_only)
+
+
+def default_module_spec(
+    observation_space: gym.Space[Any] | None, action_space: gym.Space[Any] | None, model_config: Any = None
+) -> RLModuleSpec:
+    """The spec of the default actor-critic for some spaces.
+
+    Args:
+        observation_space: what the module sees: Box, Discrete, MultiDiscrete, MultiBinary, or Dicts and Tuples.
+        action_space: likewise; integer Boxes need bounds.
+        model_config: a `DefaultModelConfig`, a dict of its fields, or None; `use_lstm` picks the recurrent module.
+
+    Raises:
+        SpaceError: no default module takes the spaces; the message says what to do.
+        ConfigError: unknown or wrong options in `model_config`.
+
+    Example:
+        >>> spec = default_module_spec(gym.spaces.Discrete(5), gym.spaces.Discrete(2), {"use_lstm": True})
+        >>> spec.module_class.__name__
+        'DefaultLSTMActorCritic'
+    """
+    config = DefaultModelConfig.from_dict(model_config)
+    ObservationInput(observation_space, config)
+    distribution_for(action_space)
+    module_class: type[RLModule] = DefaultLSTMActorCritic if config.use_lstm else DefaultActorCritic
+    return RLModuleSpec(
+        module_class=module_class,
+        observation_space=observation_space,
+        action_space=action_space,
+        model_config=config if model_config is None else model_config,
+    )
