@@ -143,8 +143,13 @@ class ChunkGroup:
     def reader(self) -> EpisodeReader:
         """Reads rows of all chunks, wherever they are stored."""
         if self._reader is None:
-            long = self._lengthened
-            self._reader = reader_of(self.episodes) if long is None else EpisodeReader(long, self.episodes)
+            episodes, long = self.episodes, self._lengthened
+            if long is not None:
+                self._reader = EpisodeReader(long, episodes)
+            elif self.training is False and type(episodes) is list:  # newest rows: one each, whatever block they are in
+                self._reader = EpisodeReader(episodes)
+            else:
+                self._reader = reader_of(episodes)
         return self._reader
 
     def look_again(self) -> None:
