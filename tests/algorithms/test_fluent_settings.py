@@ -102,7 +102,11 @@ def test_hooks_may_be_given_in_learners_and_in_training():
 
 def test_copy_is_independent_and_configs_pickle():
     config = PPOConfig().training(lr=0.5).env_runners(env_to_module_connector=[{"piece": "frame_stacking"}])
+    config.env_runners(module_to_env_connector=[])
     twin = config.copy().training(lr=0.25)
+    twin.env_to_module_connector.append("mean_std_filter")
+    twin.module_to_env_connector.append("clip_actions")
+    assert (len(config.env_to_module_connector), config.module_to_env_connector) == (1, [])
     assert (config.lr, twin.lr) == (0.5, 0.25)
     assert pickle.loads(pickle.dumps(config)).to_dict() == config.to_dict()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -261,9 +260,10 @@ class AlgorithmConfig:
         """A config of its own with the same settings."""
         twin = type(self)(allow_imports=self._allow_imports)
         twin._settings = self._settings  # sections are frozen
-        hooks = {hook.setting: (hook.section, getattr(self, hook.setting)) for hook in PIPELINES.values()}
-        lists = {name: (section, value) for name, (section, value) in hooks.items() if isinstance(value, list)}
-        return twin.change("copy", {section: {name: copy.deepcopy(value)} for name, (section, value) in lists.items()})
+        for hook in PIPELINES.values():
+            if isinstance(getattr(self, hook.setting), list):  # which validation copies
+                twin.change("copy", {hook.section: {hook.setting: getattr(self, hook.setting)}})
+        return twin
 
     def __repr__(self) -> str:
         sections = [getattr(self._settings, section) for section in self.model.sections()]

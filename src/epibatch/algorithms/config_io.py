@@ -260,6 +260,8 @@ def read_document(source: str | Path, prefix: str = "") -> ConfigDocument:
 
 def changed_document(cls: type[Any], document: ConfigDocument, changes: Sequence[str]) -> ConfigDocument:
     """A document with some values changed, see `changed`."""
+    if not changes:
+        return document
     where = " ".join([document.where, *(f"--set {change}" for change in changes)])
     return replace(document, where=where, data=changed(cls, document.data, changes), original=document.data)
 

@@ -30,14 +30,18 @@ _DEVICE = "use learners(device='cuda')"
 _ONE_PROCESS = "leave it out: one process samples and learns"
 
 OTHER_SETTINGS: dict[str, str] = {
+    "anneal_lr": _CONSTANT,
     "batch_size": "use minibatch_size (steps of a minibatch), or train_batch_size (steps of an iteration)",
     "clip_coef": "use clip_param",
     "clip_range": "use clip_param",
     "clip_range_vf": "leave it out; vf_clip_param is something else: it bounds the squared error of each value",
     "clip_rewards": "use the piece RewardClipping or RewardSign in the learner pipeline",
     "clip_vloss": "leave it out; vf_clip_param is something else: it bounds the squared error of each value",
+    "discount_factor": "use gamma",
     "ent_coef": "use entropy_coeff",
     "entropy_coeff_schedule": _CONSTANT,
+    "eps_clip": "use clip_param",
+    "hidden_sizes": "use model_config: rl_module(model_config={'fcnet_hiddens': [...]})",
     "horizon": "use max_episode_steps: env_config={'max_episode_steps': ...} sets the time limit of a Gymnasium id, "
     "also a longer one; a TimeLimit wrapper can only shorten it",
     "learning_rate": "use lr",
@@ -62,8 +66,13 @@ OTHER_SETTINGS: dict[str, str] = {
     "num_workers": "use num_env_runners",
     "gae_lambda": "use lambda_",
     "observation_filter": "use the piece MeanStdFilter in the env-to-module pipeline",
+    "policy_kwargs": "use model_config: rl_module(model_config={...})",
+    "repeat_per_collect": "use num_epochs",
     "sgd_minibatch_size": "use minibatch_size",
+    "step_per_collect": "use train_batch_size (steps of an iteration)",
     "target_kl": "use kl_target and kl_coeff: a term of the loss, not an early stop",
+    "tensorboard_log": "use loggers: reporting(loggers=['tensorboard'])",
+    "total_timesteps": "use num_env_steps_sampled_lifetime: stopping(num_env_steps_sampled_lifetime=...)",
     "update_epochs": "use num_epochs",
     "use_critic": _ALWAYS,
     "use_gae": _ALWAYS,

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from epibatch.core.errors import ConfigError, NotAvailableError, nearest
@@ -93,16 +92,21 @@ class SettingsModel(BaseModel):
     @cache
     def spellings(cls) -> dict[str, str]:
         """Every name that users can write -> the attribute."""
-        return {
-            name: attribute for attribute, field in cls.model_fields.items() for name in _spellings(attribute, field)
-        }
+        spellings: dict[str, str] = {}
+        for attribute, field in cls.model_fields.items():
+            alias = field.validation_alias
+            names = alias.choices if isinstance(alias, AliasChoices) else [alias or attribute]
+            spellings.update(dict.fromkeys(map(str, names), attribute))
+        return spellings
 
     @classmethod
     @cache
     def names(cls) -> list[str]:
         """The names that users write, in order, without second spellings."""
-        names = [_spellings(attribute, field)[0] for attribute, field in cls.model_fields.items()]
-        return [*cls.first_names, *(name for name in names if name not in cls.first_names)]
+        first: dict[str, str] = {}
+        for name, attribute in cls.spellings().items():
+            first.setdefault(attribute, name)
+        return list(dict.fromkeys((*cls.first_names, *first.values())))
 
     @classmethod
     def first_spelling(cls, name: str) -> str:
@@ -131,11 +135,6 @@ class SettingsModel(BaseModel):
         """The settings that were given, under their names."""
         spellings = self.spellings()
         return {name: value for name, value in self.values().items() if spellings[name] in self.model_fields_set}
-
-
-def _spellings(attribute: str, field: FieldInfo) -> list[str]:
-    alias = field.validation_alias
-    return [str(each) for each in alias.choices] if isinstance(alias, AliasChoices) else [str(alias or attribute)]
 
 
 # ------------------------------------------------------------------------------------------- errors
