@@ -87,6 +87,7 @@ EVALUATED = ("environment", "env_runners")
 LOGGER_NAMES = ("jsonl", "csv", "tensorboard")
 """Loggers that a config can name."""
 
+_HOOKS = frozenset(hook.setting for hook in PIPELINES.values())
 COMMON_SETTINGS = {"train_batch_size": "all modules learn from one sample"}
 """Settings of the training that no module has of its own -> why."""
 
@@ -243,7 +244,7 @@ def _partial(name: str, *models: type[SettingsModel], without: Collection[str] =
         attribute: (field.rebuild_annotation(), Field(None, validation_alias=field.validation_alias))
         for model in models
         for attribute, field in model.model_fields.items()
-        if attribute not in without
+        if attribute not in without and attribute not in _HOOKS
     }
     partial_model = create_model(name, __base__=SettingsModel, __module__=__name__, **fields)
 
@@ -711,6 +712,8 @@ def explain_override(model: type[AlgorithmSettings], name: str, sections: Sequen
     """Say what is wrong with the name of a setting that evaluation or a single module is to have of its own."""
     if name in COMMON_SETTINGS and tuple(sections) == ("training",):
         return f"no setting of single modules: {COMMON_SETTINGS[name]}"
+    if name in _HOOKS:
+        return "no setting here: evaluation and modules have the pieces of the training"
     if name in model.section_of():
         return f"belongs to {model.section_of()[name]}; here are settings of {' and '.join(sections)}"
     known = [each for section in sections for each in model.sections()[section].names()]
