@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import is_
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -25,11 +25,9 @@ from ._engine.plan import Plan, built_piece, make_plan, numbered, place
 from ._engine.run import run_plan
 from ._engine.step_watch import MetricsTimers, PartWatch, StepWatch
 from ._inspect.dry_run import ColumnSpace, column_spaces_of
+from ._inspect.profile import PipelineProfile, profile_pipelines
+from ._inspect.trace import PipelineTrace, trace_pipeline
 from .connector_v2 import ConnectorV2, PipelineReference
-
-if TYPE_CHECKING:
-    from ._inspect.profile import PipelineProfile
-    from ._inspect.trace import PipelineTrace
 
 __all__ = ["ConnectorPipelineV2"]
 
@@ -458,8 +456,6 @@ class ConnectorPipelineV2(ConnectorV2):
         Returns:
             A profile to open with `with`; then print it, or read its `rows()`.
         """
-        from ._inspect.profile import profile_pipelines
-
         return profile_pipelines({snake_case(type(self).__name__): self})
 
     def trace(
@@ -493,8 +489,6 @@ class ConnectorPipelineV2(ConnectorV2):
             PipelineError: `episodes` are none.
             BatchLayoutError: `batch` is no dict.
         """
-        from ._inspect.trace import trace_pipeline
-
         return trace_pipeline(self, episodes, module, batch, shared_data, copies, explore=explore, **kwargs)
 
     def check_episodes(self, call: PipelineCall) -> None:
