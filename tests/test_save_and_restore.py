@@ -41,9 +41,10 @@ def train_and_fingerprint(algorithm):
                     seen[f"batch {column} {number}"] = hashlib.sha256(told).hexdigest()
             return batch
 
-    algorithm.learner._learner_connector = Spy(algorithm.learner.connector)
+    connector = algorithm.learner.connector
+    algorithm.learner._learner_connector = Spy(connector)
     results = algorithm.train()
-    algorithm.learner._learner_connector = algorithm.learner.connector
+    algorithm.learner._learner_connector = connector
     seen["losses"] = {name: float(value).hex() for name, value in results["learners"]["default_policy"].items()}
     runner = {name: value for name, value in results["env_runners"].items() if name not in ("sample", "env_step_timer")}
     seen["env_runners"] = {name: float(value).hex() for name, value in runner.items()}
