@@ -20,7 +20,7 @@ from .layouts import is_plain, show, to_columns, to_plain
 from .plan import Plan, Step
 from .step_watch import StepWatch
 
-__all__ = ["columns_of", "run_plan"]
+__all__ = ["columns_of", "no_batch", "run_plan"]
 
 
 def run_plan(
@@ -57,7 +57,7 @@ def run_plan(
         if columns is None and step.columnar:  # an error in it is one of the piece that left it, not of this one
             columns, plain = columns_of(plain, call, before), None
         if step.by_group:
-            _run_by_group(steps, columns.groups, call)
+            _run_by_group(steps, columns.groups, call, plan)
         else:
             try:
                 if step.columnar:
@@ -94,13 +94,14 @@ def columns_of(plain: Mapping[Any, Any], call: PipelineCall, before: str) -> Bat
         raise
 
 
-def _run_by_group(steps: Sequence[Step], columns: dict[Any, dict[str, Any]], call: PipelineCall) -> None:
+def _run_by_group(steps: Sequence[Step], columns: dict[Any, dict[str, Any]], call: PipelineCall, plan: Plan) -> None:
     """Run columnar pieces one after the other, each on one group after the other.
 
     Args:
         steps: The pieces.
         columns: Those of each group, which are replaced.
         call: The running call.
+        plan: The plan that the pieces are of.
     """
     step: Any
     try:
@@ -109,16 +110,22 @@ def _run_by_group(steps: Sequence[Step], columns: dict[Any, dict[str, Any]], cal
             group = call.groups[key]
             for step in steps:
                 own = step.piece.run(own, group)
+                if own is None:
+                    raise no_batch(step.piece, "run", own)
             columns[key] = own
             return
         for step in steps:
             for key, own in columns.items():
                 group = call.groups[key]
-                columns[key] = step.piece.run(own, group)
+                columns[key] = out = step.piece.run(own, group)
+                if out is None:
+                    raise no_batch(step.piece, "run", out)
     except Exception as error:
         if call.several or call.mapped or (call.multi and group.batched):
             add_context(error, f"for module {group.module_id!r}:")
         add_context(error, f"in {step.where}:")
+        if type(error) is KeyError:
+            note_columns(error, own, _added_later(plan, step, error))
         raise
 
 
@@ -158,14 +165,19 @@ def _run_plain(step: Step, batch: Any, call: PipelineCall, history: HistoryWatch
         history.writable, history.acting = True, False
         call.piece = None
     if type(out) is not dict and not isinstance(out, Mapping):
-        raise PieceOutputError(
-            f"{type(step.piece).__name__}.__call__",
-            expected="the batch dict, returned",
-            found=f"{type(out).__name__}: {out!r}",
-            do="end __call__ with `return batch`",
-        )
+        raise no_batch(step.piece, "__call__", out)
     call.look_again(rewritten=step.piece.rewrites_observations)
     return {name: _unshared(value) for name, value in out.items()}
+
+
+def no_batch(piece: Any, method: str, out: Any) -> PieceOutputError:
+    """Return the error of a piece whose `__call__` or `run` returned something else than a batch."""
+    return PieceOutputError(
+        f"{type(piece).__name__}.{method}",
+        expected="the batch dict, returned",
+        found=f"{type(out).__name__}: {out!r}",
+        do=f"end {method} with `return {'columns' if method == 'run' else 'batch'}`",
+    )
 
 
 _GETTERS = {Columns.OBS: "get_observations", Columns.ACTIONS: "get_actions", Columns.REWARDS: "get_rewards"}

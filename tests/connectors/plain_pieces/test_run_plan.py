@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from epibatch.connectors import ColumnarPiece
 from epibatch.connectors.common import (
     AddObservationsFromEpisodesToBatch,
     BatchIndividualItems,
@@ -41,6 +42,30 @@ def test_a_piece_must_return_the_batch(lab, wrong):
     assert "piece 1 (Broken)" in message
     assert type(wrong).__name__ in message
     assert "return batch" in message
+
+
+class Centred(ColumnarPiece):
+    """Forgets to return the columns."""
+
+    takes = ("episodes",)
+
+    def run(self, columns, group):
+        columns["rewards"].data = columns["rewards"].data - 1
+
+
+def test_run_must_return_the_columns(lab):
+    pieces = [AddColumnsFromEpisodesToTrainBatch(), Centred(), BatchIndividualItems(), NumpyToTensor()]
+    pipe = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=pieces)
+    with pytest.raises(PieceOutputError, match=r"piece 1 \(Centred\)[\s\S]*Centred.run[\s\S]*`return columns`"):
+        pipe(rl_module=None, batch={}, episodes=[lab.episode("a", 1)])
+
+
+def test_a_column_that_run_looks_up_too_early_is_told(lab):
+    pieces = [lab.user(), Centred(), AddColumnsFromEpisodesToTrainBatch()]
+    pipe = LearnerConnectorPipeline(lab.obs_space, lab.act_space, connectors=pieces)
+    with pytest.raises(KeyError, match="rewards") as raised:
+        pipe(rl_module=None, batch={}, episodes=[lab.episode("a", 1)])
+    assert any("by piece 2 (AddColumnsFromEpisodesToTrainBatch)" in note for note in raised.value.__notes__)
 
 
 @pytest.mark.parametrize("error", [ValueError("own words"), KeyError("own words"), IndexError("own words")])

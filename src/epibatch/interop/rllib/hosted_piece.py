@@ -9,8 +9,9 @@ from ray.rllib.connectors.connector_v2 import ConnectorV2
 
 from epibatch.connectors._engine.call import ADDED_LOSS_MASK, PipelineCall, within
 from epibatch.connectors._engine.layouts import to_columns, to_plain
+from epibatch.connectors._engine.run import no_batch
 from epibatch.connectors.common.batch_individual_items import RowMap
-from epibatch.core.errors import PieceOutputError, add_context
+from epibatch.core.errors import add_context
 
 from .batches import ROW_MAP, Key, key_of_theirs, rekeyed, retag_as_ours, retag_as_theirs, sequences
 from .changes import OurChanges
@@ -109,12 +110,7 @@ class HostedPiece(ConnectorV2):  # type: ignore[misc]
             **call.kwargs,
         )
         if not isinstance(out, Mapping):
-            raise PieceOutputError(
-                f"{type(self.piece).__name__}.__call__",
-                expected="the batch dict, returned",
-                found=f"{type(out).__name__}: {out!r}",
-                do="end __call__ with `return batch`",
-            )
+            raise no_batch(self.piece, "__call__", out)
         return dict(out)
 
     @staticmethod
