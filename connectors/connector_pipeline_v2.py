@@ -68,7 +68,7 @@ class ConnectorPipelineV2(ConnectorV2):
         check_pipeline_arguments(self, spaces, connectors, kwargs)
         self.connectors = [self._built(item, i) for i, item in enumerate(connectors or ())]
         self._plan: Plan | None = None
-        self._planned: list[int] | None = None
+        self._planned: list[Any] | None = None
         self._nested = False
         self.num_edits = -1  # building is none
         self.history = HistoryWatch()
@@ -81,8 +81,8 @@ class ConnectorPipelineV2(ConnectorV2):
 
     def plan(self) -> Plan:
         """The checked order of pieces; made anew when the list has changed."""
-        now, plan = list(map(id, self.connectors)), self._plan
-        if plan is not None and now == self._planned:
+        plan, planned = self._plan, self._planned
+        if plan is not None and planned is not None and _are_the_same(planned, self.connectors):
             return plan
         if plan is None or not _are_the_same(plan.connectors, self.pieces()):
             pieces, name = self.pieces(), type(self).__name__
@@ -95,7 +95,7 @@ class ConnectorPipelineV2(ConnectorV2):
             for piece in self.connectors:
                 piece.in_pipeline = PipelineReference(self)
         self._nested = any(isinstance(piece, ConnectorPipelineV2) for piece in self.connectors)
-        self._planned = None if self._nested else now  # whose own lists may change
+        self._planned = None if self._nested else list(self.connectors)  # whose own lists may change
         return plan
 
     def _check_apart(self) -> None:

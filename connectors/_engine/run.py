@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from operator import is_
 from time import perf_counter
 from typing import Any
 
@@ -150,12 +151,13 @@ def _run_plain(step: Step, batch: Any, call: PipelineCall, history: HistoryWatch
     if COLUMNS_READ in call.shared_data and step.piece.reads is None:  # what it reads cannot be known
         call.shared_data[COLUMNS_READ][None].update(batch, *(own for own in batch.values() if isinstance(own, Mapping)))
     history.writable, history.acting = step.writes_episodes or not call.training, call.training is False
-    call.piece = step.piece
+    call.piece, given = step.piece, call.plain_episodes()
+    episodes = given if not batch and given is call.episodes else list(given)
     try:
         out = step.piece(
             rl_module=call.rl_module,
             batch=batch,
-            episodes=list(call.plain_episodes()),  # its own, whose order it may change
+            episodes=episodes,
             explore=call.explore,
             shared_data=call.shared_data,
             metrics=call.metrics,
@@ -166,6 +168,14 @@ def _run_plain(step: Step, batch: Any, call: PipelineCall, history: HistoryWatch
         call.piece = None
     if type(out) is not dict and not isinstance(out, Mapping):
         raise no_batch(step.piece, "__call__", out)
+    if len(episodes) != len(given) or not all(map(is_, episodes, given)):
+        raise PieceOutputError(
+            f"{type(step.piece).__name__}.__call__, its list of episodes",
+            expected="the episodes that it was given, in their order",
+            found=f"{len(episodes)} episodes after the call, {len(given)} before, or in another order",
+            do="leave episodes out before the pipeline is called, or in the first piece of a learner pipeline for one "
+            "agent, before there are columns",
+        )
     call.look_again(rewritten=step.piece.rewrites_observations)
     return {name: _unshared(value) for name, value in out.items()}
 

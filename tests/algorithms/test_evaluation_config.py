@@ -83,3 +83,7 @@ def test_a_goal_that_nothing_measures():
         cart_pole().stopping(evaluation_return_mean=100).build_algo()
     with pytest.raises(ConfigError, match=r"stop\.evaluation_return_mean \(line 1, column 32\): .*evaluation_interval"):
         PPOConfig.from_yaml("stop: {evaluation_return_mean: 100}")
+
+
+def test_overrides_name_an_environment_by_its_module():
+    assert PPOConfig.overrides(env="my_package:MyEnv-v0") == {"env": "my_package:MyEnv-v0"}

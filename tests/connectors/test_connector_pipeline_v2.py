@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -254,3 +256,18 @@ def test_an_edit_that_the_outer_pipeline_cannot_work_with_is_refused(lab):
     assert "obs" in outer(episodes=[lab.episode("a", 0)], shared_data={})
     inner.remove(Declared)
     assert len(outer.plan().connectors) == 2
+
+
+class Noted(ConnectorV2):
+    number = 0
+
+    def __call__(self, *, rl_module, batch, episodes, **kwargs):
+        return {**batch, "number": [self.number]}
+
+
+def test_a_copy_runs_the_piece_that_was_put_into_it(lab):
+    pipeline = ConnectorPipelineV2(connectors=[Noted().share()])
+    twin = copy.deepcopy(pipeline)
+    twin.connectors[0] = pipeline.connectors[0]
+    twin.connectors[0].number = 7
+    assert twin(episodes=[lab.episode("a", 1)])["number"] == [7]

@@ -386,7 +386,7 @@ class AlgorithmConfig:
             {'explore': True}
         """
         try:
-            return cls.model.overrides().validate_python(settings)
+            return cls.model.overrides().validate_python(settings, context={"env_imports": True})
         except ValidationError as error:
             errors = ErrorList()
             errors.add_details(error, cls._explain_override)

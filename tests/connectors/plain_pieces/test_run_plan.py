@@ -209,18 +209,27 @@ def test_a_piece_that_calls_a_pipeline_of_its_own_sees_plain_columns(lab):
     assert list(seen[0]["obs"]) == [("a",)]
 
 
-@pytest.mark.parametrize("change", [list.reverse, list.pop])
-def test_a_list_of_episodes_that_a_piece_changes_is_its_own(lab, change):
-    def changes(batch, episodes):
-        change(episodes)
+def short_episodes_left_out(batch, episodes):
+    del episodes[0], episodes[-1]
 
-    episodes = [lab.episode(id_, 2, offset=offset) for id_, offset in (("a", 0), ("b", 10), ("c", 20))]
-    pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), lab.user(changes)]
+
+def test_a_first_piece_may_leave_episodes_out(lab):
+    episodes = [lab.episode("a", 1), lab.episode("b", 3, offset=10), lab.episode("c", 1, offset=20)]
+    pieces = [lab.user(short_episodes_left_out), lab.user()]
+    pieces += [AddObservationsFromEpisodesToBatch(as_learner_connector=True)]
     pieces += [AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems()]
     batch = LearnerConnectorPipeline(connectors=pieces)(rl_module=None, episodes=episodes)
+    assert batch["obs"][:, 0].tolist() == [10, 11, 12] and batch["rewards"].tolist() == [10.5, 11.5, 12.5]
+
+
+@pytest.mark.parametrize("change", [lambda batch, episodes: episodes.reverse(), short_episodes_left_out])
+def test_where_there_are_columns_the_list_of_episodes_stays(lab, change):
+    episodes = [lab.episode(id_, 2, offset=offset) for id_, offset in (("a", 0), ("b", 10), ("c", 20))]
+    pieces = [AddObservationsFromEpisodesToBatch(as_learner_connector=True), lab.user(change)]
+    pieces += [AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems()]
+    with pytest.raises(PieceOutputError, match="its list of episodes"):
+        LearnerConnectorPipeline(connectors=pieces)(rl_module=None, episodes=episodes)
     assert [episode.id_ for episode in episodes] == ["a", "b", "c"]
-    assert batch["obs"][:, 0].tolist() == [0, 1, 10, 11, 20, 21]
-    assert batch["rewards"].tolist() == [0.5, 1.5, 10.5, 11.5, 20.5, 21.5]
 
 
 def test_arrays_that_a_plain_piece_batched_do_not_share_memory_with_the_episode(lab):
