@@ -110,7 +110,7 @@ def read_yaml(source: str | Path) -> Any:
 
 
 def yaml_name(source: str | Path) -> str:
-    """What messages call a YAML source: its path, or that it is text."""
+    """Return the name of a YAML source in messages: its path, or that it is text."""
     return str(source) if _is_path(source) else "YAML text"
 
 
@@ -224,7 +224,7 @@ class ConfigDocument:
         return path_text(place) + (f" (line {mark.line + 1}, column {mark.column + 1})" if mark is not None else "")
 
     def _mark(self, place: Place) -> Any:
-        """Where the value at a place begins in the text; None if it is not there, or was changed."""
+        """Return where the value at a place begins in the text; None if it is not there, or was changed."""
         node, data, original = self.node, self.data, self.data if self.original is None else self.original
         for key in place:
             try:

@@ -123,7 +123,7 @@ def _fits(entry: str, name: str) -> bool:
 
 
 def _problem_of(table: Any) -> str | None:
-    """What is wrong with a table, or None."""
+    """Return the fault of a table, or None."""
     if not isinstance(table, Mapping):
         return f"{type(table).__name__} {table!r}"
     if not table:

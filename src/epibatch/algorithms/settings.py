@@ -635,7 +635,7 @@ class AlgorithmSettings(SettingsModel):
     @classmethod
     @cache
     def overrides(cls) -> TypeAdapter[dict[str, Any]]:
-        """What checks settings for evaluation or for single modules."""
+        """Return the validator of settings for evaluation or for single modules."""
         sections = cls.sections()
         models = [sections[name] for name in (*EVALUATED, "training")]
         return TypeAdapter(_partial("Overrides", *models))

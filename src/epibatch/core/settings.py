@@ -151,7 +151,7 @@ def raise_problems(problems: Iterable[tuple[Place, str]]) -> None:
 
 
 def not_available(text: str) -> PydanticCustomError:
-    """What a validator raises for a value that asks for something that this release does not have."""
+    """Raised by a validator: a value asks for something that this release does not have."""
     return PydanticCustomError("not_available", "{text}", {"text": text})
 
 
