@@ -88,6 +88,9 @@ class MultiAgentEpisode:
         agent_to_module_mapping_fn: Called with an agent and this episode when the agent appears; gives its module's
             id. Default: "default_policy" for all.
 
+    Attributes:
+        records: What is known of each agent, in the order of appearance: its segments, and what is pending.
+
     Raises:
         EpisodeError: columns whose lengths do not fit one another, or that no environment could give.
         SpaceError: spaces that are not by agent, or an observation that does not fit its agent's.
@@ -132,7 +135,7 @@ class MultiAgentEpisode:
         self.is_terminated = self.is_truncated = False
         self._modules: dict[Any, Any] = dict(agent_module_ids or {})
         self._given_ids: dict[Any, str] = dict(agent_episode_ids or {})
-        self._agents: dict[Any, AgentRecord] = {}
+        self.records: dict[Any, AgentRecord] = {}
         self._past: list[AgentSegment] = []
         self._custom_data: dict[str, Any] = {}
         self._was_reset = False
@@ -249,7 +252,7 @@ class MultiAgentEpisode:
                 record.add_info(as_info(step.infos[agent], f"{self.id_}, agent {agent!r}"))
                 record.settle()
         except Exception:
-            self._agents.clear()
+            self.records.clear()
             raise
 
     def add_env_step(
@@ -335,7 +338,7 @@ class MultiAgentEpisode:
 
     def _put_steps(self, step: EnvStep, put: list[AgentSegment]) -> list[Any]:
         """Add the steps of agents that acted and observed and for which nothing waits; returns the other agents."""
-        agents, actions, rewards, outputs, infos = self._agents, step.actions, step.rewards, step.outputs, step.infos
+        agents, actions, rewards, outputs, infos = self.records, step.actions, step.rewards, step.outputs, step.infos
         rest, env_t = [], self.env_t + 1
         for agent, observation in step.observations.items():
             record, action, reward = agents.get(agent), actions.get(agent), rewards.get(agent)
@@ -352,13 +355,13 @@ class MultiAgentEpisode:
         return rest
 
     def _record(self, agent: Any) -> AgentRecord:
-        record = self._agents.get(agent)
+        record = self.records.get(agent)
         if record is None:
-            record = self._agents[agent] = AgentRecord()
+            record = self.records[agent] = AgentRecord()
         return record
 
     def _living(self) -> list[Any]:
-        return [agent for agent, record in self._agents.items() if record.live]
+        return [agent for agent, record in self.records.items() if record.live]
 
     def _note_end(self, step: EnvStep) -> None:
         """The episode ends with the flags for all, or when every agent there ever was has ended."""
@@ -366,7 +369,7 @@ class MultiAgentEpisode:
         self.is_truncated = bool(step.truncateds.get(_ALL, False))
         if self.is_done:
             return
-        ends = [record.end for record in self._agents.values() if record.born]
+        ends = [record.end for record in self.records.values() if record.born]
         if ends and None not in ends:
             self.is_terminated = any(end[0] for end in ends if end is not None)
             self.is_truncated = not self.is_terminated
@@ -425,7 +428,7 @@ class MultiAgentEpisode:
         )
         single.add_env_reset(observation, info)
         if not record.born:  # rewards that came earlier made the record: agents are in the order of their appearance
-            self._agents[agent] = self._agents.pop(agent)
+            self.records[agent] = self.records.pop(agent)
         record.begin(AgentSegment(single, array("q", [env_t])))
 
     def _end(self, agent: Any, record: AgentRecord, end: tuple[bool, bool]) -> None:
@@ -504,7 +507,7 @@ class MultiAgentEpisode:
     @property
     def segments(self) -> list[AgentSegment]:
         """All lives of all agents in this chunk: each a single-agent episode and the env steps of its observations."""
-        return [segment for record in self._agents.values() for segment in record.segments]
+        return [segment for record in self.records.values() for segment in record.segments]
 
     @property
     def past_segments(self) -> list[AgentSegment]:
@@ -517,13 +520,13 @@ class MultiAgentEpisode:
     @property
     def agent_episodes(self) -> Mapping[Any, SingleAgentEpisode]:
         """The latest single-agent episode of each agent in this chunk."""
-        agents = self._agents.items()
+        agents = self.records.items()
         return MappingProxyType({a: record.segments[-1].episode for a, record in agents if record.segments})
 
     @property
     def agent_ids(self) -> KeysView[Any]:
         """The agents that have observations in this chunk."""
-        return dict.fromkeys(agent for agent, record in self._agents.items() if record.segments).keys()
+        return dict.fromkeys(agent for agent, record in self.records.items() if record.segments).keys()
 
     @property
     def agent_episode_ids(self) -> dict[Any, str]:
@@ -540,7 +543,7 @@ class MultiAgentEpisode:
         """For each agent and env step, lookback included, the agent's own step, or "S" if it had no observation."""
         base = self.env_t_started - self.lookback
         out = {}
-        for agent, record in self._agents.items():
+        for agent, record in self.records.items():
             row: list[Any] = [self.SKIP_ENV_TS_TAG] * (self.env_t - base + 1)
             for segment in record.segments:
                 first = segment.episode.t_started - segment.episode.lookback
@@ -576,23 +579,23 @@ class MultiAgentEpisode:
 
     def get_agents_that_stepped(self) -> KeysView[Any]:
         """The agents with an observation at the newest env step, those that have just ended included."""
-        agents = self._agents.items()
+        agents = self.records.items()
         stepped = (a for a, record in agents if record.segments and record.segments[-1].steps[-1] == self.env_t)
         return dict.fromkeys(stepped).keys()
 
     def get_agents_that_observed(self) -> KeysView[Any]:
         """The agents that were given an observation at the newest env step; one may have ended without any."""
         stepped = self.get_agents_that_stepped()
-        return dict.fromkeys(agent for agent in stepped if not self._agents[agent].segments[-1].repeats).keys()
+        return dict.fromkeys(agent for agent in stepped if not self.records[agent].segments[-1].repeats).keys()
 
     def get_agents_to_act(self) -> KeysView[Any]:
         """The agents with an observation at the newest env step that have not ended."""
-        live = ((agent, record.live) for agent, record in self._agents.items())
+        live = ((agent, record.live) for agent, record in self.records.items())
         return dict.fromkeys(agent for agent, segment in live if segment and segment.steps[-1] == self.env_t).keys()
 
     def get_agents_without_action(self) -> KeysView[Any]:
         """The agents that have not ended and have not acted on their newest observation, however old it is."""
-        agents = self._agents.items()
+        agents = self.records.items()
         return dict.fromkeys(agent for agent, record in agents if record.live and record.action is NOTHING).keys()
 
     def get_terminateds(self) -> dict[Any, bool]:
@@ -610,7 +613,7 @@ class MultiAgentEpisode:
     @property
     def pending_actions(self) -> dict[Any, Any]:
         """The actions of agents that have had no observation since."""
-        agents = self._agents.items()
+        agents = self.records.items()
         return {agent: record.action for agent, record in agents if record.action is not NOTHING}
 
     @property
@@ -619,13 +622,13 @@ class MultiAgentEpisode:
 
         Those of agents that never appear, and those that came after an agent's last step, stay here.
         """
-        pending = ((agent, record.pending_reward) for agent, record in self._agents.items())
+        pending = ((agent, record.pending_reward) for agent, record in self.records.items())
         return {agent: reward for agent, reward in pending if reward is not None}
 
     @property
     def pending_extra_model_outputs(self) -> dict[Any, dict[str, Any]]:
         """The model outputs that came with the pending actions."""
-        agents = self._agents.items()
+        agents = self.records.items()
         return {agent: dict(record.extras) for agent, record in agents if record.action is not NOTHING}
 
     # -- totals --------------------------------------------------------------------------------
@@ -803,7 +806,7 @@ class MultiAgentEpisode:
     def _read(self, agent_ids: Any, request: RowRequest) -> Any:
         if request.key is not None:
             self._check_key(request.key)
-        records = self._records(agent_ids)
+        records = self._records_of(agent_ids)
         if request.env_steps:
             steps = self._env_steps(request)
             if not request.return_list:
@@ -818,16 +821,16 @@ class MultiAgentEpisode:
             )
         return request.read(records)
 
-    def _records(self, agent_ids: Any = None) -> dict[Any, AgentRecord]:
+    def _records_of(self, agent_ids: Any = None) -> dict[Any, AgentRecord]:
         """Agents with observations in this chunk, in their order; all, or those asked for."""
-        wanted: Collection[Any] = self._agents
+        wanted: Collection[Any] = self.records
         if agent_ids is not None:
             one = not isinstance(agent_ids, (list, tuple, set, frozenset, Mapping, KeysView))
-            wanted = [agent_ids] if one or (isinstance(agent_ids, tuple) and agent_ids in self._agents) else agent_ids
-        return {agent: record for agent, record in self._agents.items() if record.segments and agent in wanted}
+            wanted = [agent_ids] if one or (isinstance(agent_ids, tuple) and agent_ids in self.records) else agent_ids
+        return {agent: record for agent, record in self.records.items() if record.segments and agent in wanted}
 
     def _check_key(self, key: str) -> None:
-        records = self._records().values()
+        records = self._records_of().values()
         known = {name for record in records for name in record.output_keys}
         acted = any(r.action is not NOTHING or any(len(s.steps) > 1 for s in r.segments) for r in records)
         if key not in known and (known or acted):
@@ -866,7 +869,7 @@ class MultiAgentEpisode:
             raise EpisodeError(where, expected="new data by agent", found=found, do="pass {agent: rows}")
         if request.key is not None:
             self._check_key(request.key)
-        records, latest = self._records(), not request.env_steps
+        records, latest = self._records_of(), not request.env_steps
         for agent in new_data:
             if agent not in records:
                 raise UnknownNameError(
@@ -917,10 +920,10 @@ class MultiAgentEpisode:
             EpisodeStateError: this chunk is done, or `other` does not continue it.
         """
         self._check_continues(other)
-        for agent, record in other._agents.items():
+        for agent, record in other.records.items():
             mine = self._record(agent)
             if record.born and not mine.born:
-                self._agents[agent] = self._agents.pop(agent)  # in the order of their appearance
+                self.records[agent] = self.records.pop(agent)  # in the order of their appearance
             mine.extend(record)
         self._modules = {**other._modules, **self._modules}
         self.env_t = other.env_t
@@ -933,7 +936,7 @@ class MultiAgentEpisode:
         if not isinstance(other, type(self)):
             found = f"{type(other).__name__} {other!r}"
             raise EpisodeError(where, expected="the chunk that follows", found=found, do="pass a MultiAgentEpisode")
-        living = {agent: r.live.episode for agent, r in self._agents.items() if r.live is not None}
+        living = {agent: r.live.episode for agent, r in self.records.items() if r.live is not None}
         begin, end = other.env_t_started, self.env_t
         following = {s.agent_id: s.episode for s in reversed(other.segments) if s.steps[0] <= begin}
         lost = [a for a, single in living.items() if a not in following or following[a].id_ != single.id_]
@@ -980,7 +983,7 @@ class MultiAgentEpisode:
             )
         at, wanted = self.env_t, check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_)
         own = check_steps(agent_steps, "agent_steps", self.id_)
-        living = {segment: record.action for record in self._agents.values() if (segment := record.live) is not None}
+        living = {segment: record.action for record in self.records.values() if (segment := record.live) is not None}
         if wanted:
             waiting = [segment for segment, action in living.items() if action is not NOTHING]
             rows = [(segment, segment.row_at(at - wanted + 1)) for segment in waiting]
@@ -1014,7 +1017,7 @@ class MultiAgentEpisode:
         low, newest = begin - lookback, end == self.env_t
         over = (s for s in (*self._past, *self.segments) if s.over(begin) and s.steps[-1] >= low)
         part._past = [segment.sliced(begin, begin, low) for segment in over]
-        part._agents = {a: record.sliced(begin, end, low, newest=newest) for a, record in self._agents.items()}
+        part.records = {a: record.sliced(begin, end, low, newest=newest) for a, record in self.records.items()}
         if newest:
             part.is_terminated, part.is_truncated = self.is_terminated, self.is_truncated
         return part
@@ -1059,6 +1062,21 @@ class MultiAgentEpisode:
         living = [s for s in self.segments if s.steps[0] <= begin and not s.over(begin)]
         return self._part(begin, end, self._reach(begin, wanted, living))
 
+    def with_artificial_steps(self, longer: Mapping[int, SingleAgentEpisode]) -> MultiAgentEpisode:
+        """Copy the chunk, with other single-agent episodes in place of some.
+
+        Args:
+            longer: From the `id()` of a single-agent episode to the copy that `with_artificial_step` gave of it. The
+                artificial step of an agent ends at the env step after its newest observation.
+
+        Returns:
+            The copy, one env step longer. It shares everything else with this chunk.
+        """
+        out = copy.copy(self)
+        out.records = {agent: record.with_artificial_steps(longer) for agent, record in self.records.items()}
+        out.env_t += 1
+        return out
+
     # -- state ---------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
@@ -1070,7 +1088,7 @@ class MultiAgentEpisode:
             "action_space": _spaces_to_list(self.action_space),
             "own_mapping_fn": self.agent_to_module_mapping_fn is not map_to_default,
             "modules": [[agent, module] for agent, module in self._modules.items()],
-            "agents": [[agent, record.get_state()] for agent, record in self._agents.items()],
+            "agents": [[agent, record.get_state()] for agent, record in self.records.items()],
             "past": [segment.get_state() for segment in self._past],
             "custom_data": copy.deepcopy(self.custom_data),
             "duration_s": self.get_duration_s(),
@@ -1109,7 +1127,7 @@ class MultiAgentEpisode:
             setattr(episode, name, state[name])
         episode._was_reset = state["is_reset"]
         episode._modules = dict(state["modules"])
-        episode._agents = {agent: AgentRecord.from_state(record) for agent, record in state["agents"]}
+        episode.records = {agent: AgentRecord.from_state(record) for agent, record in state["agents"]}
         episode._past = [AgentSegment.from_state(one) for one in state.get("past", ())]
         episode._custom_data = copy.deepcopy(state["custom_data"])
         episode._start_time, episode._last_step_time = 0.0, state["duration_s"]
@@ -1125,7 +1143,7 @@ class MultiAgentEpisode:
         if not all(same_value(getattr(self, name), getattr(other, name)) for name in _EQUAL):
             return False
         mine, yours = (
-            {a: r for a, r in one._agents.items() if r.born or r.reward is not None or r.info is not None}
+            {a: r for a, r in one.records.items() if r.born or r.reward is not None or r.info is not None}
             for one in (self, other)
         )
         orders = [[agent for agent, record in known.items() if record.born] for known in (mine, yours)]

@@ -15,7 +15,7 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import ConfigError, PipelineError, UnknownNameError, nearest
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode
-from .chunks import ChunkGroup, chunk_keys, with_lengthened_parts
+from .chunks import ChunkGroup, chunk_keys
 from .columns import Batch
 from .grouping import (
     AgentChunk,
@@ -362,7 +362,7 @@ class PipelineCall:
             for group in self.groups.values():
                 group.lengthen()
                 parts.update({id(given): long for given, long in zip(group.episodes, group.lengthened or ())})
-            self._plain = [with_lengthened_parts(one, parts) for one in self.episodes] if self.several else []
+            self._plain = [episode.with_artificial_steps(parts) for episode in self.episodes] if self.several else []
 
     def look_again(self, *, rewritten: bool = False) -> None:
         """Forget what is known about the episodes: a plain piece may have changed them.

@@ -13,7 +13,6 @@ import numpy as np
 from epibatch.core.column_use import COLUMNS_LEFT_OUT
 from epibatch.core.columns import Columns
 
-from ...episodes._parts.agent_segment import AgentSegment
 from ...episodes.reader import EpisodeReader, reader_of
 from ...episodes.vector_episodes import VectorEpisodes
 from .modules import is_stateful
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from .grouping import AgentRows
     from .sequences import RandomCut
 
-__all__ = ["PER_SEQUENCE", "ChunkGroup", "chunk_keys", "numbered", "with_lengthened_parts"]
+__all__ = ["PER_SEQUENCE", "ChunkGroup", "chunk_keys", "numbered"]
 
 PER_SEQUENCE = frozenset(
     (
@@ -270,30 +269,3 @@ def numbered(names: Sequence[Any]) -> Sequence[Any]:
             taken.add(name)
         out.append(name)
     return out
-
-
-def with_lengthened_parts(episode: Any, parts: Mapping[int, Any]) -> Any:
-    """A copy of a multi-agent episode that has other single-agent episodes, each one step longer.
-
-    Args:
-        episode: A multi-agent episode; it stays as it is.
-        parts: From the identity of a single-agent episode to its lengthened copy. The artificial step of an agent
-            ends at the env step behind its newest observation.
-    """
-    out = copy.copy(episode)
-    out._agents = {agent_id: copy.copy(record) for agent_id, record in episode._agents.items()}
-    for record in out._agents.values():
-        record.segments = [_longer(segment, parts.get(id(segment.episode))) for segment in record.segments]
-        if record.live is not None:
-            record.live = record.segments[-1]
-            record.settle()
-    out.env_t += 1
-    return out
-
-
-def _longer(segment: AgentSegment, part: Any) -> AgentSegment:
-    if part is None:
-        return segment
-    steps = segment.steps[:]
-    steps.append(steps[-1] + 1)
-    return AgentSegment(part, steps, segment.ended_at)

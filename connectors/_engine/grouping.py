@@ -142,7 +142,7 @@ def acting_rows(episodes: Sequence[Any]) -> dict[Any, AgentRows]:
     place = 0
     for owner, episode in enumerate(episodes):
         env_t = episode.env_t
-        for agent_id, record in episode._agents.items():
+        for agent_id, record in episode.records.items():
             live = record.live
             segment = live if live is not None else record.segments[-1] if record.segments else None
             if segment is None or segment.steps[-1] != env_t or segment.repeats:

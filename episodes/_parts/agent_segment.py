@@ -80,6 +80,10 @@ class AgentSegment:
         part = self.episode.slice(slice(None), len_lookback_buffer=self.episode.lookback)
         return AgentSegment(part, self.steps[:], self.ended_at)
 
+    def with_artificial_step(self, longer: SingleAgentEpisode) -> AgentSegment:
+        """The same with a copy of its episode that has one step more, which ends one env step later."""
+        return AgentSegment(longer, self.steps + array("q", [self.steps[-1] + 1]), self.ended_at)
+
     def extend(self, other: AgentSegment) -> None:
         """Add the steps of the same life in the chunk that follows."""
         single, following = self.episode, other.episode
@@ -275,6 +279,16 @@ class AgentRecord:
             out.extras = {key: column.get(at, neg_index_as_lookback=True) for key, column in outputs}
         elif segment is self.live:
             out.action, out.extras, out.reward = self.action, self.extras, self.reward
+        return out
+
+    def with_artificial_steps(self, longer: Mapping[int, SingleAgentEpisode]) -> AgentRecord:
+        """A copy with longer copies of some of the episodes, by the `id()` of those that they are of."""
+        out = copy.copy(self)
+        longer_of = [(segment, longer.get(id(segment.episode))) for segment in self.segments]
+        out.segments = [own if one is None else own.with_artificial_step(one) for own, one in longer_of]
+        if self.live is not None:
+            out.live = out.segments[-1]
+            out.settle()
         return out
 
     def extend(self, other: AgentRecord) -> None:

@@ -40,7 +40,7 @@ def test_rows_of_all_lives_and_of_the_open_step(
     episode: MultiAgentEpisode, name: str, steps: list[int], rows: list[int]
 ) -> None:
     key = "v" if name == "extra_model_outputs" else None
-    column = AgentColumn(episode._agents["a"], name, key)
+    column = AgentColumn(episode.records["a"], name, key)
     assert (column.count, list(column.steps[: column.count])) == (len(steps), steps)
     assert np.asarray(column.between(-9, 99)).tolist() == rows
     for low in range(7):
@@ -57,10 +57,10 @@ def test_rows_of_all_lives_and_of_the_open_step(
 
 
 def test_the_latest_life_alone(episode: MultiAgentEpisode) -> None:
-    column = AgentColumn(episode._agents["a"], "actions", latest=True)
+    column = AgentColumn(episode.records["a"], "actions", latest=True)
     assert column.get(None, False, None, False).tolist() == [4, 6]
 
 
 def test_an_output_that_there_is_none_of_has_no_rows(episode: MultiAgentEpisode) -> None:
-    column = AgentColumn(episode._agents["b"], "extra_model_outputs", "v")
+    column = AgentColumn(episode.records["b"], "extra_model_outputs", "v")
     assert (column.count, column.find([0, 1]).tolist(), column.at(0)) == (0, [-1, -1], NOTHING)

@@ -150,6 +150,6 @@ def _without_reward(record: AgentRecord) -> AgentRecord:
 
 
 def _all_without_rewards(episode: Any) -> Any:
-    for record in episode._agents.values():
+    for record in episode.records.values():
         _without_reward(record)
     return episode
