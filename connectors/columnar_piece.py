@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import gymnasium as gym
 
 from epibatch.core.columns import nearest_column
-from epibatch.core.errors import ColumnError, PieceError, add_context
+from epibatch.core.errors import ColumnError, add_context
 
 from ._engine.agent_copies import AgentParts
 from ._engine.call import ADDED_LOSS_MASK, PipelineCall, running_call, within
@@ -26,7 +26,6 @@ __all__ = ["ColumnarPiece"]
 
 _UNDECLARED = {"columnar": False, "reads": None}
 """Attributes of a class that overrides `__call__`: what it does to the columns is not known."""
-_RETIRED = {"run_modules", "run_parts"}
 
 
 class ColumnarPiece(ConnectorV2):
@@ -54,8 +53,6 @@ class ColumnarPiece(ConnectorV2):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        for name in _RETIRED & vars(cls).keys():
-            raise PieceError(f"{cls.__name__}.{name}", expected="run_all", found=name, do=f"rename {name} to run_all")
         if cls.columnar and cls.__call__ is not ColumnarPiece.__call__:
             for name, value in _UNDECLARED.items():
                 if name not in vars(cls):
@@ -141,7 +138,7 @@ class ColumnarPiece(ConnectorV2):
                 call.look_again(rewritten=self.rewrites_observations)
                 return show(self.run_all(to_columns(batch, call), call), call)
         learning = self.makes_train_batches
-        from_module = not learning and ("tensors" in (self.takes or ()) or self.pipelines == ("module_to_env",))
+        from_module = not learning and ("tensors" in (self.input_layouts or ()) or self.pipelines == ("module_to_env",))
         call = PipelineCall(
             rl_module=rl_module,
             episodes=episodes,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -14,6 +13,7 @@ import gymnasium as gym
 from epibatch.core.checkpoints import Checkpointable
 from epibatch.core.errors import ConfigError, PieceError, nearest
 from epibatch.core.piece_arguments import wrong_values
+from epibatch.core.piece_declarations import refuse_retired_names
 
 from ._engine import batch_items
 from ._engine.agent_copies import output_spaces, spaces_of_all
@@ -34,7 +34,7 @@ class ConnectorV2(Checkpointable, ABC):
     A piece is called with keywords only and returns the batch. Undeclared pieces (all class
     attributes left alone) see plain dicts and a plain list of episodes, and are trusted. A piece
     that declares `reads`, an empty tuple too, is checked when its pipeline is built, along with
-    what it `writes`, `takes` and `gives`, and may not write to episodes unless it says so.
+    the other declarations, and may not write to episodes unless it says so.
 
     The constructor's arguments are kept as they were given (`get_ctor_args_and_kwargs`).
 
@@ -67,10 +67,10 @@ class ConnectorV2(Checkpointable, ABC):
     """Columns that it makes anew of the episodes, so that what pieces in front made of them would be lost."""
     settles: ClassVar[tuple[str, ...]] = ()
     """Columns that must stay as they are behind the piece, which has made others of them."""
-    takes: ClassVar[tuple[str, ...] | None] = None
-    """Layouts the piece works on, of "episodes", "arrays", "tensors"; None: any."""
-    gives: ClassVar[str | None] = None
-    """The layout it leaves; None: the one it found."""
+    input_layouts: ClassVar[tuple[str, ...] | None] = None
+    """Layouts that the piece can work on: "episodes" (rows by episode), "arrays" (batched), "tensors"; None: any."""
+    output_layout: ClassVar[str | None] = None
+    """The layout of the batch after the piece, one of these three; None: as before it."""
     mutates_episodes: ClassVar[bool] = False
     """Whether a declared learner piece writes to the episodes it is given."""
     rewrites_observations: bool = False
@@ -110,9 +110,7 @@ class ConnectorV2(Checkpointable, ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "one_sided" in vars(cls):
-            warnings.warn(f"{cls.__name__}.one_sided is called training_only now", DeprecationWarning, stacklevel=2)
-            cls.training_only = vars(cls)["one_sided"]
+        refuse_retired_names(cls)
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         piece = super().__new__(cls)

@@ -83,7 +83,7 @@ def _use(batch: Mapping[str, Any], read: set[str], pieces: Iterable[Any]) -> Col
         kept.add(Columns.NEXT_OBS)  # beside which they are made
     for piece in pieces:
         kept.update(piece.reads or ())
-        if "tensors" in (piece.takes or ()):
+        if "tensors" in (piece.input_layouts or ()):
             kept.update(piece.writes)
     sizes = {name: sum(int(getattr(leaf, "nbytes", 0)) for leaf in flatten(own)[0]) for name, own in batch.items()}
     left_out = frozenset(sizes.keys() - kept)

@@ -49,7 +49,7 @@ class Declared(Mixes):
     pipelines = ("learner",)
     reads = ("rewards",)
     writes = ("rewards", "own")
-    takes = ("episodes", "arrays")
+    input_layouts = ("episodes", "arrays")
     lookback = 3
     mutates_episodes = True
 
@@ -78,7 +78,7 @@ def test_a_piece_that_declares_nothing_says_so():
     register(Mixes)
     piece = describe_piece("mixes")
     assert (piece["owner"], piece["version"], piece["declared"]) == (__name__, "", False)
-    assert [piece[key] for key in ("reads", "writes", "takes", "gives", "lookback")] == [None] * 5
+    assert [piece[key] for key in ("reads", "writes", "input_layouts", "output_layout", "lookback")] == [None] * 5
     assert piece["keywords"] == {
         "parts": {"doc": "How many parts, which may be a long story."},
         "lid": {"default": repr(min)},
@@ -93,7 +93,7 @@ def test_a_declared_piece_in_detail():
     lines = [line.split(None, 1) for line in piece_text(describe_piece("declared"), width=100).splitlines() if line]
     facts = {words[0]: words[1].strip() for words in lines if len(words) == 2}
     assert facts["reads"] == "rewards" and facts["writes"] == "rewards, own"
-    assert facts["takes"] == "episodes or arrays" and facts["gives"] == "the layout it took"
+    assert facts["input_layouts"] == "episodes or arrays" and facts["output_layout"] == "the layout it took"
     assert facts["lookback"] == "3" and facts["pipelines"] == "learner"
     assert facts["episodes"] == "it writes to the episodes it is given"
     assert facts["class"] == f"{__name__}:Declared"

@@ -30,7 +30,7 @@ class ObservationRewriter(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     rewrites_observations = True
     uses_spaces: ClassVar[bool] = True
 

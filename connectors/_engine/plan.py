@@ -203,11 +203,11 @@ def make_plan(
         if not declared:
             trusting, known, plus_one = True, None, plus_one or piece.adds_bootstrap_rows
             continue
-        if known is not None and piece.takes is not None and known not in piece.takes:
+        if known is not None and piece.input_layouts is not None and known not in piece.input_layouts:
             later = [
                 place("", i, other).removeprefix(", ")
                 for i, other in enumerate(connectors)
-                if i > position and getattr(other, "gives", None) in piece.takes
+                if i > position and getattr(other, "output_layout", None) in piece.input_layouts
             ]
             raise _wrong_layout(where, piece, known, giver, later[0] if later else "")
         if piece.mutates_episodes and training and not piece.columnar:
@@ -217,8 +217,8 @@ def make_plan(
             raise _unwritten(where, missing, list(connectors), position)
         makers.add(piece, where)
         flow.add(piece, where)
-        if piece.gives is not None:
-            known, giver = piece.gives, where
+        if piece.output_layout is not None:
+            known, giver = piece.output_layout, where
         plus_one = plus_one or piece.adds_bootstrap_rows
     if training is not False:
         _check_next_observations(steps)
@@ -230,7 +230,7 @@ def make_plan(
 def _halved(steps: Sequence[Step]) -> bool:
     """True if what makes arrays is directly before what makes them float32, with no class's `__call__` between."""
     return any(
-        one.piece.gives == "arrays" and other.piece.halves_floats and one.columnar and other.columnar
+        one.piece.output_layout == "arrays" and other.piece.halves_floats and one.columnar and other.columnar
         for one, other in pairwise(steps)
     )
 
@@ -257,12 +257,13 @@ _SPELLED = {
 
 
 def _wrong_layout(where: str, piece: ConnectorV2, found: str, giver: str, later: str) -> PipelineError:
-    wanted = " or ".join(_SPELLED[layout] for layout in piece.takes or ())
+    layouts = piece.input_layouts or (found,)
+    wanted = " or ".join(_SPELLED[layout] for layout in layouts)
     name = type(piece).__name__
     if later:
         do = f"move {name} behind {later}, which makes {wanted}"
     elif found == "episodes" or giver == _START:
-        do = f"put {name} behind the piece that makes {wanted}: {_MAKERS[piece.takes[0] if piece.takes else found]}"
+        do = f"put {name} behind the piece that makes {wanted}: {_MAKERS[layouts[0]]}"
     else:
         do = f"move {name} in front of {giver}"
     return PipelineError(where, expected=wanted, found=f"{_SPELLED[found]}, as {giver} leaves them", do=do)

@@ -49,7 +49,7 @@ class EpisodeNoise(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
 
     def __init__(
         self,

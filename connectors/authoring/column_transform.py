@@ -94,8 +94,8 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "takes" not in cls.__dict__:
-            cls.takes = ("episodes", "arrays", "tensors") if cls.takes_tensors else ("episodes", "arrays")
+        if "input_layouts" not in cls.__dict__:
+            cls.input_layouts = ("episodes", "arrays", "tensors") if cls.takes_tensors else ("episodes", "arrays")
 
     @abstractmethod
     def transform(self, x: Any) -> Any:
@@ -332,7 +332,7 @@ class Undo(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = (Columns.ACTIONS,)
     writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS_FOR_ENV,)
 

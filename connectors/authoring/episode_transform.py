@@ -45,7 +45,7 @@ class EpisodeTransform(ParameterPiece):
 
     _is_base: ClassVar[bool] = True
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()
     mutates_episodes: ClassVar[bool] = True
 

@@ -52,7 +52,7 @@ class CheckFinite(ParameterPiece, ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "module_to_env", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
     columns: Any = None
 
     def __post_init__(self) -> None:

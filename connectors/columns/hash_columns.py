@@ -146,7 +146,7 @@ class HashColumns(ParameterPiece, ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays")
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays")
     columns: Any = Columns.OBS
     to: str = "hash"
 

@@ -59,7 +59,7 @@ class ConcatenateColumns(ParameterPiece, ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
     columns: Any
     to: str
     axis: int | None = None
@@ -173,7 +173,7 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
     column: str
     sizes: dict[str, int]
     axis: int = -1

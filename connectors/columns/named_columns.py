@@ -48,7 +48,7 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "module_to_env", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
     names: dict[str, str]
 
     def __post_init__(self) -> None:
@@ -142,7 +142,7 @@ class _NamedPaths(ParameterPiece, ColumnarPiece):
     """Columns, and parts of them, by their addresses in `columns`."""
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
     columns: Any
 
     def __post_init__(self) -> None:

@@ -42,7 +42,7 @@ class RemoveEmptyParts(ParameterPiece, ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes", "arrays", "tensors")
     columns: Any = Columns.OBS
 
     def __post_init__(self) -> None:

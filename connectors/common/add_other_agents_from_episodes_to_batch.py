@@ -68,7 +68,7 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = ("other_obs", "other_obs_mask")
 
     def __init__(

@@ -48,7 +48,7 @@ class AgentToModuleMapping(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     maps_agents: ClassVar[bool] = True
     space_by_space: ClassVar[bool] = False
 

@@ -69,8 +69,8 @@ class BatchIndividualItems(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    gives: ClassVar[str] = "arrays"
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    output_layout: ClassVar[str] = "arrays"
 
     def __init__(
         self,

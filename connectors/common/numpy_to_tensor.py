@@ -41,8 +41,8 @@ class NumpyToTensor(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("arrays",)
-    gives: ClassVar[str] = "tensors"
+    input_layouts: ClassVar[tuple[str, ...]] = ("arrays",)
+    output_layout: ClassVar[str] = "tensors"
     halves_floats: ClassVar[bool] = True
 
     def __init__(

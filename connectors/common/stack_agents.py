@@ -78,7 +78,7 @@ class StackAgents(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("arrays",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("arrays",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     writes: ClassVar[tuple[str, ...]] = ("agent_mask",)
     uses_spaces: ClassVar[bool] = True

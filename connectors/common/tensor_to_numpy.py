@@ -27,8 +27,8 @@ class TensorToNumpy(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
-    takes: ClassVar[tuple[str, ...]] = ("tensors",)
-    gives: ClassVar[str] = "arrays"
+    input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
+    output_layout: ClassVar[str] = "arrays"
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Convert all columns."""

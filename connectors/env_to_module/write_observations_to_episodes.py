@@ -42,7 +42,7 @@ class WriteObservationsToEpisodes(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     rewrites_observations = True
     uses_spaces: ClassVar[bool] = True

@@ -28,7 +28,7 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (
         Columns.ACTIONS,
         Columns.REWARDS,

@@ -34,7 +34,7 @@ class AddInfosFromEpisodesToTrainBatch(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.INFOS,)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class AddNextObservationsFromEpisodesToTrainBatch(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.NEXT_OBS,)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:

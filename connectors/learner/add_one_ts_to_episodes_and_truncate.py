@@ -42,7 +42,7 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK, Columns.TERMINATEDS, Columns.TRUNCATEDS)
     adds_bootstrap_rows: ClassVar[bool] = True
 

@@ -48,7 +48,7 @@ class GeneralAdvantageEstimation(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("tensors",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS, Columns.REWARDS, Columns.TERMINATEDS, Columns.LOSS_MASK)
     writes: ClassVar[tuple[str, ...]] = (Columns.ADVANTAGES, Columns.VALUE_TARGETS)
     settles = (Columns.OBS, Columns.REWARDS, Columns.TERMINATEDS)

@@ -37,7 +37,7 @@ class PrevActionsPrevRewardsLearner(StepsBefore):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     replaces = (Columns.OBS,)
     uses_spaces: ClassVar[bool] = True

@@ -75,7 +75,7 @@ class EncodingPiece(ColumnarPiece):
     """A piece that adds `actions_for_env`, encoded as the environment's spaces say."""
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = (Columns.ACTIONS,)
     writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS_FOR_ENV,)
 

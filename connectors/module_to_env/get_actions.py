@@ -44,7 +44,7 @@ class GetActions(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
-    takes: ClassVar[tuple[str, ...]] = ("tensors",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
     writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS, Columns.ACTION_LOGP)
 
     def __init__(

@@ -56,8 +56,8 @@ class ListifyDataForVectorEnv(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
-    gives: ClassVar[str] = "arrays"
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    output_layout: ClassVar[str] = "arrays"
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Lay out all columns."""

@@ -29,7 +29,7 @@ class ModuleToAgentUnmapping(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     maps_agents: ClassVar[bool] = True
     space_by_space: ClassVar[bool] = False
 

@@ -33,7 +33,7 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Squeeze all columns, if a time axis was added."""

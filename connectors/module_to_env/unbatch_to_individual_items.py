@@ -30,8 +30,8 @@ class UnBatchToIndividualItems(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
-    takes: ClassVar[tuple[str, ...]] = ("arrays",)
-    gives: ClassVar[str] = "episodes"
+    input_layouts: ClassVar[tuple[str, ...]] = ("arrays",)
+    output_layout: ClassVar[str] = "episodes"
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Unbatch all columns, rows of agents that ended since they observed left out."""

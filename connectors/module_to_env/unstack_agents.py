@@ -39,7 +39,7 @@ class UnstackAgents(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
-    takes: ClassVar[tuple[str, ...]] = ("tensors", "arrays")
+    input_layouts: ClassVar[tuple[str, ...]] = ("tensors", "arrays")
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Refuse episodes of one agent."""

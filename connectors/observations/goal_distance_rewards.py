@@ -56,7 +56,7 @@ class GoalDistanceRewards(ParameterPiece, ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.REWARDS,)
     import_parameters: ClassVar[tuple[str, ...]] = ("module",)
 

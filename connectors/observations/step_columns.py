@@ -21,7 +21,7 @@ class _StepColumn(ColumnarPiece):
     """Adds a column that follows from the step each row is of."""
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
 
     @abstractmethod
     def _of(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

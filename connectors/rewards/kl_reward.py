@@ -52,7 +52,7 @@ class KLReward(ParameterPiece, ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("tensors",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS, Columns.REWARDS)
     writes: ClassVar[tuple[str, ...]] = (Columns.REWARDS,)
     coef: float = 0.1

@@ -29,7 +29,7 @@ class ModuleStatistics(ParameterPiece, ColumnarPiece):
 
     _is_base: ClassVar[bool] = True
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     update_stats: bool
     """Whether calls change what is known; a parameter of each class."""
 

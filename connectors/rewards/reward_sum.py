@@ -87,7 +87,7 @@ class RewardSum(ParameterPiece, ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     to: str = "episode_return"
 
     @property

@@ -51,7 +51,7 @@ class BurnIn(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("tensors",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class JaggedSequences(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("tensors",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
     writes: ClassVar[tuple[str, ...]] = (Columns.SEQ_OFFSETS,)
 

@@ -51,7 +51,7 @@ class PackSequences(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("tensors",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
 
     def __init__(

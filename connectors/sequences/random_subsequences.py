@@ -49,7 +49,7 @@ class RandomSubsequences(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
 
     def __init__(
         self,

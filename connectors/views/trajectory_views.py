@@ -143,7 +143,7 @@ class TrajectoryViews(ColumnarPiece):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
-    takes: ClassVar[tuple[str, ...]] = ("episodes",)
+    input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     uses_spaces: ClassVar[bool] = True
     declared: bool = False
     """Whether a config has put the piece there, since modules declare its views."""

@@ -77,8 +77,8 @@ def _describe(name: str, entries: list[PieceEntry]) -> dict[str, Any]:
         "declared": False,
         "reads": None,
         "writes": None,
-        "takes": None,
-        "gives": None,
+        "input_layouts": None,
+        "output_layout": None,
         "lookback": None,
         "mutates_episodes": None,
         "keywords": {},
@@ -96,17 +96,17 @@ def _describe(name: str, entries: list[PieceEntry]) -> dict[str, Any]:
 
 def _declared(cls: Any) -> dict[str, Any]:
     """What a piece's class says about itself; None where it says nothing."""
-    names = ("pipelines", "columnar", "reads", "writes", "takes", "gives", "mutates_episodes", "lookback")
+    names = ("pipelines", "reads", "writes", "input_layouts", "output_layout", "mutates_episodes", "lookback")
     said = {name: getattr(cls, name) for name in names}
+    declared = said["reads"] is not None
     said = {name: None if hasattr(type(value), "__get__") else value for name, value in said.items()}  # properties
-    declared = bool(said["columnar"]) or said["reads"] is not None
     facts: dict[str, Any] = {"pipelines": list(said["pipelines"] or ()), "declared": declared}
     if isinstance(said["lookback"], int) and said["lookback"]:
         facts["lookback"] = said["lookback"]
     if declared:
-        facts |= {key: _columns_said(cls, said, key) for key in ("reads", "writes")} | {"gives": said["gives"]}
-        facts |= {"takes": None if said["takes"] is None else list(said["takes"])}
-        facts |= {"mutates_episodes": said["mutates_episodes"]}
+        facts |= {key: _columns_said(cls, said, key) for key in ("reads", "writes")}
+        facts |= {name: said[name] for name in ("output_layout", "mutates_episodes")}
+        facts |= {"input_layouts": None if said["input_layouts"] is None else list(said["input_layouts"])}
     return facts
 
 
@@ -215,10 +215,8 @@ def piece_text(piece: dict[str, Any], *, width: int | None = None) -> str:
         return f"{title}\n{piece['error']}"
     rows = [("class", piece["path"]), ("pipelines", _pipelines(piece))]
     rows += [(key, _columns(piece, key)) for key in ("reads", "writes")]
-    rows += [
-        ("takes", _layouts(piece, "takes", "any layout")),
-        ("gives", _layouts(piece, "gives", "the layout it took")),
-    ]
+    unsaid = {"input_layouts": "any layout", "output_layout": "the layout it took"}
+    rows += [(key, _layouts(piece, key, text)) for key, text in unsaid.items()]
     rows += [("lookback", "as its arguments ask for, or none" if piece["lookback"] is None else str(piece["lookback"]))]
     if piece["mutates_episodes"]:
         rows += [("episodes", "it writes to the episodes it is given")]

@@ -24,9 +24,9 @@ def piece(**declared):
         ({"reads": (1,)}, ["attribute reads", "a tuple of names"]),
         ({"writes": "own"}, ["attribute writes", "str 'own'"]),
         ({"writes": None}, ["attribute writes", "NoneType"]),
-        ({"takes": "episodes"}, ["attribute takes", 'takes = ("episodes",)']),
-        ({"takes": ("episode",)}, ["attribute takes", "did you mean 'episodes'"]),
-        ({"gives": "tensor"}, ["attribute gives", "did you mean 'tensors'"]),
+        ({"input_layouts": "episodes"}, ["attribute input_layouts", 'input_layouts = ("episodes",)']),
+        ({"input_layouts": ("episode",)}, ["attribute input_layouts", "did you mean 'episodes'"]),
+        ({"output_layout": "tensor"}, ["attribute output_layout", "did you mean 'tensors'"]),
         ({"pipelines": "learner"}, ["attribute pipelines", 'pipelines = ("learner",)']),
         ({"pipelines": ("lerner",)}, ["attribute pipelines", "did you mean 'learner'"]),
         ({"lookback": -1}, ["attribute lookback", "0 or more", "int -1"]),
@@ -47,10 +47,18 @@ def test_declarations_that_cannot_be_meant(declared, words):
 
 
 @pytest.mark.parametrize(
+    ("name", "word"), [("takes", "input_layouts"), ("gives", "output_layout"), ("one_sided", "training_only")]
+)
+def test_names_of_before(name, word):
+    with pytest.raises(PieceError, match=rf"Own\.{name}[\s\S]*{name} is now {word}"):
+        piece(**{name: ()})
+
+
+@pytest.mark.parametrize(
     "declared",
     [
         {},
-        {"reads": (), "writes": ["own"], "takes": ("episodes", "arrays"), "gives": "tensors"},
+        {"reads": (), "writes": ["own"], "input_layouts": ("episodes", "arrays"), "output_layout": "tensors"},
         {"lookback": np.int64(3), "pipelines": ("learner", "env_to_module"), "mutates_episodes": True},
     ],
 )

@@ -88,7 +88,7 @@ class Declared(Reader):
 
     reads = ("next",)
     pipelines = ("learner",)
-    takes = ("episodes",)
+    input_layouts = ("episodes",)
 
 
 @pytest.mark.parametrize(
@@ -238,9 +238,9 @@ def test_what_may_be_left_out() -> None:
     )
     batch = {name: torch.ones(2) for name in (*names, "x")}
     pieces = [
-        SimpleNamespace(reads=("x",), takes=("episodes",), writes=("t",)),
-        SimpleNamespace(reads=None, takes=None, writes=()),
-        SimpleNamespace(reads=(), takes=("tensors",), writes=("advantages",)),
+        SimpleNamespace(reads=("x",), input_layouts=("episodes",), writes=("t",)),
+        SimpleNamespace(reads=None, input_layouts=None, writes=()),
+        SimpleNamespace(reads=(), input_layouts=("tensors",), writes=("advantages",)),
     ]
     pipeline = SimpleNamespace(pieces=lambda: pieces)
     use = trace_columns(Constant(), lambda batch, outputs, _: (outputs["sums"], {}), batch, pipeline)

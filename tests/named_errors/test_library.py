@@ -289,8 +289,8 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "learner_connector", "expected a function", "Piece"]),
     "declaration that is no tuple": (PieceError, lambda: pipeline(declared(reads="obs")), [
         "LearnerConnectorPipeline, piece 0 (Piece), its attribute reads", "str 'obs'", 'reads = ("obs",)']),
-    "declared layout that is none": (PieceError, lambda: pipeline(declared(takes=("episode",))), [
-        "attribute takes", "'episode'", "did you mean 'episodes'"]),
+    "declared layout that is none": (PieceError, lambda: pipeline(declared(input_layouts=("episode",))), [
+        "attribute input_layouts", "'episode'", "did you mean 'episodes'"]),
     "lookback that is negative": (PieceError, lambda: pipeline(declared(lookback=-1)), ["attribute lookback", "-1"]),
     "taken name": (RegistryError, lambda: register("get_actions")(Piece), [
         "'get_actions'", "one owner", "epibatch 0", "GetActions", ":Piece"]),

@@ -57,7 +57,7 @@ class Columnar(ColumnarPiece):
     """A columnar learner piece that adds the rewards under another name; a good one."""
 
     pipelines = ("learner",)
-    takes = ("episodes",)
+    input_layouts = ("episodes",)
     reads = ()
     writes = ("own",)
 
@@ -73,7 +73,7 @@ class Columnar(ColumnarPiece):
 class OnArrays(Columnar):
     """A columnar learner piece behind the one that makes arrays; a good one."""
 
-    takes = ("arrays",)
+    input_layouts = ("arrays",)
     reads = ("rewards",)
 
     def run(self, batch, call):

@@ -6,7 +6,7 @@ from typing import Any
 
 from epibatch.core.errors import PieceError, nearest
 
-__all__ = ["LAYOUTS", "PIPELINE_NAMES", "check_declarations"]
+__all__ = ["LAYOUTS", "PIPELINE_NAMES", "check_declarations", "refuse_retired_names"]
 
 LAYOUTS = ("episodes", "arrays", "tensors")
 PIPELINE_NAMES = ("env_to_module", "module_to_env", "learner")
@@ -16,10 +16,30 @@ _NAMES = {
     "replaces": None,
     "settles": None,
     "import_parameters": None,
-    "takes": LAYOUTS,
+    "input_layouts": LAYOUTS,
     "pipelines": PIPELINE_NAMES,
 }
 _SWITCHES = ("columnar", "mutates_episodes", "adds_bootstrap_rows", "training_only")
+
+
+_RETIRED = {
+    "takes": "is now input_layouts",
+    "gives": "is now output_layout",
+    "one_sided": "is now training_only",
+    "run_modules": "is now run_all",
+    "run_parts": "is now run_all",
+}
+
+
+def refuse_retired_names(cls: type) -> None:
+    """Refuse attributes of a class that pieces declared under another name before.
+
+    Raises:
+        PieceError: the class has one.
+    """
+    for name in _RETIRED.keys() & vars(cls).keys():
+        where, do = f"{cls.__name__}.{name}", f"rename it: {name} {_RETIRED[name]}"
+        raise PieceError(where, expected="a declaration of today", found=f"{name}, an earlier name", do=do)
 
 
 def check_declarations(piece: Any, where: str) -> None:
@@ -34,7 +54,7 @@ def check_declarations(piece: Any, where: str) -> None:
     """
     for name, known in _NAMES.items():
         value = getattr(piece, name)
-        if (value is None and name in ("reads", "takes")) or _is_property(value):
+        if (value is None and name in ("reads", "input_layouts")) or _is_property(value):
             continue
         if not isinstance(value, (tuple, list)) or not all(isinstance(one, str) for one in value):
             spelled = f'("{value}",)' if isinstance(value, str) else '("obs",), say'
@@ -42,8 +62,14 @@ def check_declarations(piece: Any, where: str) -> None:
         strangers = [one for one in value if known is not None and one not in known]
         if strangers:
             raise _wrong(where, name, f"some of {', '.join(known or ())}", value, nearest(strangers[0], known or ()))
-    if piece.gives is not None and piece.gives not in LAYOUTS and not _is_property(piece.gives):
-        raise _wrong(where, "gives", f"one of {', '.join(LAYOUTS)}", piece.gives, nearest(str(piece.gives), LAYOUTS))
+    if piece.output_layout is not None and piece.output_layout not in LAYOUTS and not _is_property(piece.output_layout):
+        raise _wrong(
+            where,
+            "output_layout",
+            f"one of {', '.join(LAYOUTS)}",
+            piece.output_layout,
+            nearest(str(piece.output_layout), LAYOUTS),
+        )
     for name in _SWITCHES:
         if not isinstance(getattr(piece, name), bool) and not _is_property(getattr(piece, name)):
             raise _wrong(where, name, "True or False", getattr(piece, name), f"write {name} = True or False")

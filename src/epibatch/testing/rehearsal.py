@@ -170,8 +170,8 @@ class Rehearsal:
     @property
     def with_module(self) -> bool:
         """Whether pipelines get a module, and make tensors for it."""
-        takes, gives = self.piece.takes or ("episodes",), self.piece.gives
-        return self._own_module or self.side == "module_to_env" or "tensors" in (*takes[:1], gives)
+        first = (self.piece.input_layouts or ("episodes",))[0]
+        return self._own_module or self.side == "module_to_env" or "tensors" in (first, self.piece.output_layout)
 
     def module(self, observation_space: Any) -> Any:
         """The default module for what comes out of a pipeline, with the same weights every time."""
@@ -234,8 +234,8 @@ class Rehearsal:
             layout: "episodes", "arrays" or "tensors".
         """
         pieces = self._default()
-        givers = [i for i, one in enumerate(pieces) if one.gives == layout]
-        at = givers[0] + 1 if givers else self._user_place()
+        makers = [i for i, one in enumerate(pieces) if one.output_layout == layout]
+        at = makers[0] + 1 if makers else self._user_place()
         pipeline = self._built([*pieces[:at], self.make(), *pieces[at:]])
         shown = growing(self.recording.played()) if self.acting else [self.recording.episodes()]
         return [self.call(pipeline, episodes, module=True) for episodes in shown]

@@ -47,7 +47,7 @@ def test_a_piece_must_return_the_batch(lab, wrong):
 class Centred(ColumnarPiece):
     """Forgets to return the columns."""
 
-    takes = ("episodes",)
+    input_layouts = ("episodes",)
 
     def run(self, columns, group):
         columns["rewards"].data = columns["rewards"].data - 1

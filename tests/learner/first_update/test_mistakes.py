@@ -499,16 +499,6 @@ def test_random_crops_are_compared_as_for_acting(first_update, sizes):
     assert train(config) == []
 
 
-def test_the_name_before_is_converted(first_update):
-    with pytest.warns(DeprecationWarning, match="Older.one_sided is called training_only now"):
-
-        class Older(Noise):
-            training_only = False
-            one_sided = True
-
-    assert Older.training_only is True
-
-
 @pytest.mark.parametrize("several", [False, True])
 def test_steps_count_the_edits_that_they_follow(first_update, several):
     """The first step after an edit was shown to the pipeline before it, so the second is the first to count."""

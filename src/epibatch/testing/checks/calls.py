@@ -140,7 +140,7 @@ def empty_call(rehearsal: Rehearsal) -> Iterator[Finding]:
         rehearsal.several
         or rehearsal.side == "module_to_env"
         or piece.reads
-        or "episodes" not in (piece.takes or ("episodes",))
+        or "episodes" not in (piece.input_layouts or ("episodes",))
     ):
         yield NotApplied("it works on columns, which a call without episodes has not")
         return

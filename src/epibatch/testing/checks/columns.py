@@ -60,7 +60,8 @@ def writes(rehearsal: Rehearsal) -> Iterator[Finding]:
     where = f"{rehearsal.name}.writes"
     for name, (layout, data) in after.items():
         known = name in before
-        same_layout = known and before[name][0] == layout and piece.gives is None and not piece.adds_bootstrap_rows
+        remade = piece.output_layout is not None or piece.adds_bootstrap_rows
+        same_layout = known and before[name][0] == layout and not remade
         if name in piece.writes or (known and not same_layout):
             continue
         unlike = difference(before[name][1], data) if known else "it is new"
@@ -113,16 +114,16 @@ def layouts(rehearsal: Rehearsal) -> Iterator[Finding]:
     if len(seen) < 2:
         yield NotApplied("it leaves no columns")
         return
-    gives = rehearsal.piece.gives
+    layout_left = rehearsal.piece.output_layout
     known = [layout for layout in seen[0].values() if layout]
-    expected = gives or (known[0] if known else "episodes")
+    expected = layout_left or (known[0] if known else "episodes")
     for name, layout in seen[1].items():
-        if layout and layout != expected and (gives or seen[0].get(name, expected) == expected):
+        if layout and layout != expected and (layout_left or seen[0].get(name, expected) == expected):
             yield Fault(
                 f"{rehearsal.name}, column {name!r}",
-                f"{expected}, " + ("as gives says" if gives else "which it found"),
+                f"{expected}, " + ("as output_layout says" if layout_left else "which it found"),
                 layout,
-                f"say gives = {layout!r} in the class, or leave the layout as it was",
+                f"say output_layout = {layout!r} in the class, or leave the layout as it was",
             )
             return
 

@@ -42,27 +42,27 @@ def inverse(rehearsal: Rehearsal) -> Iterator[Finding]:
 @contract_check(sides=("env_to_module", "learner"), after=(*RUNS, "layouts"))
 def every_layout(rehearsal: Rehearsal) -> Iterator[Finding]:
     """It gives the same in every layout that it takes, on tensors as on arrays."""
-    takes = [layout for layout in rehearsal.piece.takes or () if layout in ("episodes", "arrays", "tensors")]
-    if len(takes) < 2 or rehearsal.draws:
+    layouts = [layout for layout in rehearsal.piece.input_layouts or () if layout in ("episodes", "arrays", "tensors")]
+    if len(layouts) < 2 or rehearsal.draws:
         yield NotApplied("it draws random numbers" if rehearsal.draws else "it takes one layout, or says none")
         return
-    if rehearsal.piece.reads or rehearsal.piece.gives:
+    if rehearsal.piece.reads or rehearsal.piece.output_layout:
         yield NotApplied("it stands behind the pieces that write what it reads")
         return
     known: list[Any] = []
-    for layout in takes:
+    for layout in layouts:
         try:
             found = rehearsal.outputs_in(layout)
         except Exception as error:
             lines = [line.strip() for line in f"{type(error).__name__}: {error}".splitlines()]
-            do = f"mend it for {layout}, or leave them out of takes"
+            do = f"mend it for {layout}, or leave them out of input_layouts"
             yield Fault(f"{rehearsal.name} on {layout}", "what it gives in the others", " ".join(lines), do)
             return
         known.append([_numbers(_real_rows(batch)) for batch in found])
         unlike = difference(known[0], known[-1], near=True)
         if unlike:
-            do = f"mend it for {layout}, or leave them out of takes"
-            yield Fault(f"{rehearsal.name} on {layout}", f"what it gives on {takes[0]}", unlike, do)
+            do = f"mend it for {layout}, or leave them out of input_layouts"
+            yield Fault(f"{rehearsal.name} on {layout}", f"what it gives on {layouts[0]}", unlike, do)
             return
 
 
