@@ -78,8 +78,8 @@ class InfiniteLookbackBuffer(LookbackBuffer):
     Appending is amortised O(1). The column's type is that of its first rows; later rows promote it
     and never cast down. A leaf whose shape changes becomes an object column.
 
-    The newest row may be provisional. A provisional row that has the column's nesting, shapes and types lies in the
-    arrays like any other; another one is held raw, apart from them.
+    The newest row of observations is provisional. If it has the column's nesting, shapes and types, it lies in the
+    arrays like any other row; otherwise it is held raw, apart from them.
 
     Args:
         data: Rows, lookback included: a list of rows, or stacked arrays (shape [T, ...] per leaf). Copied.
@@ -88,7 +88,8 @@ class InfiniteLookbackBuffer(LookbackBuffer):
 
     Attributes:
         checked_for: The space that all rows are known to fit that the array takes as they are, if that was checked.
-        provisional: Whether the newest row can be replaced by one of another nesting, shape or type.
+        provisional: Whether the newest row, until another one follows, can be replaced by one of another nesting, shape
+            or type: the rows are observations.
 
     Raises:
         EpisodeIndexError: a negative lookback, or stacked arrays of unequal length.
@@ -190,7 +191,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
     # -- adding rows ---------------------------------------------------------------------------
 
     def append(self, item: Any) -> None:
-        """Add one row; a provisional row becomes final first.
+        """Add one row.
 
         Args:
             item: A row, nested like the rows before it.
@@ -199,15 +200,11 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             ColumnError: another nesting than the rows before.
         """
         self.own()
-        plan = self.plan(item)
-        if self._pending is not NOTHING:
-            self.commit()
-            plan = self.plan(item)
-        self.add(plan)
-        self.provisional = False
+        self.commit()
+        self.add(self.plan(item))
 
     def stage(self, item: Any) -> None:
-        """Add one row that stays provisional until the next one comes.
+        """Add one observation, which is provisional until the next one comes.
 
         Args:
             item: The row, in any nesting, shape and type.
@@ -244,21 +241,17 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             self._stop -= 1
         self._pending = NOTHING
         self._stage(item)
-        self.provisional = True
 
     def commit(self) -> None:
-        """Make the provisional row final.
+        """Move a raw newest row into the column, which owns its rows.
 
         Raises:
             ColumnError: it is nested differently than the rows before; it is kept.
         """
-        if self._source is not None:
-            self._source.sync(self)
-        elif self._pending is not NOTHING:
+        if self._pending is not NOTHING:
             plan = self.plan(self._pending)
             self._pending = NOTHING
             self.add(plan)
-        self.provisional = False
 
     def _lays_next(self, item: Any) -> bool:
         """Write a row after those in use, where it does not count yet, if the array can take it as it is."""
@@ -398,7 +391,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         self._extend(other, 0)
 
     def concat(self, other: InfiniteLookbackBuffer) -> None:
-        """Add the rows of `other` that come after its lookback; its newest row may stay provisional.
+        """Add the rows of `other` that come after its lookback; a raw newest one stays raw.
 
         Raises:
             ColumnError: another nesting than the rows before.
@@ -416,8 +409,6 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             self._add_rows(leaves, count)
         if other._pending is not NOTHING:
             self.stage(other._pending)
-        elif count > 0:
-            self.provisional = other.provisional
 
     def _add_rows(self, rows: Any, count: int) -> None:
         if self._leaves is None:
@@ -442,7 +433,6 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             self._settle()
         else:
             self._stop -= 1
-        self.provisional = False
 
     def pop(self, index: int = -1) -> Any:
         """Remove and return the row at an absolute (lookback included) list index."""
@@ -489,7 +479,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         self.own("other rows in the place of all")
         other = InfiniteLookbackBuffer(rows, self.lookback)
         self.replace(other._form, other._leaves, other._stop)
-        self.lookback, self.provisional = other.lookback, False
+        self.lookback = other.lookback
 
     @property
     def finalized(self) -> bool:
@@ -734,16 +724,13 @@ class InfiniteLookbackBuffer(LookbackBuffer):
     def copy_rows(self, rows: range | Sequence[int], lookback: int) -> InfiniteLookbackBuffer:
         """Return a buffer that owns copies of absolute rows, in ascending order.
 
-        A provisional row stays provisional in the copy.
-
         Args:
             rows: Their positions.
             lookback: How many of them come before the copy's start; clamped to those there are.
         """
-        total = self.len_incl_lookback()
+        newest = self.len_incl_lookback() - 1
         out = InfiniteLookbackBuffer(None, 0, self.space)
-        newest = len(rows) > 0 and rows[-1] == total - 1 and self.provisional
-        pending = newest and self._pending is not NOTHING
+        pending = self._pending is not NOTHING and len(rows) > 0 and rows[-1] == newest
         stored = rows[:-1] if pending else rows
         if self._flat is not None and isinstance(stored, range) and stored.step == 1:
             leaf = self._flat[stored.start : stored.stop].copy()
@@ -754,7 +741,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             out.replace(self._form, [copied(leaf[where]) for leaf in self._leaves], len(stored))
         if pending:
             out._stage(self._pending)
-        out.provisional = newest
+        out.provisional = self.provisional
         out.lookback = min(lookback, len(rows))
         return out
 
@@ -762,21 +749,15 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         """Return a buffer that owns copies of all rows, and the newest one, which there has to be, once more.
 
         Raises:
-            ColumnError: the newest row is provisional and does not fit the column.
+            ColumnError: the newest row is raw and does not fit the column.
         """
-        stop = self.len_incl_lookback()
-        if self._pending is NOTHING and stop:
-            out = InfiniteLookbackBuffer(None, 0, self.space)
-            leaves = []
-            for leaf in self._leaves or []:
-                leaf = np.concatenate((leaf[:stop], leaf[stop - 1 : stop]))
-                leaves.append(copied(leaf) if leaf.dtype == object else leaf)
-            out.replace(self._form, leaves, stop + 1)
-            out.lookback = self.lookback
+        newest, rows = self.last(), range(self.len_incl_lookback())
+        if self._pending is NOTHING:
+            out = self.copy_rows([*rows, rows[-1]], self.lookback)
         else:
-            out = self.copy_rows(range(stop), self.lookback)
-            out.stage(out.last())
-        out.provisional, out.t_started = self.provisional, self.t_started
+            out = self.copy_rows(rows, self.lookback)
+            out.append(newest)
+        out.t_started = self.t_started
         return out
 
     def __add__(self, other: Any) -> InfiniteLookbackBuffer:
@@ -800,24 +781,12 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             out.extend(other)
         return out
 
-    def rows_and_raw_row(self) -> tuple[Any, list[Any]]:
-        """Return copies of the rows, None if there never were any, and apart from them a newest one that is raw."""
-        raw = self.raw_row()
-        leaves = [copied(leaf) for leaf in self.rows(-self.lookback, self._stop - self.lookback)]
-        return unflatten(self._form, leaves) if self._stop or leaves else None, [] if raw is NOTHING else [owned(raw)]
-
-    def restore_newest(self, raw: list[Any], provisional: bool) -> None:
-        """Restore what `rows_and_raw_row` and `provisional` said of the newest row of a column with these rows."""
-        for row in raw:
-            self._stage(row)
-        self.provisional = provisional
-
     def get_state(self) -> dict[str, Any]:
         """Return plain data: `data` (arrays, lookback included, or None), `lookback`, `space` and more."""
-        data, raw = self.rows_and_raw_row()
-        space = None if self.space is None else space_to_dict(self.space)
-        kept = {"lookback": self.lookback, "provisional": self.provisional, "finalized": True}
-        return {"data": data, "raw_row": raw, **kept, "space": space}
+        state = self.__getstate__()
+        data, space = state["data"], None if self.space is None else space_to_dict(self.space)
+        state["data"] = None if data is None else map_struct(copied, data)
+        return {**state, "raw_row": list(map(owned, state["raw_row"])), "space": space, "finalized": True}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> InfiniteLookbackBuffer:
@@ -834,26 +803,27 @@ class InfiniteLookbackBuffer(LookbackBuffer):
                 found=f"no {', '.join(missing)}",
                 do="pass what get_state of a buffer gave",
             )
-        buffer = cls(state["data"], 0, None if state["space"] is None else space_from_dict(state["space"]))
-        buffer.restore_newest(state["raw_row"], state["provisional"])
-        buffer.lookback = state["lookback"]
+        data, space = state["data"], state["space"]
+        if data is not None:
+            form, leaves, _ = stacked_rows(data)
+            data = None if leaves is None else unflatten(form, list(map(copied, leaves)))
+        buffer = cls.__new__(cls)
+        buffer.__setstate__({**state, "data": data, "space": None if space is None else space_from_dict(space)})
         return buffer
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: the rows alone, without the room to grow."""
-        total = self.len_incl_lookback()
-        pending, leaves, newest = self._pending, self._leaves, []
+        """Return the state that `get_state` copies: the rows where they lie, and the space itself."""
+        pending, leaves, raw = self.raw_row(), self._leaves or [], []
+        leaves = [leaf[: self._stop] for leaf in leaves]
         if pending is not NOTHING:
             values = leaves_like(self._form, pending)
-            if values is not None and all(map(fits_exactly, leaves or [], values)):
-                leaves = self._with_pending(np.arange(total))
+            if values is not None and all(map(fits_exactly, leaves, values)):
+                leaves = self._with_pending(np.arange(self._stop + 1))
             else:
-                newest = [pending]
-        stop = total - len(newest)
+                raw = [pending]
         return {
-            "form": self._form,
-            "leaves": [np.ascontiguousarray(leaf[:stop]) for leaf in leaves] if leaves else None,
-            "newest": newest,
+            "data": unflatten(self._form, list(map(np.ascontiguousarray, leaves))) if leaves else None,
+            "raw_row": raw,
             "provisional": self.provisional,
             "lookback": self.lookback,
             "t_started": self.t_started,
@@ -861,13 +831,15 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        InfiniteLookbackBuffer.__init__(self, space=state["space"])
-        self.lookback, self.t_started = state["lookback"], state["t_started"]
-        if state["leaves"] is not None:
-            leaves = state["leaves"]
+        InfiniteLookbackBuffer.__init__(self, None, 0, state["space"])
+        if state["data"] is not None:
+            leaves, form = flatten(state["data"])
             self._read_only = not all(leaf.flags.writeable for leaf in leaves)
-            self.replace(state["form"], leaves, len(leaves[0]))
-        self.restore_newest(state["newest"], state["provisional"])
+            self.replace(form, leaves, len(leaves[0]))
+        for row in state["raw_row"]:
+            self._stage(owned(row))
+        self.provisional, self.lookback = state["provisional"], state["lookback"]
+        self.t_started = state.get("t_started", 0)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, InfiniteLookbackBuffer):
@@ -935,7 +907,7 @@ def put_step(
     for output in outputs.values():
         output._stop = rows
     actions._stop = rewards._stop = rows
-    observations._stop, observations.provisional = rows + 1, True
+    observations._stop = rows + 1
     return True
 
 

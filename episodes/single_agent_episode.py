@@ -127,8 +127,7 @@ class SingleAgentEpisode:
             lookback = min(check_steps(len_lookback_buffer, "len_lookback_buffer", self.id_), lookback)
         rewards_column.lookback = lookback
         self.observations = _column(observations, lookback, observation_space)
-        if not isinstance(observations, InfiniteLookbackBuffer):
-            self.observations.provisional = self.observations.len_incl_lookback() > 0
+        self.observations.provisional = True
         self.actions = _column(actions, lookback, check_space(action_space, "action_space", self.id_))
         self.rewards = rewards_column
         if infos is None:
@@ -508,7 +507,7 @@ class SingleAgentEpisode:
         if self.rewards.source is not None:
             self.own_columns()
         observations, outputs = self.observations, self.extra_model_outputs
-        if not observations.provisional and not self.is_reset:
+        if self._given_form is NOTHING and not self.is_reset:
             raise self._not_steppable()
         if extras.keys() != outputs.keys():
             outputs = self._set_extra_keys(extras)
@@ -549,7 +548,7 @@ class SingleAgentEpisode:
         comes, they have to be alike. Pieces may rewrite observations, so the nesting to compare with is that of the
         reset observation, not the column's.
         """
-        column, provisional = self.observations, self.observations.provisional
+        column = self.observations
         try:
             column.stage(observation)
         except ColumnError as error:  # the observation before this one, which no piece has rewritten
@@ -563,7 +562,6 @@ class SingleAgentEpisode:
         if not (whole_step or _lacks_keys(expected, found)) or (space is not None and space.contains(observation)):
             return
         column.drop_last()
-        column.provisional = provisional
         raise ColumnError(
             self._at("obs"),
             expected=f"an observation nested as the reset observation: {spell_form(expected)}",
@@ -617,7 +615,6 @@ class SingleAgentEpisode:
         first = self.rewards.len_incl_lookback() == 1
         self.infos.pop()
         self.observations.drop_last()
-        self.observations.provisional = True
         self.is_terminated = self.is_truncated = False
         if first:
             self.actions = InfiniteLookbackBuffer(None, 0, self.action_space)
@@ -858,7 +855,6 @@ class SingleAgentEpisode:
         out.extra_model_outputs = {k: column.with_newest_again() for k, column in self.extra_model_outputs.items()}
         out.rewards.drop_last()
         out.rewards.append(0.0)
-        out.observations.provisional = True
         out.given_observation_space = None
         out.is_truncated = self.is_truncated or not self.is_terminated
         return out
@@ -867,24 +863,25 @@ class SingleAgentEpisode:
 
     def get_state(self) -> dict[str, Any]:
         """Return everything that makes the chunk, as plain dicts, arrays and scalars; spaces become dicts."""
-        spaces = {
-            "observation_space": self.observation_space,
-            "action_space": self.action_space,
-            "given_observation_space": self.given_observation_space,
-        }
-        observations, raw = self.observations.rows_and_raw_row()
+        observations, actions, given = (
+            self.observations.get_state(),
+            self.actions.get_state(),
+            self.given_observation_space,
+        )
         outputs = self.extra_model_outputs
         return {
             **{name: getattr(self, name) for name in _PLAIN},
-            **{name: None if space is None else space_to_dict(space) for name, space in spaces.items()},
+            "observation_space": observations["space"],
+            "action_space": actions["space"],
+            "given_observation_space": None if given is None else space_to_dict(given),
             "lookback": self.lookback,
-            "observations": observations,
-            "raw_observation": raw,
-            "provisional": self.observations.provisional,
+            "observations": observations["data"],
+            "raw_observation": observations["raw_row"],
+            "provisional": True,
             "infos": _copies(self.infos.data),
-            "actions": self.actions.rows_and_raw_row()[0],
-            "rewards": self.rewards.rows_and_raw_row()[0],
-            "extra_model_outputs": {key: column.rows_and_raw_row()[0] for key, column in outputs.items()},
+            "actions": actions["data"],
+            "rewards": self.rewards.get_state()["data"],
+            "extra_model_outputs": {key: column.get_state()["data"] for key, column in outputs.items()},
             "custom_data": copy.deepcopy(self.custom_data),
             "duration_s": self.get_duration_s(),
             "return_before": self.return_before,
@@ -906,15 +903,14 @@ class SingleAgentEpisode:
                 do="pass what get_state of an episode gave; RLlib's have another, and are converted as episodes "
                 "(epibatch.interop.rllib.from_rllib)",
             )
-        given, observation_space, action_space = (
+        given, action_space = (
             None if state[name] is None else space_from_dict(state[name])
-            for name in ("given_observation_space", "observation_space", "action_space")
+            for name in ("given_observation_space", "action_space")
         )
-        observations = InfiniteLookbackBuffer(state["observations"], 0, observation_space)
-        observations.restore_newest(state["raw_observation"], state["provisional"])
+        names = {"data": "observations", "raw_row": "raw_observation", "space": "observation_space"}
+        observations = {own: state[name] for own, name in names.items()}
         episode = SingleAgentEpisode(
-            observations=observations,
-            observation_space=observation_space,
+            observations=InfiniteLookbackBuffer.from_state({**observations, "provisional": True, "lookback": 0}),
             infos=_copies(state["infos"]),
             action_space=action_space,
             terminated=state["is_terminated"],

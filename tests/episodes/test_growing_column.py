@@ -155,7 +155,8 @@ def test_a_staged_row_that_fits_is_in_the_column_and_is_written_through() -> Non
     rows += 1
     np.testing.assert_array_equal(buffer.last(), [2, 2])
     buffer.append(np.zeros(2))
-    assert not buffer.provisional
+    buffer.set(np.full(2, 0.5, np.float32), at_indices=1)
+    assert buffer.data.dtype == np.float64
 
 
 @pytest.mark.parametrize("indices", [-1, [-1], slice(1, 2)])

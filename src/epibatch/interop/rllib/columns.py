@@ -84,7 +84,7 @@ def our_column(buffer: Any, *, newest: bool = False, copy: bool = False, rows: i
         leaves = [_leaf(value, copy)[:rows] for value in values]
         if leaves:
             column.replace(form, leaves, len(leaves[0]))
-    column.provisional = newest and column.len_incl_lookback() > 0
+    column.provisional = newest
     column.lookback = min(buffer.lookback, column.len_incl_lookback())
     return column
 
