@@ -13,11 +13,12 @@ from epibatch.core.errors import ConfigError, nearest
 from epibatch.core.registry import env_creator, registered_envs
 
 from .gymnasium_ids import class_at
-from .pettingzoo_names import PREFIX, pettingzoo_creator
 
-__all__ = ["CONFIG_NAMES", "call_creator", "check_keywords", "creator_of", "missing_packages_named"]
+__all__ = ["CONFIG_NAMES", "PETTINGZOO", "call_creator", "check_keywords", "creator_of", "missing_packages_named"]
 
 CONFIG_NAMES = ("config", "env_config")
+PETTINGZOO = "pettingzoo/"
+"""The beginning of the names of PettingZoo's environments, which are of several agents."""
 
 
 @contextmanager
@@ -39,16 +40,16 @@ def missing_packages_named() -> Iterator[None]:
 
 
 def creator_of(env: Any) -> Callable[..., Any] | None:
-    """The class or function that makes an environment, also PettingZoo's ("pettingzoo/..."); None for a Gymnasium id.
+    """The class or function that makes an environment; None for a Gymnasium id.
 
     Args:
         env: What the config names.
 
     Raises:
-        ConfigError: it is neither a name nor a class or function.
+        ConfigError: it is neither a name nor a class or function, or one of PettingZoo's names.
     """
-    if isinstance(env, str) and env.startswith(PREFIX):
-        return pettingzoo_creator(env)
+    if isinstance(env, str) and env.startswith(PETTINGZOO):
+        raise several_agents(env, "PettingZoo's")
     if isinstance(env, str):
         return env_creator(env) if env in registered_envs() else class_at(env)
     if callable(env):
@@ -58,6 +59,21 @@ def creator_of(env: Any) -> Callable[..., Any] | None:
         expected="a Gymnasium id, a registered name, an environment class or a function",
         found=f"{type(env).__name__}: {env!r}",
         do="pass the class or id, or a function that returns it; the runner makes what it needs",
+    )
+
+
+def several_agents(maker: str, found: str) -> ConfigError:
+    """The error about an environment of several agents where there must be one.
+
+    Args:
+        maker: The name of what made it.
+        found: What it is.
+    """
+    return ConfigError(
+        f"environment made by {maker}",
+        expected="an environment of one agent",
+        found=f"one of several, {found}",
+        do="name the modules that decide for them: .multi_agent(policies=[...], policy_mapping_fn=...)",
     )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from epibatch.core.errors import RunnerError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
 from epibatch.core.restoring import check_count, restoring
-from epibatch.core.rl_module.rl_module import evaluation_mode
+from epibatch.core.rl_module.evaluation_mode import evaluation_mode
 from epibatch.core.state_codec import state_parts
 
 from ..connectors.authoring.column_transform import undo_actions

@@ -8,10 +8,11 @@ from typing import Any
 
 from epibatch.core.errors import ConfigError
 
-from .env_creators import call_creator, creator_of, missing_packages_named
+from .env_creators import PETTINGZOO, call_creator, creator_of, missing_packages_named
 from .env_wrappers import WrapperSpec, wrapper_functions
 from .gymnasium_ids import make_one_from_id
 from .multi_agent_checks import check_multi_agent_env
+from .pettingzoo_env import pettingzoo_creator
 from .vector_multi_agent_env import VectorMultiAgentEnv
 
 __all__ = ["make_vector_multi_agent_env"]
@@ -62,7 +63,10 @@ def make_vector_multi_agent_env(
             found="'vector_entry_point'",
             do="let env make one environment",
         )
-    maker = partial(_single, env, creator_of(env), config, wrapper_functions(wrappers))
+    named = isinstance(env, str) and env.startswith(PETTINGZOO)
+    maker = partial(
+        _single, env, pettingzoo_creator(env) if named else creator_of(env), config, wrapper_functions(wrappers)
+    )
     with missing_packages_named():
         return VectorMultiAgentEnv([maker] * num_envs, mode=mode, copy=copy, name=getattr(env, "__name__", env))
 

@@ -11,6 +11,7 @@ from epibatch.core.space_checks import encoding_advice, get_base_struct_from_spa
 from epibatch.core.structs import flatten
 
 from .autoreset import autoreset_mode
+from .env_creators import several_agents
 
 __all__ = ["check_env", "check_space", "check_vector_env"]
 
@@ -27,7 +28,8 @@ def check_env(env: Any, maker: Any) -> Any:
     Raises:
         ConfigError: it is no `gymnasium.Env`, or has no spaces.
     """
-    where = f"environment made by {getattr(maker, '__name__', None) or type(maker).__name__}"
+    maker_name = getattr(maker, "__name__", None) or type(maker).__name__
+    where = f"environment made by {maker_name}"
     if isinstance(env, gym.vector.VectorEnv):
         raise ConfigError(
             where,
@@ -40,12 +42,7 @@ def check_env(env: Any, maker: Any) -> Any:
             where, expected="a gymnasium.Env", found=_found(env), do="return the environment that was made"
         )
     if hasattr(env.unwrapped, "get_observation_space"):
-        raise ConfigError(
-            where,
-            expected="an environment of one agent",
-            found=f"one of several, {type(env.unwrapped).__name__}",
-            do="name the modules that decide for them: .multi_agent(policies=[...], policy_mapping_fn=...)",
-        )
+        raise several_agents(maker_name, type(env.unwrapped).__name__)
     for name in ("observation_space", "action_space"):
         space = getattr(env, name, None)
         if not isinstance(space, gym.Space):

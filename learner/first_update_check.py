@@ -17,7 +17,7 @@ from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError, FirstUpdateError, FirstUpdateWarning, add_context
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
 from epibatch.core.random_states import random_state_kept
-from epibatch.core.rl_module.rl_module import evaluation_mode
+from epibatch.core.rl_module.evaluation_mode import evaluation_mode
 from epibatch.core.structs import flatten, map_struct
 
 from ..connectors._engine.batch_items import single_agent_episode_iterator

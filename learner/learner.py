@@ -20,9 +20,8 @@ from epibatch.core.errors import (
     nearest,
 )
 from epibatch.core.restoring import check_count, restoring
-from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
-from epibatch.core.rl_module.rl_module import evaluation_mode
-from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
+from epibatch.core.rl_module.evaluation_mode import evaluation_mode
+from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec
 
 from .first_update_check import CheckMode, FirstUpdateCheck
 from .learner_state import check_state, copies, take_over
@@ -35,8 +34,7 @@ from .settings import LearnerSettings
 from .unread_columns import ColumnUse, UnreadColumns
 
 if TYPE_CHECKING:
-    from epibatch.core.rl_module.multi_rl_module import MultiRLModule
-    from epibatch.core.rl_module.rl_module import RLModule
+    from epibatch.core.rl_module.rl_module import MultiRLModule, RLModule
 
 __all__ = ["Learner"]
 

@@ -13,8 +13,7 @@ from pettingzoo.utils import parallel_to_aec
 
 from epibatch.core.errors import ConfigError, EnvironmentContractError
 from epibatch.env_runner.multi_agent_makers import make_vector_multi_agent_env
-from epibatch.env_runner.pettingzoo_env import ParallelPettingZooEnv, PettingZooEnv
-from epibatch.env_runner.pettingzoo_names import make_by_name
+from epibatch.env_runner.pettingzoo_env import ParallelPettingZooEnv, PettingZooEnv, make_by_name
 
 
 class Crowd(pettingzoo.ParallelEnv):

@@ -9,8 +9,7 @@ import pettingzoo
 import pytest
 
 from epibatch.core.errors import ConfigError, MissingExtraError, UnknownNameError
-from epibatch.env_runner.pettingzoo_env import ParallelPettingZooEnv, PettingZooEnv
-from epibatch.env_runner.pettingzoo_names import make_by_name, pettingzoo_creator
+from epibatch.env_runner.pettingzoo_env import ParallelPettingZooEnv, PettingZooEnv, make_by_name, pettingzoo_creator
 
 
 @pytest.mark.parametrize("name", ["classic/tictactoe_v3", "classic/tictactoe-v3"])

@@ -53,11 +53,6 @@ class AllowList:
 
 LISTS = [
     AllowList(
-        "import_cycles",
-        "import downwards; move what both modules need into a third one, or join them",
-        rules.import_cycles,
-    ),
-    AllowList(
         "imports_in_functions",
         "import at the top of the module; only torch and optional packages are imported in functions",
         rules.imports_in_functions,

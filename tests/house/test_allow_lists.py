@@ -27,6 +27,10 @@ def test_the_code_keeps_to_the_list(allowed, sources):
     assert not found, "\n" + "\n".join(found)
 
 
+def test_no_import_cycles(sources):
+    assert rules.import_cycles(sources) == {}
+
+
 def test_loaders_are_there(sources):
     assert rules.LOADERS - set(sources) == set(), "take the module out of LOADERS in tests/house/rules.py"
 

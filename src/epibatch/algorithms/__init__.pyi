@@ -3,7 +3,7 @@ from .multi_agent import AgentMapping as AgentMapping
 from .algorithm import Algorithm as Algorithm
 from .algorithm_config import AlgorithmConfig as AlgorithmConfig
 from .loggers import Logger as Logger
-from .multi_agent_policy import MultiAgentPolicy as MultiAgentPolicy, MultiAgentPolicyState as MultiAgentPolicyState
+from .policy import MultiAgentPolicy as MultiAgentPolicy, MultiAgentPolicyState as MultiAgentPolicyState
 from .policy import Policy as Policy, PolicyState as PolicyState
 from .policy_spec import PolicySpec as PolicySpec
 from .ppo import PPO as PPO, PPOConfig as PPOConfig

@@ -10,9 +10,8 @@ from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.errors import UnknownNameError, nearest
 
 from ..connectors.authoring.column_transform import undo_actions
-from .multi_agent_policy import MultiAgentPolicy
 from .pipelines import check_same_pieces
-from .policy import Policy
+from .policy import MultiAgentPolicy, Policy
 
 __all__ = ["LivePolicy", "check_options", "check_policy_id"]
 

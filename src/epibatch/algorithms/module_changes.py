@@ -93,8 +93,7 @@ def added(
     trained: Any,
 ) -> Any:
     """See `Algorithm.add_module`."""
-    from epibatch.core.rl_module.rl_module import RLModule
-    from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
+    from epibatch.core.rl_module.rl_module import RLModule, RLModuleSpec
 
     config, learner = algorithm.config, algorithm.learner
     _check_new(algorithm, module_id)
@@ -191,7 +190,7 @@ def _changed(config: AlgorithmConfig, policies: Mapping[str, PolicySpec], mappin
 
 def _is_default(spec: Any, module: Any) -> bool:
     """Whether a module is the one that a config makes of the settings alone."""
-    from epibatch.core.rl_module.rl_module_spec import default_module_spec
+    from epibatch.core.rl_module.rl_module import default_module_spec
 
     try:
         default = default_module_spec(spec.observation_space, spec.action_space, spec.model_config)

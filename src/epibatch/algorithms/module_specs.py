@@ -32,7 +32,7 @@ def module_spec_for(spec: Any, observation_space: Any, action_space: Any, model_
         action_space: one environment's action space.
         model_config: settings of the network.
     """
-    from epibatch.core.rl_module.rl_module_spec import default_module_spec
+    from epibatch.core.rl_module.rl_module import default_module_spec
 
     if spec is None:
         return default_module_spec(observation_space, action_space, dict(model_config))
@@ -65,8 +65,7 @@ def multi_module_spec(
     Raises:
         ConfigError: modules without spaces.
     """
-    from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
-    from epibatch.core.rl_module.rl_module_spec import RLModuleSpec, default_module_spec
+    from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec, default_module_spec
 
     own = getattr(given, "rl_module_specs", None)
     common = RLModuleSpec() if given is None or own is not None else given

@@ -1,30 +1,189 @@
-"""`Policy`: a trained module between its two acting pipelines, without environments or a learner."""
+"""Trained modules between their two acting pipelines, without environments or a learner; for one agent and several."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import EpibatchError, EpisodeStateError, add_context
+from epibatch.core.errors import (
+    ConfigError,
+    EpibatchError,
+    EpisodeStateError,
+    UnknownNameError,
+    add_context,
+    nearest,
+)
+from epibatch.core.lazy import Elsewhere
+from epibatch.core.rl_module.evaluation_mode import evaluation_mode
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
 
 from ..env_runner.acting import act
+from ..env_runner.agent_acting import AgentActions, ToAct, act_for_agents, spread
 from ..env_runner.sample_amounts import explores
 from ..episodes._parts.acting_history import ActingHistory
+from ..episodes.multi_agent_episode import MultiAgentEpisode
+from .frozen_states import FrozenStates
+from .other_libraries import ACT
+from .policy_checkpoint import read_policy
 from .policy_inputs import PolicyInputs
-from .policy_pipelines import PolicyPipelines
 
 if TYPE_CHECKING:
     from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
     from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
+    from .algorithm_config import AlgorithmConfig
 
-__all__ = ["Policy", "PolicyState"]
+__all__ = ["MultiAgentPolicy", "MultiAgentPolicyState", "Policy", "PolicyState"]
+
+
+class PolicyPipelines(ABC):
+    """A module between two acting pipelines, which are frozen and draw from streams of their own.
+
+    Args:
+        module: The module, or several; the policy acts with their weights as they are at each call.
+        env_to_module: The pipeline in front of it. It becomes the policy's own.
+        module_to_env: The pipeline behind it, likewise.
+        lookback: Earlier steps to keep, if pieces that do not declare it read further back than they were seen to.
+        steps: Environment steps that the module was trained for; the module's exploration gets it as `t`.
+        before_acting: Called with the policy at the beginning of each `act`, to bring it up to date.
+
+    Raises:
+        ConfigError: the env-to-module pipeline has no input spaces.
+    """
+
+    if not TYPE_CHECKING:  # names of other libraries
+        predict = Elsewhere(ACT)
+        compute_single_action = Elsewhere(ACT)
+        compute_actions = Elsewhere(ACT)
+        load = Elsewhere("use from_checkpoint(path)")
+        save = Elsewhere("use the algorithm's save_to_path(path)")
+
+        def __call__(self, *args, **kwargs):
+            """Raise: calling a policy could mean an action alone, or with the state."""
+            raise TypeError(f"a {type(self).__name__} is not called: {ACT}")
+
+    def __init__(
+        self,
+        module: Any,
+        env_to_module: EnvToModulePipeline,
+        module_to_env: ModuleToEnvPipeline,
+        *,
+        lookback: int = 0,
+        steps: int = 0,
+        before_acting: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.module = module
+        self.steps = steps
+        self._env_to_module, self._module_to_env = env_to_module, module_to_env
+        spaces = env_to_module.input_observation_space, env_to_module.input_action_space
+        if spaces[0] is None or spaces[1] is None:
+            raise ConfigError(
+                f"{type(self).__name__}(module, env_to_module, ...)",
+                expected="a pipeline with the spaces of one environment",
+                found="an observation or action space of None",
+                do="build it with input_observation_space= and input_action_space=",
+            )
+        self.observation_space: Any
+        self.action_space: Any
+        self.observation_space, self.action_space = self._spaces = spaces
+        self.lookback = lookback
+        self._before_acting = before_acting
+        self._sequence: np.random.SeedSequence | None = None
+        self._owner = object()
+        # What pieces read without declaring it is seen only as they run.
+        self._watched = [pipeline for pipeline in (env_to_module, module_to_env) if pipeline.plan().trusting]
+        self._declared = max(env_to_module.lookback_needed, module_to_env.lookback_needed)
+        env_to_module.freeze()
+        module_to_env.freeze()
+        self._frozen = FrozenStates(env_to_module, module_to_env)
+
+    @abstractmethod
+    def __repr__(self) -> str:
+        """The class, and what it maps to what."""
+
+    def _history_needed(self) -> int:
+        """How many earlier steps the pieces read."""
+        return max(self.lookback, self._declared, *(pipeline.lookback_needed for pipeline in self._watched))
+
+    @staticmethod
+    def from_checkpoint(path: str | Path, *, config: AlgorithmConfig | None = None, allow_imports: bool = False) -> Any:
+        """Load a policy from what training saved; no environment is made.
+
+        Args:
+            path: A folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
+            config: The original config, needed where a piece or the module is code that the checkpoint cannot hold;
+                functions in it are called with `env=None`, and with the spaces.
+            allow_imports: Whether pieces and module may be imported by path; importing runs code.
+
+        Raises:
+            CheckpointError: no checkpoint, a damaged one, one of an earlier version, or one that needs `config` or
+                `allow_imports`; the message says for what.
+        """
+        saved = read_policy(Path(path), config, allow_imports=allow_imports)
+        parts = (saved.module, *saved.pipelines)
+        options: dict[str, Any] = {"lookback": saved.lookback, "steps": saved.steps}
+        policy: PolicyPipelines
+        if saved.mapping is None:
+            policy = Policy(*parts, **options)
+        else:
+            policy = MultiAgentPolicy(*parts, mapping=saved.mapping, **options)
+        policy.set_connector_states(*saved.connector_states)
+        return policy
+
+    def seed(self, seed: int) -> None:
+        """Seed what the pieces draw, as a runner with this seed does: exploring actions are then reproducible.
+
+        Args:
+            seed: An integer of at least 0.
+
+        Raises:
+            ConfigError: something else.
+        """
+        if self._before_acting is not None:
+            self._before_acting(self)
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise ConfigError(
+                f"{type(self).__name__}.seed",
+                expected="an integer of at least 0",
+                found=repr(seed),
+                do="pass seed=0, say",
+            )
+        self._sequence = np.random.SeedSequence(int(seed))
+        self._seed_pieces()
+
+    @contextmanager
+    def _acting(self) -> Iterator[None]:
+        """Act in evaluation mode, with pipelines whose states stay as they are."""
+        with evaluation_mode(self.module), self._frozen.checked(f"{type(self).__name__}.act"):
+            yield
+
+    def _seed_pieces(self) -> None:
+        if self._sequence is not None:
+            to_module, to_env = self._sequence.spawn(2)
+            self._env_to_module.seed(to_module)
+            self._module_to_env.seed(to_env)
+
+    def set_connector_states(self, env_to_module: Mapping[str, Any], module_to_env: Mapping[str, Any]) -> None:
+        """Take over the states of a runner's pipelines; a policy that was seeded goes on with streams of its own.
+
+        Args:
+            env_to_module: The state of the pipeline in front of the module.
+            module_to_env: The state of the one behind it.
+
+        Raises:
+            UnknownNameError: a state of a piece that is not there.
+        """
+        self._env_to_module.set_state(dict(env_to_module))
+        self._module_to_env.set_state(dict(module_to_env))
+        self._seed_pieces()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -215,3 +374,186 @@ def _unfit_state(expected: str, found: str) -> EpisodeStateError:
         found=found,
         do="hand back what act returned; None begins new episodes, and `starts` those of single rows",
     )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MultiAgentPolicyState:
+    """What `MultiAgentPolicy.act` needs to know of the steps before; a value, as `PolicyState` is.
+
+    Attributes:
+        is_done: Whether the episode has ended; the next one begins with None.
+        is_terminated: Whether it ended by itself, and was not cut off.
+    """
+
+    _owner: object
+    _episode: MultiAgentEpisode
+    _acts: AgentActions
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the episode has ended."""
+        return self._episode.is_done
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether the episode ended by itself."""
+        return self._episode.is_terminated
+
+    def __repr__(self) -> str:
+        return f"MultiAgentPolicyState(step {self._episode.env_t})"
+
+
+class MultiAgentPolicy(PolicyPipelines):
+    """Acts for several agents with trained modules: observations by agent in, actions by agent out.
+
+    Both acting pipelines run as they do in the runner. Which module acts for an agent is asked of the mapping
+    function when the agent first appears. Running statistics are frozen.
+
+    Args:
+        module: The modules.
+        env_to_module: The pipeline in front of them, built for the agents' spaces. It becomes the policy's own.
+        module_to_env: The pipeline behind them, likewise.
+        mapping: The mapping function.
+        **options: As for `Policy`.
+
+    Example:
+        >>> from epibatch.algorithms.ppo import PPOConfig
+        >>> from epibatch.env_runner.multi_agent_env import make_multi_agent
+        >>> config = PPOConfig().environment(make_multi_agent("CartPole-v1"), env_config={"num_agents": 2})
+        >>> algo = config.multi_agent(policies=["main"]).build_algo()
+        >>> actions, state = algo.act({0: np.zeros(4), 1: np.ones(4)})
+        >>> list(actions)
+        [0, 1]
+        >>> algo.stop()
+    """
+
+    def __init__(
+        self, module: Any, env_to_module: Any, module_to_env: Any, *, mapping: Callable[..., Any], **options: Any
+    ) -> None:
+        super().__init__(module, env_to_module, module_to_env, **options)
+        self._mapping = mapping
+
+    def act(
+        self,
+        obs: Mapping[Any, Any],
+        state: MultiAgentPolicyState | None = None,
+        *,
+        explore: bool = False,
+        rewards: Mapping[Any, Any] | None = None,
+        infos: Mapping[Any, Any] | None = None,
+        terminateds: Mapping[Any, bool] | None = None,
+        truncateds: Mapping[Any, bool] | None = None,
+    ) -> tuple[dict[Any, Any], MultiAgentPolicyState]:
+        """The actions of the agents that observe.
+
+        Args:
+            obs: Observations by agent, as the environment's reset or step returned them.
+            state: What the call before returned; None at the beginning of an episode. It is not changed.
+            explore: Whether to draw actions rather than to take the most likely ones.
+            rewards: Of the step that led to `obs`, by agent. Needed if a piece reads rewards.
+            infos: The infos that came with `obs`, if a piece reads infos.
+            terminateds: Which agents ended, as the step said; those do not act, and may come back. Without, every
+                agent that observes acts.
+            truncateds: The same for agents that were cut off.
+
+        Returns:
+            Actions as the environment takes them, by agent, none when the episode has ended; and the state for the
+            next call.
+
+        Raises:
+            SpaceError: an observation that does not fit its agent's space.
+            EpisodeError: observations that are not by agent.
+            EpisodeStateError: a state of another policy, or of an episode that has ended.
+            UnknownNameError: an agent that has no space, or that the mapping has no module for.
+        """
+        explore = explores(explore, False)
+        if self._before_acting is not None:
+            self._before_acting(self)
+        try:
+            self._check_agents(obs)
+            if state is None:
+                episode = self._begun(obs, infos)
+            else:
+                episode = self._continued(state, obs, rewards, infos, (terminateds or {}, truncateds or {}))
+            with self._acting():
+                acts = self._acts(ToAct([0], [episode], [episode.get_agents_to_act()]), explore)
+        except EpibatchError as error:
+            add_context(error, "in MultiAgentPolicy.act:")
+            raise
+        return acts.for_env[0], MultiAgentPolicyState(self._owner, episode, acts)
+
+    def _check_agents(self, obs: Any) -> None:
+        known = self.observation_space.spaces
+        strangers = [agent for agent in obs if agent not in known] if isinstance(obs, Mapping) else []
+        if strangers:
+            raise UnknownNameError(
+                "observations",
+                expected=f"those of agents {list(known)}",
+                found=f"one of {type(strangers[0]).__name__} {strangers[0]!r}",
+                do=nearest(str(strangers[0]), map(str, known)),
+            )
+
+    def _begun(self, obs: Mapping[Any, Any], infos: Mapping[Any, Any] | None) -> MultiAgentEpisode:
+        episode = MultiAgentEpisode(
+            observation_space=self.observation_space,
+            action_space=self.action_space,
+            agent_to_module_mapping_fn=self._mapping,
+        )
+        episode.add_env_reset(observations=obs, infos=dict(infos or {}))
+        return episode
+
+    def _continued(
+        self,
+        state: Any,
+        obs: Mapping[Any, Any],
+        rewards: Mapping[Any, Any] | None,
+        infos: Mapping[Any, Any] | None,
+        flags: tuple[Mapping[Any, bool], Mapping[Any, bool]],
+    ) -> MultiAgentEpisode:
+        """The next chunk of a state's episode, one step further; the state keeps its own."""
+        if not isinstance(state, MultiAgentPolicyState) or state._owner is not self._owner or state.is_done:
+            known = isinstance(state, MultiAgentPolicyState)
+            found = type(state).__name__ if not known else "one of another policy"
+            if known and state._owner is self._owner:
+                found = "one of an episode that has ended"
+            raise EpisodeStateError(
+                "state for MultiAgentPolicy.act",
+                expected="the state that this policy's last act returned, of an episode that goes on",
+                found=found,
+                do="hand back what act returned; None begins a new episode",
+            )
+        lookback = self._history_needed()
+        episode = state._episode.cut(lookback, agent_steps=lookback)
+        acted = state._acts.stored[0]
+        episode.add_env_step(
+            obs,
+            acted,
+            dict.fromkeys(acted, np.nan) if rewards is None else dict(rewards),
+            dict(infos or {}),
+            terminateds=dict(flags[0]),
+            truncateds=dict(flags[1]),
+            extra_model_outputs=state._acts.outputs[0],
+        )
+        return episode
+
+    def _acts(self, to_act: ToAct, explore: bool) -> AgentActions:
+        shared: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
+        if any(to_act.agents):
+            batch = self._env_to_module(
+                rl_module=self.module, batch={}, episodes=to_act.episodes, explore=explore, shared_data=shared
+            )
+            columns = act_for_agents(
+                self.module,
+                self._module_to_env,
+                batch,
+                to_act,
+                explore=explore,
+                t=self.steps,
+                shared_data=shared,
+                metrics=None,
+            )
+        return spread(columns, to_act, 1, {})
+
+    def __repr__(self) -> str:
+        return f"MultiAgentPolicy({', '.join(self.module)})"

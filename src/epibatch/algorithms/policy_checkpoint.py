@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +24,8 @@ from .saved_checkpoints import read_newest
 if TYPE_CHECKING:
     from ..connectors.connector_pipeline_v2 import ConnectorPipelineV2
     from .algorithm_config import AlgorithmConfig
-    from .policy_pipelines import PolicyPipelines
 
-__all__ = ["acting_data", "load_policy"]
+__all__ = ["SavedPolicy", "acting_data", "read_policy"]
 
 PARTS = ("spaces", "env_to_module", "module_to_env", "module")
 
@@ -45,7 +45,7 @@ def acting_data(spaces: tuple[Any, Any], pipelines: Mapping[str, ConnectorPipeli
         A value for each of `PARTS`, None where it cannot be expressed as data, and `not_data`: why, by part; and
         `lookback`, the earlier steps that the pipelines read, and `several_agents`.
     """
-    from epibatch.core.rl_module.rl_module_spec import RLModuleSpec
+    from epibatch.core.rl_module.rl_module import RLModuleSpec
 
     makers: dict[str, Callable[[], Any]] = {
         "spaces": lambda: [space_to_dict(space) for space in spaces],
@@ -72,20 +72,39 @@ def _pieces_data(pipeline: ConnectorPipelineV2) -> list[dict[str, Any]]:
 # ----------------------------------------------------------------------------------------- reading
 
 
-def load_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bool) -> Any:
-    """See `Policy.from_checkpoint`."""
-    from epibatch.core.rl_module.rl_module_spec import weights_at_most
+@dataclass(frozen=True)
+class SavedPolicy:
+    """The parts of a policy, read from a checkpoint.
+
+    Attributes:
+        module: The module, with its weights.
+        pipelines: Env-to-module and module-to-env.
+        connector_states: Their states.
+        lookback: Earlier steps that the pipelines read.
+        steps: Environment steps that the module was trained for.
+        mapping: The mapping function, of several agents.
+    """
+
+    module: Any
+    pipelines: tuple[Any, Any]
+    connector_states: tuple[Any, Any]
+    lookback: int
+    steps: int
+    mapping: Callable[..., Any] | None
+
+
+def read_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bool) -> SavedPolicy:
+    """Read a policy's parts; the arguments and errors are those of `Policy.from_checkpoint`."""
+    from epibatch.core.rl_module.module_checkpoints import weights_at_most
 
     path, saved = read_newest(path, lambda chosen: (chosen, read_checkpoint(chosen)))
     if config is not None:
-        return _load_policy(path, saved, config, allow_imports=allow_imports)
+        return _read_policy(path, saved, config, allow_imports=allow_imports)
     with weights_at_most(arrays_size(saved)), restoring(f"checkpoint {path}", "description"):
-        return _load_policy(path, saved, None, allow_imports=allow_imports)
+        return _read_policy(path, saved, None, allow_imports=allow_imports)
 
 
-def _load_policy(path: Path, saved: Any, config: AlgorithmConfig | None, *, allow_imports: bool) -> Any:
-    from .policy import Policy
-
+def _read_policy(path: Path, saved: Any, config: AlgorithmConfig | None, *, allow_imports: bool) -> SavedPolicy:
     description, state = saved
     acting = description.get("acting")
     if not isinstance(acting, Mapping):
@@ -108,21 +127,16 @@ def _load_policy(path: Path, saved: Any, config: AlgorithmConfig | None, *, allo
     module = build.module(env_to_module)
     if hasattr(module, "eval"):
         module.eval()  # the policy's own, and only ever acting
-    options: dict[str, Any] = {
-        "lookback": check_count(f"checkpoint {path}, lookback", acting["lookback"]),
-        "steps": check_count(f"checkpoint {path}, steps", runner["num_env_steps_sampled_lifetime"]),
-    }
-    policy: PolicyPipelines
-    if config is not None and config.is_multi_agent:
-        from .multi_agent_policy import MultiAgentPolicy
-
-        module.set_state(weights)
-        policy = MultiAgentPolicy(module, env_to_module, module_to_env, mapping=config.policy_mapping_fn, **options)
-    else:
-        module.set_state(weights[DEFAULT_MODULE_ID])
-        policy = Policy(module, env_to_module, module_to_env, **options)
-    policy.set_connector_states(runner["env_to_module_connector"], runner["module_to_env_connector"])
-    return policy
+    several = config is not None and config.is_multi_agent
+    module.set_state(weights if several else weights[DEFAULT_MODULE_ID])
+    return SavedPolicy(
+        module=module,
+        pipelines=(env_to_module, module_to_env),
+        connector_states=(runner["env_to_module_connector"], runner["module_to_env_connector"]),
+        lookback=check_count(f"checkpoint {path}, lookback", acting["lookback"]),
+        steps=check_count(f"checkpoint {path}, steps", runner["num_env_steps_sampled_lifetime"]),
+        mapping=config.policy_mapping_fn if config is not None and several else None,
+    )
 
 
 class _Parts:
@@ -166,7 +180,7 @@ class _Parts:
 
     def module(self, env_to_module: Any) -> Any:
         """The module, with new weights."""
-        from epibatch.core.rl_module.rl_module_spec import RLModuleSpec, saved_spec
+        from epibatch.core.rl_module.rl_module import RLModuleSpec, saved_spec
 
         try:
             return saved_spec(RLModuleSpec, self._acting["module"], allow_imports=self._allow_imports).build()

@@ -215,7 +215,7 @@ class SavedAlgorithm(ABC):
 
 def _rebuilt(path: Path, description: Mapping[str, Any], state: Any, allow_imports: bool) -> Any:
     """The algorithm of a config that came with a checkpoint; its networks are no larger than the checkpoint."""
-    from epibatch.core.rl_module.rl_module_spec import weights_at_most
+    from epibatch.core.rl_module.module_checkpoints import weights_at_most
 
     config = config_from_checkpoint(path, description, allow_imports=allow_imports)
     with weights_at_most(arrays_size(state)):

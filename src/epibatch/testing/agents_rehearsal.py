@@ -39,8 +39,7 @@ class AgentsRehearsal(Rehearsal):
         return super()._user_place() + (self.side == "module_to_env")
 
     def _module_of(self, observation_space: Any) -> Any:
-        from epibatch.core.rl_module.multi_rl_module_spec import MultiRLModuleSpec
-        from epibatch.core.rl_module.rl_module_spec import default_module_spec
+        from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, default_module_spec
 
         first = self._to_module() if self.side == "module_to_env" else None
         actions = next(iter(self.spaces[1].values())) if first is None else first.action_space["default_policy"]

@@ -185,7 +185,7 @@ class Rehearsal:
         return self._modules[key]
 
     def _module_of(self, observation_space: Any) -> Any:
-        from epibatch.core.rl_module.rl_module_spec import default_module_spec
+        from epibatch.core.rl_module.rl_module import default_module_spec
 
         return default_module_spec(observation_space, self.spaces[1], self.model_config).build()
 

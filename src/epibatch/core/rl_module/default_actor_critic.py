@@ -14,7 +14,7 @@ from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.networks import MLP, encoder_style, head_style, no_value_function, run
 from epibatch.core.rl_module.observation_input import ObservationInput, observations_of
 from epibatch.core.rl_module.policy_head import PolicyHead, masked
-from epibatch.core.rl_module.torch_rl_module import TorchRLModule
+from epibatch.core.rl_module.rl_module import TorchRLModule
 from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
 
 __all__ = ["DefaultActorCritic"]

@@ -24,7 +24,7 @@ from epibatch.core.rl_module.observation_input import ObservationInput, observat
 from epibatch.core.rl_module.policy_head import PolicyHead, masked
 from epibatch.core.rl_module.previous_steps import PreviousSteps, previous_step_views
 from epibatch.core.rl_module.resets import resetting
-from epibatch.core.rl_module.torch_rl_module import TorchRLModule
+from epibatch.core.rl_module.rl_module import TorchRLModule
 from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
 from epibatch.core.structs import map_struct
 

@@ -1,19 +1,29 @@
-"""States in checkpoints of modules, which hold a spec and a state each, in one folder without pickle."""
+"""Checkpoints of modules, which hold a spec and a state each: finding a state, and how large networks may be."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
 
 from epibatch.core.checkpoints import is_checkpoint, load_state
 from epibatch.core.errors import CheckpointError, nearest
 
-if TYPE_CHECKING:
-    from epibatch.core.rl_module.multi_rl_module import MultiRLModule
-
-__all__ = ["SPEC", "STATE", "is_description", "load_modules", "part_of", "read_states", "split_path"]
+__all__ = [
+    "SPEC",
+    "STATE",
+    "is_description",
+    "part_of",
+    "read_states",
+    "spend_weights",
+    "split_path",
+    "weights_at_most",
+]
 
 SPEC, STATE = "rl_module", "state"
 
@@ -34,34 +44,6 @@ def read_states(path: str | os.PathLike[str], component: str | None = None) -> d
     content = load_state(folder)
     state = content[STATE] if is_description(content) else content
     return part_of(state, names, folder)
-
-
-def load_modules(multi: MultiRLModule, path: str | os.PathLike[str], module_ids: Collection[str] | None = None) -> None:
-    """Give modules of a MultiRLModule the states that they have in a checkpoint.
-
-    Args:
-        multi: the modules.
-        path: as in `read_states`.
-        module_ids: which of them; None for all.
-
-    Raises:
-        CheckpointError: the checkpoint lacks one of them, or its state does not fit; with `module_ids` None also if it
-            holds another one. Nothing was changed.
-        UnknownNameError: an id is none of `multi`.
-    """
-    states = read_states(path)
-    chosen = list(multi if module_ids is None else module_ids)
-    for module_id in chosen:
-        multi[module_id]
-    lacking = [module_id for module_id in chosen if module_id not in states]
-    if lacking:
-        raise CheckpointError(
-            f"checkpoint {path}",
-            expected=f"states of {', '.join(map(repr, chosen))}",
-            found=f"none of {', '.join(map(repr, lacking))}",
-            do=f"name modules that are in it. {nearest(str(lacking[0]), map(str, states))}",
-        )
-    multi.set_state(states if module_ids is None else {module_id: states[module_id] for module_id in chosen})
 
 
 def is_description(content: Any) -> bool:
@@ -100,3 +82,61 @@ def part_of(state: Any, names: str, folder: Path) -> dict[str, Any]:
             f"checkpoint {folder}", expected="the state of a module", found=found, do="name the module"
         )
     return dict(state)
+
+
+class _Budget:
+    """Bytes that weights of built-in modules may still take."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.whole = self.left = nbytes
+
+    def spend(self, make: Callable[[], Any]) -> None:
+        """Build a module without memory for its weights, to see how much they take.
+
+        Raises:
+            CheckpointError: more than is left.
+        """
+        with torch.device("meta"):
+            weights = make().state_dict().values()
+        size = sum(weight.numel() * weight.element_size() for weight in weights)
+        if size > self.left:
+            raise CheckpointError(
+                "building the module of a checkpoint",
+                expected=f"weights of at most {self.whole:,} bytes, which are as many as the checkpoint has",
+                found=f"settings of a network with {size:,}",
+                do="restore the files from a copy; a module that is built in Python may have any size",
+            )
+        self.left -= size
+
+
+_budget: ContextVar[_Budget | None] = ContextVar("weights_at_most", default=None)
+
+
+@contextmanager
+def weights_at_most(nbytes: int) -> Iterator[None]:
+    """Bound the weights of built-in modules that are built inside, all together.
+
+    The settings of a network in a file may ask for any amount of memory; its weights in the file say how much is right.
+
+    Args:
+        nbytes: how many bytes they may take.
+    """
+    token = _budget.set(_Budget(nbytes))
+    try:
+        yield
+    finally:
+        _budget.reset(token)
+
+
+def spend_weights(make: Callable[[], Any]) -> None:
+    """Count the weights of a module that is about to be built, if there is a bound.
+
+    Args:
+        make: builds it.
+
+    Raises:
+        CheckpointError: they are too many.
+    """
+    budget = _budget.get()
+    if budget is not None:
+        budget.spend(make)

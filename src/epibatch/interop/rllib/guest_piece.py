@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from epibatch.connectors._engine.batch_items import key_for
@@ -16,7 +17,7 @@ from .batches import ROW_MAP, Key, key_of_theirs, rekeyed, retag_as_ours, retag_
 from .changes import TheirChanges
 from .episodes import check_ours, episode_like_theirs
 
-__all__ = ["GuestPiece"]
+__all__ = ["GuestPiece", "guest", "named"]
 
 
 class GuestPiece(ConnectorV2):
@@ -135,10 +136,20 @@ class GuestPiece(ConnectorV2):
             self.piece._update_stats = False
 
     def __reduce__(self) -> Any:
-        from .pieces import guest
-
         spaces = (self.input_observation_space, self.input_action_space)
         return guest, (self.piece, self.rewrites_observations, self.lookback, *spaces)
+
+
+def guest(piece: Any, rewrites_observations: bool, lookback: int, *spaces: Any) -> ConnectorV2:
+    """Return a GuestPiece with the name of the piece inside: `from_rllib_piece` without its checks."""
+    made: ConnectorV2 = named(GuestPiece, type(piece).__name__)(piece, rewrites_observations, lookback, *spaces)
+    return made
+
+
+@cache
+def named(cls: type, name: str) -> Any:
+    """A class like `cls` that has the name of the piece inside: both libraries keep states and timers by it."""
+    return type(cls)(name, (cls,), {"__doc__": cls.__doc__, "__module__": cls.__module__})
 
 
 def _shown(episodes: Sequence[Any], keys: Sequence[Key], *, numpy: bool) -> list[Any]:

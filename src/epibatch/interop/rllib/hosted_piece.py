@@ -16,8 +16,9 @@ from epibatch.core.errors import add_context
 from .batches import ROW_MAP, Key, key_of_theirs, rekeyed, retag_as_ours, retag_as_theirs, sequences
 from .changes import OurChanges
 from .episodes import check_theirs, episode_like_ours
+from .guest_piece import named
 
-__all__ = ["HostedPiece"]
+__all__ = ["HostedPiece", "hosted"]
 
 
 class HostedPiece(ConnectorV2):  # type: ignore[misc]
@@ -159,9 +160,12 @@ class HostedPiece(ConnectorV2):  # type: ignore[misc]
         return (self.piece, self._pipeline, self.input_observation_space, self.input_action_space), {}
 
     def __reduce__(self) -> Any:
-        from .pieces import hosted
-
         return hosted, self.get_ctor_args_and_kwargs()[0]
+
+
+def hosted(piece: Any, pipeline: str | None, *spaces: Any) -> Any:
+    """Return a HostedPiece with the name of the piece inside: `to_rllib_piece` without its checks."""
+    return named(HostedPiece, type(piece).__name__)(piece, pipeline, *spaces)
 
 
 def _lengthen(episodes: Sequence[Any]) -> None:

@@ -54,8 +54,7 @@ def _load(name: str) -> Any:
 
 def _introduce_modules() -> None:
     """Tell RLlib's abstract classes of ours that have the same methods: its pieces ask with isinstance."""
-    from epibatch.core.rl_module.multi_rl_module import MultiRLModule
-    from epibatch.core.rl_module.rl_module import RLModule
+    from epibatch.core.rl_module.rl_module import MultiRLModule, RLModule
     from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
 
     _load("core.rl_module.rl_module").RLModule.register(RLModule)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from epibatch.connectors.connector_v2 import ConnectorV2
@@ -10,10 +9,10 @@ from epibatch.core.errors import PieceError, nearest
 from epibatch.core.extras import import_extra
 from epibatch.core.piece_declarations import PIPELINE_NAMES
 
-from .guest_piece import GuestPiece
+from .guest_piece import GuestPiece, guest
 from .library import rllib
 
-__all__ = ["from_rllib_piece", "guest", "hosted", "to_rllib_piece"]
+__all__ = ["from_rllib_piece", "to_rllib_piece"]
 
 _REWRITERS = (
     "FlattenObservations",
@@ -64,7 +63,7 @@ def to_rllib_piece(piece: ConnectorV2, *, pipeline: str | None = None) -> Any:
         do = nearest(str(pipeline), PIPELINE_NAMES)
         expected = "env_to_module, module_to_env or learner"
         raise PieceError("to_rllib_piece, pipeline", expected=expected, found=repr(pipeline), do=do)
-    return hosted(piece, pipeline)
+    return _home_of_hosted().hosted(piece, pipeline)
 
 
 def from_rllib_piece(piece: Any, *, rewrites_observations: bool | None = None, lookback: int = 0) -> ConnectorV2:
@@ -114,25 +113,8 @@ def from_rllib_piece(piece: Any, *, rewrites_observations: bool | None = None, l
     return guest(piece, rewrites_observations, lookback)
 
 
-def hosted(piece: ConnectorV2, pipeline: str | None, *spaces: Any) -> Any:
-    """`to_rllib_piece` without its checks."""
-    return _named(_home_of_hosted().HostedPiece, type(piece).__name__)(piece, pipeline, *spaces)
-
-
 def _home_of_hosted() -> Any:
     return import_extra("epibatch.interop.rllib.hosted_piece", "rllib", "a piece for RLlib's pipelines")
-
-
-def guest(piece: Any, rewrites_observations: bool, lookback: int, *spaces: Any) -> ConnectorV2:
-    """`from_rllib_piece` without its checks."""
-    made: ConnectorV2 = _named(GuestPiece, type(piece).__name__)(piece, rewrites_observations, lookback, *spaces)
-    return made
-
-
-@cache
-def _named(cls: type, name: str) -> Any:
-    """A class like `cls` that has the name of the piece inside: both libraries keep states and timers by it."""
-    return type(cls)(name, (cls,), {"__doc__": cls.__doc__, "__module__": cls.__module__})
 
 
 def _no_piece(where: str, found: Any, expected: str, other: str) -> PieceError:
