@@ -217,8 +217,10 @@ class PieceSide:
     def run(self, given: tuple[dict[str, Any], Any]) -> dict[str, Any]:
         """The columns that are compared."""
         batch, call = given
+        from epibatch.connectors.columnar_piece import is_columnar
+
         piece = self.piece
-        if piece.columnar:
+        if is_columnar(piece):
             batch = piece.run(batch, call)
         else:
             batch = piece(rl_module=None, batch=batch, episodes=call.episodes, explore=True, shared_data={})

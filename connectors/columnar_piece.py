@@ -13,7 +13,7 @@ import gymnasium as gym
 from epibatch.core.columns import nearest_column
 from epibatch.core.errors import ColumnError, add_context
 
-from ._engine.agent_copies import AgentParts
+from ._engine.agent_copies import AgentParts, output_spaces
 from ._engine.call import ADDED_LOSS_MASK, PipelineCall, running_call, within
 from ._engine.layouts import is_plain, show, to_columns, to_plain
 from .connector_v2 import ConnectorV2
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from ._engine.chunks import ChunkGroup
     from ._engine.columns import Batch
 
-__all__ = ["ColumnarPiece"]
-
-_UNDECLARED = {"columnar": False, "reads": None}
-"""Attributes of a class that overrides `__call__`: what it does to the columns is not known."""
+__all__ = ["ColumnarPiece", "is_columnar"]
 
 
 class ColumnarPiece(ConnectorV2):
@@ -42,21 +39,15 @@ class ColumnarPiece(ConnectorV2):
         input_action_space: Space of one action.
     """
 
-    columnar: ClassVar[bool] = True
     reads: ClassVar[tuple[str, ...] | None] = ()
-    space_by_space: ClassVar[bool] = True
-    transforms: tuple[str, ...] = ()
-    """Columns, or parts such as `obs/camera`, that other rows are made of, each of one row; declared for `new_obs`,
-    which has to go through what `obs` goes through."""
     uses_spaces: ClassVar[bool] = False
     """Whether what the piece does to rows depends on its spaces, so that each agent needs a copy with its own."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if cls.columnar and cls.__call__ is not ColumnarPiece.__call__:
-            for name, value in _UNDECLARED.items():
-                if name not in vars(cls):
-                    setattr(cls, name, value)
+        nearest = next(base for base in cls.__mro__ if vars(base).keys() & {"reads", "__call__"})
+        if "reads" not in vars(nearest):  # it overrides `__call__`, and what that does to the columns is not known
+            cls.reads = None
 
     def __init__(
         self,
@@ -79,6 +70,9 @@ class ColumnarPiece(ConnectorV2):
         if parts is None or parts.whole.__dict__ is not self.__dict__:  # a copy of a piece has copies of its own
             parts = self._parts = AgentParts(self)
         return parts
+
+    def _outputs_by_agent(self) -> tuple[Any, Any]:
+        return output_spaces(self)
 
     @abstractmethod
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
@@ -172,6 +166,11 @@ class ColumnarPiece(ConnectorV2):
                 do=do or nearest_column(name, map(str, batch)),
             )
         return batch[name]
+
+
+def is_columnar(piece: Any) -> bool:
+    """True if a pipeline gives a piece whole columns, False if it calls the piece with plain dicts."""
+    return isinstance(piece, ColumnarPiece) and type(piece).__call__ is ColumnarPiece.__call__
 
 
 def _is_about(

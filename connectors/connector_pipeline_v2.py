@@ -19,6 +19,7 @@ from epibatch.core.registry import snake_case
 from epibatch.core.restoring import restoring
 
 from ..episodes._storage.indexing import HistoryWatch, watch_history
+from ._engine.agent_table import AgentMapper
 from ._engine.call import PipelineCall, within
 from ._engine.checks import are_episodes, check_batch, check_pipeline_arguments, check_state, no_episodes
 from ._engine.plan import Plan, built_piece, make_plan, numbered, place
@@ -240,7 +241,7 @@ class ConnectorPipelineV2(ConnectorV2):
 
     def _wire_spaces(self) -> None:
         observations, actions = self.input_observation_space, self.input_action_space
-        several = self.spaces_by_agent or any(piece.maps_agents for piece in self.pieces())
+        several = self.spaces_by_agent or any(isinstance(piece, AgentMapper) for piece in self.pieces())
         for piece in self.connectors:
             piece.spaces_by_agent = several or piece.get_ctor_args_and_kwargs()[1].get("multi_agent") is True
             piece.input_action_space, piece.input_observation_space = actions, observations
@@ -285,7 +286,7 @@ class ConnectorPipelineV2(ConnectorV2):
     def episode_action_space(self) -> gym.Space[Any] | None:
         """Space of the actions as episodes keep them: as modules give them, by agent where there are several."""
         self._outputs()
-        mapping = next((piece for piece in self.pieces() if piece.maps_agents), None)
+        mapping = next((piece for piece in self.pieces() if isinstance(piece, AgentMapper)), None)
         return self.action_space if mapping is None else mapping.input_action_space
 
     # -- state ---------------------------------------------------------------------------------

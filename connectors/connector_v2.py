@@ -16,7 +16,7 @@ from epibatch.core.piece_arguments import wrong_values
 from epibatch.core.piece_declarations import refuse_retired_names
 
 from ._engine import batch_items
-from ._engine.agent_copies import output_spaces, spaces_of_all
+from ._engine.agent_copies import output_spaces
 
 __all__ = ["ConnectorV2", "PipelineReference"]
 
@@ -57,16 +57,13 @@ class ConnectorV2(Checkpointable, ABC):
 
     pipelines: ClassVar[tuple[str, ...]] = ()
     """Pipelines the piece is made for, of "env_to_module", "module_to_env", "learner"; empty: not said."""
-    columnar: ClassVar[bool] = False
-    """Whether the piece takes whole columns; see `ColumnarPiece`."""
     reads: ClassVar[tuple[str, ...] | None] = None
     """Columns that must have been written before; None: the piece's needs are not declared."""
     writes: ClassVar[tuple[str, ...]] = ()
     """Columns that the piece writes."""
-    replaces: tuple[str, ...] = ()
-    """Columns that it makes anew of the episodes, so that what pieces in front made of them would be lost."""
-    settles: ClassVar[tuple[str, ...]] = ()
-    """Columns that must stay as they are behind the piece, which has made others of them."""
+    removes: tuple[str, ...] = ()
+    """Columns of the batch before the piece that are lost: dropped, or, if it writes them too, made again from the
+    episodes. A later piece that reads a dropped one, and an earlier one that makes one in vain, are refused."""
     input_layouts: ClassVar[tuple[str, ...] | None] = None
     """Layouts that the piece can work on: "episodes" (rows by episode), "arrays" (batched), "tensors"; None: any."""
     output_layout: ClassVar[str | None] = None
@@ -75,36 +72,22 @@ class ConnectorV2(Checkpointable, ABC):
     """Whether a declared learner piece writes to the episodes it is given."""
     rewrites_observations: bool = False
     """Whether the piece replaces the episodes' newest observations, which learner pieces then find there."""
-    adds_bootstrap_rows: ClassVar[bool] = False
-    """Whether chunks have one virtual row more behind the piece, for the value after their last step."""
     training_only: bool = False
     """True if the piece is meant for training alone, as augmentation is.
 
     The first-update check leaves it out, or freezes it if it has a `freeze` of its own: then it does what it does for
     acting.
     """
-    halves_floats: ClassVar[bool] = False
-    """Whether the piece, given a module, turns all float64 arrays into float32."""
     lookback: int = 0
     """How many steps before a chunk's start the piece reads."""
-    maps_agents: ClassVar[bool] = False
-    """Whether the piece is where agents' columns become modules' or the other way round; spaces are Dicts around it."""
-    space_by_space: ClassVar[bool] = False
-    """Whether a Dict of agents' spaces is recomputed entry by entry; others get the Dict."""
-    spaces_by_agent: bool = False
-    """Whether the spaces are Dicts of the agents' spaces, or of the modules'; set by the pipeline."""
-    shared: bool = False
-    """Whether the piece stands in several pipelines on purpose; see `share`."""
-    in_pipeline: PipelineReference | None = None
-    """The pipeline that took the piece in last; set by the pipeline."""
+
+    # State that pipelines, `freeze`, `share` and copies for single agents set.
     frozen: bool = False
-    """Whether running statistics stay as they are; see `freeze`."""
-    import_parameters: ClassVar[tuple[str, ...]] = ()
-    """Parameters that may be import paths, which config files may give where imports are allowed."""
+    shared: bool = False
+    in_pipeline: PipelineReference | None = None
+    spaces_by_agent: bool = False
     part_of: Any = None
-    """The agent (or module) that this copy of a piece of several agents is for."""
     whole: Any = None
-    """The piece that it is a copy of, whose spaces are those of all agents."""
 
     _ctor: tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -155,14 +138,6 @@ class ConnectorV2(Checkpointable, ABC):
             The batch, changed in place or a new one.
         """
 
-    def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Which columns are not in the batch any more behind the piece; pieces there that read one are refused.
-
-        Args:
-            columns: Those that may be in it in front of the piece, as far as pieces say what they write.
-        """
-        return ()
-
     # -- spaces --------------------------------------------------------------------------------
 
     @property
@@ -197,13 +172,18 @@ class ConnectorV2(Checkpointable, ABC):
 
     def _outputs(self) -> tuple[Any, Any]:
         # Computed on demand: a subclass may set the attributes it needs after calling super().__init__.
-        if self._output_spaces is None and self.spaces_by_agent and self.space_by_space:
-            self._output_spaces = output_spaces(self)
-        elif self._output_spaces is None and self.spaces_by_agent:
-            self._output_spaces = spaces_of_all(self, self._recomputed)
-        elif self._output_spaces is None:
-            self._output_spaces = self._recomputed()
+        if self._output_spaces is None:
+            self._output_spaces = self._outputs_by_agent() if self.spaces_by_agent else self._recomputed()
         return self._output_spaces
+
+    def _outputs_by_agent(self) -> tuple[Any, Any]:
+        """Output spaces where the input ones are Dicts of the agents': those of the Dicts, or else of each entry."""
+        try:
+            outputs = self._recomputed()
+        except Exception:  # the class knows the space of one agent
+            return output_spaces(self)
+        kinds = [[isinstance(space, gym.spaces.Dict) for space in spaces] for spaces in (self._input_spaces, outputs)]
+        return outputs if all(after or not before for before, after in zip(*kinds)) else output_spaces(self)
 
     def _recomputed(self) -> tuple[Any, Any]:
         observations, actions = self._input_spaces

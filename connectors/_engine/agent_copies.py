@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.errors import SpaceError, add_context
+from epibatch.core.errors import SpaceError
 from epibatch.core.structs import flatten, map_struct
 
 if TYPE_CHECKING:
     from ..connector_v2 import ConnectorV2
 
-__all__ = ["AgentParts", "encoded_by_agent", "entry_of", "no_space", "output_spaces", "spaces_of_all"]
+__all__ = ["AgentParts", "encoded_by_agent", "entry_of", "no_space", "output_spaces"]
 
 
 class AgentParts:
@@ -118,39 +118,6 @@ def _together(parts: dict[Any, Any], kind: str, space: Any) -> Any:
     if None in spaces.values():  # one that is not known any more
         return None
     return space if all(own is space.spaces[key] for key, own in spaces.items()) else gym.spaces.Dict(spaces)
-
-
-def spaces_of_all(piece: Any, recompute: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:
-    """The output spaces of a piece that is given the Dicts of all agents' spaces.
-
-    Args:
-        piece: The piece, for messages.
-        recompute: Gives its spaces of observations and of actions.
-
-    Raises:
-        SpaceError: one of them has no entries for the agents.
-    """
-    where = f"{type(piece).__name__}.recompute_output_{{}}_space"
-    try:
-        outputs = recompute()
-    except Exception as error:
-        add_context(
-            error,
-            f"{where.format('...')}, given the Dict of all agents' spaces "
-            "(with `space_by_space = True` in the class it is given one agent's at a time):",
-        )
-        raise
-    given = piece.input_observation_space, piece.input_action_space
-    for kind, before, after in zip(("observation", "action"), given, outputs):
-        if isinstance(before, gym.spaces.Dict) and not isinstance(after, gym.spaces.Dict):
-            raise SpaceError(
-                where.format(kind),
-                expected=f"a Dict of the agents' spaces, of {', '.join(map(repr, before.spaces))}",
-                found=after,
-                do="set `space_by_space = True` in the class, to be given one agent's spaces at a time; "
-                "or return gymnasium.spaces.Dict({agent: space})",
-            )
-    return outputs
 
 
 def encoded_by_agent(

@@ -15,6 +15,7 @@ from epibatch.core.errors import BatchLayoutError, ColumnError, ConfigError, Spa
 from epibatch.core.structs import flatten, flatten_like, map_struct, unflatten
 
 from ...episodes._parts.agent_segment import AgentSegment
+from ..columnar_piece import ColumnarPiece
 from .call import PipelineCall
 from .chunks import ChunkGroup
 from .layouts import join_rows
@@ -22,10 +23,17 @@ from .layouts import join_rows
 if TYPE_CHECKING:
     from ..connector_v2 import ConnectorV2
 
-__all__ = ["AgentTable", "agents_of", "check_agent_ids", "check_several", "places_of"]
+__all__ = ["AgentMapper", "AgentTable", "agents_of", "check_agent_ids", "check_several", "places_of"]
 
 Indices = npt.NDArray[np.int64]
 _NO_STEPS: Indices = np.empty(0, np.int64)
+
+
+class AgentMapper(ColumnarPiece):
+    """A piece after which columns by agent are columns by module, or the other way round."""
+
+    def _outputs_by_agent(self) -> tuple[Any, Any]:
+        return self._recomputed()
 
 
 class _Life(NamedTuple):

@@ -16,8 +16,10 @@ from epibatch.core.foreign import advice_for_piece
 from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.registry import build_piece, snake_case
 
-from ..columnar_piece import ColumnarPiece
+from ..columnar_piece import ColumnarPiece, is_columnar
+from ..common.numpy_to_tensor import NumpyToTensor
 from ..connector_v2 import ConnectorV2
+from ..learner.add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
 
 __all__ = ["Plan", "Step", "built_piece", "check_connector", "make_plan", "numbered", "place"]
 
@@ -30,7 +32,7 @@ class Step:
         piece: The piece.
         name: Its stable name in this plan, the class in snake_case with a number from the second one on.
         where: Pipeline, position and piece, as error messages name it.
-        columnar: Whether it takes whole columns.
+        columnar: Whether it is given whole columns.
         sees_bootstraps: Whether it stands behind the piece that adds bootstrap rows.
         writes_episodes: Whether it may write to episodes.
     """
@@ -131,7 +133,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 def _check_signature(pipeline: str, position: int, piece: ConnectorV2) -> None:
     """Refuse a piece whose `__call__` does not accept the keywords that pipelines pass; callers may pass others too."""
-    if piece.columnar:
+    if is_columnar(piece):
         return
     try:
         signature = inspect.signature(piece)
@@ -195,13 +197,14 @@ def make_plan(
         check_connector(pipeline, position, piece)
         where = place(pipeline, position, piece)
         check_declarations(piece, where)
-        declared = piece.columnar or piece.reads is not None
+        declared, columnar = piece.reads is not None, is_columnar(piece)
         name = numbered(snake_case(type(piece).__name__), seen)
-        steps.append(Step(piece, name, where, piece.columnar, plus_one, piece.mutates_episodes or not declared))
+        steps.append(Step(piece, name, where, columnar, plus_one, piece.mutates_episodes or not declared))
+        plus_one = plus_one or isinstance(piece, AddOneTsToEpisodesAndTruncate)
         if piece.rewrites_observations:
             _check_rewritten_in_time(where, piece, flow.written, training)
         if not declared:
-            trusting, known, plus_one = True, None, plus_one or piece.adds_bootstrap_rows
+            trusting, known = True, None
             continue
         if known is not None and piece.input_layouts is not None and known not in piece.input_layouts:
             later = [
@@ -210,7 +213,7 @@ def make_plan(
                 if i > position and getattr(other, "output_layout", None) in piece.input_layouts
             ]
             raise _wrong_layout(where, piece, known, giver, later[0] if later else "")
-        if piece.mutates_episodes and training and not piece.columnar:
+        if piece.mutates_episodes and training and not columnar:
             _check_written_in_time(where, piece, flow.written)
         missing = flow.check(piece, where)
         if missing and not trusting and columns is not None:
@@ -219,7 +222,6 @@ def make_plan(
         flow.add(piece, where)
         if piece.output_layout is not None:
             known, giver = piece.output_layout, where
-        plus_one = plus_one or piece.adds_bootstrap_rows
     if training is not False:
         _check_next_observations(steps)
     watched = not all(step.columnar for step in steps)
@@ -230,7 +232,10 @@ def make_plan(
 def _halved(steps: Sequence[Step]) -> bool:
     """True if what makes arrays is directly before what makes them float32, with no class's `__call__` between."""
     return any(
-        one.piece.output_layout == "arrays" and other.piece.halves_floats and one.columnar and other.columnar
+        one.piece.output_layout == "arrays"
+        and isinstance(other.piece, NumpyToTensor)
+        and one.columnar
+        and other.columnar
         for one, other in pairwise(steps)
     )
 
@@ -298,7 +303,7 @@ def _check_rewritten_in_time(where: str, piece: ConnectorV2, written: dict[str, 
     """Refuse a piece that replaces newest observations, in training or where one in front has taken them already."""
     if training:
         raise _rewritten_too_late(where, piece, None)
-    if isinstance(piece, ColumnarPiece) and not piece.columnar:
+    if isinstance(piece, ColumnarPiece) and not is_columnar(piece):
         return  # its class overrides `__call__`, which may read anything
     if Columns.OBS in written and Columns.OBS not in (piece.reads or ()):
         raise _rewritten_too_late(where, piece, written[Columns.OBS])
@@ -348,7 +353,7 @@ class _ColumnFlow:
 
     def add(self, piece: Any, where: str) -> None:
         """Let one piece more follow."""
-        lost = dict.fromkeys(piece.drops(tuple(self.written)), where)
+        lost = {name: where for name in [*self.written, *piece.removes] if name in piece.removes}
         self.written = {name: by for name, by in self.written.items() if name not in lost}
         self.written.update(dict.fromkeys(piece.writes, where))
         self._dropped = {name: by for name, by in {**self._dropped, **lost}.items() if name not in piece.writes}
@@ -381,15 +386,16 @@ class _ColumnMakers:
 
         Raises:
             PipelineError: it makes a column anew that a piece in front has changed; it changes one of which a piece in
-                front has made others; or it writes observations into the episodes that a piece in front has made of
+                front has made advantages; or it writes observations into the episodes that a piece in front has made of
                 several.
         """
         for column in piece.writes:
             if column in self._settled and not piece.training_only:
                 raise _too_late(piece, where, column, self._settled[column])
-        self._settled.update(dict.fromkeys(piece.settles, where))
-        for column in piece.replaces:
-            if column in self._makers:
+        if Columns.ADVANTAGES in piece.writes:
+            self._settled.update({name: where for name in piece.reads or () if name != Columns.LOSS_MASK})
+        for column in piece.writes:
+            if column in piece.removes and column in self._makers:
                 raise _lost(piece, where, column, self._makers[column])
         if piece.rewrites_observations and Columns.OBS in (piece.reads or ()):
             if self._windows:
@@ -400,7 +406,7 @@ class _ColumnMakers:
                     do=f"move {type(piece).__name__} in front of {_name(self._windows)}",
                 )
             self._makers.pop(Columns.OBS, None)  # episodes have what the batch has
-        if Columns.OBS in piece.replaces and piece.lookback:
+        if Columns.OBS in piece.removes and piece.lookback:
             self._windows = where
         self._makers.update(dict.fromkeys(piece.writes, where))
 
@@ -460,7 +466,8 @@ def _check_next_observations(steps: Sequence[Step]) -> None:
 
 def _parts(piece: Any, column: str) -> Iterator[str]:
     """What a piece transforms of a column: "" for all of it, "/camera" for a part."""
-    for address in piece.transforms if piece.columnar and not piece.training_only else ():
+    addresses = getattr(piece, "transforms", ()) if is_columnar(piece) and not piece.training_only else ()
+    for address in addresses:
         name, slash, rest = address.partition("/")
         if name == column:
             yield slash + rest

@@ -18,6 +18,7 @@ from epibatch.core.structs import Form, flatten, flatten_like, map_struct, stack
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode
 from ...episodes.single_agent_episode import SingleAgentEpisode
+from .._engine.agent_table import AgentMapper
 from .._engine.chunks import PER_SEQUENCE
 from .._engine.layouts import is_plain
 from .._engine.modules import acting_module, is_multi, is_stateful, model_option
@@ -84,7 +85,7 @@ def column_spaces_of(pipeline: ConnectorPipelineV2, module: Any = None) -> dict[
     """
     do = "leave out of pieces and module what cannot be copied, such as open files, or write __deepcopy__"
     pipeline, module = copied("column_spaces", pipeline, module, do=do)
-    several = pipeline.spaces_by_agent or any(piece.maps_agents for piece in pipeline.pieces())
+    several = pipeline.spaces_by_agent or any(isinstance(piece, AgentMapper) for piece in pipeline.pieces())
     acts, observations = pipeline.start_layout == "tensors", pipeline.input_observation_space
     if several and (acts or not isinstance(observations, gym.spaces.Dict)):
         return {}
@@ -133,7 +134,7 @@ def _drawn(pipeline: Any, observations: Any, actions: Any, lengths: Sequence[int
     for seed, space in enumerate((observations, actions)):
         if space is not None:
             space.seed(seed)
-    mapping = next((piece for piece in pipeline.pieces() if piece.maps_agents), None)
+    mapping = next((piece for piece in pipeline.pieces() if isinstance(piece, AgentMapper)), None)
     how = getattr(mapping, "agent_to_module_mapping_fn", None)
     episodes: list[Any] = []
     outputs: dict[Any, Any] = {}

@@ -162,7 +162,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         return tuple(dict.fromkeys(path.column for path in self.paths))
 
     @property
-    def transforms(self) -> tuple[str, ...]:  # type: ignore[override]
+    def transforms(self) -> tuple[str, ...]:
         """The addresses in `columns`."""
         return tuple(map(str, self.paths))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -88,7 +87,8 @@ class ConcatenateColumns(ParameterPiece, ColumnarPiece):
         parts = [path.column for path in self._paths if path.keys and not self.keep]
         return tuple(dict.fromkeys([*parts, self._to.column]))
 
-    def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
+    @property
+    def removes(self) -> tuple[str, ...]:  # type: ignore[override]
         """Whole columns that were joined."""
         whole = [path.column for path in self._paths if not path.keys and not self.keep]
         return tuple(name for name in whole if name not in self.writes)
@@ -204,7 +204,8 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
         names = [path.column for path in self._targets] + ([self._path.column] if self._path.keys else [])
         return tuple(dict.fromkeys(names))
 
-    def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
+    @property
+    def removes(self) -> tuple[str, ...]:  # type: ignore[override]
         """The column, if none of its parts is in it."""
         return () if self._path.column in self.writes else (self._path.column,)
 

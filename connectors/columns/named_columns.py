@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns
@@ -77,7 +77,8 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
         names = [new.column for _, new in self._moves] + [old.column for old, _ in self._moves if old.keys]
         return tuple(dict.fromkeys(names))
 
-    def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
+    @property
+    def removes(self) -> tuple[str, ...]:  # type: ignore[override]
         """Columns by their old names."""
         return tuple(old.column for old, _ in self._moves if not old.keys and old.column not in self.writes)
 
@@ -213,7 +214,8 @@ class DropColumns(_NamedPaths):
                 do="leave it out",
             )
 
-    def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
+    @property
+    def removes(self) -> tuple[str, ...]:  # type: ignore[override]
         """The columns."""
         return tuple(path.column for path in self._paths if not path.keys)
 
@@ -221,6 +223,20 @@ class DropColumns(_NamedPaths):
         for path in paths:
             tree = in_tree(path).without(tree)
         return tree
+
+
+class _AllBut(tuple[str, ...]):
+    """Every name but a few: `in` is False for these alone. Nothing is iterated over."""
+
+    _names: frozenset[str]
+
+    def __new__(cls, names: Iterable[str]) -> _AllBut:
+        self = super().__new__(cls)
+        self._names = frozenset(names)
+        return self
+
+    def __contains__(self, name: object) -> bool:
+        return name not in self._names
 
 
 class SelectColumns(_NamedPaths):
@@ -247,16 +263,16 @@ class SelectColumns(_NamedPaths):
         Dict('pose': Box(-1.0, 1.0, (2,), float32))
     """
 
-    def drops(self, columns: Sequence[str]) -> tuple[str, ...]:
+    @property
+    def removes(self) -> tuple[str, ...]:  # type: ignore[override]
         """All columns but those that stay."""
-        stay = {*MARKS, *(path.column for path in self._paths)}
-        return tuple(name for name in columns if name not in stay)
+        return _AllBut([*MARKS, *(path.column for path in self._paths)])
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Keep the columns."""
         out = super().run(columns, group)
-        dropped = self.drops(tuple(out)) if len(group.episodes) else ()
-        return {name: column for name, column in out.items() if name not in dropped}
+        removed = self.removes if len(group.episodes) else ()
+        return {name: column for name, column in out.items() if name not in removed}
 
     def _left(self, tree: Any, paths: Any) -> Any:
         """Some parts of a structure; of a column that is named itself, all."""

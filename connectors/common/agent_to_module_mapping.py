@@ -10,12 +10,11 @@ import gymnasium as gym
 from epibatch.core import POLICIES_TO_TRAIN
 from epibatch.core.errors import SpaceError
 
-from .._engine.agent_table import check_several
+from .._engine.agent_table import AgentMapper, check_several
 from .._engine.call import ROWS
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
 from .._engine.layouts import plain_column
-from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:
     from .._engine.call import PipelineCall
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["AgentToModuleMapping"]
 
 
-class AgentToModuleMapping(ColumnarPiece):
+class AgentToModuleMapping(AgentMapper):
     """Turns columns by agent into columns by module, each module's rows in the order of episodes and agents.
 
     Which module an agent has is kept by its episode, whose mapping function was asked once. For acting,
@@ -49,8 +48,6 @@ class AgentToModuleMapping(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
-    maps_agents: ClassVar[bool] = True
-    space_by_space: ClassVar[bool] = False
 
     def __init__(
         self,

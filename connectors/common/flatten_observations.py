@@ -209,7 +209,7 @@ class FlattenObservations(ObservationRewriter):
         if as_learner_connector:
             self.rewrites_observations = False
             self.writes = (Columns.OBS,)  # type: ignore[misc]
-            self.replaces = (Columns.OBS,)
+            self.removes = (Columns.OBS,)
         self._rows: tuple[Any, FlatRows] | None = None
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:

@@ -43,7 +43,6 @@ class NumpyToTensor(ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     input_layouts: ClassVar[tuple[str, ...]] = ("arrays",)
     output_layout: ClassVar[str] = "tensors"
-    halves_floats: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -179,7 +179,7 @@ class ObservationWindow(TwoSidedPiece):
     """
 
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
-    replaces = (Columns.OBS,)
+    removes = (Columns.OBS,)
 
     def frames_of_chunks(self, group: ChunkGroup) -> Iterator[ChunkFrames]:
         """Each chunk's frames, in the order of the call.

@@ -15,7 +15,7 @@ from epibatch.core.space_checks import check_row
 from epibatch.core.structs import is_leaf
 
 from ...episodes.multi_agent_episode import MultiAgentEpisode
-from .._engine.agent_copies import entry_of
+from .._engine.agent_copies import entry_of, output_spaces
 from .._engine.observation_rewriter import refuse_taken
 from ..connector_v2 import ConnectorV2
 
@@ -77,7 +77,8 @@ class SingleAgentObservationPreprocessor(_Preprocessor):
         array([1., 3.], dtype=float32)
     """
 
-    space_by_space: ClassVar[bool] = True
+    def _outputs_by_agent(self) -> tuple[Any, Any]:
+        return output_spaces(self)
 
     @abstractmethod
     def preprocess(self, observation: Any, episode: Any) -> Any:

@@ -44,7 +44,6 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK, Columns.TERMINATEDS, Columns.TRUNCATEDS)
-    adds_bootstrap_rows: ClassVar[bool] = True
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add flags and mask, and lengthen what is there."""

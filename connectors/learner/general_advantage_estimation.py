@@ -51,7 +51,6 @@ class GeneralAdvantageEstimation(ColumnarPiece):
     input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS, Columns.REWARDS, Columns.TERMINATEDS, Columns.LOSS_MASK)
     writes: ClassVar[tuple[str, ...]] = (Columns.ADVANTAGES, Columns.VALUE_TARGETS)
-    settles = (Columns.OBS, Columns.REWARDS, Columns.TERMINATEDS)
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class PrevActionsPrevRewardsLearner(StepsBefore):
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
-    replaces = (Columns.OBS,)
+    removes = (Columns.OBS,)
     uses_spaces: ClassVar[bool] = True
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .._engine.agent_table import check_several
+from .._engine.agent_table import AgentMapper, check_several
 from .._engine.chunks import ChunkGroup
-from ..columnar_piece import ColumnarPiece
 
 if TYPE_CHECKING:
     from .._engine.call import PipelineCall
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["ModuleToAgentUnmapping"]
 
 
-class ModuleToAgentUnmapping(ColumnarPiece):
+class ModuleToAgentUnmapping(AgentMapper):
     """Turns columns by module into columns by agent: the way back of `AgentToModuleMapping`.
 
     Counterparts: RLlib's `ModuleToAgentUnmapping`.
@@ -30,8 +29,6 @@ class ModuleToAgentUnmapping(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
-    maps_agents: ClassVar[bool] = True
-    space_by_space: ClassVar[bool] = False
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Refuse episodes of one agent."""

@@ -172,10 +172,10 @@ def _may_change_actions(piece: Any) -> bool:
     """True if a piece changes `actions`, or does not declare what it changes."""
     if not isinstance(piece, ConnectorV2):
         return True
-    return Columns.ACTIONS in piece.writes or not (piece.columnar or piece.reads is not None)
+    return Columns.ACTIONS in piece.writes or piece.reads is None
 
 
 def _may_make(piece: Any) -> bool:
     """Whether a piece makes the environment's actions, or does not say what it makes."""
-    declared = isinstance(piece, ConnectorV2) and (piece.columnar or piece.reads is not None)
+    declared = isinstance(piece, ConnectorV2) and piece.reads is not None
     return not declared or Columns.ACTIONS_FOR_ENV in piece.writes

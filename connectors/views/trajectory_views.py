@@ -175,7 +175,7 @@ class TrajectoryViews(ColumnarPiece):
         names = [one for name, view in used for one in (name, *([f"{name}_mask"] if view.masked else []))]
         self.writes = tuple(dict.fromkeys(names))  # type: ignore[misc]
         if Columns.OBS in self.writes:
-            self.replaces = (Columns.OBS,)
+            self.removes = (Columns.OBS,)
 
     def _is_for_this_side(self, view: View) -> bool:
         return view.train if self.as_learner_connector else bool(view.act)

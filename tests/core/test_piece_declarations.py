@@ -35,7 +35,7 @@ def piece(**declared):
         ({"lookback": None}, ["attribute lookback"]),
         ({"lookback": True}, ["attribute lookback"]),
         ({"mutates_episodes": "no"}, ["attribute mutates_episodes", "True or False"]),
-        ({"adds_bootstrap_rows": 1}, ["attribute adds_bootstrap_rows"]),
+        ({"training_only": 1}, ["attribute training_only"]),
     ],
 )
 def test_declarations_that_cannot_be_meant(declared, words):
@@ -47,10 +47,20 @@ def test_declarations_that_cannot_be_meant(declared, words):
 
 
 @pytest.mark.parametrize(
-    ("name", "word"), [("takes", "input_layouts"), ("gives", "output_layout"), ("one_sided", "training_only")]
+    ("name", "word"),
+    [
+        ("takes", "is now input_layouts"),
+        ("gives", "is now output_layout"),
+        ("drops", "is now removes"),
+        ("replaces", "is now removes"),
+        ("settles", "follows from reads"),
+        ("columnar", "follows from the class"),
+        ("space_by_space", "is not needed"),
+        ("one_sided", "is now training_only"),
+    ],
 )
 def test_names_of_before(name, word):
-    with pytest.raises(PieceError, match=rf"Own\.{name}[\s\S]*{name} is now {word}"):
+    with pytest.raises(PieceError, match=rf"Own\.{name}[\s\S]*{name} {word}"):
         piece(**{name: ()})
 
 

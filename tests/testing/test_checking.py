@@ -245,7 +245,6 @@ class ReadsInfos(ConnectorV2):
     """Counts on every step's info."""
 
     pipelines = ("env_to_module", "learner")
-    space_by_space = True
 
     def __call__(self, *, rl_module, batch, episodes, **kwargs):
         for episode in self.single_agent_episode_iterator(episodes, agents_that_stepped_only=False):

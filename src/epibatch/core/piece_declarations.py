@@ -13,18 +13,22 @@ PIPELINE_NAMES = ("env_to_module", "module_to_env", "learner")
 _NAMES = {
     "reads": None,
     "writes": None,
-    "replaces": None,
-    "settles": None,
-    "import_parameters": None,
+    "removes": None,
     "input_layouts": LAYOUTS,
     "pipelines": PIPELINE_NAMES,
 }
-_SWITCHES = ("columnar", "mutates_episodes", "adds_bootstrap_rows", "training_only")
-
-
+_SWITCHES = ("mutates_episodes", "rewrites_observations", "training_only")
 _RETIRED = {
     "takes": "is now input_layouts",
     "gives": "is now output_layout",
+    "drops": "is now removes, a tuple of columns",
+    "replaces": "is now removes, for columns that writes names too",
+    "settles": "follows from reads, for a piece that writes advantages",
+    "columnar": "follows from the class: subclass ColumnarPiece and write run, or override __call__ for dicts",
+    "space_by_space": "is not needed: a class that does not know the Dict of all agents' spaces is given one agent's",
+    "adds_bootstrap_rows": "is for AddOneTsToEpisodesAndTruncate alone: subclass that",
+    "halves_floats": "is for NumpyToTensor alone: subclass that",
+    "maps_agents": "is for AgentToModuleMapping and ModuleToAgentUnmapping alone: subclass these",
     "one_sided": "is now training_only",
     "run_modules": "is now run_all",
     "run_parts": "is now run_all",
@@ -38,7 +42,7 @@ def refuse_retired_names(cls: type) -> None:
         PieceError: the class has one.
     """
     for name in _RETIRED.keys() & vars(cls).keys():
-        where, do = f"{cls.__name__}.{name}", f"rename it: {name} {_RETIRED[name]}"
+        where, do = f"{cls.__name__}.{name}", f"{name} {_RETIRED[name]}"
         raise PieceError(where, expected="a declaration of today", found=f"{name}, an earlier name", do=do)
 
 
@@ -62,14 +66,9 @@ def check_declarations(piece: Any, where: str) -> None:
         strangers = [one for one in value if known is not None and one not in known]
         if strangers:
             raise _wrong(where, name, f"some of {', '.join(known or ())}", value, nearest(strangers[0], known or ()))
-    if piece.output_layout is not None and piece.output_layout not in LAYOUTS and not _is_property(piece.output_layout):
-        raise _wrong(
-            where,
-            "output_layout",
-            f"one of {', '.join(LAYOUTS)}",
-            piece.output_layout,
-            nearest(str(piece.output_layout), LAYOUTS),
-        )
+    layout = piece.output_layout
+    if layout is not None and layout not in LAYOUTS and not _is_property(layout):
+        raise _wrong(where, "output_layout", f"one of {', '.join(LAYOUTS)}", layout, nearest(str(layout), LAYOUTS))
     for name in _SWITCHES:
         if not isinstance(getattr(piece, name), bool) and not _is_property(getattr(piece, name)):
             raise _wrong(where, name, "True or False", getattr(piece, name), f"write {name} = True or False")

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import gymnasium as gym
 import numpy as np
 
+from epibatch.connectors._engine.agent_table import AgentMapper
 from epibatch.core.errors import PipelineError
 from epibatch.core.piece_arguments import constructor_keywords
 from epibatch.core.struct_batches import convert_to_numpy
@@ -64,7 +65,7 @@ class Rehearsal:
     @property
     def declared(self) -> bool:
         """Whether the piece says what it reads."""
-        return self.piece.columnar or self.piece.reads is not None
+        return self.piece.reads is not None
 
     @property
     def draws(self) -> bool:
@@ -112,7 +113,7 @@ class Rehearsal:
         agents = {"rl_module_specs": list(agent_ids), "agent_to_module_mapping_fn": mapping}
         default = self._default(agents)
         at, instead = self._placed(self._default())
-        mapped = next(i for i, one in enumerate(default) if one.maps_agents)
+        mapped = next(i for i, one in enumerate(default) if isinstance(one, AgentMapper))
         at += at > mapped or (at == mapped and bool(instead))
         spaces = [gym.spaces.Dict(dict.fromkeys(agent_ids, space)) for space in self.spaces]
         pieces = [*default[:at], piece, *default[at + instead :]]

@@ -77,8 +77,6 @@ def test_only_agents_with_a_new_observation_act() -> None:
 
 def test_agents_of_other_spaces_with_one_module_are_batched_when_their_rows_have_one_shape() -> None:
     class Cut(AddObservationsFromEpisodesToBatch):
-        columnar = False
-
         def __call__(self, *, batch: Any, episodes: Any, **_: Any) -> Any:
             for episode in self.single_agent_episode_iterator(episodes):
                 self.add_batch_item(batch, "obs", episode.get_observations(-1)[:2], episode)
@@ -103,8 +101,6 @@ def test_agents_of_other_spaces_with_one_module_are_batched_when_their_rows_have
 
 def test_a_column_that_some_agents_lack_is_named() -> None:
     class OnlyX(AddObservationsFromEpisodesToBatch):
-        columnar = False
-
         def __call__(self, *, batch: Any, episodes: Any, **_: Any) -> Any:
             for episode in self.single_agent_episode_iterator(episodes):
                 if episode.agent_id == "x":

@@ -269,13 +269,16 @@ def test_agents_one_by_one_are_another_class_s(lab):
         Others()(rl_module=None, batch={"obs": {}}, episodes=[game()])
 
 
-def test_a_space_that_is_no_dict_is_named():
+def test_a_space_that_is_no_dict_is_that_of_each_agent():
+    space = gym.spaces.Box(-9, 9, (3,))
+
     class Flat(Others):
         def recompute_output_observation_space(self, input_observation_space, input_action_space):
-            return gym.spaces.Box(-9, 9, (3,))
+            return space
 
-    with pytest.raises(SpaceError, match=r"Flat\.recompute_output_observation_space(.|\n)*Dict of the agents' spaces"):
-        alone(Flat(), [game()])
+    piece = Flat()
+    piece.spaces_by_agent, piece.input_observation_space = True, BOTH
+    assert piece.observation_space == gym.spaces.Dict(a=space, b=space)
 
 
 def test_learners_see_what_the_modules_saw():

@@ -10,7 +10,9 @@ from ray.rllib.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors._engine.call import ADDED_LOSS_MASK, PipelineCall, within
 from epibatch.connectors._engine.layouts import to_columns, to_plain
 from epibatch.connectors._engine.run import no_batch
+from epibatch.connectors.columnar_piece import is_columnar
 from epibatch.connectors.common.batch_individual_items import RowMap
+from epibatch.connectors.learner.add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
 from epibatch.core.errors import add_context
 
 from .batches import ROW_MAP, Key, key_of_theirs, rekeyed, retag_as_ours, retag_as_theirs, sequences
@@ -91,14 +93,14 @@ class HostedPiece(ConnectorV2):  # type: ignore[misc]
             raise
         for change in changes:
             change.carry_back()
-        if self.piece.adds_bootstrap_rows:
+        if isinstance(self.piece, AddOneTsToEpisodesAndTruncate):
             _lengthen(episodes)
         keys = [key_of_theirs(episode) for episode in episodes]
         self._spell_row_map(shared, ours, keys)
         return rekeyed(out, ours, keys, retag_as_theirs)
 
     def _run(self, batch: dict[str, Any], call: PipelineCall) -> dict[str, Any]:
-        if self.piece.columnar:
+        if is_columnar(self.piece):
             return to_plain(self.piece.run_all(to_columns(batch, call), call), call)
         call.piece = self.piece
         out = self.piece(

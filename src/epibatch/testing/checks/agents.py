@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from epibatch.connectors.columnar_piece import ColumnarPiece
+from epibatch.connectors.env_to_module.observation_preprocessor import SingleAgentObservationPreprocessor
 from epibatch.testing.agents_rehearsal import unlike_single_agents
 from epibatch.testing.contract import RUNS, Fault, Finding, NotApplied, contract_check
 from epibatch.testing.rehearsal import Rehearsal
@@ -15,8 +17,8 @@ __all__ = ["several_agents"]
 def several_agents(rehearsal: Rehearsal) -> Iterator[Finding]:
     """An agent among several has the rows that it has alone."""
     piece = rehearsal.piece
-    if not (piece.columnar or piece.space_by_space):
-        yield NotApplied("it is written for one agent; space_by_space = True says that each agent has its own spaces")
+    if not isinstance(piece, (ColumnarPiece, SingleAgentObservationPreprocessor)):
+        yield NotApplied("it is a plain piece, which may be written for one agent")
         return
     if rehearsal.draws:
         yield NotApplied("it draws random numbers")

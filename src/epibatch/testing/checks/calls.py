@@ -212,7 +212,7 @@ def vector_episodes(rehearsal: Rehearsal) -> Iterator[Finding]:
             "a runner's VectorEpisodes",
             "what it gives for a list of them",
             unlike,
-            "gather columns with connectors.gather, which knows both, or declare it columnar = False",
+            "gather columns with connectors.gather, which knows both, or override __call__ in place of run",
         )
 
 
