@@ -13,7 +13,7 @@ import numpy as np
 
 from epibatch.core.errors import RunnerError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
-from epibatch.core.restoring import check_count, restoring
+from epibatch.core.restoring import all_or_nothing, check_count, restoring
 from epibatch.core.rl_module.evaluation_mode import evaluation_mode
 from epibatch.core.state_codec import state_parts
 
@@ -258,7 +258,8 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """The `weights_seq_no` of a step: the updates of the weights, and the edits of pipelines that it follows."""
         return self._weights_seq_no + self.num_edits
 
-    def _lookback(self) -> int:
+    @property
+    def lookback(self) -> int:
         """Steps that chunks keep from before their start."""
         if self._required_lookback is None:
             history: int = self._recorder.history
@@ -389,13 +390,13 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         """
         whole = "reset_seeds" in state_parts(f"{type(self).__name__}.set_state", state)
         before, wanted = self.get_state(not_components="rl_module"), self._reset_wanted
-        try:
-            with restoring(f"{type(self).__name__}.set_state", "runner"):
-                self._take_over(state, whole)
-        except Exception:
+
+        def put_back() -> None:
             self._take_over(before, True)
             self._reset_wanted = wanted
-            raise
+
+        with all_or_nothing(put_back), restoring(f"{type(self).__name__}.set_state", "runner"):
+            self._take_over(state, whole)
 
     def _take_over(self, state: dict[str, Any], whole: bool) -> None:
         for name, pipeline in self.pipelines.items():

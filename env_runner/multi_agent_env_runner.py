@@ -115,7 +115,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         return self._agents.steps if self.config.count_steps_by == "agent_steps" else self._metrics.steps
 
     def _harvest(self) -> list[MultiAgentEpisode]:
-        ended, running = self._recorder.harvest(self._lookback())
+        ended, running = self._recorder.harvest(self.lookback)
         for env, chunk in running:
             self._agents.cut(env, chunk)
         self._callbacks.keep_running(running)

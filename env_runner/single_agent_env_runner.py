@@ -110,7 +110,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     # -- sampling ------------------------------------------------------------------------------
 
     def _harvest(self) -> VectorEpisodes:
-        samples = self._recorder.harvest(self._lookback())
+        samples = self._recorder.harvest(self.lookback)
         running = (
             (chunk.env, samples[position])
             for position, chunk in enumerate(samples.chunks)

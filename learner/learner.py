@@ -19,7 +19,7 @@ from epibatch.core.errors import (
     add_context,
     nearest,
 )
-from epibatch.core.restoring import check_count, restoring
+from epibatch.core.restoring import all_or_nothing, check_count, restoring
 from epibatch.core.rl_module.evaluation_mode import evaluation_mode
 from epibatch.core.rl_module.rl_module import MultiRLModuleSpec, RLModuleSpec
 
@@ -328,11 +328,8 @@ class Learner:
         """
         check_state(state, list(self._module))
         before = self.get_state()
-        try:
+        with all_or_nothing(lambda: self._take_over(before)):
             self._take_over(state)
-        except Exception:
-            self._take_over(before)
-            raise
 
     def _take_over(self, state: Mapping[str, Any]) -> None:
         with restoring("learner state", "module"):

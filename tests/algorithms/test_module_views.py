@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -12,7 +11,6 @@ import torch
 from ruamel.yaml import YAML
 
 from epibatch.algorithms import Policy, PPOConfig
-from epibatch.algorithms.module_views import set_added_views
 from epibatch.connectors.env_to_module import PrevActionsPrevRewards
 from epibatch.connectors.views import View
 from epibatch.core.errors import CheckpointError, ConfigError
@@ -280,8 +278,10 @@ def test_another_view_by_the_name_of_one_that_was_added_is_refused(walk: Any, tm
     assert (str(other.pipelines), other.get_state()["added_views"]) == before
     other.stop()
     bare = config_of(walk, Late).env_runners(add_default_connectors_to_env_to_module_pipeline=False)
+    other = bare.build_algo()
     with pytest.raises(ConfigError, match=r"the default pieces"):
-        set_added_views(SimpleNamespace(config=bare, added_views={}), {"x": {"column": "rewards", "shift": -1}}, "here")
+        other.add_view("x", View("rewards", -1))
+    other.stop()
 
 
 def test_a_policy_with_the_original_config_has_added_views(walk: Any, tmp_path: Any) -> None:

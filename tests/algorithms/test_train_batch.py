@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from epibatch.algorithms.train_batch import sample_train_batch
+from epibatch.algorithms.algorithm import sample_train_batch
 from epibatch.core.errors import RunnerError
 from epibatch.episodes import SingleAgentEpisode
 

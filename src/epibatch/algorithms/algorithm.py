@@ -1,43 +1,89 @@
-"""`Algorithm`: a runner and a learner, tied together."""
+"""`Algorithm`: a runner and a learner, tied together, and what both save."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import logging
+import math
 import time
 import warnings
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from epibatch.core import DEFAULT_MODULE_ID
-from epibatch.core.errors import ConfigError, add_context
+from epibatch.core.checkpoints import arrays_size
+from epibatch.core.errors import (
+    CheckpointError,
+    ConfigError,
+    EpibatchError,
+    RunnerError,
+    UnknownNameError,
+    add_context,
+    nearest,
+)
 from epibatch.core.lazy import Elsewhere
+from epibatch.core.metrics import MetricsLogger, with_logged
+from epibatch.core.restoring import all_or_nothing, check_count, restoring
+from epibatch.core.rl_module.module_checkpoints import weights_at_most
+from epibatch.core.rl_module.rl_module import RLModule, RLModuleSpec, default_module_spec
+from epibatch.core.state_codec import state_parts
 
+from ..connectors._engine.step_watch import PieceSeconds
+from ..connectors.authoring.column_transform import undo_actions
+from ..connectors.views.view import View, as_views
+from ..env_runner.callbacks import ALGORITHM_EVENTS
+from ..env_runner.listeners import Listeners
 from ..env_runner.made_env import is_of_environment
-from .algorithm_callbacks import AlgorithmCallbacks
-from .evaluation import Evaluation
-from .learner_group import LearnerGroup
-from .live_policy import LivePolicy, check_options, check_policy_id
-from .module_changes import added, removed
+from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, write_checkpoint
+from .evaluation import Evaluation, make_runner
 from .module_specs import check_module, check_sequence_settings
-from .module_views import added_view, removed_view
+from .module_views import config_with_views, module_views
 from .other_libraries import ACT
-from .piece_reports import PieceReports
-from .random_state import seed_everything
-from .runners import make_runner, modules_of
-from .saved_algorithm import SavedAlgorithm
+from .pipelines import check_same_pieces
+from .policy import MultiAgentPolicy, Policy
+from .policy_checkpoint import acting_data
+from .policy_spec import PolicySpec, settings_of
+from .random_state import get_random_state, seed_everything, set_random_state
+from .saved_checkpoints import read_newest
 from .stop_rules import judge
-from .train_batch import count_agent_steps, count_steps, sample_train_batch
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
     from ..learner.learner import Learner
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["Algorithm"]
+__all__ = ["Algorithm", "LearnerGroup", "count_agent_steps", "count_steps", "sample_train_batch"]
+
+AlgorithmT = TypeVar("AlgorithmT", bound="Algorithm")
+ResultT = TypeVar("ResultT")
 
 
-class Algorithm(SavedAlgorithm):
+class LearnerGroup:
+    """All learners of an algorithm: one, in this process.
+
+    Args:
+        learner: the learner.
+
+    Example:
+        >>> LearnerGroup("the learner").foreach_learner(len)
+        [11]
+    """
+
+    is_local = True
+
+    def __init__(self, learner: Any) -> None:
+        self._learner = learner
+
+    def foreach_learner(self, func: Callable[[Any], ResultT]) -> list[ResultT]:
+        """What a function returns for each learner."""
+        return [func(self._learner)]
+
+
+class Algorithm(ABC):
     """Samples episodes, learns from them, and can be saved and continued.
 
     Runner and learner share one module object, so the runner acts with the learner's newest weights.
@@ -58,6 +104,9 @@ class Algorithm(SavedAlgorithm):
     Raises:
         ConfigError: the config has no environment, or its settings contradict each other.
     """
+
+    added_views: Mapping[str, View] = MappingProxyType({})
+    """The views that `add_view` gave, beside those of the config that it was built with."""
 
     if not TYPE_CHECKING:  # names of other libraries
         learn = Elsewhere("use train() for one iteration, or iterations() until the config's stopping(...) ends it")
@@ -87,19 +136,24 @@ class Algorithm(SavedAlgorithm):
         self._edits_learned = 0
         self.env_runner = make_runner(self.config, 0)
         try:
-            modules = modules_of(self.env_runner.module)
+            module = self.env_runner.module
+            modules = dict(module.items()) if self.config.is_multi_agent else {"": module}
             for module_id, module in modules.items():
                 self._check(module_id, module)
             check_sequence_settings(modules.values())
             self.learner = self._make_learner()
             self.pipelines = {**self.env_runner.pipelines, "learner": self.learner.connector}
-            self._reports = PieceReports(self.pipelines, time_pieces=self.config.time_pieces)
+            self._piece_metrics = MetricsLogger(times_pieces=False)
+            self._watches = {name: PieceSeconds() for name in self.pipelines} if self.config.time_pieces else {}
+            for name, watch in self._watches.items():
+                self.pipelines[name].watch = watch
             self._share_lookback()
-            self._live_policy: LivePolicy | None = None
+            self._policy: Policy | MultiAgentPolicy | None = None
+            self._policy_steps: int | None = None
             self._evaluation = Evaluation(self.config)
-            self._callbacks = AlgorithmCallbacks(self)
-            self.metrics = self._callbacks.logged
-            self._callbacks.call("on_algorithm_init")
+            self._listeners = Listeners(self.config, ALGORITHM_EVENTS)
+            self.metrics = MetricsLogger(times_pieces=False)
+            self._call("on_algorithm_init")
         except BaseException:
             self.env_runner.stop()
             raise
@@ -186,7 +240,7 @@ class Algorithm(SavedAlgorithm):
             self.learner.check_next_update()
             self._edits_learned = self.env_runner.num_edits
         sampled = time.perf_counter()
-        learner_results = self.learner.update(episodes=episodes, metrics=self._reports.logged)
+        learner_results = self.learner.update(episodes=episodes, metrics=self._piece_metrics)
         self.env_runner.weights_updated()
         self._share_lookback()
         end = time.perf_counter()
@@ -196,17 +250,32 @@ class Algorithm(SavedAlgorithm):
         metrics = self.env_runner.get_metrics()
         results = {
             "env_runners": metrics,
-            "learners": self._reports.learners(learner_results),
+            "learners": with_logged(learner_results, self._piece_metrics, "learner"),
             "training_iteration": self.training_iteration,
             "num_env_steps_sampled_lifetime": self._env_steps,
             "time_this_iter_s": end - start,
             "time_total_s": self._time_total_s,
-            "timers": {"sample": sampled - start, "learn": end - sampled, **self._reports.timers()},
+            "timers": {
+                "sample": sampled - start,
+                "learn": end - sampled,
+                **{name: watch.take() for name, watch in self._watches.items()},
+            },
         }
         interval = self.config.evaluation_interval
         if interval is not None and self.training_iteration % interval == 0:
             results.update(self._evaluated())
-        return self._callbacks.train_result(results)
+        results = with_logged(results, self.metrics, "algorithm")
+        self._call("on_train_result", result=results)
+        return results
+
+    def _call(self, event: str, **keywords: Any) -> None:
+        """Call the callbacks of an event."""
+        if event in self._listeners:
+            self._listeners.call(event, algorithm=self, metrics_logger=self.metrics, **keywords)
+
+    def _checkpoint_loaded(self) -> None:
+        if "on_checkpoint_loaded" in self._listeners:
+            self._listeners.call("on_checkpoint_loaded", algorithm=self)
 
     def _evaluated(self) -> dict[str, Any]:
         """Evaluate after an iteration, whose results must not be lost if an environment fails in it."""
@@ -280,14 +349,81 @@ class Algorithm(SavedAlgorithm):
             ['main', 'past']
             >>> algo.stop()
         """
-        return added(
-            self,
-            module_id,
-            module_spec,
-            config_overrides,
-            new_agent_to_module_mapping_fn,
-            new_should_module_be_updated,
+        where = f"{type(self).__name__}.add_module"
+        self._check_new(where, module_id)
+        spec = RLModuleSpec.from_module(module_spec) if isinstance(module_spec, RLModule) else module_spec
+        policy = PolicySpec(config=config_overrides or {}, rl_module_spec=spec)
+        rule = new_should_module_be_updated
+        settings = self._with_policies(
+            {**self.config.policies, module_id: policy}, new_agent_to_module_mapping_fn, rule
         )
+        planned, pipeline = self._planned("add_module", {"multi_agent": settings})
+        found = (pipeline.observation_space, pipeline.action_space)
+        derived = [getattr(space, "spaces", {}).get(module_id) for space in found]
+        spaces = {**self.env_runner.get_spaces(), **({} if None in derived else {module_id: tuple(derived)})}
+        spec = planned.get_multi_rl_module_spec(env=self.env_runner.env, spaces=spaces)[module_id]
+        module = module_spec if isinstance(module_spec, RLModule) else spec.build()
+        self._check(module_id, module, planned)
+        result = self.learner.add_module(
+            module_id,
+            module,
+            config_overrides=self.learner_overrides(policy.config),
+            new_should_module_be_updated=None if rule is None else planned.policies_to_train,
+        )
+        if _is_default(spec, module):
+            known = (None, None) if None in derived else derived
+            settings["policies"] = {**settings["policies"], module_id: _without_code(spec, policy, known)}
+        self._adopt("add_module", {"multi_agent": settings}, {module_id: (spec.observation_space, spec.action_space)})
+        return result
+
+    def _check_new(self, where: str, module_id: Any) -> None:
+        if not self.config.is_multi_agent:
+            raise ConfigError(
+                where,
+                expected="an algorithm of several agents",
+                found="one agent",
+                do="build it from a config with .multi_agent(policies=[...]), if only of one module",
+            )
+        taken = module_id in self.learner.module
+        if not isinstance(module_id, str) or not module_id or taken:
+            found = f"{module_id!r}, which is taken" if taken else repr(module_id)
+            raise ConfigError(where, expected="an id that is free", found=found, do="choose another one")
+
+    def _with_policies(self, policies: Mapping[str, PolicySpec], mapping: Any, rule: Any) -> dict[str, Any]:
+        """The section `multi_agent` with other policies, and what else is given."""
+        return {
+            "policies": dict(policies),
+            "policy_mapping_fn": self.config.policy_mapping_fn if mapping is None else mapping,
+            "policies_to_train": self.config.policies_to_train if rule is None else rule,
+        }
+
+    def _planned(self, method: str, parts: Mapping[str, Any]) -> tuple[AlgorithmConfig, Any]:
+        """A config with new settings, and its env-to-module pipeline: whether they fit, before anything is changed."""
+        planned = self.config.copy().change(method, parts)
+        planned.validate()
+        runner = self.env_runner
+        pipeline = planned.build_env_to_module_connector(env=runner.env, spaces=runner.get_spaces())
+        built, own = {"env_to_module": pipeline}, {"env_to_module": runner.pipelines["env_to_module"]}
+        check_same_pieces(built, own, f"{type(self).__name__}.{method}")
+        return planned, pipeline
+
+    def _adopt(self, method: str, parts: Mapping[str, Any], spaces: Mapping[str, Any]) -> None:
+        """Take over settings of other modules, which the learner has already; all parts get to know them.
+
+        Args:
+            method: the method that changes the modules, for messages.
+            parts: the settings, by section.
+            spaces: module id -> its spaces, of modules that are new.
+        """
+        self.config.change(method, parts)
+        known = self.env_runner.get_spaces()
+        for module_id in [each for each in known if not each.startswith("__") and each not in self.learner.module]:
+            del known[module_id]
+        known.update(spaces)
+        for name in ("env_to_module", "learner"):
+            self.config.update_modules(self.pipelines[name])
+        self.env_runner.weights_updated()
+        self._modules_changed()
 
     def remove_module(
         self,
@@ -310,7 +446,31 @@ class Algorithm(SavedAlgorithm):
             UnknownNameError: there is no such module, or no other one.
             ConfigError: an agent is still mapped to it; nothing was removed.
         """
-        return removed(self, module_id, new_agent_to_module_mapping_fn, new_should_module_be_updated)
+        config, learner, rule = self.config, self.learner, new_should_module_be_updated
+        policies = {each: policy for each, policy in config.policies.items() if each != module_id}
+        if module_id not in learner.module or not policies:
+            alone = module_id in learner.module
+            raise UnknownNameError(
+                f"{type(self).__name__}.remove_module",
+                expected="the id of one of several modules",
+                found=f"{module_id!r}, the only one" if alone else repr(module_id),
+                do="keep it" if alone else nearest(str(module_id), learner.module),
+            )
+        settings = self._with_policies(policies, new_agent_to_module_mapping_fn, rule)
+        trained, overrides = settings["policies_to_train"], config.algorithm_config_overrides_per_module
+        if isinstance(trained, list):
+            settings["policies_to_train"] = [each for each in trained if each != module_id or rule is not None]
+        settings["algorithm_config_overrides_per_module"] = {
+            each: own for each, own in overrides.items() if each != module_id
+        }
+        parts = {"multi_agent": settings, **_without_spec(config, module_id)}
+        planned, _ = self._planned("remove_module", parts)
+        result = learner.remove_module(
+            module_id, new_should_module_be_updated=None if rule is None else planned.policies_to_train
+        )
+        self._adopt("remove_module", parts, {})
+        self.env_runner.checkpoint_reset()
+        return result
 
     def learner_overrides(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """A module's own settings of the training as the learner knows them."""
@@ -341,7 +501,17 @@ class Algorithm(SavedAlgorithm):
             True
             >>> algo.stop()
         """
-        added_view(self, name, view)
+        where = f"{type(self).__name__}.add_view"
+        views = as_views({name: view}, where)
+        common, per_module = module_views(self.config)
+        if name == "obs" or any(name in own for own in (common, *per_module.values())):
+            found = f"{name!r}, which {'shapes the module' if name == 'obs' else 'the modules have already'}"
+            do = "choose another name; the config takes views of 'obs': .rl_module(view_requirements=...)"
+            raise ConfigError(where, expected="a new name", found=found, do=do)
+        kept = self.env_runner.lookback
+        self._set_added_views({**self.added_views, **views}, where)
+        if views[name].lookback > kept:
+            self.env_runner.checkpoint_reset()
 
     def remove_view(self, name: str) -> None:
         """Take away a view that `add_view` gave, from the next batch on, as if it had not been given.
@@ -362,12 +532,40 @@ class Algorithm(SavedAlgorithm):
             {}
             >>> algo.stop()
         """
-        removed_view(self, name)
+        where, added = f"{type(self).__name__}.remove_view", dict(self.added_views)
+        if name not in added:
+            do = f"{nearest(str(name), added)}; views of the config and its modules stay"
+            raise UnknownNameError(where, expected="a view that add_view gave", found=repr(name), do=do)
+        del added[name]
+        self._set_added_views(added, where)
+
+    def _set_added_views(self, data: Mapping[str, Any], where: str) -> None:
+        """Let config and pipelines have these views beside the config's own; they stay as before if they cannot.
+
+        Args:
+            data: name -> view, or its arguments.
+            where: the caller, for messages.
+        """
+        config, added = self.config, as_views(dict(data), where)
+        own = {name: view for name, view in config.view_requirements.items() if name not in self.added_views}
+        planned = config_with_views(config, own, added, where)
+        if planned.view_requirements != config.view_requirements:
+            if not config.add_default_connectors_to_env_to_module_pipeline:
+                do = "use epibatch.connectors.views.add_view with each of algo.pipelines"
+                raise ConfigError(where, expected="the default pieces", found="none of them", do=do)
+            planned.validate()
+            module_views(planned)
+            config.change("add_view", {"rl_module": {"view_requirements": planned.view_requirements}})
+            for each in ("env_to_module", "learner"):
+                config.update_views(self.pipelines[each])
+            self._modules_changed()
+            self._share_lookback()
+        self.added_views = added
 
     def _modules_changed(self) -> None:
         """Let what was built for other modules be built anew."""
         self._evaluation.stop()
-        self._live_policy = None
+        self._policy = None
 
     # ------------------------------------------------------------------------------------- acting
 
@@ -392,9 +590,9 @@ class Algorithm(SavedAlgorithm):
             3
             >>> algo.stop()
         """
-        self._callbacks.call("on_evaluate_start")
+        self._call("on_evaluate_start")
         results = self._evaluation.run(self.env_runner)
-        self._callbacks.call("on_evaluate_end", evaluation_metrics=results)
+        self._call("on_evaluate_end", evaluation_metrics=results)
         return results
 
     def get_policy(self, policy_id: str | None = None) -> Any:
@@ -409,10 +607,49 @@ class Algorithm(SavedAlgorithm):
         Raises:
             UnknownNameError: an id that is not that of the only policy.
         """
-        check_policy_id(self, policy_id)
-        if self._live_policy is None:
-            self._live_policy = LivePolicy(self.config, self.env_runner)
-        return self._live_policy.policy
+        if policy_id is not None and (policy_id != DEFAULT_MODULE_ID or self.config.is_multi_agent):
+            modules = list(self.learner.module)
+            module = policy_id if policy_id in modules else modules[0]
+            raise UnknownNameError(
+                f"{type(self).__name__}.get_policy",
+                expected=f"no id: one policy acts for all agents, with the modules {', '.join(modules)}",
+                found=repr(policy_id),
+                do=f"use get_policy(), or get_module({module!r}) for one network",
+            )
+        if self._policy is None:
+            self._policy = self._make_policy()
+        return self._policy
+
+    def _make_policy(self) -> Policy | MultiAgentPolicy:
+        """A policy with the runner's module, in pipelines of its own."""
+        config, runner = self.config, self.env_runner
+        spaces = runner.get_spaces()
+        to_module = config.build_env_to_module_connector(env=runner.env, spaces=spaces)
+        to_env = config.build_module_to_env_connector(env=runner.env, spaces=spaces)
+        undo_actions(to_module, to_env)
+        built = {"env_to_module": to_module, "module_to_env": to_env}
+        check_same_pieces(built, runner.pipelines, "Algorithm.get_policy")
+        self._policy_steps = None
+        update = self._update_policy
+        policy: Policy | MultiAgentPolicy
+        if config.is_multi_agent:
+            mapping = config.policy_mapping_fn
+            policy = MultiAgentPolicy(runner.module, to_module, to_env, mapping=mapping, before_acting=update)
+        else:
+            policy = Policy(runner.module, to_module, to_env, before_acting=update)
+        update(policy)
+        if config.seed is not None:
+            policy.seed(config.seed)
+        return policy
+
+    def _update_policy(self, policy: Policy | MultiAgentPolicy) -> None:
+        """Let the policy have the runner's statistics, if the runner has sampled since the last time."""
+        steps = self.env_runner.num_env_steps_sampled_lifetime
+        if steps != self._policy_steps:
+            own = self.env_runner.pipelines
+            policy.lookback = max(pipeline.lookback_needed for pipeline in own.values())
+            policy.set_connector_states(own["env_to_module"].get_state(), own["module_to_env"].get_state())
+            policy.steps = self._policy_steps = steps
 
     def act(self, obs: Any, state: Any = None, **options: Any) -> tuple[Any, Any]:
         """The action for an observation, or the actions for a batch of them; see `Policy.act`.
@@ -426,15 +663,250 @@ class Algorithm(SavedAlgorithm):
                 `infos`, `terminateds`, `truncateds`.
         """
         policy = self.get_policy()
-        check_options(policy, options)
+        known = [name for name in inspect.signature(policy.act).parameters if name not in ("obs", "state")]
+        for name in options:
+            if name not in known:
+                raise UnknownNameError(
+                    f"{type(policy).__name__}.act",
+                    expected=f"options among {', '.join(known)}",
+                    found=repr(name),
+                    do=nearest(name, known),
+                )
         acted: tuple[Any, Any] = policy.act(obs, state, **options)
         return acted
 
-    def _forget_policy(self) -> None:
-        if self._live_policy is not None:
-            self._live_policy.forget()
+    # ------------------------------------------------------------------------------------ saving
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that changes: module, optimiser, connectors, runner, counters, generators, views added later."""
+        return {
+            "learner": self.learner.get_state(),
+            "env_runner": self.env_runner.get_state(not_components="rl_module"),  # the learner's state has it
+            "counters": {
+                "training_iteration": self.training_iteration,
+                "time_total_s": self._time_total_s,
+                "num_env_steps_sampled_lifetime": self._env_steps,
+                "logged_metrics": self._piece_metrics.get_state(),
+                "callback_metrics": self.metrics.get_state(),
+            },
+            "evaluation": self._evaluation.get_state(),
+            "added_views": {name: view.to_dict() for name, view in self.added_views.items()},
+            "random": get_random_state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take over what `get_state` gave; the runner starts new episodes.
+
+        Raises:
+            CheckpointError: a part of the state is missing, or is something else; nothing was taken over.
+        """
+        state_parts(f"{type(self).__name__}.set_state", state)
+        missing = [part for part in ("learner", "env_runner", "counters", "random") if part not in state]
+        if missing:
+            raise CheckpointError(
+                f"{type(self).__name__}.set_state",
+                expected="the parts learner, env_runner, counters and random",
+                found=f"no {', '.join(missing)}",
+                do="use a state that get_state of the same algorithm gave",
+            )
+        before = {part: own for part, own in self.get_state().items() if part != "env_runner"}
+        with all_or_nothing(lambda: self._take_over(before)):
+            self._take_over(state)
+        self.env_runner.checkpoint_reset()
+        self._policy_steps = None  # also if the runner has sampled as much
+
+    def _take_over(self, state: Mapping[str, Any]) -> None:
+        where = f"{type(self).__name__}.set_state"
+        takers: dict[str, Any] = {
+            # first: they are pieces; checkpoints of earlier versions have none
+            "added_views": lambda views: self._set_added_views(views, where),
+            "learner": self.learner.set_state,
+            "counters": self._set_counters,
+            "evaluation": self._evaluation.set_state,  # checkpoints of earlier versions have none
+            "random": set_random_state,
+            "env_runner": self.env_runner.set_state,  # last: one that is refused leaves the running episodes alone
+        }
+        for part in (name for name in takers if name in state):
+            with restoring(where, part):
+                takers[part](state[part])
+
+    def _set_counters(self, counters: Mapping[str, Any]) -> None:
+        names = ("training_iteration", "num_env_steps_sampled_lifetime")
+        iteration, steps = (check_count(f"state of an algorithm, {name!r}", counters[name]) for name in names)
+        seconds = float(counters["time_total_s"])
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"{seconds} seconds")
+        self.training_iteration, self._env_steps, self._time_total_s = iteration, steps, seconds
+        self._piece_metrics.set_state(counters["logged_metrics"])
+        self.metrics.set_state(counters.get("callback_metrics", {"metrics": {}}))  # earlier versions have none
+
+    def save_to_path(self, path: str | Path, *, end_episodes: bool = False) -> str:
+        """Save everything into a folder; a checkpoint that is there already is replaced in one step.
+
+        Saving changes nothing about this run, however often it saves. A restored run starts new episodes, because
+        environments cannot be saved; so from there on its numbers differ from those of this run.
+
+        Args:
+            path: the folder.
+            end_episodes: True ends the running episodes after saving. If the config has a seed, this run and a
+                restored one then both start new episodes with the same seeds, and go on alike, bit for bit. Episodes
+                that last longer than the time between two such saves never end, so save rarely.
+
+        Returns:
+            The folder.
+
+        Raises:
+            CheckpointError: the folder holds something other than a checkpoint.
+            StorageError: the disk is full, say; the checkpoint that may be there is still whole.
+        """
+        saved = write_checkpoint(Path(path), self._description(), self.get_state())
+        if end_episodes:
+            self.env_runner.checkpoint_reset()
+        return str(saved)
+
+    def _description(self) -> dict[str, Any]:
+        """What a checkpoint says about itself: the config as data, or why it is none."""
+        runner = self.env_runner
+        spaces = runner.get_spaces()
+        data, not_data = config_data(self.config, runner.env, spaces)
+        acting = acting_data(spaces["__env_single__"], runner.pipelines, runner.module)
+        return {"algorithm": self.config.algorithm, "config": data, "not_data": not_data, "acting": acting}
+
+    def restore_from_path(self, path: str | Path) -> None:
+        """Take over everything from a checkpoint of the same config; the runner starts new episodes.
+
+        Args:
+            path: the folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
+
+        Raises:
+            CheckpointError: the checkpoint is incomplete, damaged, or of another algorithm or network, or it has a
+                view that this config has another one of by its name; nothing was taken over.
+        """
+        description, state = read_checkpoint(Path(path))
+        if not isinstance(description["algorithm"], str) or description["algorithm"] != self.config.algorithm:
+            raise CheckpointError(
+                f"checkpoint {path}",
+                expected=f"one of {self.config.algorithm!r}",
+                found=repr(description["algorithm"]),
+                do="restore it with the algorithm that saved it",
+            )
+        self.set_state(state)
+        self._checkpoint_loaded()
+
+    @classmethod
+    def from_checkpoint(
+        cls: type[AlgorithmT],
+        path: str | Path,
+        *,
+        config: AlgorithmConfig | None = None,
+        allow_imports: bool = False,
+    ) -> AlgorithmT:
+        """Build an algorithm from a checkpoint.
+
+        Args:
+            path: the folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
+            config: the original config; needed if it holds code, such as a function or a class.
+            allow_imports: whether pieces may be imported by path; importing runs code.
+
+        Raises:
+            CheckpointError: the config cannot be rebuilt from data; the message names what is code.
+        """
+        path, (description, state) = read_newest(path, lambda chosen: (chosen, read_checkpoint(chosen)))
+        if config is not None:
+            algorithm = config.build_algo()
+        else:
+            with weights_at_most(arrays_size(state)):
+                algorithm = config_from_checkpoint(path, description, allow_imports=allow_imports).build_algo()
+        if not isinstance(algorithm, cls):
+            raise CheckpointError(
+                f"{cls.__name__}.from_checkpoint({str(path)!r})",
+                expected=f"a checkpoint of {cls.__name__}",
+                found=type(algorithm).__name__,
+                do=f"use {type(algorithm).__name__}.from_checkpoint",
+            )
+        try:
+            algorithm.set_state(state)
+            algorithm._checkpoint_loaded()
+        except BaseException:
+            algorithm.stop()
+            raise
+        return algorithm
 
     def stop(self) -> None:
         """Close the environments; the algorithm cannot be used afterwards."""
         self._evaluation.stop()
         self.env_runner.stop()
+
+
+def count_steps(episodes: Sequence[Any]) -> int:
+    """Steps of all chunks together, lookback excluded.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> columns = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [0.0, 0.0]}
+        >>> count_steps([SingleAgentEpisode(**columns, len_lookback_buffer=0)] * 3)
+        6
+    """
+    lengths = getattr(episodes, "lengths", None)
+    return int(lengths().sum()) if lengths is not None else sum(len(episode) for episode in episodes)
+
+
+def count_agent_steps(episodes: Sequence[Any]) -> int:
+    """Steps of all agents in multi-agent chunks together."""
+    return sum(episode.agent_steps() for episode in episodes)
+
+
+def sample_train_batch(runner: Any, wanted: int, count: Callable[[Sequence[Any]], int] = count_steps) -> Sequence[Any]:
+    """Chunks with so many steps, or a few more; one `sample()` unless fragments are shorter.
+
+    Args:
+        runner: what samples.
+        wanted: steps, at least.
+        count: how they are counted: `count_steps` (env steps) or `count_agent_steps`.
+
+    Raises:
+        RunnerError: a sample has no steps.
+    """
+    episodes: Sequence[Any] = runner.sample()
+    steps = count(episodes)
+    # A runner also counts observations that end no step, so that a sample may have a few steps less than asked for.
+    rest = count is count_agent_steps and runner.config.batch_mode == "truncate_episodes"
+    while steps < wanted:
+        more = runner.sample(num_timesteps=wanted - steps) if rest else runner.sample()
+        new = count(more)
+        if new == 0:
+            raise RunnerError(
+                "Algorithm.train",
+                expected=f"{wanted} {'agent' if count is count_agent_steps else 'env'} steps",
+                found=f"{steps}, and a sample without any",
+                do="check that the environment's steps succeed",
+            )
+        episodes = [*episodes, *more]
+        steps += new
+    return episodes
+
+
+def _is_default(spec: RLModuleSpec, module: Any) -> bool:
+    """True if a module is the one that a config makes of the settings alone."""
+    try:
+        default = default_module_spec(spec.observation_space, spec.action_space, spec.model_config)
+    except EpibatchError:
+        return False
+    return default.module_class is type(module)
+
+
+def _without_code(spec: RLModuleSpec, policy: PolicySpec, derived: Sequence[Any]) -> PolicySpec:
+    """A default network's policy without code: its settings, and spaces that do not follow from its agents'."""
+    names = ("observation_space", "action_space")
+    own = {name: getattr(spec, name) for name, space in zip(names, derived) if getattr(spec, name) != space}
+    return PolicySpec(config=policy.config, model_config=settings_of(spec.model_config), **own)
+
+
+def _without_spec(config: AlgorithmConfig, module_id: str) -> dict[str, Mapping[str, Any]]:
+    """The section `rl_module` without a module's spec, if it has one."""
+    given = config.rl_module_spec
+    specs = getattr(given, "rl_module_specs", {})
+    if module_id not in specs:
+        return {}
+    left = {each: spec for each, spec in specs.items() if each != module_id}
+    return {"rl_module": {"rl_module_spec": dataclasses.replace(given, rl_module_specs=left)}}

@@ -13,21 +13,33 @@ from epibatch.core.restoring import check_count
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
+from ..env_runner.multi_agent_env_runner import MultiAgentEnvRunner
+from ..env_runner.single_agent_env_runner import SingleAgentEnvRunner
 from .evaluated_episodes import EvaluatedEpisodes
 from .frozen_states import FrozenStates
 from .pipelines import check_same_pieces
 from .random_state import random_state_apart
-from .runners import make_runner
 
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["Evaluation"]
+__all__ = ["Evaluation", "make_runner"]
 
 _AT_ONCE = 16
 """Steps that each environment takes between two looks at which episodes have ended."""
 _STREAM = 0xE7A1
 """Sets the seeds of evaluation apart from those of the training."""
+
+
+def make_runner(config: AlgorithmConfig, worker_index: int) -> Any:
+    """Make the runner that a config asks for: a `MultiAgentEnvRunner` if it has policies.
+
+    Args:
+        config: The config.
+        worker_index: Distinguishes the runners of one algorithm.
+    """
+    runner: Any = MultiAgentEnvRunner if config.is_multi_agent else SingleAgentEnvRunner
+    return runner(config=config, worker_index=worker_index)
 
 
 class Evaluation:

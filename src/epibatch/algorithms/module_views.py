@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from epibatch.core.errors import CheckpointError, ConfigError, UnknownNameError, nearest
+from epibatch.core.errors import CheckpointError, ConfigError
 
 from ..connectors.views.view import View, as_views
 from .policy_spec import PolicySpec, settings_of
 
 if TYPE_CHECKING:
-    from .algorithm import Algorithm
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["added_view", "config_with_views", "module_views", "removed_view", "set_added_views"]
+__all__ = ["config_with_views", "module_views"]
 
 
 def module_views(config: Any) -> tuple[dict[str, View], dict[str, dict[str, View]]]:
@@ -65,60 +64,6 @@ def _together(common: Mapping[str, View], own: Mapping[str, View], where: str) -
                 do="give one of them another name",
             )
     return {**common, **own}
-
-
-def added_view(algorithm: Algorithm, name: str, view: Any) -> None:
-    """See `Algorithm.add_view`."""
-    where = f"{type(algorithm).__name__}.add_view"
-    views = as_views({name: view}, where)
-    common, per_module = module_views(algorithm.config)
-    if name == "obs" or any(name in own for own in (common, *per_module.values())):
-        found = f"{name!r}, which {'shapes the module' if name == 'obs' else 'the modules have already'}"
-        do = "choose another name; the config takes views of 'obs': .rl_module(view_requirements=...)"
-        raise ConfigError(where, expected="a new name", found=found, do=do)
-    kept = algorithm.env_runner._lookback()
-    set_added_views(algorithm, {**algorithm.added_views, **views}, where)
-    if views[name].lookback > kept:
-        algorithm.env_runner.checkpoint_reset()
-
-
-def removed_view(algorithm: Algorithm, name: str) -> None:
-    """See `Algorithm.remove_view`."""
-    where, added = f"{type(algorithm).__name__}.remove_view", dict(algorithm.added_views)
-    if name not in added:
-        do = f"{nearest(str(name), added)}; views of the config and its modules stay"
-        raise UnknownNameError(where, expected="a view that add_view gave", found=repr(name), do=do)
-    del added[name]
-    set_added_views(algorithm, added, where)
-
-
-def set_added_views(algorithm: Algorithm, data: Mapping[str, Any], where: str) -> None:
-    """Let config and pipelines have these views beside the config's own; they stay as before if they cannot.
-
-    Args:
-        algorithm: The algorithm.
-        data: Name -> view, or its arguments.
-        where: The caller, for messages.
-
-    Raises:
-        CheckpointError: the config means something else by one of these names.
-        ConfigError: it has not the pieces that give views to modules, or views cannot be meant.
-    """
-    config, added = algorithm.config, as_views(dict(data), where)
-    own = {name: view for name, view in config.view_requirements.items() if name not in algorithm.added_views}
-    planned = config_with_views(config, own, added, where)
-    if planned.view_requirements != config.view_requirements:
-        if not config.add_default_connectors_to_env_to_module_pipeline:
-            do = "use epibatch.connectors.views.add_view with each of algo.pipelines"
-            raise ConfigError(where, expected="the default pieces", found="none of them", do=do)
-        planned.validate()
-        module_views(planned)
-        config.change("add_view", {"rl_module": {"view_requirements": planned.view_requirements}})
-        for each in ("env_to_module", "learner"):
-            config.update_views(algorithm.pipelines[each])
-        algorithm._modules_changed()
-        algorithm._share_lookback()
-    algorithm.added_views = added
 
 
 def config_with_views(

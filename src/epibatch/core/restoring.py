@@ -7,7 +7,7 @@ it is compared with a template, which is what the object's `get_state` gives: sa
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from epibatch.core.errors import CheckpointError, EpibatchError
 
 __all__ = [
+    "all_or_nothing",
     "check_count",
     "check_like",
     "check_torch_state",
@@ -53,6 +54,20 @@ def restoring(where: str, part: object) -> Iterator[None]:
     except Exception as error:
         found = f"something else ({type(error).__name__}: {error})"
         raise _unfit(where, f"the part {part!r} of a state that get_state gave", found) from error
+
+
+@contextmanager
+def all_or_nothing(put_back: Callable[[], Any]) -> Iterator[None]:
+    """Put an object's state back if taking another one over fails on the way.
+
+    Args:
+        put_back: gives the object the state that it had before.
+    """
+    try:
+        yield
+    except Exception:
+        put_back()
+        raise
 
 
 def check_like(where: str, state: Any, template: Any) -> None:

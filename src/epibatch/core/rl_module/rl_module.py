@@ -32,7 +32,7 @@ from epibatch.core.errors import (
     add_context,
     nearest,
 )
-from epibatch.core.restoring import converted_numbers, restoring
+from epibatch.core.restoring import all_or_nothing, converted_numbers, restoring
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.rl_module.module_checkpoints import (
     SPEC,
@@ -699,15 +699,19 @@ class MultiRLModule(TorchRLModule):
                 do="add the missing modules first, or leave their states out",
             )
         before: dict[str, Any] = {}
-        for module_id, module_state in state.items():
-            before[module_id] = self[module_id].get_state()
-            try:
-                self[module_id].set_state(module_state)
-            except Exception as error:
-                add_context(error, f"in module {module_id!r}:")
-                for changed, own in before.items():
-                    self[changed].set_state(own)
-                raise
+
+        def put_back() -> None:
+            for changed, own in before.items():
+                self[changed].set_state(own)
+
+        with all_or_nothing(put_back):
+            for module_id, module_state in state.items():
+                before[module_id] = self[module_id].get_state()
+                try:
+                    self[module_id].set_state(module_state)
+                except Exception as error:
+                    add_context(error, f"in module {module_id!r}:")
+                    raise
 
     def restore_from_path(self, path: str | os.PathLike[str], *, component: str | None = None) -> None:
         """Take over the states of all modules, or of one, from a folder that `save_to_path` wrote.
