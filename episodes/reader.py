@@ -194,7 +194,9 @@ class EpisodeReader:
     ) -> tuple[Form, list[list[Leaf]]]:
         """Form and leaves of each chunk's rows, which are brought to one nesting."""
         each = [self._rows_of(column, *own) for own in zip(range(len(buffers)), buffers, firsts, spans)]
-        form, example = next((own for own in each if own is not None), (None, []))
+        empty = ((own.form, own.rows(0, 0)) for own in buffers if isinstance(own, InfiniteLookbackBuffer))
+        kinds = (own for part in (each, empty) for own in part if own is not None and own[1])
+        form, example = next(kinds, (None, []))
         blank, leaves = [leaf[:0] for leaf in example], []
         for chunk, own in enumerate(each):
             if own is not None and own[0] != form:
@@ -244,6 +246,8 @@ class EpisodeReader:
             chunks: int64 [R], positions of the chunks.
             steps: int64 [R], which step of each.
         """
+        if not len(chunks):
+            return self.rows(column, 0, 0).joined()
         buffers, form = self._buffers(column), None
         parts: list[list[Leaf]] = []
         order = np.argsort(chunks, kind="stable")

@@ -279,14 +279,14 @@ class VectorRecorder:
         """Move the newest observations, as pieces left them, into the block.
 
         Raises:
-            EpisodeStateError: a piece marked a running episode as ended.
+            EpisodeStateError: a piece marked a running episode as ended, or put another column in the place of one.
         """
-        self._refuse_ended_views()
+        if self._block.views:
+            self._refuse_ended_views()
+            self._refuse_replaced_columns()
         self._block.commit()
 
     def _refuse_ended_views(self) -> None:
-        if not self._block.views:
-            return
         for env, view in enumerate(self.episodes.views):
             if view is not None and (view.is_terminated or view.is_truncated) and env not in self._waiting:
                 flag = "is_terminated" if view.is_terminated else "is_truncated"
@@ -296,6 +296,17 @@ class VectorRecorder:
                     found=f"{flag} = True, set by a piece",
                     do="end it in the environment, with gymnasium.wrappers.TimeLimit or a wrapper of your own "
                     "whose step returns truncated=True",
+                )
+
+    def _refuse_replaced_columns(self) -> None:
+        for chunk, view in zip(self.episodes.chunks, self.episodes.views):
+            name = None if view is None or chunk.stop is not None else chunk.replaced_column(view)
+            if view is not None and name is not None:
+                raise EpisodeStateError(
+                    f"episode {view.id_}, column {name!r}",
+                    expected="the column that its environment runner records",
+                    found="another one in its place, set by a piece",
+                    do="overwrite its rows with the episode's setter; or work on a copy: copy.deepcopy(episode)",
                 )
 
     def harvest(self, lookback: int) -> VectorEpisodes:

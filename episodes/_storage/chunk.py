@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from epibatch.core.columns import Columns
 from epibatch.core.errors import EpisodeStateError
 from epibatch.core.structs import flatten
 
@@ -94,20 +95,24 @@ class Chunk:
 
     def _is_all_of(self, view: SingleAgentEpisode) -> bool:
         """Return True if an episode object shows this chunk's rows in every column, and no other column."""
-        block, outputs, lookback = self.block, view.extra_model_outputs, self.start - self.low
-        if view.t_started != self.t_started or len(outputs) != len(block.extras):
+        if view.t_started != self.t_started or len(view.extra_model_outputs) != len(self.block.extras):
             return False
-        pairs: list[tuple[Any, BlockColumn]] = [
-            (view.rewards, block.rewards),
-            (view.observations, block.observations),
-            (view.actions, block.actions),
+        return self.replaced_column(view) is None
+
+    def replaced_column(self, view: SingleAgentEpisode) -> str | None:
+        """Return the name of a recorded column of an episode object that shows other rows than this chunk's."""
+        block, outputs, lookback = self.block, view.extra_model_outputs, self.start - self.low
+        columns: list[tuple[str, Any, BlockColumn]] = [
+            (Columns.REWARDS, view.rewards, block.rewards),
+            (Columns.OBS, view.observations, block.observations),
+            (Columns.ACTIONS, view.actions, block.actions),
         ]
-        pairs += [(outputs.get(key), column) for key, column in block.extras.items()]
-        for buffer, column in pairs:
+        columns += [(key, outputs.get(key), column) for key, column in block.extras.items()]
+        for name, buffer, column in columns:
             source: Any = getattr(buffer, "source", None)
             if source is None or source.chunk is not self or source.column is not column or buffer.lookback != lookback:
-                return False
-        return True
+                return name
+        return None
 
     def finish(self, row: int, terminated: bool, truncated: bool) -> None:
         """Fix the chunk's end."""

@@ -413,6 +413,31 @@ def test_last_observations_of_another_shape_are_named():
     assert reader_of(episodes).rows("obs").check()
 
 
+# ---------------------------------------------------------------- no rows
+RUNNING = {"a recorder": lambda recorder: recorder.episodes, "its views": lambda recorder: list(recorder.episodes)}
+
+
+@pytest.mark.parametrize("kind", OBSERVATIONS)
+@pytest.mark.parametrize("name", [*STORES, *RUNNING])
+def test_spans_without_rows_have_the_kind_of_the_column_in_every_store(name, kind):
+    if name in STORES:
+        episodes = STORES[name](*harvests(kind))
+    else:
+        rng = np.random.default_rng(0)
+        recorder = recorder_of(kind, rng, "same_step")
+        advance(recorder, kind, rng, 3)
+        episodes = RUNNING[name](recorder)
+    none = np.zeros(0, np.int64)
+    for column in ("obs", "actions", "rewards", "h", "v"):
+        expected = over(lambda leaf: leaf[:0], column_of(episodes[0], column).data)
+        for span in (0, 1, 9, -1):
+            reader = reader_of(episodes)
+            rows = reader.rows(column, span, span)
+            assert rows.check() and rows.counts == [0] * len(episodes)
+            assert_same(rows.joined(), expected)
+        assert_same(reader_of(episodes).at(column, none, none), expected)
+
+
 # ---------------------------------------------------------------- a column that was replaced
 def new_rewards(episode):
     rows = np.arange(len(episode) + episode.lookback, dtype=np.float32) + 100

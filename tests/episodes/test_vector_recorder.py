@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from epibatch.core.errors import ColumnError, EpisodeError, EpisodeStateError
-from epibatch.episodes import SingleAgentEpisode, VectorRecorder, reader_of
+from epibatch.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, VectorRecorder, reader_of
 
 N = 3
 MODES = {
@@ -243,6 +243,27 @@ def test_adding_steps_to_a_view_is_refused_while_it_is_recorded_and_detaches_it_
     fragment[0].add_env_step(9, 1, 1.0)
     assert any(chunk.replaced for chunk in fragment.chunks) and fragment.lengths().tolist() == [2, 1]
     assert fragment[0].get_observations().tolist() == [0, 2, 9]
+
+
+@pytest.mark.parametrize("name", ["observations", "actions", "rewards"])
+def test_another_column_in_the_place_of_a_recorded_one_is_refused(name):
+    recorder = flat_recorder()
+    recorder.step(np.zeros(2, int), np.ones(2), [False] * 2, [False] * 2, np.array([2, 3]))
+    episode = recorder.episodes[1]
+    recorder.commit()
+    setattr(episode, name, copy.deepcopy(getattr(episode, name)))
+    column = "obs" if name == "observations" else name
+    with pytest.raises(EpisodeStateError, match=rf"{episode.id_}, column '{column}'[\s\S]*records[\s\S]*setter"):
+        recorder.commit()
+
+
+def test_an_output_that_is_not_recorded_may_be_added_to_a_running_episode():
+    recorder = flat_recorder()
+    recorder.step(np.zeros(2, int), np.ones(2), [False] * 2, [False] * 2, np.array([2, 3]))
+    recorder.episodes[1].extra_model_outputs["mine"] = InfiniteLookbackBuffer([5])
+    recorder.commit()
+    rows = reader_of([recorder.harvest(0)[1]]).rows("mine")
+    assert rows.joined().tolist() == [5]
 
 
 def test_errors():
