@@ -15,10 +15,9 @@ from epibatch.core.errors import RunnerError
 from epibatch.core.metrics import WEIGHTS_SEQ_NO, MetricsLogger
 from epibatch.core.restoring import all_or_nothing, check_count, restoring
 from epibatch.core.rl_module.evaluation_mode import evaluation_mode
-from epibatch.core.state_codec import state_parts
+from epibatch.core.state_codec import chosen_parts, state_parts
 
 from ..connectors.authoring.column_transform import undo_actions
-from .chosen_parts import chosen_parts
 from .episode_callbacks import EpisodeCallbacks
 from .reset_seeds import ResetSeeds, worker_seed
 from .sample_amounts import explores, sample_amounts

@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from epibatch.algorithms.evaluated_episodes import EvaluatedEpisodes
+from epibatch.algorithms.evaluation import EvaluatedEpisodes
 from epibatch.episodes import MultiAgentEpisode, SingleAgentEpisode
 
 

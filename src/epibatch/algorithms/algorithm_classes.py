@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
-
 from epibatch.core.errors import UnknownNameError, nearest
 
-if TYPE_CHECKING:
-    from .ppo import PPO
+from .ppo import PPO
 
 __all__ = ["ALGORITHM_CLASSES", "get_trainable_cls"]
 
-ALGORITHM_CLASSES: dict[str, str] = {"PPO": "epibatch.algorithms.ppo:PPO"}
+ALGORITHM_CLASSES = {"PPO": PPO}
 """RLlib's name of an algorithm -> its class."""
 
 
@@ -33,6 +29,4 @@ def get_trainable_cls(trainable_name: str) -> type[PPO]:
             found=repr(trainable_name),
             do=nearest(str(trainable_name), ALGORITHM_CLASSES),
         )
-    module, _, name = ALGORITHM_CLASSES[trainable_name].partition(":")
-    found: type[PPO] = getattr(importlib.import_module(module), name)
-    return found
+    return ALGORITHM_CLASSES[trainable_name]

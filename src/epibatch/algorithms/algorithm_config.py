@@ -15,6 +15,14 @@ from epibatch.core.devices import missing_device
 from epibatch.core.errors import ConfigError, NotAvailableError
 from epibatch.core.settings import ErrorList
 
+from ..connectors.common.agent_to_module_mapping import AgentToModuleMapping
+from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
+from ..connectors.env_to_module.env_to_module_pipeline import default_pipeline as default_env_to_module
+from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
+from ..connectors.learner.learner_connector_pipeline import default_pipeline as default_learner
+from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
+from ..connectors.module_to_env.module_to_env_pipeline import default_pipeline as default_module_to_env
+from ..connectors.views.declared_views import declare_views
 from .config_io import ConfigDocument, config_schema, config_to_dict, read_document, to_yaml_text
 from .module_specs import burns_in, check_model_config, module_spec_for, multi_module_spec
 from .module_views import module_views
@@ -33,9 +41,6 @@ from .settings import EVALUATED, AlgorithmSettings, StopSettings, add_contradict
 from .signatures import METHODS, documented
 
 if TYPE_CHECKING:
-    from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
-    from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
-    from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
     from .algorithm import Algorithm
 
 __all__ = ["AlgorithmConfig"]
@@ -483,8 +488,6 @@ class AlgorithmConfig:
             spaces: `{"__env__": (obs, act), "__env_single__": (obs, act)}`; taken from `env` if left out.
             device: torch device of the tensors; default: the config's.
         """
-        from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline, default_pipeline
-
         device = device or self.other_device
         pieces = self.user_pieces("env_to_module", (env, spaces, device), env)
         observation, action = self._single_spaces(spaces, env)
@@ -493,7 +496,7 @@ class AlgorithmConfig:
         if not self.add_default_connectors_to_env_to_module_pipeline:
             return EnvToModulePipeline(observation, action, connectors=pieces)
         views, per_module = module_views(self)
-        return default_pipeline(
+        return default_env_to_module(
             observation,
             action,
             connectors=pieces,
@@ -507,13 +510,11 @@ class AlgorithmConfig:
         self, env: Any = None, spaces: Mapping[str, Any] | None = None
     ) -> ModuleToEnvPipeline:
         """Build the pipeline from the module's output to the environments' actions; arguments as above."""
-        from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline, default_pipeline
-
         pieces = self.user_pieces("module_to_env", (env, spaces), env)
         observation, action = self._single_spaces(spaces, env)
         if not self.add_default_connectors_to_module_to_env_pipeline:
             return ModuleToEnvPipeline(observation, action, connectors=pieces)
-        return default_pipeline(
+        return default_module_to_env(
             observation,
             action,
             connectors=pieces,
@@ -534,14 +535,12 @@ class AlgorithmConfig:
             device: torch device of the tensors; default: the config's.
             env: passed to a hook with a single parameter.
         """
-        from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline, default_pipeline
-
         pieces = self.user_pieces("learner", (input_observation_space, input_action_space), env)
         spaces = (input_observation_space, input_action_space)
         if not self.add_default_connectors_to_learner_pipeline:
             return LearnerConnectorPipeline(*spaces, connectors=pieces)
         views, per_module = module_views(self)
-        return default_pipeline(
+        return default_learner(
             *spaces,
             connectors=pieces,
             advantages=False,
@@ -559,8 +558,6 @@ class AlgorithmConfig:
             return
         views, per_module = module_views(self)
         if views or per_module or any(getattr(piece, "declared", False) for piece in pipeline):
-            from ..connectors.views.declared_views import declare_views
-
             declare_views(pipeline, views, per_module)
 
     def extend_learner_connector(self, pipeline: LearnerConnectorPipeline) -> None:
@@ -568,8 +565,6 @@ class AlgorithmConfig:
 
     def update_modules(self, pipeline: Any) -> None:
         """Let a pipeline that was built know the modules of this config, which have changed."""
-        from ..connectors.common.agent_to_module_mapping import AgentToModuleMapping
-
         agents = self._agents()
         for place, piece in enumerate(pipeline.connectors):
             if agents and type(piece) is AgentToModuleMapping:  # a subclass is the user's
@@ -590,8 +585,6 @@ class AlgorithmConfig:
         """Module id -> the spaces that follow from those of the agents; one space is that of all."""
         agents = self._agents()
         if agents:
-            from ..connectors.common.agent_to_module_mapping import AgentToModuleMapping
-
             piece = AgentToModuleMapping(**agents)
             piece.input_observation_space, piece.input_action_space = observation, action
             observation, action = piece.observation_space, piece.action_space

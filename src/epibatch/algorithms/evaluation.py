@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +16,10 @@ from epibatch.core.restoring import check_count
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import map_struct
 
+from ..env_runner.agent_metrics import AgentMetrics
 from ..env_runner.multi_agent_env_runner import MultiAgentEnvRunner
 from ..env_runner.single_agent_env_runner import SingleAgentEnvRunner
-from .evaluated_episodes import EvaluatedEpisodes
+from ..episodes.multi_agent_episode import MultiAgentEpisode
 from .frozen_states import FrozenStates
 from .pipelines import check_same_pieces
 from .random_state import random_state_apart
@@ -23,10 +27,11 @@ from .random_state import random_state_apart
 if TYPE_CHECKING:
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["Evaluation", "make_runner"]
+__all__ = ["EvaluatedEpisodes", "Evaluation", "make_runner"]
 
 _AT_ONCE = 16
 """Steps that each environment takes between two looks at which episodes have ended."""
+_BY_AGENT = ("agent_episode_returns_mean", "module_episode_returns_mean", "agent_steps")
 _STREAM = 0xE7A1
 """Sets the seeds of evaluation apart from those of the training."""
 
@@ -184,6 +189,65 @@ class Evaluation:
         if self._runner is not None:
             self._runner.stop()
             self._runner = None
+
+
+class EvaluatedEpisodes:
+    """Counts whole episodes of each environment.
+
+    Args:
+        runner: What samples them.
+
+    Attributes:
+        returns: Of the episodes that count.
+        lengths: Their env steps.
+        steps: Env steps in all of them.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+        self._running: dict[int, list[tuple[float, int]]] = defaultdict(list)
+        self._agents = AgentMetrics(runner.num_envs, sys.maxsize)
+        self.returns: list[float] = []
+        self.lengths: list[int] = []
+        self.steps = 0
+
+    def add(self, chunks: Sequence[Any], left: list[int]) -> None:
+        """Take in what a `sample()` returned.
+
+        Args:
+            chunks: Of one environment in the order of time.
+            left: How many episodes of each environment still count; changed.
+        """
+        for env, chunk in self._with_envs(chunks):
+            if not left[env]:
+                continue
+            self._running[env].append((_return_of(chunk), len(chunk)))
+            if isinstance(chunk, MultiAgentEpisode):
+                (self._agents.end if chunk.is_done else self._agents.cut)(env, chunk)
+            if chunk.is_done:
+                left[env] -= 1
+                parts = self._running.pop(env)
+                self.returns.append(float(sum(part[0] for part in parts)))
+                self.lengths.append(sum(part[1] for part in parts))
+                self.steps += self.lengths[-1]
+
+    def _with_envs(self, chunks: Any) -> Iterator[tuple[int, Any]]:
+        """Each chunk with the number of its environment."""
+        if hasattr(chunks, "chunks"):
+            return zip((chunk.env for chunk in chunks.chunks), chunks)
+        return zip(map(self._runner.env_of, chunks), chunks)
+
+    def by_agent(self) -> dict[str, Any]:
+        """Means of each agent's and each module's returns, and of the agents' steps; nothing with one agent."""
+        report = self._agents.report()
+        return {name: report[name] for name in _BY_AGENT if report[name]}
+
+
+def _return_of(chunk: Any) -> float:
+    """What a chunk brought; at the end with rewards that no step got."""
+    if isinstance(chunk, MultiAgentEpisode) and chunk.is_done:
+        return float(chunk.get_return(include_hanging_rewards=True))
+    return float(chunk.get_return())
 
 
 def _shapes(spaces: tuple[Any, Any]) -> tuple[Any, Any]:

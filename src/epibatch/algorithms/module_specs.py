@@ -11,6 +11,8 @@ from epibatch.core.errors import ConfigError, EpibatchError, add_context, neares
 from epibatch.core.rl_module.default_model_config import DefaultModelConfig
 from epibatch.core.settings import ErrorList
 
+from ..connectors._engine.modules import is_stateful, model_option
+from ..connectors._engine.sequences import sequence_settings
 from .policy_spec import PolicySpec, settings_of
 
 __all__ = [
@@ -158,9 +160,6 @@ def check_module(module: Any, normalize_actions: bool) -> None:
             `sequence_end` and `burn_in` do not fit; or it squashes
             its actions into [-1, 1], and nothing stretches them.
     """
-    from ..connectors._engine.modules import is_stateful
-    from ..connectors._engine.sequences import sequence_settings
-
     if is_stateful(module):
         sequence_settings(module)
     options = module.model_config
@@ -182,7 +181,6 @@ def check_sequence_settings(modules: Iterable[Any]) -> None:
     Raises:
         ConfigError: a `sequence_end` or `burn_in`, and no module is recurrent.
     """
-    from ..connectors._engine.modules import is_stateful, model_option
     from ..core.rl_module.rl_module import RLModule
 
     every = list(modules)

@@ -15,8 +15,10 @@ from epibatch.core.piece_arguments import constructor_keywords
 from epibatch.core.registry import build_piece, piece_class, spec_problems
 from epibatch.core.settings import Place
 
+from ..connectors.connector_v2 import ConnectorV2
+from ..connectors.sequences.burn_in import BurnIn
+
 if TYPE_CHECKING:
-    from ..connectors.connector_v2 import ConnectorV2
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
 
 __all__ = [
@@ -134,8 +136,6 @@ def user_pieces(
     made = value(*arguments) if _arity(value, hook) == len(hook.arguments) else value(env)
     pieces = list(made) if isinstance(made, (list, tuple)) else [made]
     pieces = [built(piece) if isinstance(piece, Mapping) and "piece" in piece else piece for piece in pieces]
-    from ..connectors.connector_v2 import ConnectorV2
-
     for piece in pieces:
         if not isinstance(piece, ConnectorV2):
             is_class = isinstance(piece, type) and issubclass(piece, ConnectorV2)
@@ -167,8 +167,6 @@ def _for_learner(spec: Any, pipeline: str, allow_imports: bool) -> Any:
 def add_burn_in(pipeline: LearnerConnectorPipeline) -> None:
     """Put BurnIn behind NumpyToTensor, unless the pipeline has one."""
     if "burn_in" not in pipeline.names:
-        from ..connectors.sequences.burn_in import BurnIn
-
         pipeline.insert_after("NumpyToTensor", BurnIn())
 
 

@@ -22,6 +22,8 @@ from epibatch.core.errors import (
     add_context,
 )
 
+from ..env_runner.multi_agent_makers import make_vector_multi_agent_env
+from ..env_runner.vector_env import make_vector_env
 from .checkpoint import config_from_checkpoint, read_checkpoint
 from .error_reports import error_report
 from .policy import Policy
@@ -152,9 +154,6 @@ def _config(path: Path, allow_imports: bool) -> Any:
 
 def _made(config: Any, render: bool) -> Any:
     """A vector environment of one, as the runner makes it."""
-    from ..env_runner.multi_agent_makers import make_vector_multi_agent_env
-    from ..env_runner.vector_env import make_vector_env
-
     env_config = {**config.env_config, "render_mode": "rgb_array"} if render else config.env_config
     make: Any = make_vector_multi_agent_env if config.is_multi_agent else make_vector_env
     try:

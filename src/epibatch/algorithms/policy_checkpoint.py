@@ -16,6 +16,8 @@ from epibatch.core.restoring import check_count, restoring
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 
 from ..connectors.authoring.column_transform import undo_actions
+from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
+from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
 from ..connectors.views.view import as_views
 from .checkpoint import config_from_checkpoint, read_checkpoint
 from .module_views import config_with_views
@@ -164,9 +166,6 @@ class _Parts:
 
     def pipelines(self) -> tuple[Any, Any]:
         """Env-to-module and module-to-env."""
-        from ..connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
-        from ..connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
-
         spaces = [space_from_dict(space) for space in self._acting["spaces"]]
         made: list[Any] = []
         for name, cls in (("env_to_module", EnvToModulePipeline), ("module_to_env", ModuleToEnvPipeline)):

@@ -7,6 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from epibatch.core.errors import ConfigError
 
+from ..connectors.learner.general_advantage_estimation import GeneralAdvantageEstimation
+from ..connectors.learner.learner_connector_pipeline import add_advantages
+from ..learner.learner import Learner
+from ..learner.multi_agent_settings import MultiAgentSettings
+from ..learner.ppo_loss import PPOLoss
 from ..learner.settings import LearnerSettings, OptimizerSettings, PPOSettings
 from .algorithm import Algorithm
 from .algorithm_config import AlgorithmConfig
@@ -14,7 +19,6 @@ from .settings import AlgorithmSettings, PPOAlgorithmSettings
 
 if TYPE_CHECKING:
     from ..connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
-    from ..learner.learner import Learner
 
 __all__ = ["PPO", "PPOConfig"]
 
@@ -42,8 +46,6 @@ class PPOConfig(AlgorithmConfig):
         """
         if not self.add_default_connectors_to_learner_pipeline:
             return
-        from ..connectors.learner.learner_connector_pipeline import add_advantages
-
         settings = {name: getattr(self, name) for name in _OF_PIECES}
         add_advantages(pipeline, **settings, per_module=self._own_advantages() or None)
 
@@ -57,8 +59,6 @@ class PPOConfig(AlgorithmConfig):
 
     def update_modules(self, pipeline: Any) -> None:
         """Let a pipeline know the modules of this config, and their discounts."""
-        from ..connectors.learner.general_advantage_estimation import GeneralAdvantageEstimation
-
         default = self.add_default_connectors_to_learner_pipeline
         for place, piece in enumerate(pipeline.connectors):
             if default and type(piece) is GeneralAdvantageEstimation:  # others are the user's
@@ -135,10 +135,6 @@ class PPO(Algorithm):
 
     def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:
         """Build the learner with the clipped-surrogate loss."""
-        from ..learner.learner import Learner
-        from ..learner.multi_agent_settings import MultiAgentSettings
-        from ..learner.ppo_loss import PPOLoss
-
         config = self.config
         loss = PPOLoss(PPOSettings(**{name: getattr(config, name) for name in PPOSettings.names()}))
         overrides = {module_id: _learner_overrides(config.overrides_for(module_id)) for module_id in config.policies}

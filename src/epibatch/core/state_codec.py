@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from epibatch.core.errors import CheckpointError
+from epibatch.core.errors import CheckpointError, UnknownNameError, nearest
 
-__all__ = ["decode_state", "encode_state", "state_parts"]
+__all__ = ["chosen_parts", "decode_state", "encode_state", "state_parts"]
 
 _TAG = "$"
 _MAX_DEPTH = 200
@@ -165,6 +165,39 @@ def state_parts(where: str, state: Any) -> Mapping[Any, Any]:
         return state
     found, do = f"{type(state).__name__} {state!r}", "pass what get_state gave"
     raise CheckpointError(where, expected="a dict of states", found=found, do=do)
+
+
+def chosen_parts(
+    parts: Mapping[str, Callable[[], Any]],
+    components: str | Collection[str] | None,
+    not_components: str | Collection[str] | None,
+    *,
+    where: str = "get_state(...)",
+    expected: str = "parts of the state",
+) -> dict[str, Any]:
+    """Make the parts of a state that are asked for.
+
+    Args:
+        parts: what makes each part, by name.
+        components: names of those to make; None: all.
+        not_components: names of those to leave out.
+        where: whose state it is, for messages.
+        expected: what the names are, for messages.
+
+    Raises:
+        UnknownNameError: a name that is none of the parts'.
+
+    Example:
+        >>> chosen_parts({"weights": dict, "counts": list}, None, "weights")
+        {'counts': []}
+    """
+    left_out = [not_components] if isinstance(not_components, str) else list(not_components or ())
+    wanted = [components] if isinstance(components, str) else list(parts if components is None else components)
+    for name in (*left_out, *wanted):
+        if name not in parts:
+            do = nearest(str(name), map(str, parts))
+            raise UnknownNameError(where, expected=expected, found=repr(name), do=do)
+    return {name: part() for name, part in parts.items() if name in wanted and name not in left_out}
 
 
 def decode_state(data: Any, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:

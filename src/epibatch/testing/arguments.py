@@ -8,6 +8,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from epibatch.connectors.authoring.column_transform import ColumnTransform
+from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PieceError, UnknownNameError, nearest
 from epibatch.core.piece_declarations import PIPELINE_NAMES
@@ -86,8 +88,6 @@ def _refuse(retired: Mapping[str, Any]) -> None:
 
 
 def _factory_of(piece: Any) -> tuple[Factory, Any]:
-    from epibatch.connectors.connector_v2 import ConnectorV2
-
     if isinstance(piece, ConnectorV2):
         return lambda: made_again(piece), piece
     found = f"{type(piece).__name__} {piece!r}"
@@ -127,8 +127,6 @@ def _sides(piece: Any, given: Any) -> tuple[str, ...]:
 
 def _is_for_training(piece: Any) -> bool:
     """Whether a piece that says nothing about its pipelines is about columns that there are in training only."""
-    from epibatch.connectors.authoring.column_transform import ColumnTransform
-
     if not isinstance(piece, ColumnTransform) or type(piece).pipelines is not ColumnTransform.pipelines:
         return False
     return not {path.column for path in piece.paths} <= {Columns.OBS, Columns.ACTIONS}

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from epibatch.core.structs import flatten, map_struct
+
 __all__ = ["difference", "facts_of", "rows_of"]
 
 _NEAR = {"rtol": 1e-5, "atol": 1e-6}
@@ -99,8 +101,6 @@ def facts_of(episode: Any) -> dict[str, Any]:
 
 
 def _copied(struct: Any) -> Any:
-    from epibatch.core.structs import map_struct
-
     return map_struct(np.array, struct)
 
 
@@ -111,8 +111,6 @@ def rows_of(batch: Any, counts: list[int]) -> list[dict[str, Any]] | None:
         batch: columns of arrays with a row axis first, or lists with one item for each episode.
         counts: rows of each episode.
     """
-    from epibatch.core.structs import flatten
-
     total, ends = sum(counts), np.cumsum(counts)
     parts: list[dict[str, Any]] = [{} for _ in counts]
     for name, column in batch.items():

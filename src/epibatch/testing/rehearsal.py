@@ -11,6 +11,10 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.connectors._engine.agent_table import AgentMapper
+from epibatch.connectors.connector_v2 import ConnectorV2
+from epibatch.connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
+from epibatch.connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
+from epibatch.connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline, has_the_last_word
 from epibatch.core.errors import PipelineError
 from epibatch.core.piece_arguments import constructor_keywords
 from epibatch.core.struct_batches import convert_to_numpy
@@ -74,8 +78,6 @@ class Rehearsal:
 
     def overrides(self, method: str) -> bool:
         """Whether the piece has a method of its own in place of `ConnectorV2`'s."""
-        from epibatch.connectors.connector_v2 import ConnectorV2
-
         return getattr(type(self.piece), method) is not getattr(ConnectorV2, method)
 
     # -- pieces and pipelines --------------------------------------------------------------------
@@ -117,12 +119,10 @@ class Rehearsal:
         at += at > mapped or (at == mapped and bool(instead))
         spaces = [gym.spaces.Dict(dict.fromkeys(agent_ids, space)) for space in self.spaces]
         pieces = [*default[:at], piece, *default[at + instead :]]
-        return _PIPELINES[self.side]()(
-            input_observation_space=spaces[0], input_action_space=spaces[1], connectors=pieces
-        )
+        return _PIPELINES[self.side](input_observation_space=spaces[0], input_action_space=spaces[1], connectors=pieces)
 
     def _built(self, pieces: list[Any]) -> Any:
-        return _PIPELINES[self.side]()(
+        return _PIPELINES[self.side](
             input_observation_space=self.spaces[0], input_action_space=self.spaces[1], connectors=pieces
         )
 
@@ -157,8 +157,6 @@ class Rehearsal:
 
     def _user_place(self) -> int:
         """How many default pieces stand in front of a user's."""
-        from epibatch.connectors.module_to_env.module_to_env_pipeline import has_the_last_word
-
         return 4 + has_the_last_word(self.piece) if self.side == "module_to_env" else 0
 
     @property
@@ -208,7 +206,7 @@ class Rehearsal:
 
     def _to_module(self) -> Any:
         if self._first is None:
-            self._first = _PIPELINES["env_to_module"]()(
+            self._first = _PIPELINES["env_to_module"](
                 input_observation_space=self.spaces[0],
                 input_action_space=self.spaces[1],
                 connectors=self._default(side="env_to_module"),
@@ -289,7 +287,6 @@ def same_numbers() -> Iterator[None]:
 
 def plain_neighbour() -> Any:
     """A piece that does nothing and declares nothing, so that its neighbours see plain dicts."""
-    from epibatch.connectors.connector_v2 import ConnectorV2
 
     class Plain(ConnectorV2):
         def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **kwargs: Any) -> Any:
@@ -298,26 +295,8 @@ def plain_neighbour() -> Any:
     return Plain()
 
 
-def _env_to_module() -> Any:
-    from epibatch.connectors.env_to_module.env_to_module_pipeline import EnvToModulePipeline
-
-    return EnvToModulePipeline
-
-
-def _module_to_env() -> Any:
-    from epibatch.connectors.module_to_env.module_to_env_pipeline import ModuleToEnvPipeline
-
-    return ModuleToEnvPipeline
-
-
-def _learner() -> Any:
-    from epibatch.connectors.learner.learner_connector_pipeline import LearnerConnectorPipeline
-
-    return LearnerConnectorPipeline
-
-
-_PIPELINES: dict[str, Callable[[], Any]] = {
-    "env_to_module": _env_to_module,
-    "module_to_env": _module_to_env,
-    "learner": _learner,
+_PIPELINES: dict[str, Any] = {
+    "env_to_module": EnvToModulePipeline,
+    "module_to_env": ModuleToEnvPipeline,
+    "learner": LearnerConnectorPipeline,
 }

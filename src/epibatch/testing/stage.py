@@ -11,6 +11,9 @@ import gymnasium as gym
 import numpy as np
 
 from epibatch.core.structs import map_struct, stack_rows
+from epibatch.env_runner.single_agent_env_runner import SingleAgentEnvRunner
+from epibatch.episodes.single_agent_episode import SingleAgentEpisode
+from epibatch.episodes.vector_recorder import VectorRecorder
 from epibatch.testing.comparing import facts_of
 
 __all__ = ["PLAYED", "Recording", "Stage", "Stream", "growing", "growing_block", "recorded_in", "sampled_with"]
@@ -91,8 +94,6 @@ class Recording:
 
     def episode(self, facts: dict[str, Any]) -> Any:
         """A new episode of these facts."""
-        from epibatch.episodes.single_agent_episode import SingleAgentEpisode
-
         infos = [dict(info) for info in facts["infos"]]
         return SingleAgentEpisode(
             **{**facts, "infos": infos}, observation_space=self.spaces[0], action_space=self.spaces[1]
@@ -126,8 +127,6 @@ class Stream:
 
     def begun(self) -> Any:
         """A new episode, after its reset."""
-        from epibatch.episodes.single_agent_episode import SingleAgentEpisode
-
         episode = SingleAgentEpisode(self.facts["id_"], observation_space=self.recording.spaces[0])
         episode.add_env_reset(self.row("observations", 0), {"step": 0})
         return episode
@@ -160,8 +159,6 @@ def _config_of(recording: Recording) -> Any:
 
 
 def _samples(config: Any, steps: Sequence[int]) -> list[Any]:
-    from epibatch.env_runner.single_agent_env_runner import SingleAgentEnvRunner
-
     runner = SingleAgentEnvRunner(config=config)
     try:
         return [runner.sample(num_timesteps=count) for count in steps]
@@ -208,8 +205,6 @@ def growing(streams: Sequence[Any], cut: tuple[int, int] | None = None) -> Itera
 
 def growing_block(streams: Sequence[Stream]) -> Iterator[Any]:
     """The same episodes as a runner shows them while they grow."""
-    from epibatch.episodes.vector_recorder import VectorRecorder
-
     recording = streams[0].recording
     recorder = VectorRecorder(len(streams), *recording.spaces)
     recorder.reset(stack_rows([own.row("observations", 0) for own in streams]), {"step": [0] * len(streams)})

@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from epibatch.episodes.multi_agent_episode import MultiAgentEpisode
 from epibatch.testing.stage import Recording, Stream
 
 __all__ = ["Ensemble", "Troupe"]
@@ -29,8 +30,6 @@ class Ensemble:
 
     def begun(self) -> Any:
         """A new episode, after its reset."""
-        from epibatch.episodes.multi_agent_episode import MultiAgentEpisode
-
         spaces, how = self.troupe.spaces, self.troupe.mapping
         episode = MultiAgentEpisode(
             self.name, observation_space=spaces[0], action_space=spaces[1], agent_to_module_mapping_fn=how

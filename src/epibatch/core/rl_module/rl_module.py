@@ -46,7 +46,7 @@ from epibatch.core.rl_module.module_checkpoints import (
 )
 from epibatch.core.rl_module.observation_input import ObservationInput
 from epibatch.core.rl_module.spec_data import class_from_name, class_name, fields_from_data, fields_to_data
-from epibatch.core.state_codec import state_parts
+from epibatch.core.state_codec import chosen_parts, state_parts
 from epibatch.core.tensors import convert_to_numpy
 
 __all__ = [
@@ -669,15 +669,13 @@ class MultiRLModule(TorchRLModule):
         Raises:
             UnknownNameError: a component is no module id.
         """
-        chosen = set(self if components is None else _names(components))
-        left_out = set(_names(not_components))
-        for module_id in chosen | left_out:
-            self[module_id]
-        return {
-            module_id: module.get_state(inference_only=inference_only, **kwargs)
+        parts = {
+            module_id: partial(module.get_state, inference_only=inference_only, **kwargs)
             for module_id, module in self.items()
-            if module_id in chosen - left_out and not (inference_only and module.learner_only)
         }
+        expected = "the id of one of its modules"
+        chosen = chosen_parts(parts, components, not_components, where="MultiRLModule", expected=expected)
+        return {key: own for key, own in chosen.items() if not (inference_only and self[key].learner_only)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the modules that `state` holds; the others stay as they are.
@@ -760,12 +758,6 @@ def _load_modules(
             do=f"name modules that are in it. {nearest(str(lacking[0]), map(str, states))}",
         )
     multi.set_state(states if module_ids is None else {module_id: states[module_id] for module_id in chosen})
-
-
-def _names(names: str | Collection[str] | None) -> Collection[str]:
-    if names is None:
-        return ()
-    return (names,) if isinstance(names, str) else names
 
 
 def _refuse(module_id: object, expected: str, found: str, do: str) -> ConfigError:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from epibatch.core.struct_batches import convert_to_numpy
+from epibatch.episodes._storage.arrays import same_value
 
 __all__ = ["compare_batches"]
 
@@ -78,8 +79,6 @@ def _are_objects(value: Any) -> bool:
 
 
 def _equal_objects(theirs: Any, ours: Any) -> bool:
-    from epibatch.episodes._storage.arrays import same_value
-
     def as_list(value: Any) -> Any:
         return value.tolist() if isinstance(value, np.ndarray) else value
 

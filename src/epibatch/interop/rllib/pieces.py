@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from epibatch.connectors.connector_v2 import ConnectorV2
+from epibatch.connectors.learner.add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
 from epibatch.core.errors import PieceError, nearest
 from epibatch.core.extras import import_extra
 from epibatch.core.piece_declarations import PIPELINE_NAMES
@@ -105,8 +106,6 @@ def from_rllib_piece(piece: Any, *, rewrites_observations: bool | None = None, l
         return piece.piece  # type: ignore[no-any-return]
     names = {cls.__name__ for cls in type(piece).__mro__ if cls.__module__.startswith("ray.rllib.")}
     if "AddOneTsToEpisodesAndTruncate" in names:
-        from epibatch.connectors.learner.add_one_ts_to_episodes_and_truncate import AddOneTsToEpisodesAndTruncate
-
         return AddOneTsToEpisodesAndTruncate()
     if rewrites_observations is None:
         rewrites_observations = not names.isdisjoint(_REWRITERS)

@@ -9,6 +9,7 @@ import numpy as np
 
 from epibatch.core.errors import EpisodeError
 from epibatch.core.structs import flatten, map_struct
+from epibatch.episodes.single_agent_episode import SingleAgentEpisode
 from epibatch.testing.column_rows import column_rows
 from epibatch.testing.comparing import difference, rows_of
 from epibatch.testing.contract import RUNS, Fault, Finding, NotApplied, contract_check
@@ -194,8 +195,6 @@ def plain_neighbours(rehearsal: Rehearsal) -> Iterator[Finding]:
 @contract_check()
 def vector_episodes(rehearsal: Rehearsal) -> Iterator[Finding]:
     """It gives the same for a runner's episodes as for a list of the same ones."""
-    from epibatch.episodes.single_agent_episode import SingleAgentEpisode
-
     if rehearsal.several:
         yield NotApplied(_SEVERAL)
         return

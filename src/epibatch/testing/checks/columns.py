@@ -14,7 +14,7 @@ from epibatch.core.structs import flatten
 from epibatch.testing.comparing import difference
 from epibatch.testing.contract import Fault, Finding, NotApplied, contract_check
 from epibatch.testing.probes import Probe, layout_of, shown_columns
-from epibatch.testing.rehearsal import Rehearsal
+from epibatch.testing.rehearsal import Rehearsal, plain_neighbour
 
 __all__ = ["dtypes", "layouts", "reads", "writes"]
 
@@ -152,8 +152,6 @@ def dtypes(rehearsal: Rehearsal) -> Iterator[Finding]:
 
 
 def _nothing() -> Any:
-    from epibatch.testing.rehearsal import plain_neighbour
-
     return plain_neighbour()
 
 

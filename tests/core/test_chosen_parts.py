@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from epibatch.core.errors import UnknownNameError
-from epibatch.env_runner.chosen_parts import chosen_parts
+from epibatch.core.state_codec import chosen_parts
 
 PARTS = {name: name.upper for name in ("a", "b", "c")}
 
