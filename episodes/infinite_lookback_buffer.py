@@ -10,7 +10,6 @@ import numpy as np
 
 from epibatch.core.errors import CheckpointError, EpisodeIndexError, SpaceError
 from epibatch.core.fill_values import fill_value, promoting_fill_value
-from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.space_dicts import space_from_dict, space_to_dict
 from epibatch.core.spaces import fill_row, one_hot_column
 from epibatch.core.structs import Form, flatten, flatten_like, map_struct, unflatten
@@ -36,7 +35,7 @@ from ._storage.arrays import (
     unaliased,
     with_rows,
 )
-from ._storage.indexing import Positions, check_writable, may_write, position_of, positions_of
+from ._storage.indexing import SEVERAL, Positions, check_writable, may_write, note_history, positions_of
 from ._storage.lookback_buffer import LookbackBuffer
 
 if TYPE_CHECKING:
@@ -579,27 +578,25 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         exist = (positions >= 0) & (positions < self._stop + (self._pending is not NOTHING))
         if not exist.any():
             return self._repeated(self._fill_row(fill), len(positions))
-        leaves, form = flatten(self._rows(positions[exist]))
-        out = []
-        for leaf in leaves:
-            column = np.full((len(positions), *leaf.shape[1:]), *self._fill_value(leaf.dtype, fill))
-            column[exist] = leaf
-            out.append(column)
-        return unflatten(form, out)
+        return self._among_fill(self._rows(positions[exist]), exist, len(positions), fill)
 
     def _filled_span(self, start: int, stop: int, fill: Any) -> Any:
-        low, high = max(start, 0), min(stop, self._stop)
-        if low >= high or self._leaves is None or (self._pending is not NOTHING and stop > self._stop):
+        low, high = max(start, 0), min(stop, self.len_incl_lookback())
+        if low >= high:
             return super()._filled_span(start, stop, fill)
-        out = []
-        for leaf in self._leaves:
+        return self._among_fill(self._span(low, high), slice(low - start, high - start), stop - start, fill)
+
+    def _among_fill(self, rows: Any, where: Any, count: int, fill: Any) -> Any:
+        """Return `count` rows: these ones where they belong (a slice or a mask), the fill value at the other places."""
+
+        def spread(leaf: Leaf) -> Leaf:
             value, dtype = self._fill_value(leaf.dtype, fill)
-            column = np.empty((stop - start, *leaf.shape[1:]), dtype)
-            column[: low - start] = value
-            column[low - start : high - start] = leaf[low:high]
-            column[high - start :] = value
-            out.append(column)
-        return unflatten(self._form, out)
+            column = np.empty((count, *leaf.shape[1:]), dtype)
+            column[...] = value
+            column[where] = leaf
+            return column
+
+        return map_struct(spread, rows)
 
     def _fill_value(self, dtype: np.dtype[Any], fill: Any) -> tuple[Any, np.dtype[Any]]:
         """Return the fill value, and the type of rows beside it: without a space one that holds both, as in RLlib."""
@@ -619,18 +616,17 @@ class InfiniteLookbackBuffer(LookbackBuffer):
     def _one_hot(self, indices: Any, neg_index_as_lookback: bool, fill: Any) -> Any:
         if self.space is None:
             return super()._one_hot(indices, neg_index_as_lookback, fill)
+        if fill is None:
+            return one_hot_column(self.get(indices, neg_index_as_lookback=neg_index_as_lookback), self.space)
         total = self.len_incl_lookback()
-        standing_in = None if fill is None else 0  # one-hot rows are filled with what their numbers may not hold
-        rows = self.get(indices, neg_index_as_lookback=neg_index_as_lookback, fill=standing_in)
-        many = indices is None or isinstance(indices, (slice, list, tuple, np.ndarray, range))
-        if many:
-            wanted = positions_of(indices, self.lookback, total, neg_index_as_lookback, fill is not None)
-            positions = np.asarray(wanted, np.int64)
-        else:
-            positions = np.array([position_of(indices, self.lookback, total, neg_index_as_lookback)])
-            rows = map_struct(lambda leaf: np.asarray(leaf)[None], rows)
-        hot = _one_hot_rows(rows, (positions < 0) | (positions >= total), self.space, fill)
-        return hot if many else map_struct(lambda leaf: leaf[0], hot)
+        several = isinstance(indices, SEVERAL)
+        wanted = positions_of(indices if several else [indices], self.lookback, total, neg_index_as_lookback, True)
+        positions = np.asarray(wanted, np.int64)
+        note_history(int(positions.min(initial=self.lookback)), self.lookback, self.t_started)
+        exist = (positions >= 0) & (positions < total)
+        hot = one_hot_column(self._rows(positions[exist]), self.space)
+        hot = self._among_fill(hot, exist, len(positions), fill)
+        return hot if several else map_struct(lambda leaf: leaf[0], hot)
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -915,21 +911,6 @@ def _plus(leaf: Leaf, number: Any) -> Any:
     """Integers are added as 64-bit ones, so that none wraps around."""
     whole = leaf.dtype.kind in "bui" and isinstance(number, (int, np.integer))
     return leaf + (np.int64(number) if whole else number)
-
-
-def _one_hot_rows(rows: Any, missing: np.ndarray[Any, np.dtype[np.bool_]], space: gym.Space[Any], fill: Any) -> Any:
-    """Turn the discrete leaves of stacked rows into float32 one-hot rows, and the missing rows into fill rows."""
-    if not missing.any():
-        return one_hot_column(rows, space)
-    legal = map_struct(_legal_row, get_base_struct_from_space(space), fill_row(space, 0))
-    rows = map_struct(lambda leaf, row: with_rows(np.array(leaf), missing, row), rows, legal)
-    hot = one_hot_column(rows, space)
-    return map_struct(lambda leaf: with_rows(leaf, missing, np.full(leaf.shape[1:], fill_value(leaf.dtype, fill))), hot)
-
-
-def _legal_row(space: gym.Space[Any], row: Any) -> Any:
-    discrete = isinstance(space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete))
-    return np.asarray(space.start) if discrete else row  # type: ignore[attr-defined]
 
 
 def lengths_of(buffers: Sequence[Any]) -> list[int]:

@@ -613,7 +613,7 @@ class SingleAgentEpisode:
     def take_back_step(self) -> None:
         """Remove the newest step of an episode that owns its columns, and let the episode run on."""
         first = self.rewards.len_incl_lookback() == 1
-        self.infos.pop()
+        self.infos.drop_last()
         self.observations.drop_last()
         self.is_terminated = self.is_truncated = False
         if first:
@@ -680,8 +680,8 @@ class SingleAgentEpisode:
             )
         self.check_continues(other)
         self.own_columns()
-        self.infos.pop()
-        self.infos.extend(other.infos.for_copy(range(other.infos.lookback, other.infos.len_incl_lookback())))
+        self.infos.drop_last()
+        self.infos.concat(other.infos)
         if len(other):
             self._concat_columns(other)
         self.is_terminated = other.is_terminated
@@ -816,7 +816,7 @@ class SingleAgentEpisode:
             rows = range(steps.start, end + 1 if self.infos.len_incl_lookback() else steps.start)
         columns = {
             "observations": self.observations.copy_rows(rows, keep),
-            "infos": InfosBuffer(self.infos.for_copy(rows), keep),
+            "infos": self.infos.copy_rows(rows, keep),
             "actions": self.actions.copy_rows(steps, keep),
             "rewards": self.rewards.copy_rows(steps, keep),
             "extra_model_outputs": {key: c.copy_rows(steps, keep) for key, c in self.extra_model_outputs.items()},
@@ -848,10 +848,8 @@ class SingleAgentEpisode:
         except ColumnError as error:
             add_context(error, f"{self._at('obs', before=1)}:")
             raise
-        given = self.infos.for_copy(range(self.infos.len_incl_lookback()))
-        infos = [dict(row) if type(row) is dict else row for row in (*given, given[-1])]
-        out.infos = InfosBuffer(infos, self.infos.lookback)
-        out.actions, out.rewards = self.actions.with_newest_again(), self.rewards.with_newest_again()
+        out.infos, out.actions = self.infos.with_newest_again(), self.actions.with_newest_again()
+        out.rewards = self.rewards.with_newest_again()
         out.extra_model_outputs = {k: column.with_newest_again() for k, column in self.extra_model_outputs.items()}
         out.rewards.drop_last()
         out.rewards.append(0.0)

@@ -53,14 +53,6 @@ class ActingRewards(InfiniteLookbackBuffer):
     def _rows(self, positions: Positions) -> Any:
         return known(super()._rows(positions))
 
-    def _filled_span(self, start: int, stop: int, fill: Any) -> Any:
-        return self._filled_rows(np.arange(start, stop, dtype=np.int64), fill)
-
-    def _filled_rows(self, positions: np.ndarray[Any, np.dtype[np.int64]], fill: Any) -> Any:
-        inside = positions[(positions >= 0) & (positions < self.len_incl_lookback())]
-        known(super()._rows(inside))
-        return super()._filled_rows(positions, fill)
-
 
 def known(rewards: Any) -> Any:
     """The rewards, as they are.

@@ -14,15 +14,13 @@ from epibatch.core.errors import EpisodeIndexError
 from epibatch.core.structs import flatten, unflatten
 
 from .._storage.arrays import object_leaf, shielded, stacked_rows
-from .._storage.indexing import WATCH, Indices, Positions, check_writable, position_of, positions_of
-from .._storage.infos_buffer import InfosBuffer
+from .._storage.indexing import SEVERAL, WATCH, Indices, Positions, check_writable, position_of, positions_of
 from ..infinite_lookback_buffer import NOTHING, InfiniteLookbackBuffer
 from .agent_segment import AgentRecord, AgentSegment
 
 __all__ = ["OF_OBSERVATIONS", "AgentColumn", "RowRequest"]
 
 OF_OBSERVATIONS = ("observations", "infos")  # columns with a row per observation; the others have one per step
-_SEVERAL = (slice, list, tuple, np.ndarray, range, type(None))
 
 
 class AgentColumn:
@@ -77,14 +75,12 @@ class AgentColumn:
 
     def _joined(self) -> tuple[Any, array[int]]:
         """Copies of the rows of several lives (or of none)."""
-        buffer: Any = InfosBuffer() if self.name == "infos" else None
+        buffer: Any = None
         steps = array("q")
         for segment, part in self._parts:
             rows = part.len_incl_lookback()
             steps.extend(segment.steps[:rows])
-            if self.name == "infos":
-                buffer.extend(part.data)
-            elif buffer is None:
+            if buffer is None:
                 buffer = part.copy_rows(range(rows), 0)
             elif rows:
                 buffer.extend(part)
@@ -103,12 +99,14 @@ class AgentColumn:
             return NOTHING
         return self.get(slice(first - self.lookback, last - self.lookback), True, None, one_hot)
 
-    def at(self, env_t: int, one_hot: bool = False) -> Any:
-        """The row at an env step; NOTHING if there is none."""
+    def at(self, env_t: int, fill: Any = None, one_hot: bool = False) -> Any:
+        """The row at an env step; if there is none, one of the fill value, or NOTHING without it."""
         row = bisect_left(self.steps, env_t, 0, self.count)
         if row == self.count or self.steps[row] != env_t:
-            return NOTHING
-        return self.get(row - self.lookback, True, None, one_hot)
+            if fill is None:
+                return NOTHING
+            row = self.count
+        return self.get(row - self.lookback, True, fill, one_hot)
 
     def find(self, env_steps: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Absolute rows at env steps; -1 where there is none."""
@@ -240,7 +238,7 @@ class RowRequest:
     @property
     def several(self) -> bool:
         """Whether rows are stacked, rather than one given as it is."""
-        return isinstance(self.indices, _SEVERAL)
+        return isinstance(self.indices, SEVERAL)
 
     def positions(self, lookback: int, total: int, beyond: bool = False) -> Any:
         """Absolute positions of the indices among `total` rows: an int, or several; `beyond`: those outside too."""
@@ -285,21 +283,15 @@ class RowRequest:
         return column.at_each(steps, self.fill, self.one_hot)
 
     def _row_of(self, record: AgentRecord, env_t: int) -> Any:
-        name, fill = self.name, self.fill
-        if fill is not None:
-            column = AgentColumn(record, name, self.key)
-            row = int(column.find([env_t])[0])
-            return column.get((column.count if row < 0 else row) - column.lookback, True, fill, self.one_hot)
+        name = self.name
+        if name not in OF_OBSERVATIONS or self.one_hot or self.fill is not None:
+            return AgentColumn(record, name, self.key).at(env_t, self.fill, self.one_hot)
         for segment in reversed(record.segments):
-            if env_t < segment.steps[0]:
-                continue
             row = segment.row_at(env_t)
-            if segment.steps[row] != env_t:
-                break
-            if name in OF_OBSERVATIONS and not self.one_hot:
+            if row >= 0:
                 buffer = getattr(segment.episode, name)
-                return buffer.get(row - buffer.lookback, neg_index_as_lookback=True)
-            return AgentColumn(record, name, self.key).at(env_t, self.one_hot)
+                here = segment.steps[row] == env_t
+                return buffer.get(row - buffer.lookback, neg_index_as_lookback=True) if here else NOTHING
         return NOTHING
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from epibatch.core.errors import EpisodeIndexError, EpisodeStateError, LookbackError
 
 __all__ = [
+    "SEVERAL",
     "WATCH",
     "HistoryWatch",
     "Indices",
@@ -33,6 +34,8 @@ __all__ = [
 
 Indices: TypeAlias = "int | slice | Sequence[int] | None"
 Positions: TypeAlias = "range | np.ndarray[Any, np.dtype[np.int64]]"
+
+SEVERAL = (slice, list, tuple, np.ndarray, range, type(None))  # types of the requests that give stacked rows
 
 
 @dataclass
@@ -114,11 +117,8 @@ def check_newest(indices: Indices, lookback: int, total: int, neg_index_as_lookb
     Raises:
         EpisodeStateError: more than the last row is asked for.
     """
-    positions: Sequence[int] | Positions
-    if indices is None or isinstance(indices, (slice, list, tuple, np.ndarray)):
-        positions = positions_of(indices, lookback, total, neg_index_as_lookback, False)
-    else:
-        positions = [position_of(indices, lookback, total, neg_index_as_lookback)]
+    asked: Any = indices if isinstance(indices, SEVERAL) else [indices]
+    positions = positions_of(asked, lookback, total, neg_index_as_lookback, False)
     passed = sorted({int(position) for position in positions if position < total - 1})
     if passed:
         raise EpisodeStateError(

@@ -62,25 +62,37 @@ class InfosBuffer(LookbackBuffer):
             self.own()
         self._data.append(item)
 
-    def extend(self, items: Sequence[Any]) -> None:
-        """Add rows."""
+    def extend(self, items: Sequence[Any] | InfosBuffer) -> None:
+        """Add rows; of a buffer all its rows."""
         self.own()
-        self._data.extend(items)
+        self._data.extend(items._raw_rows() if isinstance(items, InfosBuffer) else items)
 
-    def for_copy(self, rows: Sequence[int]) -> list[Any]:
-        """Rows for another buffer: the same dicts, but each makes empty ones that nobody has asked for on its own.
+    def concat(self, other: InfosBuffer) -> None:
+        """Add the rows of `other` that come after its lookback."""
+        self.own()
+        self._data.extend(other._raw_rows()[other.lookback :])
 
-        Args:
-            rows: Absolute positions.
-        """
-        data = self._data if self._chunk is None else self.data
-        return data[rows.start : rows.stop] if isinstance(rows, range) and rows.step == 1 else [data[i] for i in rows]
+    def _raw_rows(self) -> list[Any]:
+        """All rows, those that were not asked for yet included: another buffer makes empty dicts of its own of them."""
+        return self._data if self._chunk is None else self.data
+
+    def copy_rows(self, rows: range | Sequence[int], lookback: int) -> InfosBuffer:
+        """Return a buffer of the same dicts; arguments as for the other columns."""
+        data = self._raw_rows()
+        return InfosBuffer([data[i] for i in rows], lookback)
+
+    def with_newest_again(self) -> InfosBuffer:
+        """Return a buffer of copies of the dicts, and of the newest one once more."""
+        data = self._raw_rows()
+        return InfosBuffer([dict(row) if type(row) is dict else row for row in (*data, data[-1])], self.lookback)
 
     def pop(self, index: int = -1) -> Any:
         """Remove and return a row."""
         self.own()
         row = self._data.pop(index)
         return {} if row is EMPTY else row
+
+    drop_last = pop
 
     def own(self) -> None:
         """Read all rows out of the block that they lie in, if they do."""
@@ -123,7 +135,7 @@ class InfosBuffer(LookbackBuffer):
     def __getstate__(self) -> dict[str, Any]:
         """Empty dicts, which most infos are, as nothing but their number."""
         count = self.len_incl_lookback()
-        given = enumerate(self.for_copy(range(count)))
+        given = enumerate(self._raw_rows())
         rows = {i: row for i, row in given if row is not EMPTY and (type(row) is not dict or row)}
         return {"count": count, "rows": rows, "lookback": self.lookback, "t_started": self.t_started}
 

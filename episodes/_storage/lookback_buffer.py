@@ -10,11 +10,19 @@ import numpy as np
 from epibatch.core.errors import EpisodeIndexError, SpaceError
 
 from .arrays import shielded
-from .indexing import WATCH, Indices, Positions, check_writable, may_write, note_history, position_of, positions_of
+from .indexing import (
+    SEVERAL,
+    WATCH,
+    Indices,
+    Positions,
+    check_writable,
+    may_write,
+    note_history,
+    position_of,
+    positions_of,
+)
 
 __all__ = ["LookbackBuffer"]
-
-_SEVERAL = (slice, list, tuple, np.ndarray, range, type(None))
 
 
 class LookbackBuffer(ABC):
@@ -106,7 +114,7 @@ class LookbackBuffer(ABC):
             rows = self._get_span(indices, total, neg_index_as_lookback, fill)
         elif indices is None:
             rows = self._span(self.lookback, total)
-        elif type(indices) is not int and isinstance(indices, _SEVERAL):
+        elif type(indices) is not int and isinstance(indices, SEVERAL):
             rows = self._get_many(indices, total, neg_index_as_lookback, fill)
         else:
             rows = self._get_one(indices, total, neg_index_as_lookback, fill)
@@ -190,7 +198,7 @@ class LookbackBuffer(ABC):
         total = self.len_incl_lookback()
         if type(at_indices) is int:
             position = self.lookback + at_indices if at_indices >= 0 or neg_index_as_lookback else total + at_indices
-        elif not isinstance(at_indices, _SEVERAL):
+        elif not isinstance(at_indices, SEVERAL):
             position = position_of(at_indices, self.lookback, total, neg_index_as_lookback)
         else:
             positions = positions_of(at_indices, self.lookback, total, neg_index_as_lookback, False)

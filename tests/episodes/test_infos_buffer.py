@@ -90,8 +90,8 @@ def test_empty_infos_are_dicts_of_their_own_that_keep_what_is_written_to_them() 
 def test_rows_for_a_copy_are_the_same_dicts_but_for_empty_ones_that_nobody_saw() -> None:
     kept = {"a": 1}
     buffer = InfosBuffer([EMPTY, kept, EMPTY])
-    copy = InfosBuffer(buffer.for_copy(range(0, 3)))
+    copy = buffer.copy_rows(range(0, 3), 0)
     assert copy.data == buffer.data == [{}, kept, {}] and copy.data[1] is buffer.data[1]
     copy.data[0]["new"] = 1
     assert buffer.data[0] == {}
-    assert InfosBuffer(buffer.for_copy([2, 1])).data == [{}, kept]
+    assert buffer.copy_rows([2, 1], 0).data == [{}, kept]
