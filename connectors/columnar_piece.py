@@ -5,18 +5,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar
-
-import gymnasium as gym
 
 from epibatch.core.columns import nearest_column
 from epibatch.core.errors import ColumnError, add_context
 
 from ._engine.agent_copies import AgentParts, output_spaces
 from ._engine.call import ADDED_LOSS_MASK, PipelineCall, running_call, within
+from ._engine.fields import FieldPiece
 from ._engine.layouts import is_plain, show, to_columns, to_plain
-from .connector_v2 import ConnectorV2
 
 if TYPE_CHECKING:
     from ._engine.chunks import ChunkGroup
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["ColumnarPiece", "is_columnar"]
 
 
-class ColumnarPiece(ConnectorV2):
+class ColumnarPiece(FieldPiece):
     """A piece that takes and gives `EpisodeColumn`s, and may be handed a `VectorEpisodes`.
 
     Subclasses write `run`. Called directly, outside a pipeline, such a piece takes and gives the
@@ -49,19 +48,16 @@ class ColumnarPiece(ConnectorV2):
         if "reads" not in vars(nearest):  # it overrides `__call__`, and what that does to the columns is not known
             cls.reads = None
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)  # and no other keywords
-        self.spaces_by_agent = self.get_ctor_args_and_kwargs()[1].get("multi_agent") is True
-
     @property
     def makes_train_batches(self) -> bool:
         """True if the piece is for learner pipelines alone, or was made with `as_learner_connector=True`."""
         sides = (getattr(self, name, False) for name in ("_as_learner_connector", "as_learner_connector"))
         return self.pipelines == ("learner",) or any(sides)
+
+    @cached_property
+    def _as_learner_connector(self) -> Any:
+        """The argument by the name of RLlib's attribute, which ported subclasses read."""
+        return getattr(self, "as_learner_connector", False)
 
     @property
     def parts(self) -> AgentParts:

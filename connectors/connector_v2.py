@@ -286,7 +286,7 @@ def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     strictly.
     """
     parameters = inspect.signature(cls.__init__).parameters  # type: ignore[misc]
-    if cls.__module__.startswith("epibatch.") or hasattr(cls, "__dataclass_fields__"):
+    if cls.__module__.startswith("epibatch.") or "__dataclass_fields__" in vars(cls):
         for name, (expected, found) in wrong_values(cls, kwargs).items():
             do = f"give {name} a value of that type"
             raise ConfigError(f"{cls.__name__}.{name}", expected=expected, found=found, do=do)
@@ -310,7 +310,8 @@ def _advice(cls: type, name: str, known: list[str], has_own: bool) -> str:
         return _TAKE.format(name=cls.__name__, unknown=name)
     value = inspect.getattr_static(cls, name, cls)
     declared = any("ClassVar" in str(inspect.get_annotations(owner).get(name, "")) for owner in cls.__mro__)
-    if hasattr(cls, "__dataclass_fields__") and isinstance(value, _PLAIN) and not declared:
+    has_fields = "__dataclass_fields__" in vars(cls) and not cls.__module__.startswith("epibatch.")
+    if has_fields and isinstance(value, _PLAIN) and not declared:
         kind = "Any" if value is None else type(value).__name__
         return f"annotate it in the class, which makes it a parameter: {name}: {kind} = {value!r}"
     return nearest(name, known)

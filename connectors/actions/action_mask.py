@@ -58,23 +58,18 @@ class ActionMask(ObservationRewriter):
     """
 
     writes: ClassVar[tuple[str, ...]] = (Columns.ACTION_MASK,)
+    source: str = "obs/action_mask"
+    keep: bool = True
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        source: str = "obs/action_mask",
-        keep: bool = True,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        column, *keys = source.split("/") if isinstance(source, str) else [""]
-        if column not in (Columns.OBS, Columns.INFOS) or not keys or (column == Columns.INFOS and not keep):
-            expected = "'obs/...', or 'infos/...'" if keep else "'obs/...': keep=False takes the mask out of there"
+    def __post_init__(self) -> None:
+        """Check the source; observations change if the mask is taken out."""
+        column, *keys = self.source.split("/") if isinstance(self.source, str) else [""]
+        if column not in (Columns.OBS, Columns.INFOS) or not keys or (column == Columns.INFOS and not self.keep):
+            expected = "'obs/...', or 'infos/...'" if self.keep else "'obs/...': keep=False takes the mask out of there"
             do = "pass source='obs/action_mask', or source='infos/action_mask'"
-            raise ConfigError("ActionMask.source", expected=expected, found=repr(source), do=do)
-        self._path, self._keep = ColumnPath(column, tuple(keys)), keep
-        self.rewrites_observations = not keep
+            raise ConfigError("ActionMask.source", expected=expected, found=repr(self.source), do=do)
+        self._path = ColumnPath(column, tuple(keys))
+        self.rewrites_observations = not self.keep
 
     # -- spaces --------------------------------------------------------------------------------
 
@@ -84,7 +79,7 @@ class ActionMask(ObservationRewriter):
             part = self._found(get_base_struct_from_space(input_observation_space), "space")
             if not isinstance(part, gym.Space) or part.shape != (self._size(),):
                 raise self._unlike(str(part))
-        return input_observation_space if self._keep else self._without(input_observation_space)
+        return input_observation_space if self.keep else self._without(input_observation_space)
 
     def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The same; it has to be one that masks are for."""
@@ -112,7 +107,7 @@ class ActionMask(ObservationRewriter):
             return columns
         mask = self._of_infos(group) if self._path.column == Columns.INFOS else self._of_observations(columns, group)
         self._refuse_without(mask, group)
-        if not self._keep:
+        if not self.keep:
             super().run(columns, group)
         columns[Columns.ACTION_MASK] = EpisodeColumn(mask)
         return columns

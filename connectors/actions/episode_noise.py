@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ConfigError
@@ -50,25 +49,20 @@ class EpisodeNoise(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    shape: Sequence[int]
+    column: str = "noise"
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        shape: Sequence[int],
-        column: str = "noise",
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        sizes: list[Any] = list(shape) if isinstance(shape, (list, tuple)) else [None]
-        if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes) or not column:
+    def __post_init__(self) -> None:
+        """Check the shape, and begin without episodes."""
+        sizes: list[Any] = list(self.shape) if isinstance(self.shape, (list, tuple)) else [None]
+        fits = all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes)
+        if not fits or not self.column:
             raise ConfigError(
                 "EpisodeNoise",
                 expected="the shape of an episode's numbers as a list, and the name of a column",
-                found=f"shape={shape!r}, column={column!r}",
+                found=f"shape={self.shape!r}, column={self.column!r}",
                 do="pass shape=[64, 2], for 64 features and 2 actions",
             )
-        self._shape, self._column = tuple(sizes), column
         self._rng = np.random.default_rng()
         self._known: dict[tuple[Any, ...], Any] = {}
         self._rows: dict[Any, tuple[list[Any], Any]] = {}
@@ -77,7 +71,7 @@ class EpisodeNoise(ColumnarPiece):
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
         """The column."""
-        return (self._column,)
+        return (self.column,)
 
     def seed(self, seed: np.random.SeedSequence | int) -> None:
         """Draw from a random stream of this piece's own from now on."""
@@ -91,14 +85,14 @@ class EpisodeNoise(ColumnarPiece):
         known = self._rows.get(group.module_id)
         if known is None or known[0] != keys:
             known = self._rows[group.module_id] = list(keys), np.stack([self._of(key) for key in keys])
-        columns[self._column] = EpisodeColumn(known[1].copy())
+        columns[self.column] = EpisodeColumn(known[1].copy())
         return columns
 
     def _of(self, key: tuple[Any, ...]) -> Any:
         """An episode's numbers; the keys that were asked for last are kept, far more than there are episodes."""
         numbers = self._known.pop(key, None)
         if numbers is None:
-            numbers = self._rng.standard_normal(self._shape, np.float32)
+            numbers = self._rng.standard_normal(self.shape, np.float32)
         self._known[key] = numbers
         self._most = max(self._most, sum(len(keys) for keys, _ in self._rows.values()))
         while len(self._known) > 2 * self._most + _SPARE:
@@ -122,7 +116,7 @@ class EpisodeNoise(ColumnarPiece):
         with restoring(where, "known"):
             known = {tuple(key): np.array(numbers) for key, numbers in state.get("known", [])}
         for key, numbers in known.items():
-            check_like(f"{where}, numbers of {key}", numbers, np.zeros(self._shape, np.float32))
+            check_like(f"{where}, numbers of {key}", numbers, np.zeros(self.shape, np.float32))
         rng, most = np.random.default_rng(0), check_count(f"{where}, 'most'", state.get("most", 0))
         if "generator" in state:
             restore_generator(where, rng, state["generator"])

@@ -335,24 +335,18 @@ class Undo(ColumnarPiece):
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = (Columns.ACTIONS,)
     writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS_FOR_ENV,)
+    of: Any
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        of: Any,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        transform = of if isinstance(of, ConnectorV2) else build_piece(of)
-        if not (isinstance(transform, ColumnTransform) and transform.has_inverse and _action_paths(transform)):
+    def __post_init__(self) -> None:
+        """Build the transform, if it is a piece spec, and check that it can be undone."""
+        self.of = self.of if isinstance(self.of, ConnectorV2) else build_piece(self.of)
+        if not (isinstance(self.of, ColumnTransform) and self.of.has_inverse and _action_paths(self.of)):
             raise PieceError(
                 "Undo.of",
                 expected="a ColumnTransform of 'actions' that writes inverse(self, y)",
-                found=repr(transform),
+                found=repr(self.of),
                 do='write columns = "actions" and an inverse in its class',
             )
-        self.of = transform
 
     def to_dict(self) -> dict[str, Any]:
         """The transform as data."""

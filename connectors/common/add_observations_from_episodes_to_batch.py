@@ -40,7 +40,7 @@ class AddObservationsFromEpisodesToBatch(TwoSidedPiece):
         """Add the column."""
         if Columns.OBS in columns or not len(group.episodes):
             return columns
-        if self._as_learner_connector:
+        if self.as_learner_connector:
             columns[Columns.OBS] = gather_column(group, Columns.OBS)
         else:
             columns[Columns.OBS] = EpisodeColumn(group.reader.newest(Columns.OBS)[0])

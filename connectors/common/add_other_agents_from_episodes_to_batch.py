@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import gymnasium as gym
-
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
 
@@ -70,28 +68,22 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = ("other_obs", "other_obs_mask")
+    multi_agent: bool = False
+    agent_ids: Sequence[Any] | None = None
+    actions: bool = False
+    as_learner_connector: bool = False
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        multi_agent: bool = False,
-        agent_ids: Sequence[Any] | None = None,
-        actions: bool = False,
-        as_learner_connector: bool = False,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        if actions and not as_learner_connector:
+    def __post_init__(self) -> None:
+        """Check the arguments, and make the views of the columns."""
+        if self.actions and not self.as_learner_connector:
             raise ConfigError(
                 "AddOtherAgentsFromEpisodesToBatch.actions",
                 expected="the learner's side",
                 found="a piece for acting, when nobody has acted yet",
                 do="leave actions=True out in the env-to-module pipeline",
             )
-        self.agent_ids = check_agent_ids(self, agent_ids)
-        self.as_learner_connector = as_learner_connector
-        names = (Columns.OBS, Columns.ACTIONS) if actions else (Columns.OBS,)
+        self.agent_ids = check_agent_ids(self, self.agent_ids)
+        names = (Columns.OBS, Columns.ACTIONS) if self.actions else (Columns.OBS,)
         self._views = {f"other_{name}": View(name, agent="*") for name in names}
         self.writes = tuple(column for name in self._views for column in (name, f"{name}_mask"))  # type: ignore[misc]
 

@@ -48,7 +48,7 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         """Add the column, unless the module has no state or the batch has the column already."""
         if not group.stateful or Columns.STATE_IN in columns or not len(group.episodes):
             return columns
-        if not self._as_learner_connector:
+        if not self.as_learner_connector:
             columns[Columns.STATE_IN] = EpisodeColumn(self._newest(group))
             return columns
         initial, layout = self._initial(group), layout_of(group)

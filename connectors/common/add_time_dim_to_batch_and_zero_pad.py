@@ -52,7 +52,7 @@ class AddTimeDimToBatchAndZeroPad(TwoSidedPiece):
         """Reshape all columns, or none if the module has no state."""
         if not group.stateful or Columns.STATE_IN in columns:
             return columns
-        if self._as_learner_connector:
+        if self.as_learner_connector:
             return self._pad(columns, group)
         for column in columns.values():
             if isinstance(column, EpisodeColumn) and not isinstance(column.data, list):

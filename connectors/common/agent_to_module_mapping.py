@@ -48,21 +48,14 @@ class AgentToModuleMapping(AgentMapper):
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    rl_module_specs: Mapping[Any, Any] | Collection[Any] | None = None
+    agent_to_module_mapping_fn: Callable[..., Any] | None = None
+    as_learner_connector: bool = False
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        rl_module_specs: Mapping[Any, Any] | Collection[Any] | None = None,
-        agent_to_module_mapping_fn: Callable[..., Any] | None = None,
-        as_learner_connector: bool = False,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        specs = rl_module_specs or {}
+    def __post_init__(self) -> None:
+        """Take module ids without specs, too."""
+        specs = self.rl_module_specs or {}
         self._specs = dict(specs) if isinstance(specs, Mapping) else dict.fromkeys(specs)
-        self.agent_to_module_mapping_fn = agent_to_module_mapping_fn
-        self._as_learner_connector = as_learner_connector
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Refuse episodes of one agent; without episodes go by the keys of the batch."""
@@ -77,7 +70,7 @@ class AgentToModuleMapping(AgentMapper):
             return super().run_all(batch, call)
         call.map_to_modules(batch)
         to_train = call.shared_data.get(POLICIES_TO_TRAIN)
-        if not (self._as_learner_connector or call.training):
+        if not (self.as_learner_connector or call.training):
             kept = call.keep_acting()
             if kept is not None:
                 batch.keep(kept)

@@ -177,36 +177,29 @@ class FlattenObservations(ObservationRewriter):
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
+    multi_agent: bool = False
+    as_learner_connector: bool = False
+    keys_to_remove: Sequence[Any] | None = None
+    agent_ids: Sequence[Any] | None = None
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        multi_agent: bool = False,
-        as_learner_connector: bool = False,
-        keys_to_remove: Sequence[Any] | None = None,
-        agent_ids: Sequence[Any] | None = None,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        if keys_to_remove is not None and not isinstance(keys_to_remove, (list, tuple)):
+    def __post_init__(self) -> None:
+        """Check the lists, and declare what the learner's piece does."""
+        if self.keys_to_remove is not None and not isinstance(self.keys_to_remove, (list, tuple)):
             raise ConfigError(
                 "FlattenObservations.keys_to_remove",
                 expected="a list of keys",
-                found=repr(keys_to_remove),
-                do=f"pass [{keys_to_remove!r}]",
+                found=repr(self.keys_to_remove),
+                do=f"pass [{self.keys_to_remove!r}]",
             )
-        if agent_ids is not None and as_learner_connector:
+        if self.agent_ids is not None and self.as_learner_connector:
             raise ConfigError(
                 "FlattenObservations.agent_ids",
                 expected="the acting side, which writes vectors into the episodes",
                 found="as_learner_connector=True",
                 do="leave the learner's piece out: it finds the vectors there",
             )
-        self._keys_to_remove = list(keys_to_remove or ())
-        self._agent_ids = None if agent_ids is None else list(agent_ids)
-        self._as_learner_connector = as_learner_connector
-        if as_learner_connector:
+        self.keys_to_remove = list(self.keys_to_remove or ())
+        if self.as_learner_connector:
             self.rewrites_observations = False
             self.writes = (Columns.OBS,)  # type: ignore[misc]
             self.removes = (Columns.OBS,)
@@ -221,20 +214,20 @@ class FlattenObservations(ObservationRewriter):
     @property
     def _left_alone(self) -> bool:
         """Whether this is the copy for an agent that is not among those to flatten."""
-        return self._agent_ids is not None and self.part_of is not None and self.part_of not in self._agent_ids
+        return self.agent_ids is not None and self.part_of is not None and self.part_of not in self.agent_ids
 
     def _kept(self, space: Any) -> Any:
         """The space without the keys to remove."""
-        if not self._keys_to_remove:
+        if not self.keys_to_remove:
             return space
         if not isinstance(space, gym.spaces.Dict):
             raise SpaceError(
-                f"FlattenObservations(keys_to_remove={self._keys_to_remove})",
+                f"FlattenObservations(keys_to_remove={self.keys_to_remove})",
                 expected="a Dict observation space",
                 found=space,
                 do="leave keys_to_remove out",
             )
-        for key in self._keys_to_remove:
+        for key in self.keys_to_remove:
             if key not in space.spaces:
                 raise UnknownNameError(
                     "FlattenObservations.keys_to_remove",
@@ -242,17 +235,17 @@ class FlattenObservations(ObservationRewriter):
                     found=repr(key),
                     do=nearest(str(key), map(str, space.spaces)),
                 )
-        return gym.spaces.Dict([(key, own) for key, own in space.spaces.items() if key not in self._keys_to_remove])
+        return gym.spaces.Dict([(key, own) for key, own in space.spaces.items() if key not in self.keys_to_remove])
 
     def run_all(self, batch: Batch, call: PipelineCall) -> Batch:
         """Rewrite the newest observations of the agents, group by group, or agent by agent if only some are meant."""
-        if self._agent_ids is None:
+        if self.agent_ids is None:
             return super().run_all(batch, call)
         return self.run_agents(batch, call)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Rewrite the newest observations, or in training add the column."""
-        if not self._as_learner_connector:
+        if not self.as_learner_connector:
             return columns if self._left_alone else super().run(columns, group)
         if len(group.episodes):
             data = gather(group, Columns.OBS, plus_one=group.plus_one)
@@ -266,6 +259,6 @@ class FlattenObservations(ObservationRewriter):
             raise no_space(self, "the observation space, which says what becomes a one-hot", "observation_space")
         if self._rows is None or self._rows[0] is not space:
             self._rows = space, FlatRows(self._kept(space))
-        if self._keys_to_remove and isinstance(observations, dict):
-            observations = {key: own for key, own in observations.items() if key not in self._keys_to_remove}
+        if self.keys_to_remove and isinstance(observations, dict):
+            observations = {key: own for key, own in observations.items() if key not in self.keys_to_remove}
         return self._rows[1](observations)

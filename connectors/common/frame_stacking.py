@@ -16,10 +16,10 @@ from .._engine.columns import EpisodeColumn
 from .observation_window import (
     ChunkFrames,
     ObservationWindow,
+    check_positive,
     fill_before_start,
     pool_frames,
     pooled_newest,
-    positive,
     stack_frames,
 )
 
@@ -71,28 +71,19 @@ class FrameStacking(ObservationWindow):
         [[2, -2], [3, -3]]
     """
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        num_frames: int = 1,
-        axis: int | None = None,
-        new_axis: bool = False,
-        padding: Literal["zeros", "same"] = "zeros",
-        max_pool: int = 1,
-        multi_agent: bool = False,
-        as_learner_connector: bool = False,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space, as_learner_connector=as_learner_connector)
+    num_frames: int = 1
+    axis: int | None = None
+    new_axis: bool = False
+    padding: Literal["zeros", "same"] = "zeros"
+    max_pool: int = 1
+    multi_agent: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the numbers, and ask for as much history as they need."""
         name = type(self).__name__
-        do = "pass the number of frames to stack, such as num_frames=4"
-        self.num_frames = positive(name, "num_frames", num_frames, do)
-        self.max_pool = positive(name, "max_pool", max_pool, "pass the number of observations that make a frame, or 1")
-        self.axis = axis
-        self.new_axis = new_axis
-        self.padding = padding
-        self.lookback = num_frames + max_pool - 2
+        check_positive(name, "num_frames", self.num_frames, "pass the number of frames to stack, such as num_frames=4")
+        check_positive(name, "max_pool", self.max_pool, "pass the number of observations that make a frame, or 1")
+        self.lookback = self.num_frames + self.max_pool - 2
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The Box of stacks; the bounds take in the zeros of missing frames."""
@@ -109,7 +100,7 @@ class FrameStacking(ObservationWindow):
         """Add the stacks."""
         if not len(group.episodes):
             return columns
-        if self._as_learner_connector:
+        if self.as_learner_connector:
             columns[Columns.OBS] = EpisodeColumn(self._of_all_steps(group), group.counts)
         else:
             columns[Columns.OBS] = EpisodeColumn(self._newest(group))

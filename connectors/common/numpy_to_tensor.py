@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 
 from epibatch.core.columns import Columns
@@ -43,21 +42,14 @@ class NumpyToTensor(ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     input_layouts: ClassVar[tuple[str, ...]] = ("arrays",)
     output_layout: ClassVar[str] = "tensors"
+    as_learner_connector: bool = False
+    pin_memory: bool = False
+    device: Any = None
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        as_learner_connector: bool = False,
-        pin_memory: bool = False,
-        device: Any = None,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        self._pin_memory = pin_memory
-        self._device = device
-        if device not in (None, "meta") and not hasattr(device, "type"):
-            _check_device(device)
+    def __post_init__(self) -> None:
+        """Check the device."""
+        if self.device not in (None, "meta") and not hasattr(self.device, "type"):
+            _check_device(self.device)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Convert all columns."""
@@ -79,7 +71,7 @@ class NumpyToTensor(ColumnarPiece):
                 return value
             if isinstance(value, dict):
                 return {key: self._converted(key, own) for key, own in value.items()}
-        return _converter()(value, device=self._device, pin_memory=self._pin_memory)
+        return _converter()(value, device=self.device, pin_memory=self.pin_memory)
 
 
 @cache

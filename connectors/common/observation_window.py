@@ -21,10 +21,10 @@ from .two_sided_piece import TwoSidedPiece
 __all__ = [
     "ChunkFrames",
     "ObservationWindow",
+    "check_positive",
     "fill_before_start",
     "pool_frames",
     "pooled_newest",
-    "positive",
     "stack_frames",
 ]
 
@@ -238,13 +238,8 @@ class ObservationWindow(TwoSidedPiece):
         """
 
 
-def positive(piece: str, name: str, value: Any, do: str) -> int:
-    """`value`, if it is an int of at least 1, and no more than memory holds.
-
-    Raises:
-        ConfigError: it is not.
-    """
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_FRAMES:
-        return value
-    expected = f"an int of at least 1, up to {_MOST_FRAMES}"
-    raise ConfigError(f"{piece}.{name}", expected=expected, found=repr(value), do=do)
+def check_positive(piece: str, name: str, value: Any, do: str) -> None:
+    """Raise a ConfigError if a value is no int of at least 1, or more than memory holds."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_FRAMES:
+        expected = f"an int of at least 1, up to {_MOST_FRAMES}"
+        raise ConfigError(f"{piece}.{name}", expected=expected, found=repr(value), do=do)

@@ -82,31 +82,24 @@ class StackAgents(ColumnarPiece):
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     writes: ClassVar[tuple[str, ...]] = ("agent_mask",)
     uses_spaces: ClassVar[bool] = True
+    agent_ids: Sequence[Any] | None = None
+    module_ids: Sequence[Any] | None = None
+    as_learner_connector: bool = False
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        agent_ids: Sequence[Any] | None = None,
-        module_ids: Sequence[Any] | None = None,
-        as_learner_connector: bool = False,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        if agent_ids is None:
+    def __post_init__(self) -> None:
+        """Check the agents."""
+        if self.agent_ids is None:
             raise ConfigError(
                 "StackAgents.agent_ids",
                 expected="the agents that are in a row",
                 found="none",
                 do="name them in the order in which the module is to see them",
             )
-        self._agent_ids = check_agent_ids(self, agent_ids) or []
-        self._module_ids = None if module_ids is None else list(module_ids)
-        self._as_learner_connector = as_learner_connector
+        self._agent_ids = check_agent_ids(self, self.agent_ids) or []
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space of all agents' observations in one row; actions stay those of one agent."""
-        if self._module_ids is not None and self.part_of is not None and self.part_of not in self._module_ids:
+        if self.module_ids is not None and self.part_of is not None and self.part_of not in self.module_ids:
             return input_observation_space
         return map_space(partial(_stacked_space, len(self._agent_ids)), input_observation_space)
 
@@ -119,10 +112,10 @@ class StackAgents(ColumnarPiece):
         """Stack the batches."""
         if not call.several:
             return super().run_all(batch, call)
-        wanted = [name for name in call.groups if self._module_ids is None or name in self._module_ids]
+        wanted = [name for name in call.groups if self.module_ids is None or name in self.module_ids]
         if not wanted:
             return batch
-        table = AgentTable(call, self._agent_ids, self, newest=not self._as_learner_connector, only=True)
+        table = AgentTable(call, self._agent_ids, self, newest=not self.as_learner_connector, only=True)
         for module_id in wanted:
             own = call.groups[module_id]
             if own.stateful:
@@ -137,7 +130,7 @@ class StackAgents(ColumnarPiece):
 
     def _stacked(self, columns: dict[str, Any], group: ChunkGroup, table: AgentTable) -> dict[str, Any]:
         places = places_of(self, self._agent_ids, [episode.agent_id for episode in group.episodes])
-        counts = group.counts if self._as_learner_connector else np.ones_like(places)
+        counts = group.counts if self.as_learner_connector else np.ones_like(places)
         each = np.repeat(places, counts)
         env_rows, there = table.env_rows(group), np.zeros(len(table.rows), np.bool_)
         there[env_rows] = True
@@ -159,7 +152,7 @@ class StackAgents(ColumnarPiece):
         if len(cells):
             self._fill(out[Columns.OBS], table.observations(numbers.reshape(-1)[cells]), cells, group)
         out["agent_mask"] = numbers >= 0
-        if self._as_learner_connector and Columns.LOSS_MASK not in out:
+        if self.as_learner_connector and Columns.LOSS_MASK not in out:
             out[Columns.LOSS_MASK] = layout.mask.copy()
         return out
 

@@ -49,18 +49,13 @@ class AgentIndicator(ObservationRewriter):
         {'b': [0.5, 2.0, 0.0, 1.0, 0.0], 'a': [4.0, 3.0, 1.0, 0.0, 0.0]}
     """
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        multi_agent: bool = False,
-        agent_ids: Sequence[Any] | None = None,
-        in_dict: bool = False,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        self.in_dict = in_dict
-        self._agent_ids = check_agent_ids(self, agent_ids)
+    multi_agent: bool = False
+    agent_ids: Sequence[Any] | None = None
+    in_dict: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the agents."""
+        self._agent_ids = check_agent_ids(self, self.agent_ids)
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The Box with an entry more for each agent, or a Dict of the one-hot and the observation."""

@@ -176,25 +176,21 @@ class MeanStdFilter(ObservationRewriter):
         [[-0.756, 0.0], [-0.378, 0.0], [1.134, 0.0]]
     """
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        multi_agent: bool = False,
-        de_mean_to_zero: bool = True,
-        de_std_to_one: bool = True,
-        clip_by_value: float | None = 10.0,
-        update_stats: bool = True,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
+    multi_agent: bool = False
+    de_mean_to_zero: bool = True
+    de_std_to_one: bool = True
+    clip_by_value: float | None = 10.0
+    update_stats: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the settings, and begin without statistics."""
         _check_settings(
-            clip_by_value, de_mean_to_zero=de_mean_to_zero, de_std_to_one=de_std_to_one, update_stats=update_stats
+            self.clip_by_value,
+            de_mean_to_zero=self.de_mean_to_zero,
+            de_std_to_one=self.de_std_to_one,
+            update_stats=self.update_stats,
         )
-        self.de_mean_to_zero = de_mean_to_zero
-        self.de_std_to_one = de_std_to_one
-        self.clip_by_value = clip_by_value
-        self._update_stats = update_stats
+        self._update_stats = self.update_stats
         self._boxes: BoxLeaves | None = None
         self._seen: SharedMoments | None = None
         self._scaling: tuple[Any, Any] | None = None

@@ -28,16 +28,12 @@ class PaddingPiece(ObservationRewriter):
         agent_ids: The agents that are to have one space; others are left alone. Default: all.
     """
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        multi_agent: bool = False,
-        agent_ids: Sequence[Any] | None = None,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        self._agent_ids = check_agent_ids(self, agent_ids)
+    multi_agent: bool = False
+    agent_ids: Sequence[Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the agents."""
+        self._agent_ids = check_agent_ids(self, self.agent_ids)
 
     @property
     def left_alone(self) -> bool:

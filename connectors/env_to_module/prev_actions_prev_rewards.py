@@ -108,17 +108,12 @@ class StepsBefore(ColumnarPiece):
     ORIG_OBS_KEY: ClassVar[str] = "_orig_obs"
     PREV_ACTIONS_KEY: ClassVar[str] = "prev_n_actions"
     PREV_REWARDS_KEY: ClassVar[str] = "prev_n_rewards"
+    n_prev_actions: int = 1
+    n_prev_rewards: int = 1
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        n_prev_actions: int = 1,
-        n_prev_rewards: int = 1,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        for name, count in (("n_prev_actions", n_prev_actions), ("n_prev_rewards", n_prev_rewards)):
+    def __post_init__(self) -> None:
+        """Check the numbers, and ask for as much history."""
+        for name, count in (("n_prev_actions", self.n_prev_actions), ("n_prev_rewards", self.n_prev_rewards)):
             if type(count) is not int or count < 0:
                 raise ConfigError(
                     f"{type(self).__name__}.{name}",
@@ -126,9 +121,7 @@ class StepsBefore(ColumnarPiece):
                     found=repr(count),
                     do=f"pass how many to show, such as {name}=1; 0 for none",
                 )
-        self.n_prev_actions = n_prev_actions
-        self.n_prev_rewards = n_prev_rewards
-        self.lookback = max(n_prev_actions, n_prev_rewards)
+        self.lookback = max(self.n_prev_actions, self.n_prev_rewards)
         self._shown: list[tuple[Any, dict[str, StepHistory]]] = []
 
     def shown(self, action_space: gym.Space[Any] | None) -> dict[str, StepHistory]:
@@ -188,17 +181,7 @@ class PrevActionsPrevRewards(StepsBefore, ObservationRewriter):
         {'_orig_obs': 6, 'prev_n_actions': [0.0, 1.0, 0.0], 'prev_n_rewards': [0.0, 0.5]}
     """
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        multi_agent: bool = False,
-        n_prev_actions: int = 1,
-        n_prev_rewards: int = 1,
-    ) -> None:
-        spaces = input_observation_space, input_action_space
-        super().__init__(*spaces, n_prev_actions=n_prev_actions, n_prev_rewards=n_prev_rewards)
+    multi_agent: bool = False
 
     def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
         """Put the observations into a dict with what came before them."""

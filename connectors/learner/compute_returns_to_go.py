@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import gymnasium as gym
-
 from epibatch.core.advantages import discounted_sums
 from epibatch.core.columns import Columns
 from epibatch.core.errors import ConfigError
@@ -48,23 +46,18 @@ class ComputeReturnsToGo(ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     writes: ClassVar[tuple[str, ...]] = (Columns.RETURNS_TO_GO,)
+    gamma: float
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        gamma: float,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        if not isinstance(gamma, (int, float)) or not 0 <= gamma <= 1:
+    def __post_init__(self) -> None:
+        """Check the discount."""
+        if not isinstance(self.gamma, (int, float)) or not 0 <= self.gamma <= 1:
             raise ConfigError(
                 "ComputeReturnsToGo.gamma",
                 expected="a number in [0, 1]",
-                found=repr(gamma),
+                found=repr(self.gamma),
                 do="pass a discount between 0 and 1, such as gamma=0.99",
             )
-        self.gamma = float(gamma)
+        self.gamma = float(self.gamma)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Add the column."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 
 from epibatch.core.advantages import generalized_advantages, td_errors
@@ -51,23 +50,17 @@ class GeneralAdvantageEstimation(ColumnarPiece):
     input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.OBS, Columns.REWARDS, Columns.TERMINATEDS, Columns.LOSS_MASK)
     writes: ClassVar[tuple[str, ...]] = (Columns.ADVANTAGES, Columns.VALUE_TARGETS)
+    gamma: float = 0.99
+    lambda_: float = 0.95
+    standardize_advantages: bool = True
+    per_module: Mapping[str, Mapping[str, Any]] | None = None
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        gamma: float = 0.99,
-        lambda_: float = 0.95,
-        standardize_advantages: bool = True,
-        per_module: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        settings = {"gamma": gamma, "lambda_": lambda_, "standardize_advantages": standardize_advantages}
-        _check_settings(settings, "GeneralAdvantageEstimation.")
-        self.gamma, self.lambda_, self.standardize_advantages = float(gamma), float(lambda_), standardize_advantages
-        self.per_module = {module_id: dict(own) for module_id, own in (per_module or {}).items()}
-        for module_id, own in self.per_module.items():
+    def __post_init__(self) -> None:
+        """Check the settings, those of single modules included."""
+        _check_settings({name: getattr(self, name) for name in _SETTINGS}, "GeneralAdvantageEstimation.")
+        self.gamma, self.lambda_ = float(self.gamma), float(self.lambda_)
+        self._per_module = self.per_module or {}
+        for module_id, own in self._per_module.items():
             _check_settings(own, f"GeneralAdvantageEstimation, module {module_id!r}: ")
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
@@ -90,7 +83,7 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         if not isinstance(values, torch.Tensor) or values.shape != rewards.shape:
             fits = isinstance(values, torch.Tensor) and values.shape == mask.shape
             raise _unfit_rewards(rewards.shape, mask.shape) if fits else _unfit_values(module, values, rewards.shape)
-        own = self.per_module.get(group.module_id, {})
+        own = self._per_module.get(group.module_id, {})
         gamma, lambda_ = own.get("gamma", self.gamma), own.get("lambda_", self.lambda_)
         shape, device = values.shape, values.device
         rows = _real_rows(batch, group, shape)

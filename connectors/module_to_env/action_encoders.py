@@ -78,18 +78,11 @@ class EncodingPiece(ColumnarPiece):
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = (Columns.ACTIONS,)
     writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS_FOR_ENV,)
+    normalize_actions: bool = True
+    clip_actions: bool = False
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        normalize_actions: bool = True,
-        clip_actions: bool = False,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        self.normalize_actions = normalize_actions
-        self.clip_actions = clip_actions
+    def __post_init__(self) -> None:
+        """Make what encodes actions that a module gave, and drawn ones."""
         self._encoders = ActionEncoders(self), ActionEncoders(self, from_low=True)
 
     def encoders(self, group: ChunkGroup) -> ActionEncoders:

@@ -47,12 +47,8 @@ class GetActions(ColumnarPiece):
     input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
     writes: ClassVar[tuple[str, ...]] = (Columns.ACTIONS, Columns.ACTION_LOGP)
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
+    def __post_init__(self) -> None:
+        """Begin with the module's distributions unknown."""
         self._generator: torch.Generator | None = None
         self._widths: dict[tuple[Any, type], int] = {}
         self._distributions: dict[tuple[Any, type], type[Distribution]] = {}

@@ -12,7 +12,7 @@ from epibatch.core.errors import SpaceError
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
-from ..common.observation_window import ObservationWindow, pool_frames, pooled_newest, positive
+from ..common.observation_window import ObservationWindow, check_positive, pool_frames, pooled_newest
 
 __all__ = ["TimeMaxPool"]
 
@@ -48,19 +48,14 @@ class TimeMaxPool(ObservationWindow):
         [[1, 9], [3, 9]]
     """
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        num_frames: int = 2,
-        multi_agent: bool = False,
-        as_learner_connector: bool = False,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space, as_learner_connector=as_learner_connector)
+    num_frames: int = 2
+    multi_agent: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the number, and ask for as much history."""
         do = "pass how many observations to take the maximum of, such as num_frames=2"
-        self.num_frames = positive("TimeMaxPool", "num_frames", num_frames, do)
-        self.lookback = num_frames - 1
+        check_positive("TimeMaxPool", "num_frames", self.num_frames, do)
+        self.lookback = self.num_frames - 1
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The same Box: an entry's maximum is one of its values."""
@@ -77,7 +72,7 @@ class TimeMaxPool(ObservationWindow):
         """Add the maxima."""
         if not len(group.episodes):
             return columns
-        if self._as_learner_connector:
+        if self.as_learner_connector:
             columns[Columns.OBS] = EpisodeColumn(self._of_all_steps(group), group.counts)
         else:
             window, held = self.newest_frames(group)

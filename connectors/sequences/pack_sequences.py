@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import gymnasium as gym
-
 from epibatch.core.columns import Columns
 from epibatch.core.errors import BatchLayoutError, ConfigError, UnknownNameError, nearest
 
@@ -53,23 +51,17 @@ class PackSequences(ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     input_layouts: ClassVar[tuple[str, ...]] = ("tensors",)
     reads: ClassVar[tuple[str, ...]] = (Columns.LOSS_MASK,)
+    columns: Sequence[str] | None = None
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        if isinstance(columns, str) or not all(isinstance(name, str) for name in columns or ()):
+    def __post_init__(self) -> None:
+        """Check the names."""
+        if isinstance(self.columns, str) or not all(isinstance(name, str) for name in self.columns or ()):
             raise ConfigError(
                 "PackSequences, columns",
                 expected="a list of column names, or None for all",
-                found=repr(columns),
+                found=repr(self.columns),
                 do="write columns=['obs'], for example",
             )
-        self.columns = None if columns is None else list(columns)
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Pack each module's sequences."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 
 from epibatch.core.errors import ConfigError, PipelineError, nearest
@@ -50,22 +49,17 @@ class RandomSubsequences(ColumnarPiece):
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
+    length: int | None = None
+    short: str = "pad"
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        length: int | None = None,
-        short: str = "pad",
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        if short not in _SHORT:
-            do = nearest(str(short), _SHORT)
+    def __post_init__(self) -> None:
+        """Check the length, and what becomes of chunks that are shorter."""
+        if self.short not in _SHORT:
+            do = nearest(str(self.short), _SHORT)
             where = "RandomSubsequences, short"
-            raise ConfigError(where, expected="'pad' or 'drop'", found=repr(short), do=do)
-        self.length = None if length is None else check_seq_len(length, "RandomSubsequences, length")
-        self.short = short
+            raise ConfigError(where, expected="'pad' or 'drop'", found=repr(self.short), do=do)
+        if self.length is not None:
+            self.length = check_seq_len(self.length, "RandomSubsequences, length")
         self._generator: np.random.Generator | None = None
         self._unseeded = np.random.default_rng()
 

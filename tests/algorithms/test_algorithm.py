@@ -129,7 +129,7 @@ def test_the_device_reaches_pipelines_and_learner(monkeypatch):
     acting = config.build_env_to_module_connector(spaces={"__env_single__": (observation, action)})
     learning = config.build_learner_connector(observation, action)
     assert given == ["cuda:1"]
-    assert [pipeline["NumpyToTensor"]._device for pipeline in (acting, learning)] == ["cuda:1"] * 2
+    assert [pipeline["NumpyToTensor"].device for pipeline in (acting, learning)] == ["cuda:1"] * 2
     told = {}
     monkeypatch.setattr("epibatch.learner.learner.Learner", lambda **settings: told.update(settings))
     PPO.build_learner(types.SimpleNamespace(config=config), module=None, connector=None)

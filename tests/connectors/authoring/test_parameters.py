@@ -59,7 +59,14 @@ def test_equality_goes_by_class_and_parameters():
     assert Band(low=0) == Band(low=0.0)
     assert Band(low=0) != Band(low=0, high=2.0)
     assert Band(low=0) != Wider(low=0)
-    assert hash(Band(low=0)) == hash(Band(low=0.0))
+
+
+def test_pieces_hash_by_identity():
+    piece = Band(low=0)
+    pieces = {piece, Band(low=0)}
+    piece.low = 0.5
+    assert len(pieces) == 2
+    assert piece in pieces
 
 
 @pytest.mark.parametrize(

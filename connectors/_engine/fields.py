@@ -1,0 +1,186 @@
+"""Constructors of pieces: the annotated attributes of a class are its keywords."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import gymnasium as gym
+
+from epibatch.core.errors import PieceError
+
+from ..connector_v2 import ConnectorV2
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_):
+        return lambda cls: cls
+
+
+__all__ = ["FieldPiece", "default_of", "fields_of", "is_made_of_fields", "must_be_given"]
+
+_SPACES = ("input_observation_space", "input_action_space")
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
+class _TypedPiece(ConnectorV2):
+    """Marks the classes whose constructors type checkers and editors read off the annotated attributes."""
+
+
+class FieldPiece(_TypedPiece):
+    """A piece whose constructor takes the two spaces, then the annotated attributes of its class as keywords.
+
+    An attribute's value is its default; without one it must be given. Values are checked against numbers, strings,
+    booleans, None, literals and unions of these. A default that can be changed is written
+    `dataclasses.field(default_factory=list)`. `__post_init__` is called when all are set, and the spaces are set after
+    it. `ClassVar` attributes, those without annotation and those with an underscore are no parameters. The mechanism is
+    that of `dataclasses`. A class that writes `__init__` does without it, and so do its subclasses.
+
+    Args:
+        input_observation_space: Space of the observations that come in.
+        input_action_space: Space of the actions that come in.
+        **parameters: The parameters of the class.
+
+    Raises:
+        PieceError: a parameter that is not given and has no default, one that is not known, or one without its name.
+        ConfigError: a value of another type than its annotation.
+    """
+
+    _is_base: ClassVar[bool] = True
+    """True for a class whose annotated attributes are no parameters."""
+    if TYPE_CHECKING:
+        input_observation_space: gym.Space[Any] | None = dataclasses.field(default=None, kw_only=False)
+        input_action_space: gym.Space[Any] | None = dataclasses.field(default=None, kw_only=False)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
+        if vars(cls).get("_is_base") or not (owner is FieldPiece or is_made_of_fields(owner)):
+            return
+        _refuse_shared_defaults(cls)
+        dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
+        cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        **parameters: Any,
+    ) -> None:
+        cls = type(self)
+        fields = fields_of(cls)
+        _check_spaces(cls, input_observation_space, input_action_space)
+        missing = [name for name, field in fields.items() if name not in parameters and must_be_given(field)]
+        if missing:
+            raise PieceError(
+                f"{cls.__name__}(...)",
+                expected=f"the parameter{'s' if len(missing) > 1 else ''} {', '.join(missing)}",
+                found=", ".join(parameters) or "no parameters",
+                do=f"pass {missing[0]}=..., or give it a default in the class",
+            )
+        for name in parameters.keys() - fields.keys():  # of a subclass that passes its keywords on
+            raise TypeError(f"{cls.__name__}.__init__() got an unexpected keyword argument {name!r}")
+        for field in dataclasses.fields(cls):
+            if field.name in parameters or not must_be_given(field):
+                setattr(self, field.name, parameters[field.name] if field.name in parameters else default_of(field))
+        self.__post_init__()
+        self._prepare()
+        super().__init__(input_observation_space, input_action_space)
+        self.spaces_by_agent = self._ctor[1].get("multi_agent") is True
+
+    def __post_init__(self) -> None:
+        """Check the parameters, and make of them what the piece needs; they are set, the spaces are not."""
+
+    def _prepare(self) -> None:
+        """What a base class does once the parameters are set and checked."""
+
+
+def is_made_of_fields(cls: type) -> bool:
+    """True if the constructor of a class takes its annotated attributes; False if it is written."""
+    return "__dataclass_fields__" in vars(cls)
+
+
+def fields_of(cls: type[FieldPiece]) -> dict[str, dataclasses.Field[Any]]:
+    """The parameters of a class by name."""
+    return {field.name: field for field in dataclasses.fields(cls) if field.init and not field.name.startswith("_")}
+
+
+def must_be_given(field: dataclasses.Field[Any]) -> bool:
+    """True if a parameter has no default."""
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """The default of a parameter that has one."""
+    factory = field.default_factory
+    return field.default if factory is dataclasses.MISSING else factory()
+
+
+def _refuse_shared_defaults(cls: type[FieldPiece]) -> None:
+    """Refuse a default that all pieces of the class would have in common, and change together."""
+    for name in inspect.get_annotations(cls):
+        value = cls.__dict__.get(name)
+        if getattr(type(value), "__hash__", None) is None:
+            is_empty = isinstance(value, (list, dict, set)) and not value
+            made = f"dataclasses.field(default_factory={type(value).__name__ if is_empty else f'lambda: {value!r}'})"
+            do = f"write {name} = {made}" + (f", or a tuple, {tuple(value)!r}" if isinstance(value, list) else "")
+            raise PieceError(
+                f"{cls.__name__}.{name}",
+                expected="a default that cannot be changed, or a function that makes one for each piece",
+                found=f"{type(value).__name__} {value!r}, one for all pieces",
+                do=do,
+            )
+
+
+def _constructor(cls: type[FieldPiece]) -> Any:
+    """The constructor of one class, whose signature says what its parameters are."""
+
+    def __init__(
+        self: Any, input_observation_space: Any = None, input_action_space: Any = None, **parameters: Any
+    ) -> None:
+        FieldPiece.__init__(self, input_observation_space, input_action_space, **parameters)
+
+    kind, fields = inspect.Parameter, fields_of(cls)
+    spaces = list(inspect.signature(__init__).parameters.values())[:3]
+    keywords = [
+        kind(name, kind.KEYWORD_ONLY, default=kind.empty if must_be_given(field) else default_of(field))
+        for name, field in fields.items()
+    ]
+    __init__.__signature__ = inspect.Signature([*spaces, *keywords])  # type: ignore[attr-defined]
+    __init__.__annotations__ = _hints(cls)
+    __init__.__qualname__ = f"{cls.__qualname__}.__init__"
+    return __init__
+
+
+def _hints(cls: type[FieldPiece]) -> dict[str, Any]:
+    """Parameter -> its type, as far as the annotations can be read where they were written."""
+    hints: dict[str, Any] = {}
+    for owner in reversed(cls.__mro__):
+        for name, annotation in inspect.get_annotations(owner).items():
+            if name not in fields_of(cls):
+                continue
+            if isinstance(annotation, str):
+                scope = {**vars(sys.modules[owner.__module__]), **vars(owner)}
+                try:
+                    annotation = eval(annotation, scope)
+                except Exception:  # a name that exists only for type checkers
+                    annotation = Any
+            hints[name] = annotation
+    return hints
+
+
+def _check_spaces(cls: type[FieldPiece], *spaces: Any) -> None:
+    """Refuse a parameter that was given without its name, and so landed where a space belongs."""
+    for name, space in zip(_SPACES, spaces):
+        if space is not None and not isinstance(space, gym.Space):
+            parameter = next(iter(fields_of(cls)), "parameter")
+            raise PieceError(
+                f"{cls.__name__}(...), {name}",
+                expected="a gymnasium space",
+                found=f"{type(space).__name__} {space!r}",
+                do=f"give parameters by name: {cls.__name__}({parameter}={space!r})",
+            )
