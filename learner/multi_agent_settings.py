@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import field, replace
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
+from pydantic import PlainValidator
+from pydantic.dataclasses import dataclass
 
 from epibatch.core.errors import ConfigError, UnknownNameError, add_context, nearest
+from epibatch.core.settings import Expected, expect, reported
 
 __all__ = ["MultiAgentSettings", "PoliciesToTrain"]
 
@@ -16,6 +19,23 @@ PoliciesToTrain: TypeAlias = Collection[str] | Callable[[str, Any], bool] | None
 """Ids of modules, or `function(module_id, batch) -> bool`, or None for all."""
 
 
+def _ids_or_function(rule: Any) -> Any:
+    fits = rule is None or callable(rule) or (isinstance(rule, Collection) and not isinstance(rule, str))
+    expect(fits, "module ids, a function (module_id, batch) -> bool, or None for all modules")
+    return rule
+
+
+def _error(name: str, wanted: str, value: Any) -> ConfigError:
+    do = 'write {"main": {"lr": 1e-4}}, for example'
+    if name == "policies_to_train":
+        do = f"write [{value!r}]" if isinstance(value, str) else "list the ids, or leave it out"
+    return ConfigError(name, expected=wanted, found=repr(value), do=do)
+
+
+_Overrides = Annotated[Mapping[Any, Mapping[Any, Any]], Expected("a dict of settings for each module's id")]
+
+
+@reported(_error)
 @dataclass(frozen=True)
 class MultiAgentSettings:
     """What distinguishes the modules of a learner.
@@ -36,25 +56,8 @@ class MultiAgentSettings:
         (True, False)
     """
 
-    overrides_per_module: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    policies_to_train: PoliciesToTrain = None
-
-    def __post_init__(self) -> None:
-        overrides, rule = self.overrides_per_module, self.policies_to_train
-        if not isinstance(overrides, Mapping) or not all(isinstance(own, Mapping) for own in overrides.values()):
-            raise ConfigError(
-                "overrides_per_module",
-                expected="a dict of settings for each module's id",
-                found=repr(overrides),
-                do='write {"main": {"lr": 1e-4}}, for example',
-            )
-        if isinstance(rule, str) or not (rule is None or callable(rule) or isinstance(rule, Collection)):
-            raise ConfigError(
-                "policies_to_train",
-                expected="module ids, a function (module_id, batch) -> bool, or None for all modules",
-                found=repr(rule),
-                do=f"write [{rule!r}]" if isinstance(rule, str) else "list the ids, or leave it out",
-            )
+    overrides_per_module: _Overrides = field(default_factory=dict)
+    policies_to_train: Annotated[PoliciesToTrain, PlainValidator(_ids_or_function)] = None
 
     @property
     def known_ids(self) -> frozenset[str] | None:

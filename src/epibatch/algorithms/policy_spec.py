@@ -3,17 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import field, fields
+from typing import Annotated, Any
 
 import gymnasium as gym
+from pydantic import AfterValidator, BeforeValidator, ConfigDict
+from pydantic.dataclasses import dataclass
 
 from epibatch.core.errors import ConfigError, nearest
+from epibatch.core.settings import Expected, expect, reported
 
 __all__ = ["PolicySpec", "policies_of", "settings_of"]
 
 
-@dataclass(frozen=True)
+def settings_of(value: Any) -> Any:
+    """Settings as a dict: those of a mapping or of a dataclass such as `DefaultModelConfig`, none for None."""
+    if value is None:
+        return {}
+    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _with_build(value: Any) -> Any:
+    expect(value is None or callable(getattr(value, "build", None)), "an RLModuleSpec")
+    return value
+
+
+def _error(name: str, wanted: str, value: Any) -> ConfigError:
+    found = repr(value)
+    if name == "policy_class":
+        found = f"{getattr(value, '__name__', value)}, a class of RLlib's old stack"
+    return ConfigError(f"PolicySpec.{name}", expected=wanted, found=found, do="see PolicySpec")
+
+
+Space = Annotated[gym.Space[Any] | None, Expected("a gymnasium Space")]
+Settings = Annotated[Mapping[Any, Any], BeforeValidator(settings_of), Expected("a mapping of settings")]
+_NO_CLASS = "None; a network of one's own is rl_module_spec=RLModuleSpec(module_class=...)"
+
+
+@reported(_error)
+@dataclass(frozen=True, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
 class PolicySpec:
     """What is different about one of several modules; all of it may be left out.
 
@@ -33,38 +63,12 @@ class PolicySpec:
         PolicySpec(config={'lr': 0.01})
     """
 
-    policy_class: Any = None
-    observation_space: gym.Space[Any] | None = None
-    action_space: gym.Space[Any] | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
-    model_config: Mapping[str, Any] = field(default_factory=dict)
-    rl_module_spec: Any = None
-
-    def __post_init__(self) -> None:
-        for name in ("config", "model_config"):
-            object.__setattr__(self, name, settings_of(getattr(self, name)))
-        problem = self._problem()
-        if problem:
-            where, expected, found = problem
-            raise ConfigError(f"PolicySpec.{where}", expected=expected, found=found, do="see PolicySpec")
-
-    def _problem(self) -> tuple[str, str, str] | None:
-        if self.policy_class is not None:
-            found = f"{getattr(self.policy_class, '__name__', self.policy_class)}, a class of RLlib's old stack"
-            return (
-                "policy_class",
-                "None; a network of one's own is rl_module_spec=RLModuleSpec(module_class=...)",
-                found,
-            )
-        for name in ("observation_space", "action_space"):
-            if not (getattr(self, name) is None or isinstance(getattr(self, name), gym.Space)):
-                return name, "a gymnasium Space", repr(getattr(self, name))
-        for name in ("config", "model_config"):
-            if not isinstance(getattr(self, name), Mapping):
-                return name, "a mapping of settings", repr(getattr(self, name))
-        if not (self.rl_module_spec is None or callable(getattr(self.rl_module_spec, "build", None))):
-            return "rl_module_spec", "an RLModuleSpec", repr(self.rl_module_spec)
-        return None
+    policy_class: Annotated[None, Expected(_NO_CLASS)] = None
+    observation_space: Space = None
+    action_space: Space = None
+    config: Settings = field(default_factory=dict)
+    model_config: Settings = field(default_factory=dict)
+    rl_module_spec: Annotated[Any, AfterValidator(_with_build)] = None
 
     def given(self) -> dict[str, Any]:
         """What was not left out, by name."""
@@ -73,15 +77,6 @@ class PolicySpec:
 
     def __repr__(self) -> str:
         return f"PolicySpec({', '.join(f'{name}={value!r}' for name, value in self.given().items())})"
-
-
-def settings_of(value: Any) -> Any:
-    """Settings as a dict: those of a mapping or of a dataclass such as `DefaultModelConfig`, none for None."""
-    if value is None:
-        return {}
-    if hasattr(value, "__dataclass_fields__") and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in fields(value)}
-    return dict(value) if isinstance(value, Mapping) else value
 
 
 def policies_of(value: Any) -> dict[str, PolicySpec]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, wraps
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from epibatch.core.errors import ConfigError, NotAvailableError, nearest
@@ -16,6 +18,7 @@ __all__ = [
     "Coefficient",
     "Count",
     "ErrorList",
+    "Expected",
     "Fraction",
     "Number",
     "Place",
@@ -25,11 +28,14 @@ __all__ = [
     "SettingsModel",
     "Switch",
     "brief",
+    "expect",
     "not_available",
     "path_text",
     "raise_problems",
+    "reported",
 ]
 
+ClassT = TypeVar("ClassT")
 SettingsT = TypeVar("SettingsT", bound="SettingsModel")
 
 Place: TypeAlias = "tuple[str | int, ...]"
@@ -135,6 +141,73 @@ class SettingsModel(BaseModel):
         """The settings that were given, under their names."""
         spellings = self.spellings()
         return {name: value for name, value in self.values().items() if spellings[name] in self.model_fields_set}
+
+
+# ------------------------------------------------------------------------------- checked dataclasses
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Annotation of a field: what it can be, for messages."""
+
+    text: str
+
+
+def expect(fits: bool, text: str) -> None:
+    """Raise, from a validator, unless a value fits.
+
+    Args:
+        fits: whether it does.
+        text: what the value can be.
+    """
+    if not fits:
+        raise PydanticCustomError("expected", "{text}", {"text": text})
+
+
+def reported(
+    explain: Callable[[str, str, Any], ConfigError], title: str = ""
+) -> Callable[[type[ClassT]], type[ClassT]]:
+    """Let the constructor of a pydantic dataclass raise one ConfigError with all that is wrong.
+
+    Args:
+        explain: makes the error about a field of its name, what was expected ("" if there is no such field), and its
+            value.
+        title: the beginning of the message.
+    """
+
+    def decorate(cls: Any) -> Any:
+        plain = cls.__init__
+
+        @wraps(plain)
+        def checked(self: Any, *args: Any, **keywords: Any) -> None:
+            try:
+                plain(self, *args, **keywords)
+            except ValidationError as error:
+                names = list(cls.__pydantic_fields__)
+                values = {**dict(zip(names, args)), **keywords}
+                found: dict[str, ConfigError] = {}
+                for detail in error.errors(include_url=False):
+                    place, *inner = detail["loc"]
+                    name = names[place] if isinstance(place, int) else place
+                    own = detail["type"] == "expected" and not inner
+                    wanted = detail["msg"] if own else _expected(cls.__pydantic_fields__.get(name))
+                    found.setdefault(name, explain(name, wanted, values.get(name)))
+                only = next(iter(found.values()))
+                raise (only if len(found) == 1 and not title else _joined(title, found.values())) from None
+
+        cls.__init__ = checked
+        return cls
+
+    return decorate
+
+
+def _expected(field: FieldInfo | None) -> str:
+    annotations = [] if field is None else field.metadata
+    return next((each.text for each in annotations if isinstance(each, Expected)), "")
+
+
+def _joined(title: str, errors: Iterable[ConfigError]) -> ConfigError:
+    return ConfigError(title + "\n".join(map(str, errors)))
 
 
 # ------------------------------------------------------------------------------------------- errors

@@ -4,21 +4,81 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import field
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic.dataclasses import dataclass
 
 from epibatch.core.errors import ConfigError, nearest
 from epibatch.core.sequence_ends import SEQUENCE_ENDS
+from epibatch.core.settings import Expected, expect, reported
 
 __all__ = ["ACTIVATIONS", "DefaultModelConfig"]
 
-ACTIVATIONS = ("elu", "gelu", "leaky_relu", "linear", "relu", "sigmoid", "silu", "softplus", "swish", "tanh")
-_CHOICES: dict[str, tuple[Any, ...]] = {
-    "sequence_end": tuple(SEQUENCE_ENDS),
-    "conv_channels": ("first", "last", None),
-}
 _WIDEST, _DEEPEST = 2**20, 1000
 """Units of a layer, and layers, at most: what a config may ask for without running out of memory at once."""
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _channels_first(layer: list[Any]) -> list[Any]:
+    if not isinstance(layer[0], int):
+        raise ValueError("the first of a layer's numbers must be its channels")
+    return layer
+
+
+def _with_initializer(value: Any, info: ValidationInfo) -> Any:
+    initializer = str(info.field_name).removesuffix("_kwargs")
+    expect(not value or info.data.get(initializer, "wrong") is not None, f"none, as there is no {initializer}")
+    return value
+
+
+def _with_lstm(value: bool, info: ValidationInfo) -> bool:
+    expect(not value or info.data.get("use_lstm") is True, "False without use_lstm")
+    return value
+
+
+def _sequence_end(value: str) -> str:
+    expect(value in SEQUENCE_ENDS, f"one of {', '.join(SEQUENCE_ENDS)}")
+    return value
+
+
+def _burn_in(value: int, info: ValidationInfo) -> int:
+    longest, end = info.data.get("max_seq_len", 1), info.data.get("sequence_end")
+    expect(0 <= value < longest, f"an integer from 0 to max_seq_len - 1 = {longest - 1}")
+    expect(not value or end not in ("truncate", "continue"), f"0 with sequence_end {end!r}")
+    return value
+
+
+_Activation = Literal["elu", "gelu", "leaky_relu", "linear", "relu", "sigmoid", "silu", "softplus", "swish", "tanh"]
+ACTIVATIONS: tuple[str, ...] = get_args(_Activation)
+
+_Width = Annotated[int, Field(ge=1, le=_WIDEST)]
+_Side = _Width | Annotated[list[_Width], Field(min_length=2, max_length=2), BeforeValidator(_listed)]
+_Layer = Annotated[
+    list[_Side], Field(min_length=3, max_length=3), BeforeValidator(_listed), AfterValidator(_channels_first)
+]
+
+Activation = Annotated[_Activation, Expected(f"one of {', '.join(ACTIVATIONS)}")]
+Switch = Annotated[bool, Expected("True or False")]
+SwitchOfLSTM = Annotated[Switch, AfterValidator(_with_lstm)]
+Size = Annotated[_Width, Expected(f"a positive integer up to {_WIDEST}")]
+Sizes = Annotated[
+    list[_Width],
+    Field(max_length=_DEEPEST),
+    BeforeValidator(_listed),
+    Expected(f"a list of positive integers up to {_WIDEST}, at most {_DEEPEST}"),
+]
+Filters = Annotated[
+    Annotated[list[_Layer], Field(max_length=_DEEPEST), BeforeValidator(_listed)] | None,
+    Expected(f"None or a list of [channels, kernel, stride] up to {_WIDEST}, at most {_DEEPEST}"),
+]
+Initializer = Annotated[str | Callable[..., Any] | None, Expected("a name, a callable or None")]
+Keywords = Annotated[dict[str, Any] | None, AfterValidator(_with_initializer), Expected("a dict or None")]
+
 _ELSEWHERE = {
     "fusionnet_": "leave it out; a network of that kind needs an RLModule of your own",
     "lstm_use_prev_": "leave it out; the connector piece PrevActionsPrevRewards puts previous actions and rewards "
@@ -26,7 +86,14 @@ _ELSEWHERE = {
 }
 
 
-@dataclass
+def _error(name: str, wanted: str, value: Any) -> ConfigError:
+    if not wanted:
+        return _unknown(name)
+    return ConfigError(name, expected=wanted, found=repr(value), do=f"change model_config[{name!r}]")
+
+
+@reported(_error, "DefaultModelConfig: ")
+@dataclass(config=ConfigDict(strict=True, extra="forbid"))
 class DefaultModelConfig:
     """How large the default networks are and how they are put together; the field names are RLlib's.
 
@@ -82,51 +149,42 @@ class DefaultModelConfig:
         20
     """
 
-    fcnet_hiddens: list[int] = field(default_factory=lambda: [256, 256])
-    fcnet_activation: str = "tanh"
-    fcnet_kernel_initializer: str | Callable[..., Any] | None = None
-    fcnet_kernel_initializer_kwargs: dict[str, Any] | None = None
-    fcnet_bias_initializer: str | Callable[..., Any] | None = None
-    fcnet_bias_initializer_kwargs: dict[str, Any] | None = None
-    fcnet_use_layernorm: bool = False
-    conv_filters: list[Any] | None = None
-    conv_channels: str | None = None
-    conv_activation: str = "relu"
-    conv_kernel_initializer: str | Callable[..., Any] | None = None
-    conv_kernel_initializer_kwargs: dict[str, Any] | None = None
-    conv_bias_initializer: str | Callable[..., Any] | None = None
-    conv_bias_initializer_kwargs: dict[str, Any] | None = None
-    head_fcnet_hiddens: list[int] = field(default_factory=list)
-    head_fcnet_activation: str = "relu"
-    head_fcnet_kernel_initializer: str | Callable[..., Any] | None = None
-    head_fcnet_kernel_initializer_kwargs: dict[str, Any] | None = None
-    head_fcnet_bias_initializer: str | Callable[..., Any] | None = None
-    head_fcnet_bias_initializer_kwargs: dict[str, Any] | None = None
-    head_fcnet_use_layernorm: bool = False
-    squash_actions: bool = False
-    free_log_std: bool = False
-    log_std_clip_param: float = 20.0
-    vf_share_layers: bool = False
-    use_lstm: bool = False
-    use_prev_action: bool = False
-    use_prev_reward: bool = False
-    max_seq_len: int = 20
-    sequence_end: str = "pad"
-    burn_in: int = 0
-    lstm_cell_size: int = 256
-    lstm_kernel_initializer: str | Callable[..., Any] | None = None
-    lstm_kernel_initializer_kwargs: dict[str, Any] | None = None
-    lstm_bias_initializer: str | Callable[..., Any] | None = None
-    lstm_bias_initializer_kwargs: dict[str, Any] | None = None
-
-    def __post_init__(self) -> None:
-        problems = list(_problems(self))
-        if problems:
-            raise ConfigError("DefaultModelConfig: " + "\n".join(problems))
-        self.fcnet_hiddens = list(self.fcnet_hiddens)
-        self.head_fcnet_hiddens = list(self.head_fcnet_hiddens)
-        if self.conv_filters is not None:
-            self.conv_filters = [list(layer) for layer in self.conv_filters]
+    fcnet_hiddens: Sizes = field(default_factory=lambda: [256, 256])
+    fcnet_activation: Activation = "tanh"
+    fcnet_kernel_initializer: Initializer = None
+    fcnet_kernel_initializer_kwargs: Keywords = None
+    fcnet_bias_initializer: Initializer = None
+    fcnet_bias_initializer_kwargs: Keywords = None
+    fcnet_use_layernorm: Switch = False
+    conv_filters: Filters = None
+    conv_channels: Annotated[Literal["first", "last"] | None, Expected("one of first, last, None")] = None
+    conv_activation: Activation = "relu"
+    conv_kernel_initializer: Initializer = None
+    conv_kernel_initializer_kwargs: Keywords = None
+    conv_bias_initializer: Initializer = None
+    conv_bias_initializer_kwargs: Keywords = None
+    head_fcnet_hiddens: Sizes = field(default_factory=list)
+    head_fcnet_activation: Activation = "relu"
+    head_fcnet_kernel_initializer: Initializer = None
+    head_fcnet_kernel_initializer_kwargs: Keywords = None
+    head_fcnet_bias_initializer: Initializer = None
+    head_fcnet_bias_initializer_kwargs: Keywords = None
+    head_fcnet_use_layernorm: Switch = False
+    squash_actions: Switch = False
+    free_log_std: Switch = False
+    log_std_clip_param: Annotated[float, Field(gt=0), Expected("a positive number")] = 20.0
+    vf_share_layers: Switch = False
+    use_lstm: Switch = False
+    use_prev_action: SwitchOfLSTM = False
+    use_prev_reward: SwitchOfLSTM = False
+    max_seq_len: Size = 20
+    sequence_end: Annotated[str, AfterValidator(_sequence_end), Expected("one of " + ", ".join(SEQUENCE_ENDS))] = "pad"
+    burn_in: Annotated[int, AfterValidator(_burn_in), Expected("an integer from 0 to max_seq_len - 1")] = 0
+    lstm_cell_size: Size = 256
+    lstm_kernel_initializer: Initializer = None
+    lstm_kernel_initializer_kwargs: Keywords = None
+    lstm_bias_initializer: Initializer = None
+    lstm_bias_initializer_kwargs: Keywords = None
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any] | DefaultModelConfig | None) -> DefaultModelConfig:
@@ -149,11 +207,7 @@ class DefaultModelConfig:
                 found=type(options).__name__,
                 do="pass model_config={'fcnet_hiddens': [64, 64]}, for example",
             )
-        known = [spec.name for spec in dataclasses.fields(cls)]
-        unknown = [key for key in options if key not in known]
-        if unknown:
-            raise ConfigError("\n".join(str(_unknown(str(key), known)) for key in unknown))
-        return cls(**options)
+        return cls(**{str(key): value for key, value in options.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """All options as a dict that `from_dict` takes back."""
@@ -165,82 +219,14 @@ class DefaultModelConfig:
 
     def __getitem__(self, key: str) -> Any:
         if key not in self:
-            raise _unknown(key, [spec.name for spec in dataclasses.fields(self)])
+            raise _unknown(key)
         return getattr(self, key)
 
     def __contains__(self, key: object) -> bool:
         return any(spec.name == key for spec in dataclasses.fields(self))
 
 
-def _unknown(key: str, known: list[str]) -> ConfigError:
+def _unknown(key: str) -> ConfigError:
+    known = [spec.name for spec in dataclasses.fields(DefaultModelConfig)]
     do = next((advice for start, advice in _ELSEWHERE.items() if key.startswith(start)), nearest(key, known))
     return ConfigError(f"model_config[{key!r}]", expected="an option of DefaultModelConfig", found=repr(key), do=do)
-
-
-def _is_int(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _is_width(value: Any) -> bool:
-    return _is_int(value, 1) and int(value) <= _WIDEST
-
-
-def _is_list(value: Any, fits: Callable[[Any], bool]) -> bool:
-    return isinstance(value, (list, tuple)) and len(value) <= _DEEPEST and all(map(fits, value))
-
-
-def _is_convolution(layer: Any) -> bool:
-    if not isinstance(layer, (list, tuple)) or len(layer) != 3 or not _is_width(layer[0]):
-        return False
-    return all(
-        _is_width(size) or (isinstance(size, (list, tuple)) and len(size) == 2 and all(map(_is_width, size)))
-        for size in layer[1:]
-    )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _problems(config: DefaultModelConfig) -> list[str]:
-    """One sentence per option whose value cannot be used."""
-    values = config.to_dict()
-    problems: list[str] = []
-
-    def check(name: str, fits: bool, expected: str) -> None:
-        if not fits:
-            problems.append(
-                str(ConfigError(name, expected=expected, found=repr(values[name]), do=f"change model_config[{name!r}]"))
-            )
-
-    for name, value in values.items():
-        if name.endswith("_hiddens"):
-            fits = _is_list(value, _is_width)
-            check(name, fits, f"a list of positive integers up to {_WIDEST}, at most {_DEEPEST}")
-        elif name == "conv_filters":
-            fits = value is None or _is_list(value, _is_convolution)
-            check(name, fits, f"None or a list of [channels, kernel, stride] up to {_WIDEST}, at most {_DEEPEST}")
-        elif name.endswith("_activation"):
-            check(name, value in ACTIVATIONS, f"one of {', '.join(ACTIVATIONS)}")
-        elif name.endswith("_initializer"):
-            check(name, value is None or isinstance(value, str) or callable(value), "a name, a callable or None")
-        elif name.endswith("_initializer_kwargs"):
-            check(name, value is None or isinstance(value, Mapping), "a dict or None")
-            initializer = name.removesuffix("_kwargs")
-            check(name, not value or values[initializer] is not None, f"none, as there is no {initializer}")
-        elif name in _CHOICES:
-            check(name, value in _CHOICES[name], f"one of {', '.join(map(str, _CHOICES[name]))}")
-        elif name == "burn_in":
-            longest = config.max_seq_len if _is_int(config.max_seq_len, 1) else 1
-            check(name, _is_int(value, 0) and value < longest, f"an integer from 0 to max_seq_len - 1 = {longest - 1}")
-            alone = not value or config.sequence_end not in ("truncate", "continue")
-            check(name, alone, f"0 with sequence_end {config.sequence_end!r}")
-        elif name in ("max_seq_len", "lstm_cell_size"):
-            check(name, _is_width(value), f"a positive integer up to {_WIDEST}")
-        elif name == "log_std_clip_param":
-            check(name, _is_number(value) and value > 0, "a positive number")
-        else:
-            check(name, isinstance(value, bool), "True or False")
-    for name in ("use_prev_action", "use_prev_reward"):
-        check(name, values[name] is not True or config.use_lstm is True, "False without use_lstm")
-    return problems
