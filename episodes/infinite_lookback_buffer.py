@@ -401,28 +401,24 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         self.own()
         count = other.len_incl_lookback() - (other._pending is not NOTHING) - start
         if count > 0:
-            leaves = unflatten(other._form, [leaf[start : start + count] for leaf in other._leaves or []])
-            if self._leaves is not None:
-                flatten_like(self._form, leaves)
             self.commit()
-            self._add_rows(leaves, count)
+            rows = [leaf[start : start + count] for leaf in other._leaves or []]
+            if self._leaves is None:
+                self.replace(other._form, list(map(copied, rows)), count)
+            else:
+                self._add_rows(flatten_like(self._form, unflatten(other._form, rows)), count)
         if other._pending is not NOTHING:
             self.stage(other._pending)
 
-    def _add_rows(self, rows: Any, count: int) -> None:
-        if self._leaves is None:
-            new, self._form = flatten(rows)
-            self._leaves = [copied(leaf) for leaf in new]
-        else:
-            stop = self._stop + count
-            for i, new_rows in enumerate(flatten_like(self._form, rows)):
-                leaf = self._leaves[i]
-                leaf = promoted(leaf, self._stop, fits(leaf, new_rows, new_rows.shape[1:]))
-                if stop > len(leaf):
-                    leaf = grown(leaf, self._stop, max(stop, 2 * len(leaf)))
-                leaf[self._stop : stop] = copied(object_leaf(new_rows)) if leaf.dtype == object else new_rows
-                self._leaves[i] = leaf
-        self._stop += count
+    def _add_rows(self, rows: list[Leaf], count: int) -> None:
+        stop, leaves = self._stop + count, self._leaves or []
+        for i, new_rows in enumerate(rows):
+            leaf = promoted(leaves[i], self._stop, fits(leaves[i], new_rows, new_rows.shape[1:]))
+            if stop > len(leaf):
+                leaf = grown(leaf, self._stop, max(stop, 2 * len(leaf)))
+            leaf[self._stop : stop] = copied(object_leaf(list(new_rows))) if leaf.dtype == object else new_rows
+            leaves[i] = leaf
+        self._stop = stop
         self._settle()
 
     def drop_last(self) -> None:

@@ -45,7 +45,6 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         self.recording = recording
         self.chunks = list(chunks)
         self.views: list[SingleAgentEpisode | None] = list(views) if views is not None else [None] * len(self.chunks)
-        self._unseen = len(self.chunks) if views is None else sum(view is None for view in self.views)
         self.handed_out = _HandedOut()
         self.low_rows = np.array([self._low(chunk) for chunk in self.chunks] if recording else [], np.int64)
         self.newest_start = int(self.low_rows.max(initial=0))
@@ -63,7 +62,6 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         view = self.views[index]
         if view is None:
             view = self.views[index] = self.chunks[index].view()
-            self._unseen -= 1
         return view
 
     def __iter__(self) -> Iterator[SingleAgentEpisode]:
@@ -72,7 +70,7 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
 
     def views_of_all(self) -> list[SingleAgentEpisode]:
         """A list of all episode objects: what `list()` gives, at no cost per episode once all were made."""
-        return list(self) if self._unseen else self.views.copy()  # type: ignore[return-value]
+        return list(self) if None in self.views else self.views.copy()  # type: ignore[return-value]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return list, (list(self),)
@@ -126,7 +124,6 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
 
     def replace(self, env: int, chunk: Chunk) -> None:
         """Go on with another chunk of an environment (for the recorder)."""
-        self._unseen += self.views[env] is not None
         self.chunks[env], self.views[env], self.low_rows[env] = chunk, None, chunk.low
         self.newest_start = max(self.newest_start, chunk.low)
 

@@ -253,9 +253,7 @@ class BlockRows(ColumnRows):
         fit = all(own.shape[1:] == leaf.shape[2:] for tail in self.tails.values() for own, leaf in zip(tail, leaves))
         return fit and bool(leaves) and all(leaf.dtype.kind in "biufc" for leaf in leaves)
 
-    def padded(self, layout: PaddedLayout) -> Any:
-        """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
-        return LazyRows.padded(self, layout)
+    padded = LazyRows.padded
 
     def joined(self, *, halved: bool = False) -> Any:
         """Copies of all rows, chunk after chunk, in the column's nesting.
@@ -327,9 +325,7 @@ class SeveralRows(ColumnRows):
             part.with_bootstraps(last)
         return super().with_bootstraps(last)
 
-    def padded(self, layout: PaddedLayout) -> Any:
-        """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
-        return LazyRows.padded(self, layout)
+    padded = LazyRows.padded
 
     def joined(self, *, halved: bool = False) -> Any:
         """Copies of all rows, chunk after chunk, in the column's nesting.
