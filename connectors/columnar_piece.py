@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from epibatch.core.columns import nearest_column
 from epibatch.core.errors import ColumnError, add_context
+from epibatch.core.piece_declarations import refuse_misspelt_names
 
 from ._engine.agent_copies import AgentParts, output_spaces
 from ._engine.call import ADDED_LOSS_MASK, PipelineCall, running_call, within
@@ -44,6 +45,7 @@ class ColumnarPiece(FieldPiece):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        refuse_misspelt_names(cls)
         nearest = next(base for base in cls.__mro__ if vars(base).keys() & {"reads", "__call__"})
         if "reads" not in vars(nearest):  # it overrides `__call__`, and what that does to the columns is not known
             cls.reads = None
@@ -51,8 +53,7 @@ class ColumnarPiece(FieldPiece):
     @property
     def makes_train_batches(self) -> bool:
         """True if the piece is for learner pipelines alone, or was made with `as_learner_connector=True`."""
-        sides = (getattr(self, name, False) for name in ("_as_learner_connector", "as_learner_connector"))
-        return self.pipelines == ("learner",) or any(sides)
+        return self.pipelines == ("learner",) or bool(self._as_learner_connector)
 
     @cached_property
     def _as_learner_connector(self) -> Any:

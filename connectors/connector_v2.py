@@ -84,6 +84,7 @@ class ConnectorV2(Checkpointable, ABC):
     # State that pipelines, `freeze`, `share` and copies for single agents set.
     frozen: bool = False
     shared: bool = False
+    trains: bool | None = None
     in_pipeline: PipelineReference | None = None
     spaces_by_agent: bool = False
     part_of: Any = None

@@ -88,7 +88,7 @@ def config_for(options: Options) -> PPOConfig:
         PPOConfig()
         .environment("pettingzoo/sisl/pursuit_v5", env_config=PURSUIT)
         .env_runners(num_envs_per_env_runner=16)
-        .learners(learner_connector=lambda *spaces: AddOtherAgentsFromEpisodesToBatch(as_learner_connector=True))
+        .learners(learner_connector=lambda *spaces: AddOtherAgentsFromEpisodesToBatch())
         .training(
             lr=1e-3,
             gamma=0.95,

@@ -88,9 +88,7 @@ def config_for(options: Options) -> PPOConfig:
             env_to_module_connector=lambda env, spaces, device: FrameStacking(num_frames=options.num_frames),
         )
         .learners(
-            learner_connector=lambda obs_space, act_space: FrameStacking(
-                num_frames=options.num_frames, as_learner_connector=True
-            )
+            learner_connector=lambda obs_space, act_space: FrameStacking(num_frames=options.num_frames),
         )
         .training(
             lr=1e-3,

@@ -13,6 +13,7 @@ from typing import Any
 from epibatch.core.columns import Columns
 from epibatch.core.errors import PieceError, PipelineError
 from epibatch.core.foreign import advice_for_piece
+from epibatch.core.piece_arguments import constructor_parameters
 from epibatch.core.piece_declarations import check_declarations
 from epibatch.core.registry import build_piece, snake_case
 
@@ -181,7 +182,8 @@ def make_plan(
         training: Whether it makes train batches; None: not said.
 
     Raises:
-        PieceError: something is no connector piece, or declares something that cannot be meant.
+        PieceError: something is no connector piece, declares something that cannot be meant, or was made for the other
+            side.
         PipelineError: a piece reads a column before anyone writes it, or behind the piece that drops it, or takes
             another layout than the pieces before it leave. Behind an undeclared piece both are taken on trust. A piece
             that rewrites the newest observations stands behind one that took them, or in training. A column that
@@ -196,6 +198,7 @@ def make_plan(
     for position, piece in enumerate(connectors):
         check_connector(pipeline, position, piece)
         where = place(pipeline, position, piece)
+        _take_side(piece, where, training)
         check_declarations(piece, where)
         declared, columnar = piece.reads is not None, is_columnar(piece)
         name = numbered(snake_case(type(piece).__name__), seen)
@@ -207,12 +210,7 @@ def make_plan(
             trusting, known = True, None
             continue
         if known is not None and piece.input_layouts is not None and known not in piece.input_layouts:
-            later = [
-                place("", i, other).removeprefix(", ")
-                for i, other in enumerate(connectors)
-                if i > position and getattr(other, "output_layout", None) in piece.input_layouts
-            ]
-            raise _wrong_layout(where, piece, known, giver, later[0] if later else "")
+            raise _wrong_layout(where, piece, known, giver, connectors, position)
         if piece.mutates_episodes and training and not columnar:
             _check_written_in_time(where, piece, flow.written)
         missing = flow.check(piece, where)
@@ -227,6 +225,39 @@ def make_plan(
     watched = not all(step.columnar for step in steps)
     learning = any(isinstance(piece, ColumnarPiece) and piece.makes_train_batches for piece in connectors)
     return Plan(tuple(connectors), tuple(steps), plus_one, watched, trusting, _halved(steps), learning)
+
+
+_SIDE = "as_learner_connector"
+
+
+def _take_side(piece: ConnectorV2, where: str, training: bool | None) -> None:
+    """Let a piece make train batches, or batches to act on, as its pipeline does.
+
+    A piece that was not given `as_learner_connector` is constructed again with the pipeline's, if that is another.
+
+    Raises:
+        PieceError: it was given the other one; or it is shared by pipelines of both sides.
+    """
+    parameter = constructor_parameters(type(piece)).get(_SIDE)
+    if parameter is None or training is None:
+        return
+    args, kwargs = piece.get_ctor_args_and_kwargs()
+    given = kwargs.get(_SIDE)
+    before = parameter.default if piece.trains is None else piece.trains
+    if training is (before if given is None else bool(given)):
+        return
+    if given is not None or (piece.shared and piece.trains is not None):
+        makes = "train batches, for a learner pipeline" if training else "batches to act on"
+        found = "one that a pipeline of the other side shares" if given is None else f"{_SIDE}={given!r}"
+        do = f"make one for each side, without {_SIDE}: the pipeline decides"
+        raise PieceError(where, expected=f"a piece that makes {makes}", found=found, do=do)
+    state = piece.get_state()
+    for name in ("_parts", "_as_learner_connector"):  # what follows from the arguments
+        vars(piece).pop(name, None)
+    piece.__init__(*args, **{**kwargs, _SIDE: training})  # type: ignore[misc]
+    if state:
+        piece.set_state(state)
+    piece.trains = training
 
 
 def _halved(steps: Sequence[Step]) -> bool:
@@ -261,12 +292,19 @@ _SPELLED = {
 }
 
 
-def _wrong_layout(where: str, piece: ConnectorV2, found: str, giver: str, later: str) -> PipelineError:
+def _wrong_layout(
+    where: str, piece: ConnectorV2, found: str, giver: str, connectors: Sequence[Any], position: int
+) -> PipelineError:
     layouts = piece.input_layouts or (found,)
+    later = [
+        place("", i, other).removeprefix(", ")
+        for i, other in enumerate(connectors)
+        if i > position and getattr(other, "output_layout", None) in layouts
+    ]
     wanted = " or ".join(_SPELLED[layout] for layout in layouts)
     name = type(piece).__name__
     if later:
-        do = f"move {name} behind {later}, which makes {wanted}"
+        do = f"move {name} behind {later[0]}, which makes {wanted}"
     elif found == "episodes" or giver == _START:
         do = f"put {name} behind the piece that makes {wanted}: {_MAKERS[layouts[0]]}"
     else:

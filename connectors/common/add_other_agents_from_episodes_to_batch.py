@@ -43,7 +43,7 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
         multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         agent_ids: All agents that can be there, in the order that is kept; default: those of the observation spaces.
         actions: Whether to add the others' actions; for training.
-        as_learner_connector: Whether the batch is for training.
+        as_learner_connector: Whether the batch is for training; default: if it has actions.
 
     Raises:
         ConfigError: `agent_ids` is no list of agents that differ, or `actions` for acting.
@@ -71,17 +71,19 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
     multi_agent: bool = False
     agent_ids: Sequence[Any] | None = None
     actions: bool = False
-    as_learner_connector: bool = False
+    as_learner_connector: bool | None = None
 
     def __post_init__(self) -> None:
         """Check the arguments, and make the views of the columns."""
-        if self.actions and not self.as_learner_connector:
+        if self.actions and self.as_learner_connector is False:
             raise ConfigError(
                 "AddOtherAgentsFromEpisodesToBatch.actions",
                 expected="the learner's side",
                 found="a piece for acting, when nobody has acted yet",
                 do="leave actions=True out in the env-to-module pipeline",
             )
+        if self.as_learner_connector is None:
+            self.as_learner_connector = self.actions
         self.agent_ids = check_agent_ids(self, self.agent_ids)
         names = (Columns.OBS, Columns.ACTIONS) if self.actions else (Columns.OBS,)
         self._views = {f"other_{name}": View(name, agent="*") for name in names}

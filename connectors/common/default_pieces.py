@@ -33,16 +33,15 @@ def default_pieces(
     """
     check_connectors("default_pipeline", connectors)
     several = any(value is not None for value in agents.values())
-    side: dict[str, Any] = {"as_learner_connector": True} if training else {}
     pieces = [
         *connectors,
-        AddObservationsFromEpisodesToBatch(**side),
+        AddObservationsFromEpisodesToBatch(),
         *([AddColumnsFromEpisodesToTrainBatch()] if training else []),
-        AddTimeDimToBatchAndZeroPad(**side),
-        AddStatesFromEpisodesToBatch(**side),
-        *([AgentToModuleMapping(**agents, **side)] if several else []),
+        AddTimeDimToBatchAndZeroPad(),
+        AddStatesFromEpisodesToBatch(),
+        *([AgentToModuleMapping(**agents)] if several else []),
         BatchIndividualItems(multi_agent=several),
-        NumpyToTensor(**side, device=device),
+        NumpyToTensor(device=device),
     ]
     if views or views_per_module:
         pieces = with_declared_views(pieces, views or {}, views_per_module or {}, training)

@@ -199,10 +199,8 @@ class FlattenObservations(ObservationRewriter):
                 do="leave the learner's piece out: it finds the vectors there",
             )
         self.keys_to_remove = list(self.keys_to_remove or ())
-        if self.as_learner_connector:
-            self.rewrites_observations = False
-            self.writes = (Columns.OBS,)  # type: ignore[misc]
-            self.removes = (Columns.OBS,)
+        self.rewrites_observations = not self.as_learner_connector
+        self.writes = self.removes = (Columns.OBS,) if self.as_learner_connector else ()  # type: ignore[misc]
         self._rows: tuple[Any, FlatRows] | None = None
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:

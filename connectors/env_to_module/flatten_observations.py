@@ -1,11 +1,7 @@
-"""Flat observations on the acting side, under the name ported code uses."""
+"""Flat observations, under the name ported code uses."""
 
 from __future__ import annotations
 
-from functools import partial
-
-from ..common import flatten_observations
+from ..common.flatten_observations import FlattenObservations
 
 __all__ = ["FlattenObservations"]
-
-FlattenObservations = partial(flatten_observations.FlattenObservations, as_learner_connector=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from epibatch.core.columns import Columns
+from epibatch.core.metrics import WEIGHTS_SEQ_NO
 
 from .._engine.chunks import ChunkGroup
 from .._engine.columns import EpisodeColumn
@@ -34,6 +35,7 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
         Columns.REWARDS,
         Columns.TERMINATEDS,
         Columns.TRUNCATEDS,
+        *(Columns.ACTION_LOGP, Columns.ACTION_DIST_INPUTS, WEIGHTS_SEQ_NO),  # as every other output of the episodes
     )
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def num_sequences_and_steps(batch: dict[str, Any]) -> tuple[int, int]:
             "a batch of sequences",
             expected=f"a column {Columns.LOSS_MASK!r} [sequences, steps]",
             found="none" if mask is None else f"shape {list(mask.shape)}",
-            do="let AddTimeDimToBatchAndZeroPad(as_learner_connector=True) make the sequences",
+            do="let AddTimeDimToBatchAndZeroPad make the sequences",
         )
     return int(mask.shape[0]), int(mask.shape[1])
 

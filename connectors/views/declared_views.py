@@ -51,7 +51,7 @@ def add_view(pipeline: ConnectorPipelineV2, name: str, view: View | Mapping[str,
         >>> add_view(pipeline, "next_actions", View("actions", shift=1))
         >>> pipeline
         LearnerConnectorPipeline(
-          0: TrajectoryViews(views={'next_actions': {'column': 'actions', 'shift': 1}}, as_learner_connector=True)
+          0: TrajectoryViews(views={'next_actions': {'column': 'actions', 'shift': 1}})
         )
     """
     views, training = as_views({name: view}, "add_view"), bool(pipeline.training)
@@ -60,7 +60,7 @@ def add_view(pipeline: ConnectorPipelineV2, name: str, view: View | Mapping[str,
         found = f"{name!r}, which the pipeline has already"
         raise ConfigError("add_view", expected="a new name", found=found, do="choose another one")
     if _of_side(views, training):
-        pipeline.replace_pieces(_placed(pipeline.connectors, _piece(views, {}, training), training))
+        pipeline.replace_pieces(_placed(pipeline.connectors, _piece(views, {}), training))
 
 
 def declare_views(pipeline: ConnectorPipelineV2, views: Views, per_module: Mapping[str, Views]) -> None:
@@ -97,7 +97,7 @@ def with_declared_views(
         own = {module_id: _of_side(some, training, per_sequence) for module_id, some in per_module.items()}
         own = {module_id: some for module_id, some in own.items() if some}
         if chosen or own:
-            piece = _piece(chosen, own, training)
+            piece = _piece(chosen, own)
             piece.declared = True
             out = _placed(out, piece, training)
     return out
@@ -111,13 +111,11 @@ def _of_side(views: Views, training: bool, per_sequence: bool | None = None) -> 
     }
 
 
-def _piece(views: Views, per_module: Mapping[str, Views], training: bool) -> TrajectoryViews:
+def _piece(views: Views, per_module: Mapping[str, Views]) -> TrajectoryViews:
     """A new piece with these views, as data where they are data."""
     keywords: dict[str, Any] = {"views": _data(views)} if views else {}
     if per_module:
         keywords["per_module"] = {module_id: _data(own) for module_id, own in per_module.items()}
-    if training:
-        keywords["as_learner_connector"] = True
     return TrajectoryViews(**keywords)
 
 

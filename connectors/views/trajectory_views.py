@@ -120,7 +120,7 @@ class TrajectoryViews(ColumnarPiece):
         multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         agent_ids: For views of other agents: all agents that can be there, in the order that is kept; default: those of
             the observation spaces.
-        as_learner_connector: Whether the batch is for training.
+        as_learner_connector: Whether the batch is for training; default: if no view is for acting.
 
     Raises:
         ConfigError: views that cannot be meant, none that is for this side, or a name that the pipeline needs itself.
@@ -157,10 +157,9 @@ class TrajectoryViews(ColumnarPiece):
         per_module: Mapping[str, Mapping[str, Any]] | None = None,
         multi_agent: bool = False,
         agent_ids: Sequence[Any] | None = None,
-        as_learner_connector: bool = False,
+        as_learner_connector: bool | None = None,
     ) -> None:
         super().__init__(input_observation_space, input_action_space)
-        self.as_learner_connector = as_learner_connector
         self.agent_ids = check_agent_ids(self, agent_ids)
         self.views = as_views(views or {}, "TrajectoryViews.views")
         self.per_module = {
@@ -168,14 +167,16 @@ class TrajectoryViews(ColumnarPiece):
             for module_id, own in (per_module or {}).items()
         }
         own = [view for views in self.per_module.values() for view in views.items()]
-        self._check([*self.views.items(), *own])
+        every = [*self.views.items(), *own]
+        known = as_learner_connector is not None
+        self.as_learner_connector = bool(as_learner_connector) if known else not any(view.act for _, view in every)
+        self._check(every)
         self.per_sequence = all(view.per_sequence for _, view in (*self.views.items(), *own))
         used = [(name, view) for name, view in (*self.views.items(), *own) if self._is_for_this_side(view)]
         self.lookback = max((view.lookback for _, view in used), default=0)
         names = [one for name, view in used for one in (name, *([f"{name}_mask"] if view.masked else []))]
         self.writes = tuple(dict.fromkeys(names))  # type: ignore[misc]
-        if Columns.OBS in self.writes:
-            self.removes = (Columns.OBS,)
+        self.removes = (Columns.OBS,) if Columns.OBS in self.writes else ()
 
     def _is_for_this_side(self, view: View) -> bool:
         return view.train if self.as_learner_connector else bool(view.act)

@@ -9,6 +9,7 @@ import pytest
 from epibatch.algorithms import PPOConfig
 from epibatch.algorithms.pipelines import single_spaces
 from epibatch.connectors import ConnectorV2
+from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import ConfigError, PieceError, PipelineError
 
 BOX = gym.spaces.Box(-1.0, 1.0, (4,), np.float32)
@@ -205,7 +206,7 @@ def test_pieces_as_data():
 def test_pieces_as_data_are_built_for_the_learners_side():
     config = PPOConfig().training(learner_connector=["frame_stacking", {"piece": "add_columns_from_episodes_to_batch"}])
     (stacking, columns) = config.user_pieces("learner", (BOX, ACT), None)
-    assert stacking.get_ctor_args_and_kwargs() == ((), {"as_learner_connector": True})
+    assert LearnerConnectorPipeline(connectors=[stacking]).plan().steps[0].piece.trains is True
     assert type(columns).__name__ == "AddColumnsFromEpisodesToTrainBatch"
 
 

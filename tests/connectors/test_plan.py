@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from epibatch.connectors.common import AddObservationsFromEpisodesToBatch, BatchIndividualItems, NumpyToTensor
+from epibatch.connectors import ConnectorPipelineV2
+from epibatch.connectors.common import (
+    AddObservationsFromEpisodesToBatch,
+    BatchIndividualItems,
+    FlattenObservations,
+    NumpyToTensor,
+)
 from epibatch.connectors.connector_v2 import ConnectorV2
 from epibatch.connectors.env_to_module import EnvToModulePipeline
 from epibatch.connectors.learner import (
@@ -181,3 +187,73 @@ def test_required_keywords_of_its_own_are_the_callers_to_pass(function, lab):
 def test_a_bare_function_is_told_how_to_become_a_piece(function, call):
     with pytest.raises(PieceError, match=f"@column_function.*{call}"):
         LearnerConnectorPipeline(connectors=[function])
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_learner_pipeline_makes_its_pieces_train(lab, plain):
+    class Stacks(ConnectorV2):
+        def __init__(self, input_observation_space=None, input_action_space=None, *, as_learner_connector=False):
+            super().__init__(input_observation_space, input_action_space)
+            self._as_learner_connector = as_learner_connector
+
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            return {"trains": self._as_learner_connector}
+
+    if plain:
+        assert LearnerConnectorPipeline(connectors=[Stacks()])(episodes=[lab.episode("a", 2)])["trains"] is True
+        assert EnvToModulePipeline(connectors=[Stacks()])(episodes=[lab.episode("a", 2)])["trains"] is False
+    else:
+        add = AddObservationsFromEpisodesToBatch
+        nested = ConnectorPipelineV2(connectors=[add()])
+        given = ConnectorPipelineV2(connectors=[add(as_learner_connector=True)])
+        for piece in (add(), nested, add(as_learner_connector=True), given):
+            pipeline = LearnerConnectorPipeline(connectors=[piece, BatchIndividualItems()])
+            assert len(pipeline(episodes=[lab.episode("a", 2)])["obs"]) == 2
+        assert len(ConnectorPipelineV2(connectors=[add()])(episodes=[lab.episode("a", 2)])["obs"]["a",]) == 1
+
+
+@pytest.mark.parametrize(("pipeline", "given"), [(LearnerConnectorPipeline, False), (EnvToModulePipeline, True)])
+def test_a_piece_that_was_made_for_the_other_side_is_refused(pipeline, given):
+    piece = AddObservationsFromEpisodesToBatch(as_learner_connector=given)
+    where = r"piece 0 \(AddObservationsFromEpisodesToBatch\)"
+    with pytest.raises(PieceError, match=rf"{where}[\s\S]*found: +as_learner_connector={given}"):
+        pipeline(connectors=[piece])
+
+
+def test_a_piece_that_is_shared_is_of_one_side():
+    piece = AddObservationsFromEpisodesToBatch().share()
+    LearnerConnectorPipeline(connectors=[piece])
+    LearnerConnectorPipeline(connectors=[piece])
+    with pytest.raises(PieceError, match="a pipeline of the other side"):
+        EnvToModulePipeline(connectors=[piece])
+
+
+def test_a_piece_keeps_what_it_has_learned_when_its_pipeline_decides(lab):
+    class Counts(ConnectorV2):
+        def __init__(self, *spaces, as_learner_connector=False):
+            super().__init__(*spaces)
+            self.count = 0
+
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            return batch
+
+        def get_state(self, components=None, *, not_components=None, **kwargs):
+            return {"count": self.count}
+
+        def set_state(self, state):
+            self.count = state["count"]
+
+    piece = Counts()
+    piece.count = 3
+    LearnerConnectorPipeline(connectors=[piece])
+    assert piece.count == 3
+
+
+def test_a_piece_that_goes_to_the_other_side_is_as_a_new_one(lab):
+    piece = FlattenObservations(lab.obs_space)
+    learner = LearnerConnectorPipeline(lab.obs_space, connectors=[piece])
+    assert piece.writes == ("obs",)
+    learner.remove(piece)
+    EnvToModulePipeline(lab.obs_space, connectors=[piece])
+    assert (piece.writes, piece.removes, piece.rewrites_observations) == ((), (), True)
+    assert piece.clone().get_ctor_args_and_kwargs() == ((lab.obs_space,), {})

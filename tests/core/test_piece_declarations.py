@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 
 from epibatch.algorithms.pipelines import PIPELINES
+from epibatch.connectors.columnar_piece import ColumnarPiece
 from epibatch.connectors.connector_v2 import ConnectorV2
-from epibatch.connectors.learner import LearnerConnectorPipeline
-from epibatch.core.errors import PieceError
+from epibatch.connectors.learner import AddColumnsFromEpisodesToTrainBatch, LearnerConnectorPipeline
+from epibatch.core.errors import PieceError, PipelineError
 from epibatch.core.piece_declarations import PIPELINE_NAMES, check_declarations
+
+
+class Columnar(ColumnarPiece):
+    def run(self, columns, group):
+        return columns
 
 
 def piece(**declared):
@@ -62,6 +68,25 @@ def test_declarations_that_cannot_be_meant(declared, words):
 def test_names_of_before(name, word):
     with pytest.raises(PieceError, match=rf"Own\.{name}[\s\S]*{name} {word}"):
         piece(**{name: ()})
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("read", "write reads"), ("write", "write writes"), ("take", "takes is now input_layouts"), ("remove", "removes")],
+)
+def test_a_columnar_piece_cannot_misspell_what_it_declares(name, word):
+    with pytest.raises(PieceError, match=rf"Own\.{name}[\s\S]*{word}"):
+        type("Own", (Columnar,), {name: ("obs",)})
+    type("Own", (Columnar,), {name: lambda self: None, "rewards": ("a",), "columns": "obs"})
+
+
+def test_outputs_that_episodes_hold_can_be_read():
+    names = ("action_logp", "action_dist_inputs", "weights_seq_no")
+    own = type("Own", (Columnar,), {"reads": names})
+    columns = AddColumnsFromEpisodesToTrainBatch()
+    assert len(LearnerConnectorPipeline(connectors=[columns, own()])) == 2
+    with pytest.raises(PipelineError, match="action_logp"):
+        LearnerConnectorPipeline(connectors=[own()])
 
 
 @pytest.mark.parametrize(

@@ -568,8 +568,7 @@ class AlgorithmConfig:
         agents = self._agents()
         for place, piece in enumerate(pipeline.connectors):
             if agents and type(piece) is AgentToModuleMapping:  # a subclass is the user's
-                training = piece.get_ctor_args_and_kwargs()[1].get("as_learner_connector", False)
-                pipeline.connectors[place] = AgentToModuleMapping(**agents, as_learner_connector=training)
+                pipeline.connectors[place] = AgentToModuleMapping(**agents)
         if "numpy_to_tensor" in pipeline.names and pipeline.training and burns_in(self._model_configs()):
             add_burn_in(pipeline)
         self.update_views(pipeline)

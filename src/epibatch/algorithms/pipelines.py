@@ -11,8 +11,7 @@ import gymnasium as gym
 
 from epibatch.core.errors import PieceError, PipelineError
 from epibatch.core.foreign import advice_for_piece
-from epibatch.core.piece_arguments import constructor_keywords
-from epibatch.core.registry import build_piece, piece_class, spec_problems
+from epibatch.core.registry import build_piece, spec_problems
 from epibatch.core.settings import Place
 
 from ..connectors.connector_v2 import ConnectorV2
@@ -129,7 +128,7 @@ def user_pieces(
         return []
 
     def built(spec: Any) -> Any:
-        return build_piece(_for_learner(spec, name, allow_imports), allow_imports=allow_imports)
+        return build_piece(spec, allow_imports=allow_imports)
 
     if not callable(value):
         return [built(spec) for spec in value]
@@ -151,17 +150,6 @@ def user_pieces(
 
 
 _RETURN = "return the pieces; a function without a return statement returns None"
-
-
-def _for_learner(spec: Any, pipeline: str, allow_imports: bool) -> Any:
-    """In the learner pipeline, pieces that work on both sides are built for the learner's."""
-    if pipeline != "learner":
-        return spec
-    as_dict = {"piece": spec} if isinstance(spec, str) else dict(spec)
-    known = constructor_keywords(piece_class(as_dict["piece"], allow_imports=allow_imports))
-    if "as_learner_connector" in known:
-        as_dict.setdefault("as_learner_connector", True)
-    return as_dict
 
 
 def add_burn_in(pipeline: LearnerConnectorPipeline) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from typing import Any
 
 from epibatch.core.errors import PieceError, nearest
 
-__all__ = ["LAYOUTS", "PIPELINE_NAMES", "check_declarations", "refuse_retired_names"]
+__all__ = ["LAYOUTS", "PIPELINE_NAMES", "check_declarations", "refuse_misspelt_names", "refuse_retired_names"]
 
 LAYOUTS = ("episodes", "arrays", "tensors")
 PIPELINE_NAMES = ("env_to_module", "module_to_env", "learner")
@@ -33,6 +35,24 @@ _RETIRED = {
     "run_modules": "is now run_all",
     "run_parts": "is now run_all",
 }
+
+
+_DECLARATIONS = (*_NAMES, *_SWITCHES, "output_layout", "lookback")
+
+
+def refuse_misspelt_names(cls: type) -> None:
+    """Refuse columns or layouts in an attribute of a class that is called almost as a declaration is.
+
+    Raises:
+        PieceError: the class has one, such as `read` in place of `reads`.
+    """
+    for name, value in vars(cls).items():
+        if isinstance(value, (tuple, str)) and name not in (*_DECLARATIONS, *inspect.get_annotations(cls)):
+            meant = difflib.get_close_matches(name, [*_DECLARATIONS, *_RETIRED], n=1, cutoff=0.85)
+            if meant:
+                do = f"write {meant[0]}" if meant[0] in _DECLARATIONS else f"{meant[0]} {_RETIRED[meant[0]]}"
+                where, expected = f"{cls.__name__}.{name}", f"one of {', '.join(_DECLARATIONS)}"
+                raise PieceError(where, expected=expected, found=name, do=do)
 
 
 def refuse_retired_names(cls: type) -> None:

@@ -244,7 +244,7 @@ def test_mistakes_are_named() -> None:
         with pytest.raises(ConfigError, match="agent_ids"):
             AddOtherAgentsFromEpisodesToBatch(agent_ids=wrong)
     with pytest.raises(ConfigError, match="actions"):
-        AddOtherAgentsFromEpisodesToBatch(actions=True)
+        EnvToModulePipeline(connectors=[AddOtherAgentsFromEpisodesToBatch(actions=True)])
     with pytest.raises(BatchLayoutError, match="multi-agent episodes"):
         AddOtherAgentsFromEpisodesToBatch(agent_ids=["a"])(batch={}, episodes=[SingleAgentEpisode(observations=[0])])
     nobody = MultiAgentEpisode()

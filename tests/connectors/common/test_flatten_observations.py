@@ -19,7 +19,7 @@ from epibatch.connectors.learner import (
     BatchIndividualItems,
     LearnerConnectorPipeline,
 )
-from epibatch.core.errors import ConfigError, PieceError, PipelineError, SpaceError, UnknownNameError
+from epibatch.core.errors import ConfigError, PieceError, SpaceError, UnknownNameError
 from epibatch.core.registry import build_piece
 from epibatch.core.spaces import batch, flatten_inputs_to_1d_tensor, get_base_struct_from_space
 from epibatch.episodes import SingleAgentEpisode, VectorRecorder
@@ -158,8 +158,9 @@ def test_the_learner_piece_adds_flat_rows_and_leaves_the_episodes_alone(space, k
 
 def test_the_learner_piece_alone_writes_what_later_pieces_read():
     LearnerConnectorPipeline(connectors=[FlattenObservations(**LEARNING), AddTimeDimToBatchAndZeroPad(**LEARNING)])
-    with pytest.raises(PipelineError, match="FlattenObservations"):
-        LearnerConnectorPipeline(connectors=[FlattenObservations()])
+    LearnerConnectorPipeline(connectors=[FlattenObservations(), AddTimeDimToBatchAndZeroPad()])
+    with pytest.raises(PieceError, match="FlattenObservations"):
+        LearnerConnectorPipeline(connectors=[FlattenObservations(as_learner_connector=False)])
 
 
 def test_both_sides_of_a_run():

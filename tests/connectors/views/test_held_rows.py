@@ -225,7 +225,7 @@ def test_the_type_that_has_to_hold_the_fill_value_is_that_of_all_chunks() -> Non
 )
 def test_pieces_that_cannot_be_meant(arguments: Any, texts: list[str]) -> None:
     with pytest.raises(ConfigError) as raised:
-        TrajectoryViews(**arguments)
+        EnvToModulePipeline(connectors=[TrajectoryViews(**arguments)])
     assert all(text in str(raised.value) for text in texts), str(raised.value)
 
 

@@ -156,7 +156,7 @@ def with_shape(part: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
             expected=f"shape [batch, ...] + {shape}, as the module's observation_space says",
             found=f"shape {tuple(part.shape)}",
             do="build the module with the space that the env-to-module pipeline puts out, and give the learner "
-            "pipeline the pieces that change observations too (as_learner_connector=True)",
+            "pipeline the pieces that change observations too",
         )
     return part
 

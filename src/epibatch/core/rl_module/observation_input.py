@@ -174,7 +174,7 @@ def _part(obs: Any, path: tuple[Any, ...]) -> torch.Tensor:
         found=f"{type(obs if part is None else part).__name__}"
         + (f" with keys {list(obs)}" if isinstance(obs, dict) else ""),
         do="build the module with the space that the env-to-module pipeline puts out, and give the learner "
-        "pipeline the pieces that change observations too (as_learner_connector=True)",
+        "pipeline the pieces that change observations too",
     )
 
 
