@@ -242,12 +242,12 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         self._stage(item)
 
     def commit(self) -> None:
-        """Move a raw newest row into the column, which owns its rows.
+        """Move a raw newest row into a column that owns its rows; a block's are moved by its recorder.
 
         Raises:
             ColumnError: it is nested differently than the rows before; it is kept.
         """
-        if self._pending is not NOTHING:
+        if self._source is None and self._pending is not NOTHING:
             plan = self.plan(self._pending)
             self._pending = NOTHING
             self.add(plan)
@@ -829,7 +829,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             self._read_only = not all(leaf.flags.writeable for leaf in leaves)
             self.replace(form, leaves, len(leaves[0]))
         for row in state["raw_row"]:
-            self._stage(owned(row))
+            self._stage(row)
         self.provisional, self.lookback = state["provisional"], state["lookback"]
         self.t_started = state.get("t_started", 0)
 
