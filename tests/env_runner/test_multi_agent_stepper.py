@@ -6,7 +6,7 @@ import gymnasium as gym
 import pytest
 
 from epibatch.env_runner import MultiAgentEnv, VectorMultiAgentEnv
-from epibatch.env_runner.multi_agent_stepper import MultiAgentStepper
+from epibatch.env_runner.multi_agent_env_runner import MultiAgentStepper
 
 
 class Pair(MultiAgentEnv):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from epibatch.env_runner.reset_seeds import ResetSeeds
+from epibatch.env_runner.env_runner import ResetSeeds
 
 
 def test_a_failed_reset_leaves_its_seed_to_the_next():
