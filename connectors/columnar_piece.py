@@ -34,9 +34,15 @@ class ColumnarPiece(FieldPiece):
     A subclass may override `__call__` instead. Its pipeline then calls that method, with plain dicts, as for any
     piece that declares nothing; `super().__call__(...)` is the built-in piece's work at this point of the pipeline.
 
+    The annotated attributes of a subclass are keywords of its constructor, as in `dataclasses`; `__post_init__` checks
+    them. Those with an underscore are not. A subclass may write `__init__` instead.
+
     Args:
         input_observation_space: Space of one observation.
         input_action_space: Space of one action.
+        multi_agent: For pieces that take it: True if the spaces are Dicts of several agents' spaces. A pipeline with
+            AgentToModuleMapping knows.
+        as_learner_connector: For pieces that stand in both pipelines: True if the batch is for training.
     """
 
     reads: ClassVar[tuple[str, ...] | None] = ()

@@ -50,8 +50,8 @@ class FieldPiece(_TypedPiece):
         ConfigError: a value of another type than its annotation.
     """
 
-    _is_base: ClassVar[bool] = True
-    """True for a class whose annotated attributes are no parameters."""
+    _is_base: ClassVar[bool] = False
+    """True for a class whose own annotated attributes are no parameters; its subclasses' are."""
     if TYPE_CHECKING:
         input_observation_space: gym.Space[Any] | None = dataclasses.field(default=None, kw_only=False)
         input_action_space: gym.Space[Any] | None = dataclasses.field(default=None, kw_only=False)

@@ -23,10 +23,6 @@ class ObservationRewriter(ColumnarPiece):
     Subclasses write `rewrite`, which gets the newest observations of all episodes as one structure
     of arrays, and `recompute_output_observation_space`. Such a piece stands in an env-to-module
     pipeline, in front of whatever puts observations into the batch.
-
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)

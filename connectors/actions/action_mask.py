@@ -34,7 +34,6 @@ class ActionMask(ObservationRewriter):
     Counterparts: TorchRL's `ActionMask`.
 
     Args:
-        input_observation_space: Space of one observation.
         input_action_space: Space of one action: Discrete, MultiDiscrete or MultiBinary.
         source: Where the mask is: a part of the observation as `obs/action_mask`, or a key of the infos as
             `infos/action_mask`.

@@ -48,7 +48,6 @@ def numbers_for(piece: Any, make: Callable[[Any], tuple[Any, ...]]) -> tuple[Any
 class BoxActionTransform(ColumnTransform):
     """A transform of the float Boxes among actions, by the bounds of the agent's own space."""
 
-    _is_base: ClassVar[bool] = True
     uses_spaces: ClassVar[bool] = True
 
     def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
@@ -106,8 +105,6 @@ class ClipActions(BoxActionTransform):
     Counterparts: TorchRL's `ClipTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         low: Least number; None: the space's own bound.
         high: Greatest number; None: the space's own bound.
         columns: The actions, or some parts of them, as `actions/steer`.
@@ -181,8 +178,6 @@ class RescaleActions(BoxActionTransform):
     as it was. Parts of nested actions that are no float Boxes stay as they are.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         low: The module's lower bound, of every entry.
         high: The module's upper bound, of every entry.
         columns: The actions, or some parts of them, as `actions/steer`.

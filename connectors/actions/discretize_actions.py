@@ -29,8 +29,6 @@ class DiscretizeActions(BoxActionTransform):
     Counterparts: TorchRL's `ActionDiscretizer`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         bins: How many bins each entry has; or a list of numbers, one for each entry of the Box in C order.
         value: Which number of a bin the environment gets: "midpoint"; "edge", where the bins are points and the
             outermost two are the bounds; or "random", drawn anew each time, all numbers of the bin alike.

@@ -30,8 +30,6 @@ class EpisodeNoise(ColumnarPiece):
     Counterparts: TorchRL's `gSDENoise`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         shape: Shape of an episode's numbers.
         column: Name of the column.
 

@@ -25,8 +25,6 @@ class ProjectDiscreteActions(ColumnTransform):
     Counterparts: TorchRL's `DiscreteActionProjection`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         num_actions: How many choices the module has, 0 to `num_actions - 1`; at least as many as the environment.
         outside: What becomes of choice i where the environment has n actions and i is n or more: "modulo" makes it
             i modulo n, "last" the last action, "random" any action, drawn anew each time.

@@ -53,8 +53,6 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
     Annotated attributes are parameters, as `ParameterPiece` says.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         **parameters: The parameters of the class.
 
     Raises:
@@ -323,7 +321,6 @@ class Undo(ColumnarPiece):
     Counterparts: TorchRL's `Transform`.
 
     Args:
-        input_observation_space: Space of one observation.
         input_action_space: The environment's action space.
         of: The transform: the piece itself, whose parameters and state are then shared, or a piece spec.
 

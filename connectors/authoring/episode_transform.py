@@ -23,8 +23,6 @@ class EpisodeTransform(ParameterPiece):
     Annotated attributes are parameters, as `ParameterPiece` says.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         **parameters: The parameters of the class.
 
     Raises:
@@ -43,7 +41,6 @@ class EpisodeTransform(ParameterPiece):
         [0.5, 1.5]
     """
 
-    _is_base: ClassVar[bool] = True
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     reads: ClassVar[tuple[str, ...]] = ()

@@ -30,8 +30,6 @@ class CastColumns(ColumnTransform):
     Counterparts: TorchRL's `DTypeCastTransform`, `DoubleToFloat`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Name of the column, or names.
         dtype: The type, such as "float32".
         only: Types that are changed, such as ["float64"]; default: all.

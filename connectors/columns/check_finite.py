@@ -31,8 +31,6 @@ class CheckFinite(ParameterPiece, ColumnarPiece):
     Counterparts: TorchRL's `FiniteTensorDictCheck`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: What is checked; None: all columns.
 
     Raises:

@@ -126,8 +126,6 @@ class HashColumns(ParameterPiece, ColumnarPiece):
     Counterparts: TorchRL's `Hash`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Name of the column, or names, of numbers or strings.
         to: Name of the new column, int64.
 

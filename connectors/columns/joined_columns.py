@@ -34,8 +34,6 @@ class ConcatenateColumns(ParameterPiece, ColumnarPiece):
     Counterparts: TorchRL's `CatTensors`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: What is joined, in this order.
         to: The column, or part of one, that the result becomes.
         axis: Axis of a row along which they are joined; None: each row is made a vector first.
@@ -154,8 +152,6 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
     the parts'.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         column: The column, or part of one.
         sizes: Name of each part, a column or a part of one, and how many entries it has; they follow one another.
         axis: Axis of a row along which it is taken apart.

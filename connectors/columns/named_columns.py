@@ -27,8 +27,6 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
     Counterparts: TorchRL's `RenameTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         names: Old name -> new one.
 
     Raises:
@@ -187,8 +185,6 @@ class DropColumns(_NamedPaths):
     Counterparts: TorchRL's `ExcludeTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Their names.
 
     Raises:
@@ -249,8 +245,6 @@ class SelectColumns(_NamedPaths):
     Counterparts: TorchRL's `SelectTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Names of those that stay.
 
     Raises:

@@ -27,8 +27,6 @@ class RemoveEmptyParts(ParameterPiece, ColumnarPiece):
     Counterparts: TorchRL's `RemoveEmptySpecs`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Name of the column, or names.
 
     Raises:

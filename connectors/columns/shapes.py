@@ -36,8 +36,6 @@ class SqueezeColumns(ColumnTransform):
     Counterparts: TorchRL's `SqueezeTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Name of the column, or names.
         axis: Axis of a row, from the front or (negative) from the back.
 
@@ -79,8 +77,6 @@ class UnsqueezeColumns(ColumnTransform):
     Counterparts: TorchRL's `UnsqueezeTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Name of the column, or names.
         axis: Which axis of a row it becomes, from the front or (negative) from the back.
 
@@ -117,8 +113,6 @@ class PermuteColumns(ColumnTransform):
     Counterparts: TorchRL's `PermuteTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Name of the column, or names.
         axes: Which axis of a row becomes the first, the second, and so on.
 
@@ -175,8 +169,6 @@ class ReshapeColumns(ColumnTransform):
     Counterparts: TorchRL's `BatchSizeTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Name of the column, or names.
         shape: Of a row; one length may be -1.
         back: The shape that `inverse` gives; default: that of the action space.

@@ -21,11 +21,6 @@ class AddObservationsFromEpisodesToBatch(TwoSidedPiece):
 
     Counterparts: RLlib's `AddObservationsFromEpisodesToBatch`.
 
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-        as_learner_connector: Whether the batch is for training.
-
     Example:
         >>> import numpy as np
         >>> from epibatch.episodes import SingleAgentEpisode

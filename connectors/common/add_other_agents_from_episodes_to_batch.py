@@ -40,7 +40,6 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
     Args:
         input_observation_space: Dict of the agents' observation spaces, all of one shape (see `PadObservations`).
         input_action_space: Dict of the agents' action spaces.
-        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         agent_ids: All agents that can be there, in the order that is kept; default: those of the observation spaces.
         actions: Whether to add the others' actions; for training.
         as_learner_connector: Whether the batch is for training; default: if it has actions.

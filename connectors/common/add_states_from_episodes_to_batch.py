@@ -32,11 +32,6 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
 
     Counterparts: RLlib's `AddStatesFromEpisodesToBatch`, TorchRL's `TensorDictPrimer`, `InitTracker`.
 
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-        as_learner_connector: Whether the batch is for training.
-
     Raises:
         LookbackError: a chunk goes on in the middle of an episode and kept no lookback.
     """

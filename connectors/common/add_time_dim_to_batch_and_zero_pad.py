@@ -34,11 +34,6 @@ class AddTimeDimToBatchAndZeroPad(TwoSidedPiece):
 
     Counterparts: RLlib's `AddTimeDimToBatchAndZeroPad`.
 
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-        as_learner_connector: Whether the batch is for training.
-
     Raises:
         ConfigError: the module's settings do not fit together, or it has no `max_seq_len`.
         ColumnError: a column with another number of rows than the chunks have, or a `loss_mask` that is no bools.

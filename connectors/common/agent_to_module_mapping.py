@@ -39,7 +39,6 @@ class AgentToModuleMapping(AgentMapper):
         rl_module_specs: Module id -> its RLModuleSpec, whose spaces are the output's; others follow from the agents'.
             A set of ids names modules without specs.
         agent_to_module_mapping_fn: The mapping, for the spaces of modules without spec; called as `fn(agent_id, None)`.
-        as_learner_connector: Whether the batch is for training.
 
     Raises:
         BatchLayoutError: episodes of one agent each.

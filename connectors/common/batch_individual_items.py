@@ -58,11 +58,6 @@ class BatchIndividualItems(ColumnarPiece):
 
     Counterparts: RLlib's `BatchIndividualItems`.
 
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
-
     Raises:
         ColumnError: a column with another number of rows than the others have for an episode.
     """

@@ -154,10 +154,6 @@ class FlattenObservations(ObservationRewriter):
     Counterparts: RLlib's `FlattenObservations`, TorchRL's `FlattenObservation`, `CatTensors`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
-        as_learner_connector: Whether the batch is for training.
         keys_to_remove: Entries of a Dict observation that are left out.
         agent_ids: Of several agents those whose observations are flattened; default: all.
 

@@ -46,7 +46,6 @@ class FrameStacking(ObservationWindow):
     Args:
         input_observation_space: A Box; without `axis` and `new_axis` one whose last axis has length 1, such as
             (84, 84, 1).
-        input_action_space: Space of one action.
         num_frames: How many observations make a stack.
         axis: Axis of a frame to join frames on; with `new_axis`, axis of a stack that frames are on. Negative ones
             count from the end. Default: the last one; with `new_axis` the first.
@@ -55,8 +54,6 @@ class FrameStacking(ObservationWindow):
         max_pool: How many observations make a frame, each entry their maximum: the newest and those before it that
             there are. 2 takes out the flicker of games that draw an object in every other frame, as in Mnih et al.
             2015, "Human-level control through deep reinforcement learning".
-        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
-        as_learner_connector: Whether the batch is for training.
 
     Raises:
         ConfigError: `num_frames` or `max_pool` is no positive int.

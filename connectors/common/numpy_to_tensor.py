@@ -29,8 +29,6 @@ class NumpyToTensor(ColumnarPiece):
     Counterparts: RLlib's `NumpyToTensor`, TorchRL's `DeviceCastTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         as_learner_connector: Whether the batch is for training (kept for ported code; no effect).
         pin_memory: Whether to move arrays into page-locked memory first.
         device: Where the tensors go: a `torch.device`, or the name of one, such as cuda:0; default: the CPU.

@@ -174,8 +174,6 @@ class ObservationWindow(TwoSidedPiece):
 
     Args:
         input_observation_space: A Box.
-        input_action_space: Space of one action.
-        as_learner_connector: Whether the batch is for training.
     """
 
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)

@@ -54,7 +54,6 @@ class StackAgents(ColumnarPiece):
         input_action_space: Dict of the modules' action spaces.
         agent_ids: The agents that are in a row, in their order; among them all of the module.
         module_ids: The modules whose batches are stacked; default: all.
-        as_learner_connector: Whether the batch is for training.
 
     Raises:
         ConfigError: no `agent_ids`, or no list of agents that differ.

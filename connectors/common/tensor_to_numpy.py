@@ -20,10 +20,6 @@ class TensorToNumpy(ColumnarPiece):
     """Makes arrays of all tensors; float64 and bfloat16 become float32, other types stay, float16 too.
 
     Counterparts: RLlib's `TensorToNumpy`, TorchRL's `DeviceCastTransform`.
-
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)

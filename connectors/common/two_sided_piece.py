@@ -10,13 +10,7 @@ __all__ = ["TwoSidedPiece"]
 
 
 class TwoSidedPiece(ColumnarPiece):
-    """A piece that takes the newest step of each episode or, with `as_learner_connector`, all steps.
-
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-        as_learner_connector: Whether the batch is for training.
-    """
+    """A piece that takes the newest step of each episode or, with `as_learner_connector`, all steps."""
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)

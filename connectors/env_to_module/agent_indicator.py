@@ -30,7 +30,6 @@ class AgentIndicator(ObservationRewriter):
     Args:
         input_observation_space: Dict of the agents' observation spaces; Boxes with one axis unless `in_dict`.
         input_action_space: Dict of the agents' action spaces.
-        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         agent_ids: All agents that can be there, in the order of the one-hot's entries; default: those of the Dict.
         in_dict: Whether the one-hot stands beside the observation.
 

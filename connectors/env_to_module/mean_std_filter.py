@@ -153,9 +153,6 @@ class MeanStdFilter(ObservationRewriter):
     Counterparts: RLlib's `MeanStdFilter`, TorchRL's `VecNorm`, `VecNormV2`, `ObservationNorm`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         de_mean_to_zero: Whether to subtract the mean.
         de_std_to_one: Whether to divide by the deviation (plus 1e-6).
         clip_by_value: Limit of the absolute values that come out; None for no limit.

@@ -41,7 +41,6 @@ class PadActions(PaddingPiece):
     Args:
         input_observation_space: Dict of the agents' observation spaces.
         input_action_space: Dict of the agents' action spaces: Discrete ones, or Boxes.
-        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         agent_ids: The agents that are to have one space; others are left alone. Default: all.
 
     Raises:

@@ -24,7 +24,6 @@ class PaddingPiece(ObservationRewriter):
     Args:
         input_observation_space: Dict of the agents' observation spaces.
         input_action_space: Dict of the agents' action spaces.
-        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         agent_ids: The agents that are to have one space; others are left alone. Default: all.
     """
 

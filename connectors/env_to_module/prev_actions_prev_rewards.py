@@ -100,7 +100,6 @@ class StepsBefore(ColumnarPiece):
 
     Args:
         input_observation_space: Space of one observation, of any kind.
-        input_action_space: Space of one action.
         n_prev_actions: How many actions to show; 0 leaves the key out.
         n_prev_rewards: How many rewards to show; 0 leaves the key out.
     """
@@ -161,7 +160,6 @@ class PrevActionsPrevRewards(StepsBefore, ObservationRewriter):
         input_observation_space: Space of one observation, of any kind.
         input_action_space: Space of one action: Box, Discrete, MultiDiscrete, MultiBinary, or a
             Dict or Tuple of these.
-        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         n_prev_actions: How many actions to show; 0 leaves the key out.
         n_prev_rewards: How many rewards to show; 0 leaves the key out.
 

@@ -27,7 +27,6 @@ class WriteObservationsToEpisodes(ColumnarPiece):
 
     Args:
         input_observation_space: Space of the observations in the batch.
-        input_action_space: Space of one action.
 
     Raises:
         ColumnError: there is no column `obs`, or it has not exactly one row per episode.

@@ -22,8 +22,6 @@ class Crop(ColumnTransform):
     Counterparts: TorchRL's `Crop`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         height: Of the part, in pixels.
         width: Of the part, in pixels.
         top: How many rows above it are left out.
@@ -66,8 +64,6 @@ class CenterCrop(ColumnTransform):
     Counterparts: TorchRL's `CenterCrop`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         height: Of the part, in pixels.
         width: Of the part, in pixels.
         columns: Name of the column, or names; `obs/camera` is one part of a nested column.

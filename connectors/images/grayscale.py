@@ -24,8 +24,6 @@ class Grayscale(ColumnTransform):
     Counterparts: TorchRL's `GrayScale`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Name of the column, or names; `obs/camera` is one part of a nested column.
         weights: Of each channel; none is negative, and their sum is at most 1.
         keep_axis: Whether the axis of channels stays, with length 1.

@@ -34,8 +34,6 @@ class RandomCrop(ColumnTransform):
     All frames of a row's stack are cut alike. Images have the channels last, (height, width, channels).
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         height: Of the part, in pixels; None: the image's own.
         width: Of the part, in pixels; None: the image's own.
         pad: How many pixels to repeat the edge before.

@@ -33,8 +33,6 @@ class Resize(ColumnTransform):
     Counterparts: TorchRL's `Resize`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         height: New height in pixels.
         width: New width in pixels.
         columns: Name of the column, or names; `obs/camera` is one part of a nested column.

@@ -24,8 +24,6 @@ class ToCHWFloat(ColumnTransform):
     Counterparts: TorchRL's `ToTensorImage`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Name of the column, or names; `obs/camera` is one part of a nested column.
         divide_by: What whole numbers are divided by.
 

@@ -22,10 +22,6 @@ class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
     that nobody reads (`columns="auto"`).
 
     Counterparts: RLlib's `AddColumnsFromEpisodesToTrainBatch`.
-
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)

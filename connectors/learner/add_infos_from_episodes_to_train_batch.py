@@ -21,10 +21,6 @@ class AddInfosFromEpisodesToTrainBatch(ColumnarPiece):
 
     Counterparts: RLlib's `AddInfosFromEpisodesToTrainBatch`.
 
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-
     Example:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> episode = SingleAgentEpisode(id_="e", observations=[0, 1, 2], actions=[0, 0], rewards=[1.0, 1.0],

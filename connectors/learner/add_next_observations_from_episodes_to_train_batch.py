@@ -22,10 +22,6 @@ class AddNextObservationsFromEpisodesToTrainBatch(ColumnarPiece):
 
     Counterparts: RLlib's `AddNextObservationsFromEpisodesToTrainBatch`.
 
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-
     Example:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline
         >>> from epibatch.episodes import SingleAgentEpisode

@@ -33,10 +33,6 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
 
     Counterparts: RLlib's `AddOneTsToEpisodesAndTruncate`.
 
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-
     Raises:
         ColumnError: a column with another number of rows.
     """

@@ -26,8 +26,6 @@ class ComputeReturnsToGo(ColumnarPiece):
     Counterparts: RLlib's `ComputeReturnsToGo`, TorchRL's `Reward2GoTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         gamma: Discount, in [0, 1].
 
     Raises:

@@ -31,8 +31,6 @@ class GeneralAdvantageEstimation(ColumnarPiece):
     Counterparts: RLlib's `GeneralAdvantageEstimation`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         gamma: Discount, in [0, 1].
         lambda_: Weight of longer returns, in [0, 1].
         standardize_advantages: Whether to standardise advantages.
@@ -59,7 +57,7 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         """Check the settings, those of single modules included."""
         _check_settings({name: getattr(self, name) for name in _SETTINGS}, "GeneralAdvantageEstimation.")
         self.gamma, self.lambda_ = float(self.gamma), float(self.lambda_)
-        self._per_module = self.per_module or {}
+        self.per_module = self._per_module = dict(self.per_module or {})
         for module_id, own in self._per_module.items():
             _check_settings(own, f"GeneralAdvantageEstimation, module {module_id!r}: ")
 

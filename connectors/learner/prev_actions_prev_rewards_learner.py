@@ -26,7 +26,6 @@ class PrevActionsPrevRewardsLearner(StepsBefore):
 
     Args:
         input_observation_space: Space of one observation, of any kind.
-        input_action_space: Space of one action.
         n_prev_actions: How many actions to show; 0 leaves the key out.
         n_prev_rewards: How many rewards to show; 0 leaves the key out.
 

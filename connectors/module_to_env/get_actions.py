@@ -37,10 +37,6 @@ class GetActions(ColumnarPiece):
     distribution, a plain `torch.nn.Module`, has the one that `distribution_for` gives for the action space.
 
     Counterparts: RLlib's `GetActions`.
-
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)

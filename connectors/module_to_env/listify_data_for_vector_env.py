@@ -47,10 +47,6 @@ class ListifyDataForVectorEnv(ColumnarPiece):
 
     Counterparts: RLlib's `ListifyDataForVectorEnv`.
 
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-
     Raises:
         ColumnError: a column without exactly one item per episode.
     """

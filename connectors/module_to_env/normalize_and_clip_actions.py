@@ -33,8 +33,6 @@ class NormalizeAndClipActions(EncodingPiece):
     Counterparts: RLlib's `NormalizeAndClipActions`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         normalize_actions: Whether to stretch; goes before clipping.
         clip_actions: Whether to clip.
 

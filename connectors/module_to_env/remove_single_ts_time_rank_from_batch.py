@@ -24,10 +24,6 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
 
     Counterparts: RLlib's `RemoveSingleTsTimeRankFromBatch`.
 
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-
     Raises:
         ColumnError: a column whose time axis is missing or longer, or no new state.
     """

@@ -21,10 +21,6 @@ class UnBatchToIndividualItems(ColumnarPiece):
 
     Counterparts: RLlib's `UnBatchToIndividualItems`.
 
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-
     Raises:
         ColumnError: a column without one row per episode.
     """

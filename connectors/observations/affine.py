@@ -28,8 +28,6 @@ class Affine(ColumnTransform):
     Counterparts: TorchRL's `ObservationNorm`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Name of the column, or names; `obs/position` is one part of a nested column.
         loc: What to add, or in standard form to take away: a number, or one for each entry in the shape of a row.
         scale: What to multiply by, or in standard form to divide by, in the same forms; not 0.

@@ -28,8 +28,6 @@ class Clip(ColumnTransform):
     Counterparts: TorchRL's `ClipTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Name of the column, or names; `obs/camera` is one part of a nested column.
         low: The least value, or one for each entry in the shape of a row; None for no limit.
         high: The greatest value, in the same forms.

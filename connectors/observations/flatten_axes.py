@@ -20,8 +20,6 @@ class FlattenAxes(ColumnTransform):
     Counterparts: TorchRL's `FlattenObservation`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Name of the column, or names; `obs/camera` is one part of a nested column.
         first_axis: The first axis to join; rows themselves are not counted, negative axes count from the end.
         last_axis: The last one.

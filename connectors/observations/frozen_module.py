@@ -142,8 +142,6 @@ class FrozenModule(ColumnTransform):
     Counterparts: TorchRL's `R3MTransform`, `VC1Transform`, `VIPTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         module: An nn.Module that takes [rows, ...] and gives one tensor [rows, ...]; or `package.module:name` of a
             class or function that makes one.
         keywords: What to call that class or function with.

@@ -31,8 +31,6 @@ class GoalDistanceRewards(ParameterPiece, ColumnarPiece):
     Counterparts: TorchRL's `VIPRewardTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         goal: An observation, as array or nested lists.
         module: An nn.Module that takes [rows, ...] and gives one tensor [rows, ...]; or `package.module:name` of a
             class or function that makes one. None: observations are compared as they are.

@@ -51,10 +51,6 @@ class MarkFirstSteps(_StepColumn):
 
     Counterparts: TorchRL's `InitTracker`.
 
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-
     Example:
         >>> from epibatch.episodes import SingleAgentEpisode
         >>> started, running = SingleAgentEpisode(observations=[1]), SingleAgentEpisode(observations=[1])
@@ -80,10 +76,6 @@ class CountSteps(_StepColumn):
     `TimeLimit` around it: the last step is then `truncated`.
 
     Counterparts: TorchRL's `StepCounter`.
-
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
 
     Example:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline

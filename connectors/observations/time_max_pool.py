@@ -30,10 +30,7 @@ class TimeMaxPool(ObservationWindow):
 
     Args:
         input_observation_space: A Box.
-        input_action_space: Space of one action.
         num_frames: How many observations to take the maximum of, the newest included.
-        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
-        as_learner_connector: Whether the batch is for training.
 
     Raises:
         ConfigError: `num_frames` is no positive int.

@@ -162,8 +162,6 @@ class CountBasedReward(ModuleStatistics):
     Rewards that a piece in front put into the batch are the ones that the bonus is added to.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         update_stats: Whether to count; see `freeze`.
         scale: Factor of the bonus.
         exponent: Of the counts, above 0.
@@ -183,7 +181,6 @@ class CountBasedReward(ModuleStatistics):
         array([1. , 1. , 1.5])
     """
 
-    update_stats: bool = True
     scale: float = 1.0
     exponent: float = 1.0
     columns: Any = Columns.OBS

@@ -20,8 +20,6 @@ class RewardClipping(ColumnTransform):
     Counterparts: TorchRL's `RewardClipping`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         low: Least reward; None: no limit.
         high: Greatest reward; None: no limit.
         columns: What is limited.
@@ -64,8 +62,6 @@ class RewardScaling(ColumnTransform):
     Counterparts: TorchRL's `RewardScaling`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         scale: The factor, not 0.
         loc: The constant.
         standard_normal: Whether `loc` and `scale` are a mean and a deviation, which are taken out: `(x - loc) / scale`.
@@ -123,8 +119,6 @@ class RewardSign(ColumnTransform):
     Counterparts: TorchRL's `SignTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: What is made signs of.
 
     Example:
@@ -150,8 +144,6 @@ class BinarizeReward(ColumnTransform):
     Counterparts: TorchRL's `BinarizeReward`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: What is made zeros and ones of.
 
     Example:

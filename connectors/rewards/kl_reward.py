@@ -35,8 +35,6 @@ class KLReward(ParameterPiece, ColumnarPiece):
     Counterparts: TorchRL's `KLRewardTransform`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         coef: The factor, at least 0.
         reference: An RLModule for the same observations and actions, or a MultiRLModule of one for each module; None:
             the module itself, as it is when the piece is first called.

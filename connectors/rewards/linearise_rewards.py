@@ -21,8 +21,6 @@ class LineariseRewards(ColumnTransform):
     Counterparts: TorchRL's `LineariseRewards`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         weights: One number per objective.
         columns: The vectors.
 

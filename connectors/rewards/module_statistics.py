@@ -22,15 +22,12 @@ class ModuleStatistics(ParameterPiece, ColumnarPiece):
     module, and each copy is then given the merged one.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         **parameters: The parameters of the class.
     """
 
-    _is_base: ClassVar[bool] = True
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
-    update_stats: bool
+    update_stats: bool = True
     """Whether calls change what is known; a parameter of each class."""
 
     def _prepare(self) -> None:

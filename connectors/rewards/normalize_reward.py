@@ -57,8 +57,6 @@ class NormalizeReward(ModuleStatistics):
     Counterparts: TorchRL's `RewardScaling`, `VecNorm`, `VecNormV2`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         update_stats: Whether to count; see `freeze`.
         gamma: Discount in [0, 1) of the returns whose deviation it is, or None: of the rewards themselves.
         center: Whether to subtract the mean of the rewards; without a discount only.
@@ -82,7 +80,6 @@ class NormalizeReward(ModuleStatistics):
     """
 
     writes: ClassVar[tuple[str, ...]] = (Columns.REWARDS,)
-    update_stats: bool = True
     gamma: float | None = 0.99
     center: bool = False
     clip: float | None = 10.0

@@ -66,8 +66,6 @@ class RewardSum(ParameterPiece, ColumnarPiece):
     Counterparts: TorchRL's `RewardSum`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         to: Name of the column, of the rewards' type if that is float.
 
     Raises:

@@ -33,8 +33,6 @@ class TargetReturn(ParameterPiece, ObservationRewriter):
     Counterparts: TorchRL's `TargetReturn`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         target: The return that is wanted of a whole episode.
         mode: "reduce" or "constant".
 

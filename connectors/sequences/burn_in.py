@@ -35,10 +35,6 @@ class BurnIn(ColumnarPiece):
 
     Counterparts: TorchRL's `BurnInTransform`.
 
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-
     Raises:
         ColumnError: the module's `forward_train` gives no `state_out`, or one of another shape than `state_in`; or a
             piece in front has changed a column that there is once per sequence.

@@ -23,10 +23,6 @@ class JaggedSequences(ColumnarPiece):
 
     It is for loops of one's own: the Learner cuts batches into minibatches, and refuses what is ragged.
 
-    Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
-
     Example:
         >>> from types import SimpleNamespace
         >>> import torch

@@ -30,8 +30,6 @@ class PackSequences(ColumnarPiece):
     It is for loops of one's own: the Learner cuts batches into minibatches, and refuses what is packed.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         columns: Which columns to pack; None: all that have a time axis.
 
     Raises:

@@ -32,8 +32,6 @@ class RandomSubsequences(ColumnarPiece):
     Counterparts: TorchRL's `RandomCropTensorDict`.
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         length: Steps per sub-sequence; None: the module's `max_seq_len`.
         short: What becomes of chunks that are too short: "pad" takes all their rows and pads them with zeros, which
             `loss_mask` leaves out; "drop" leaves them out.

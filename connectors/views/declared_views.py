@@ -56,7 +56,7 @@ def add_view(pipeline: ConnectorPipelineV2, name: str, view: View | Mapping[str,
     """
     views, training = as_views({name: view}, "add_view"), bool(pipeline.training)
     pieces = [piece for piece in pipeline.connectors if isinstance(piece, TrajectoryViews)]
-    if any(name in own for piece in pieces for own in (piece.views, *piece.per_module.values())):
+    if any(name in own for piece in pieces for own in (piece.views or {}, *(piece.per_module or {}).values())):
         found = f"{name!r}, which the pipeline has already"
         raise ConfigError("add_view", expected="a new name", found=found, do="choose another one")
     if _of_side(views, training):

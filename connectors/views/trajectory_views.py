@@ -112,12 +112,9 @@ class TrajectoryViews(ColumnarPiece):
     Ranges and lists are not copied before the batch is made (a window of 50 steps is 50 times its column).
 
     Args:
-        input_observation_space: Space of one observation.
-        input_action_space: Space of one action.
         views: Name of the new column -> View, or a dict of its arguments.
         per_module: Module id -> views that only this module's rows have; the one module of one agent is
             "default_policy".
-        multi_agent: Whether the spaces are Dicts of several agents' spaces; a pipeline with AgentToModuleMapping knows.
         agent_ids: For views of other agents: all agents that can be there, in the order that is kept; default: those of
             the observation spaces.
         as_learner_connector: Whether the batch is for training; default: if no view is for acting.
@@ -145,34 +142,29 @@ class TrajectoryViews(ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     uses_spaces: ClassVar[bool] = True
-    declared: bool = False
-    """Whether a config has put the piece there, since modules declare its views."""
+    views: Mapping[str, Any] | None = None
+    per_module: Mapping[str, Mapping[str, Any]] | None = None
+    multi_agent: bool = False
+    agent_ids: Sequence[Any] | None = None
+    as_learner_connector: bool | None = None
+    declared = False
+    """True if a config has put the piece there, since modules declare its views; no argument."""
 
-    def __init__(
-        self,
-        input_observation_space: gym.Space[Any] | None = None,
-        input_action_space: gym.Space[Any] | None = None,
-        *,
-        views: Mapping[str, Any] | None = None,
-        per_module: Mapping[str, Mapping[str, Any]] | None = None,
-        multi_agent: bool = False,
-        agent_ids: Sequence[Any] | None = None,
-        as_learner_connector: bool | None = None,
-    ) -> None:
-        super().__init__(input_observation_space, input_action_space)
-        self.agent_ids = check_agent_ids(self, agent_ids)
-        self.views = as_views(views or {}, "TrajectoryViews.views")
-        self.per_module = {
+    def __post_init__(self) -> None:
+        """Make views of the data, and declare what the batches of this side get."""
+        self.agent_ids = check_agent_ids(self, self.agent_ids)
+        self.views = self._views = as_views(self.views or {}, "TrajectoryViews.views")
+        self.per_module = self._per_module = {
             module_id: as_views(own, f"TrajectoryViews.per_module[{module_id!r}]")
-            for module_id, own in (per_module or {}).items()
+            for module_id, own in (self.per_module or {}).items()
         }
-        own = [view for views in self.per_module.values() for view in views.items()]
-        every = [*self.views.items(), *own]
-        known = as_learner_connector is not None
-        self.as_learner_connector = bool(as_learner_connector) if known else not any(view.act for _, view in every)
+        own = [view for views in self._per_module.values() for view in views.items()]
+        every = [*self._views.items(), *own]
+        if self.as_learner_connector is None:
+            self.as_learner_connector = not any(view.act for _, view in every)
         self._check(every)
-        self.per_sequence = all(view.per_sequence for _, view in (*self.views.items(), *own))
-        used = [(name, view) for name, view in (*self.views.items(), *own) if self._is_for_this_side(view)]
+        self.per_sequence = all(view.per_sequence for _, view in every)
+        used = [(name, view) for name, view in every if self._is_for_this_side(view)]
         self.lookback = max((view.lookback for _, view in used), default=0)
         names = [one for name, view in used for one in (name, *([f"{name}_mask"] if view.masked else []))]
         self.writes = tuple(dict.fromkeys(names))  # type: ignore[misc]
@@ -202,7 +194,7 @@ class TrajectoryViews(ColumnarPiece):
             do = "make two pieces: those with per_sequence=True go behind AddTimeDimToBatchAndZeroPad"
             found = f"both: {', '.join(f'{name} {view.per_sequence}' for name, view in views)}"
             raise ConfigError("TrajectoryViews", expected="per_sequence alike in all", found=found, do=do)
-        if any(Columns.OBS in own for own in self.per_module.values()):
+        if any(Columns.OBS in own for own in self._per_module.values()):
             do = "put it into views, which are those of all modules"
             raise ConfigError("TrajectoryViews.per_module", expected="no view 'obs'", found="one", do=do)
         if not any(self._is_for_this_side(view) for _, view in views):
@@ -218,11 +210,11 @@ class TrajectoryViews(ColumnarPiece):
         Raises:
             SpaceError: a view has a space of a kind that has no dict.
         """
-        own: dict[str, Any] = {"views": {name: view.to_dict() for name, view in self.views.items()}}
-        if self.per_module:
+        own: dict[str, Any] = {"views": {name: view.to_dict() for name, view in self._views.items()}}
+        if self._per_module:
             own["per_module"] = {
                 module_id: {name: view.to_dict() for name, view in views.items()}
-                for module_id, views in self.per_module.items()
+                for module_id, views in self._per_module.items()
             }
         if self.agent_ids is not None:
             own["agent_ids"] = self.agent_ids
@@ -230,7 +222,7 @@ class TrajectoryViews(ColumnarPiece):
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
         """The space of the view named `obs`, if there is one; otherwise the one before."""
-        view = self.views.get(Columns.OBS)
+        view = self._views.get(Columns.OBS)
         if view is None or not self._is_for_this_side(view):
             return input_observation_space
         return stacked_space(input_observation_space, view)
@@ -283,14 +275,14 @@ class TrajectoryViews(ColumnarPiece):
         Raises:
             ConfigError: there is one module, and views are for others.
         """
-        if not group.several and self.per_module and DEFAULT_MODULE_ID not in self.per_module:
+        if not group.several and self._per_module and DEFAULT_MODULE_ID not in self._per_module:
             raise ConfigError(
                 "TrajectoryViews.per_module",
                 expected=f"views of {DEFAULT_MODULE_ID!r}, the module of episodes of one agent",
-                found=", ".join(map(repr, self.per_module)),
+                found=", ".join(map(repr, self._per_module)),
                 do="pass them as views; per_module is for several agents",
             )
-        return {**self.views, **self.per_module.get(group.module_id, {})}
+        return {**self._views, **self._per_module.get(group.module_id, {})}
 
     def _add(self, batch: dict[str, Any], name: str, view: View, group: ChunkGroup) -> None:
         where = f"TrajectoryViews, view {name!r}"
@@ -391,7 +383,7 @@ class TrajectoryViews(ColumnarPiece):
             )
 
 
-def _infos(group: ChunkGroup, view: View, training: bool, where: str) -> list[Any]:
+def _infos(group: ChunkGroup, view: View, training: bool | None, where: str) -> list[Any]:
     """Whole info dicts; an empty one where there is none."""
     (shift,) = view.shifts
     out: list[Any] = []
