@@ -85,6 +85,7 @@ class Learner:
         self._check = FirstUpdateCheck(check_first_update)
         self._num_updates = 0
         self._num_gradient_steps = 0
+        self._num_env_steps = 0
         self._made: dict[str, ModuleTrainer] = {}
         self._trainers()
 
@@ -228,8 +229,9 @@ class Learner:
             Per module id the means of the loss's metrics over all minibatches, weighted by their valid rows, and
             `grad_norm` (before clipping), `explained_variance` (of the last epoch), `lr`, `num_rows`
             (valid rows of one epoch), `num_minibatches` and the loss's coefficients as used; under
-            `__all_modules__` `connector_s`, `update_s`, `num_updates`, `num_gradient_steps`, and `num_rows` of all
-            modules together, and with `columns="auto"` `bytes_left_out`.
+            `__all_modules__` `connector_s`, `update_s`, `num_updates`, `num_gradient_steps`,
+            `num_env_steps_trained_lifetime`, and `num_rows` of all modules together, and with `columns="auto"`
+            `bytes_left_out`.
 
         Raises:
             EpisodeError: there are no episodes.
@@ -244,6 +246,7 @@ class Learner:
                 "Learner.update", expected="at least one episode", found="none", do="sample episodes first"
             )
         start = time.perf_counter()
+        num_env_steps = sum(len(episode) for episode in episodes if hasattr(episode, "__len__"))
         known = self._multi_agent.known_ids
         shared_data: dict[str, Any] = {} if known is None else {POLICIES_TO_TRAIN: known}
         pending = self._check.begin(self._learner_connector, self._module, episodes, known)
@@ -259,11 +262,13 @@ class Learner:
         connected = time.perf_counter()
         results = self._update_modules(batch)
         self._num_updates += 1
+        self._num_env_steps += num_env_steps
         results[ALL_MODULES] = {
             "connector_s": connected - start,
             "update_s": time.perf_counter() - connected,
             "num_updates": self._num_updates,
             "num_gradient_steps": self._num_gradient_steps,
+            "num_env_steps_trained_lifetime": self._num_env_steps,
             "num_rows": sum(own["num_rows"] for own in results.values()),
         }
         if self._unread is not None:
@@ -285,7 +290,7 @@ class Learner:
                 results[module_id] = {"num_rows": 0, "num_minibatches": 0}
                 continue
             try:
-                results[module_id] = trainers[module_id].update(batch[module_id])
+                results[module_id] = trainers[module_id].update(batch[module_id], self._num_env_steps)
             except NonFiniteLossError as error:
                 failures.append(error)
             except Exception as error:
@@ -311,6 +316,7 @@ class Learner:
             "generators": {key: own.get_order() for key, own in trainers.items()},
             "num_updates": self._num_updates,
             "num_gradient_steps": self._num_gradient_steps,
+            "num_env_steps": self._num_env_steps,
         }
         if hasattr(self._learner_connector, "get_state"):
             state["connector"] = copies(self._learner_connector.get_state())
@@ -339,6 +345,8 @@ class Learner:
                 take_over(module_id, trainer, state)
         self._num_updates = check_count("learner state, 'num_updates'", state["num_updates"])
         self._num_gradient_steps = check_count("learner state, 'num_gradient_steps'", state["num_gradient_steps"])
+        steps = state.get("num_env_steps", 0)  # checkpoints of before there were schedules lack it
+        self._num_env_steps = check_count("learner state, 'num_env_steps'", steps)
         if "connector" in state and hasattr(self._learner_connector, "set_state"):
             with restoring("learner state", "connector"):
                 self._learner_connector.set_state(state["connector"])

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from epibatch.core.errors import ConfigError, NotAvailableError
+from epibatch.core.import_paths import load_object
 
 __all__ = ["Loss", "LossFunction", "PlainLoss", "as_loss"]
 
@@ -50,6 +51,18 @@ class Loss(ABC):
         """The coefficients of a module that was never updated."""
         return {}
 
+    def scheduled_coefficients(self, num_env_steps: int) -> dict[str, float]:
+        """The coefficients that follow a schedule, for an update.
+
+        Args:
+            num_env_steps: environment steps that the learner has learned from so far.
+        """
+        return {}
+
+    def ends_update(self, metrics: Mapping[str, float]) -> bool:
+        """True if the update is to end before the step of the minibatch that gave these metrics."""
+        return False
+
     @abstractmethod
     def __call__(
         self,
@@ -64,7 +77,7 @@ class Loss(ABC):
             batch: one minibatch, column -> tensor.
             outputs: what `forward_train` returned, with `vf_preds` added for modules that predict values.
             distribution_class: the module's action distribution for training.
-            coefficients: as `initial_coefficients` and `adapt` gave them.
+            coefficients: as `initial_coefficients` and `adapt` gave them, and those of `scheduled_coefficients`.
         """
 
     def adapt(self, coefficients: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
@@ -94,18 +107,28 @@ class PlainLoss(Loss):
         return self._function(batch, outputs, distribution_class)
 
 
-def as_loss(loss: Loss | LossFunction) -> Loss:
-    """A loss, or a function as one.
+def as_loss(loss: Loss | LossFunction | type[Loss] | str, settings: Any = None) -> Loss:
+    """A loss; a function, a class, or what stands at an import path, as one.
+
+    Args:
+        loss: the loss, or what makes it.
+        settings: what a class is called with that is a dataclass with a field `settings`, as subclasses of PPOLoss are;
+            others are called without.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: it is none of these.
     """
+    if isinstance(loss, str):
+        loss = load_object(loss, "loss", "loss")
+    if isinstance(loss, type) and issubclass(loss, Loss):
+        takes_settings = settings is not None and "settings" in getattr(loss, "__dataclass_fields__", ())
+        loss = loss(settings=settings) if takes_settings else loss()  # type: ignore[call-arg]
     if isinstance(loss, Loss):
         return loss
     if not callable(loss) or isinstance(loss, type):
         raise ConfigError(
             "loss",
-            expected="a Loss, or a function (batch, outputs, distribution_class) -> (loss, metrics)",
+            expected="a Loss, a class of one, or a function (batch, outputs, distribution_class) -> (loss, metrics)",
             found=repr(loss),
             do="pass PPOLoss(), for example",
         )

@@ -24,7 +24,7 @@ def override(
         module_id: of the module, for messages.
         settings: the common settings.
         loss: the common loss.
-        changes: fields of `LearnerSettings`; `loss`, a `Loss` or a function; and fields of that loss's settings.
+        changes: fields of `LearnerSettings`; `loss`, as `as_loss` takes it; and fields of that loss's settings.
 
     Raises:
         ConfigError: a name is none of these, or a value is out of its range.
@@ -37,7 +37,7 @@ def override(
     """
     where = f"overrides of module {module_id!r}"
     try:
-        loss = as_loss(changes.get("loss", loss))
+        loss = as_loss(changes.get("loss", loss), getattr(loss, "settings", None))
         known = (*_SETTINGS, "loss", *loss.setting_names())
         for name in changes:
             if name not in known:

@@ -21,6 +21,7 @@ from ..connectors._engine.modules import describe_batch
 from .loss import Loss
 from .minibatches import Minibatches
 from .optimizers import ModuleOptimizer
+from .schedules import value_at
 from .settings import LearnerSettings
 from .unread_columns import ColumnUse
 from .update_metrics import UpdateMetrics
@@ -82,11 +83,12 @@ class ModuleTrainer:
                 self.optimizer = ModuleOptimizer(parameters, self.settings)
         return self.optimizer
 
-    def update(self, columns: Mapping[str, Any]) -> dict[str, float]:
-        """Run all epochs of minibatches of the module's batch.
+    def update(self, columns: Mapping[str, Any], num_env_steps: int = 0) -> dict[str, float]:
+        """Run all epochs of minibatches of the module's batch, or as many as the loss wants.
 
         Args:
             columns: column -> tensor, as the learner pipeline gave it for this module.
+            num_env_steps: environment steps learned from so far, for schedules.
 
         Returns:
             The metrics of the loss and those that `Learner.update` names.
@@ -107,14 +109,27 @@ class ModuleTrainer:
         optimizer = self.prepare()
         if optimizer is None:  # a fixed policy: nothing to train
             return {"num_rows": minibatches.num_rows, "num_minibatches": 0}
+        lr = value_at(settings.lr, num_env_steps)
+        optimizer.set_lr(lr)
         means = UpdateMetrics()
-        coefficients = self.coefficients
+        scheduled = self.loss.scheduled_coefficients(num_env_steps)
+        used = {**self.coefficients, **scheduled}
+        self._run_epochs(optimizer, minibatches, used, means)
+        self.coefficients = self.loss.adapt(self.coefficients, means.last_epoch())
+        return {**means.result(), "lr": lr, **used}
+
+    def _run_epochs(
+        self,
+        optimizer: ModuleOptimizer,
+        minibatches: Minibatches,
+        coefficients: Mapping[str, float],
+        means: UpdateMetrics,
+    ) -> None:
         for epoch in minibatches.by_epoch():
             means.begin_epoch()
             for minibatch in epoch:
-                self._step(optimizer, minibatch, means)
-        self.coefficients = self.loss.adapt(coefficients, means.last_epoch())
-        return {**means.result(), "lr": settings.lr, **coefficients}
+                if not self._step(optimizer, minibatch, coefficients, means):
+                    return
 
     def get_order(self) -> np.ndarray[Any, Any]:
         """Where the random order of rows is, as bytes."""
@@ -124,7 +139,14 @@ class ModuleTrainer:
         """Go on with the order of rows where `get_order` was called."""
         restore_torch_generator(f"the order of rows of {self._module_id!r}", self._generator, state)
 
-    def _step(self, optimizer: ModuleOptimizer, minibatch: dict[str, Any], means: UpdateMetrics) -> None:
+    def _step(
+        self,
+        optimizer: ModuleOptimizer,
+        minibatch: dict[str, Any],
+        coefficients: Mapping[str, float],
+        means: UpdateMetrics,
+    ) -> bool:
+        """Learn from a minibatch; False if the loss ends the update before this step."""
         module = self.module
         given = minibatch = self.to_device(minibatch)
         if self.read is not None:
@@ -132,7 +154,7 @@ class ModuleTrainer:
         try:
             outputs = _outputs(module, minibatch)
             loss, metrics = _loss_and_metrics(
-                self.loss(minibatch, outputs, module.get_train_action_dist_cls(), self.coefficients)
+                self.loss(minibatch, outputs, module.get_train_action_dist_cls(), coefficients)
             )
         except KeyError as error:
             note_columns(error, given, _MISSING)
@@ -143,9 +165,12 @@ class ModuleTrainer:
         values_now = _numbers(tensors)
         if not all(map(math.isfinite, values_now.values())):
             raise _not_finite(self._module_id, values_now)
+        means.add(values_now, given, outputs)
+        if self.loss.ends_update(values_now):
+            return False
         optimizer.step()
         self.num_gradient_steps += 1
-        means.add(values_now, given, outputs)
+        return True
 
     def to_device(self, minibatch: dict[str, Any]) -> dict[str, Any]:
         """Return a minibatch where the module is; the same one if the learner was given no device."""

@@ -9,32 +9,43 @@ from typing import Any
 import numpy as np
 import torch
 
-from epibatch.core.errors import CheckpointError
+from epibatch.core.errors import CheckpointError, ConfigError
+from epibatch.core.import_paths import load_object
 from epibatch.core.restoring import check_like, restoring
 
-from .settings import LearnerSettings
+from .schedules import value_at
+from .settings import OPTIMIZERS, LearnerSettings
 
 __all__ = ["ModuleOptimizer"]
 
-_AVERAGES = ("exp_avg", "exp_avg_sq")
+_FUSED = (torch.optim.Adam, torch.optim.AdamW)
+_NOT_NEGATIVE = ("step", "exp_avg_sq", "max_exp_avg_sq", "square_avg")
 
 
 class ModuleOptimizer:
     """Steps the parameters of one module that require gradients.
 
-    Adam runs fused, which on one CPU core takes under a third of the per-tensor loop's time; where the
+    Adam and AdamW run fused, which on one CPU core takes under a third of the per-tensor loop's time; where the
     installed torch has no fused kernel for the device, torch's default is used.
 
     Args:
         parameters: name -> parameter, all requiring gradients.
-        settings: learning rate and clipping.
+        settings: optimiser, learning rate and clipping.
+
+    Raises:
+        ConfigError: the optimiser does not take these keywords, or is none.
     """
 
     def __init__(self, parameters: Mapping[str, torch.nn.Parameter], settings: LearnerSettings) -> None:
         self._names = list(parameters)
         self._parameters = list(parameters.values())
         self._settings = settings
-        self._optimizer = _adam(self._parameters, settings.lr)
+        self._optimizer = _made(settings.optimizer, self._parameters, value_at(settings.lr, 0))
+
+    def set_lr(self, lr: float) -> None:
+        """Set the learning rate of the steps from here on."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
 
     def zero_grad(self) -> None:
         """Forget the gradients of the last minibatch."""
@@ -72,7 +83,7 @@ class ModuleOptimizer:
         state: dict[str, dict[str, Any]] = {}
         for name, parameter in zip(self._names, self._parameters):
             values = self._optimizer.state.get(parameter, {})
-            state[name] = {key: _to_array(value) for key, value in values.items()}
+            state[name] = {key: _to_array(value) for key, value in values.items() if value is not None}
         return state
 
     def set_state(self, state: Mapping[str, Mapping[str, Any]]) -> None:
@@ -81,8 +92,8 @@ class ModuleOptimizer:
         Every entry is compared with its parameter first: torch's fused kernels trust the sizes that they are given.
 
         Raises:
-            CheckpointError: the state belongs to other parameters, or an entry has another shape or type, or numbers
-                that Adam never has; nothing was changed.
+            CheckpointError: the state belongs to other parameters, or an entry has another name, shape or type, or
+                numbers that the optimiser never has; nothing was changed.
         """
         with restoring("optimiser state", "optimizers"):
             values = self._values(state)
@@ -92,25 +103,57 @@ class ModuleOptimizer:
     def _values(self, state: Mapping[str, Mapping[str, Any]]) -> dict[int, dict[str, torch.Tensor]]:
         if set(state) != set(self._names):
             raise _state_error(f"values for {sorted(self._names)}", f"values for {sorted(state)}")
+        entries = self._entries()
         values: dict[int, dict[str, torch.Tensor]] = {}
         for index, (name, parameter) in enumerate(zip(self._names, self._parameters)):
             given = state[name]
             if isinstance(given, Mapping) and not given:  # no step was taken yet
                 continue
-            check_like(f"optimiser state of {name!r}", given, {"step": 0.0, **dict.fromkeys(_AVERAGES, parameter)})
+            like = {key: parameter if per_entry else 0.0 for key, per_entry in entries.items()}
+            check_like(f"optimiser state of {name!r}", given, like)
             own = values[index] = {key: torch.from_numpy(np.array(value)) for key, value in given.items()}
-            sound = torch.isfinite(own["exp_avg"]).all() and (own["exp_avg_sq"] >= 0).all()
-            if not sound or not 0 <= float(own["step"]) < math.inf:
-                expected = "a finite step from 0 and exp_avg, and exp_avg_sq from 0"
-                raise _state_error(expected, f"NaN, infinite or negative numbers in those of {name!r}")
+            for key, value in own.items():
+                lowest = 0.0 if key in _NOT_NEGATIVE else -math.inf
+                if not torch.isfinite(value).all() or (value < lowest).any():
+                    expected = f"a finite {key}" + (" from 0" if key in _NOT_NEGATIVE else "")
+                    raise _state_error(expected, f"NaN, infinite or negative numbers in that of {name!r}")
         return values
 
+    def _entries(self) -> dict[str, bool]:
+        """Name of a value that the optimiser keeps for a parameter -> True if it has the parameter's shape.
 
-def _adam(parameters: list[torch.nn.Parameter], lr: float) -> torch.optim.Adam:
+        They are those of another parameter after its first step.
+        """
+        tried = torch.nn.Parameter(torch.zeros(2, 3))
+        tried.grad = torch.zeros(2, 3)
+        optimizer = _made(self._settings.optimizer, [tried], 1.0)
+        optimizer.step()
+        kept = {key: value for key, value in optimizer.state[tried].items() if value is not None}
+        return {key: np.shape(value) == tried.shape for key, value in kept.items()}
+
+
+def _made(choice: Any, parameters: list[torch.nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    options = dict(choice) if isinstance(choice, Mapping) else {"optimizer": choice}
+    kind = options.pop("optimizer")
+    if isinstance(kind, str):
+        kind = load_object(OPTIMIZERS.get(kind, kind), "optimizer")
+    fused = {"fused": True} if kind in _FUSED and not {"fused", "foreach"} & options.keys() else {}
     try:
-        return torch.optim.Adam(parameters, lr=lr, fused=True)
-    except RuntimeError:
-        return torch.optim.Adam(parameters, lr=lr)
+        try:
+            made = kind(parameters, lr=lr, **fused, **options)
+        except RuntimeError:
+            made = kind(parameters, lr=lr, **options)
+    except (TypeError, ValueError) as error:
+        expected, do = f"keywords that {_name(kind)} takes", "correct the keywords of training(optimizer=...)"
+        raise ConfigError("optimizer", expected=expected, found=f"{options}: {error}", do=do) from error
+    if not isinstance(made, torch.optim.Optimizer):
+        expected, do = "a torch.optim.Optimizer", "give its class, or a function that returns one"
+        raise ConfigError(f"optimizer, {_name(kind)}(...)", expected=expected, found=type(made).__name__, do=do)
+    return made
+
+
+def _name(kind: Any) -> str:
+    return getattr(kind, "__name__", repr(kind))
 
 
 def _to_array(value: Any) -> Any:

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from epibatch.core.columns import Columns
-from epibatch.core.errors import ColumnError, nearest
+from epibatch.core.errors import ColumnError, ConfigError, nearest
 
 from .loss import Loss
+from .schedules import value_at
 from .settings import PPOSettings
 
 __all__ = ["PPOLoss", "ppo_loss"]
@@ -59,8 +60,26 @@ class PPOLoss(Loss):
         distribution_class: Any,
         coefficients: Mapping[str, float],
     ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Return `ppo_loss` under the current KL coefficient."""
-        return ppo_loss(batch, outputs, distribution_class, self.settings, coefficients["kl_coeff"])
+        """Return `ppo_loss` under the current coefficients."""
+        scheduled = {name: coefficients[name] for name in self._scheduled() if name in coefficients}
+        settings = self.settings.model_copy(update=scheduled) if scheduled else self.settings
+        return ppo_loss(batch, outputs, distribution_class, settings, coefficients["kl_coeff"])
+
+    def _scheduled(self) -> list[str]:
+        return [name for name in _SCHEDULED if isinstance(getattr(self.settings, name), list)]
+
+    def scheduled_coefficients(self, num_env_steps: int) -> dict[str, float]:
+        """Those of `entropy_coeff` and `clip_param` that are schedules.
+
+        Example:
+            >>> PPOLoss(PPOSettings(clip_param=[[0, 0.3], [1000, 0.1]])).scheduled_coefficients(500)
+            {'clip_param': 0.2}
+        """
+        return {name: value_at(getattr(self.settings, name), num_env_steps) for name in self._scheduled()}
+
+    def ends_update(self, metrics: Mapping[str, float]) -> bool:
+        """True if the policy is too far from the acting one: `approx_kl` above 1.5 times `target_kl`."""
+        return self.settings.target_kl is not None and metrics["approx_kl"] > 1.5 * self.settings.target_kl
 
     def adapt(self, coefficients: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
         """Grow or shrink the KL coefficient around the target divergence."""
@@ -95,11 +114,17 @@ def ppo_loss(
 
     Returns:
         The scalar loss, and detached scalars `total_loss`, `policy_loss`, `vf_loss`, `vf_loss_unclipped`,
-        `entropy` and `mean_kl` (0 if the KL term is off).
+        `entropy`, `mean_kl` (0 if the KL term is off), and with `target_kl` `approx_kl`: the mean of
+        `ratio - 1 - log(ratio)` (Schulman 2020, "Approximating KL Divergence", its estimator k3).
 
     Raises:
         ColumnError: a column is missing, or has another shape than one number per row.
+        ConfigError: a setting is a schedule; `PPOLoss` knows its value.
     """
+    for name in _SCHEDULED:
+        if isinstance(getattr(settings, name), list):
+            found, do = f"a schedule, {getattr(settings, name)}", "call PPOLoss(settings).scheduled_coefficients(steps)"
+            raise ConfigError(f"ppo_loss, {name}", expected="a number", found=found, do=f"{do}, and pass them on")
     columns = _read(batch, _BATCH_COLUMNS, "the train batch")
     columns["logits"], columns["vf_preds"] = _read(outputs, _OUTPUT_COLUMNS, "the module's outputs").values()
     mask = _as_mask(batch.get(Columns.LOSS_MASK))
@@ -113,7 +138,10 @@ def ppo_loss(
     logp = policy.logp(columns[Columns.ACTIONS])
     if logp.shape != rows:
         raise _unfit(Columns.ACTIONS, columns[Columns.ACTIONS], rows, "one action of the action space per row")
-    ratio = torch.exp(logp - columns[Columns.ACTION_LOGP])
+    if settings.standardize_advantages == "minibatch":
+        advantages = _standardized(advantages, mask)
+    log_ratio = logp - columns[Columns.ACTION_LOGP]
+    ratio = torch.exp(log_ratio)
     clipped = ratio.clamp(1.0 - settings.clip_param, 1.0 + settings.clip_param)
     squared_error = (columns["vf_preds"] - columns[Columns.VALUE_TARGETS]).square()
     policy_loss = -_mean(torch.minimum(advantages * ratio, advantages * clipped), mask)
@@ -135,6 +163,8 @@ def ppo_loss(
         "entropy": entropy.detach(),
         "mean_kl": mean_kl.detach(),
     }
+    if settings.target_kl is not None:
+        metrics["approx_kl"] = _mean((ratio - 1.0 - log_ratio).detach(), mask)
     return total, metrics
 
 
@@ -194,6 +224,7 @@ def _unfit(name: str, value: Any, rows: Any, expected: str = "") -> ColumnError:
     )
 
 
+_SCHEDULED = ("clip_param", "entropy_coeff")
 _NUMBERS = (Columns.ACTION_LOGP, Columns.ADVANTAGES, Columns.VALUE_TARGETS, "vf_preds")
 _BATCH_COLUMNS = (
     Columns.ACTIONS,
@@ -226,6 +257,12 @@ def _fill_masked(column: Any, mask: torch.Tensor) -> Any:
         return type(column)(_fill_masked(leaf, mask) for leaf in column)
     shaped = mask.reshape(mask.shape + (1,) * (column.ndim - mask.ndim))
     return torch.where(shaped, column, torch.zeros((), dtype=column.dtype, device=column.device))
+
+
+def _standardized(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """The entries with mean 0 and standard deviation 1 over the valid rows."""
+    centred = x - _mean(x, mask)
+    return centred / _mean(centred.square(), mask).sqrt().clamp(min=1e-4)
 
 
 def _mean(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:

@@ -17,6 +17,8 @@ class UpdateMetrics:
 
     def __init__(self) -> None:
         self._first_of_epoch = 0
+        self._epochs = 0
+        self._num_rows = 0
         self._values: list[Mapping[str, float]] = []
         self._weights: list[int] = []
         self._predictions: list[torch.Tensor] = []
@@ -25,6 +27,7 @@ class UpdateMetrics:
     def begin_epoch(self) -> None:
         """The minibatches from here on are those of another epoch."""
         self._first_of_epoch = len(self._values)
+        self._epochs += 1
         self._predictions.clear()
         self._targets.clear()
 
@@ -34,6 +37,7 @@ class UpdateMetrics:
         recurrent = mask is not None and mask.ndim > 1
         self._values.append(values)
         self._weights.append(int(mask.sum()) if mask is not None and recurrent else _num_rows(minibatch))
+        self._num_rows += self._weights[-1] if self._epochs == 1 else 0  # later epochs may end early
         if Columns.VF_PREDS in outputs and Columns.VALUE_TARGETS in minibatch:
             predictions, targets = outputs[Columns.VF_PREDS].detach(), minibatch[Columns.VALUE_TARGETS]
             self._predictions.append(predictions[mask] if recurrent else predictions)
@@ -48,7 +52,7 @@ class UpdateMetrics:
         means = self._means(0)
         if self._targets:
             means["explained_variance"] = _explained_variance(torch.cat(self._predictions), torch.cat(self._targets))
-        means["num_rows"] = sum(self._weights[self._first_of_epoch :])
+        means["num_rows"] = self._num_rows
         means["num_minibatches"] = len(self._values)
         return means
 

@@ -12,7 +12,7 @@ from epibatch.learner.settings import LearnerSettings
         ("lr", 0, "greater than 0"),
         ("lr", float("nan"), "a finite number"),
         ("lr", "1e-3", "a valid number"),
-        ("optimizer", "adamw", "'adam'"),
+        ("optimizer", "adm", "did you mean 'adam'"),
         ("grad_clip", -1.0, "greater than 0"),
         ("grad_clip_by", "global_nrm", "'global_norm', 'norm' or 'value'"),
         ("num_epochs", 0, "greater than or equal to 1"),

@@ -375,31 +375,38 @@ class AlgorithmConfig:
     def training(
         self,
         *,
-        lr: float = 0.001,
+        lr: float | Sequence[Sequence[float]] = 0.001,
         gamma: float = 0.99,
         train_batch_size: int = 4000,
         minibatch_size: int | None = None,
         num_epochs: int = 1,
         shuffle_batch_per_epoch: bool = True,
+        optimizer: str | Mapping[str, Any] | Callable[..., Any] = "adam",
         grad_clip: float | None = None,
         grad_clip_by: Literal["global_norm", "norm", "value"] = "global_norm",
+        loss: Callable[..., Any] | str | None = None,
         train_batch_size_per_learner: int = 4000,
         model: dict[str, Any] = ...,
         learner_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None = None,
         add_default_connectors_to_learner_pipeline: bool = True,
     ) -> Self:
-        """Set learning rate, batch sizes and the coefficients of the loss.
+        """Set learning rate, batch sizes, optimiser and loss.
 
         Args:
-            lr: Learning rate of Adam.
+            lr: Learning rate, or a schedule of it: `[[0, 1e-3], [500_000, 1e-4]]`, by environment steps learned
+                from.
             gamma: Discount.
             train_batch_size: Environment steps of an iteration, at least.
             minibatch_size: Timesteps of a minibatch; None: the whole batch.
             num_epochs: Passes through each batch.
             shuffle_batch_per_epoch: False: the batch is shuffled once.
+            optimizer: A name such as "adamw", a class, or its import path; with keywords: `{"optimizer": "adamw",
+                "eps": 1e-5}`.
             grad_clip: Bound of the gradients; None for none.
             grad_clip_by: "global_norm" scales all gradients of a module by one factor, "norm" each parameter's
                 gradient by its own, "value" clips every entry.
+            loss: A function `(batch, outputs, distribution_class) -> (loss, metrics)`, a `Loss`, a class of one, or
+                the import path of these; None: the algorithm's.
             train_batch_size_per_learner: Environment steps of an iteration, at least.
             model: Options of the default network, such as `{"fcnet_hiddens": [64, 64]}`, or a `DefaultModelConfig`.
             learner_connector: Your pieces from episodes to train batches: `lambda obs_space, act_space: ...`, or a
@@ -614,14 +621,16 @@ class AlgorithmConfig:
     add_default_connectors_to_learner_pipeline: bool
     columns: Literal["all", "auto"]
     learner_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None
-    lr: float
+    lr: float | Sequence[Sequence[float]]
     gamma: float
     train_batch_size: int
     minibatch_size: int | None
     num_epochs: int
     shuffle_batch_per_epoch: bool
+    optimizer: str | Mapping[str, Any] | Callable[..., Any]
     grad_clip: float | None
     grad_clip_by: Literal["global_norm", "norm", "value"]
+    loss: Callable[..., Any] | str | None
     train_batch_size_per_learner: int
     model_config: dict[str, Any]
     rl_module_spec: Any

@@ -25,12 +25,15 @@ RLLIB_METHODS: dict[str, str] = {
 """Methods of RLlib's configs that are not here -> what to do instead."""
 
 _ALWAYS = "leave it out: PPO always has a critic and generalised advantages"
-_CONSTANT = "not there yet: a setting is a constant; config.training(...) and a new build_algo() change it between runs"
+_SCHEDULE = "use {0}=[[0, first value], [environment steps, value], ...]"
+_OPTIMIZER = "use optimizer: training(optimizer={'optimizer': 'adam', 'weight_decay': 0.01, 'eps': 1e-5})"
+_STANDARDIZE = "use standardize_advantages: 'batch' (or True), 'minibatch', or False"
 _DEVICE = "use learners(device='cuda')"
 _ONE_PROCESS = "leave it out: one process samples and learns"
 
 OTHER_SETTINGS: dict[str, str] = {
-    "anneal_lr": _CONSTANT,
+    "adam_epsilon": _OPTIMIZER,
+    "anneal_lr": _SCHEDULE.format("lr"),
     "batch_size": "use minibatch_size (steps of a minibatch), or train_batch_size (steps of an iteration)",
     "clip_coef": "use clip_param",
     "clip_range": "use clip_param",
@@ -39,19 +42,20 @@ OTHER_SETTINGS: dict[str, str] = {
     "clip_vloss": "leave it out; vf_clip_param is something else: it bounds the squared error of each value",
     "discount_factor": "use gamma",
     "ent_coef": "use entropy_coeff",
-    "entropy_coeff_schedule": _CONSTANT,
+    "entropy_coeff_schedule": _SCHEDULE.format("entropy_coeff"),
+    "eps": _OPTIMIZER,
     "eps_clip": "use clip_param",
     "hidden_sizes": "use model_config: rl_module(model_config={'fcnet_hiddens': [...]})",
     "horizon": "use max_episode_steps: env_config={'max_episode_steps': ...} sets the time limit of a Gymnasium id, "
     "also a longer one; a TimeLimit wrapper can only shorten it",
     "learning_rate": "use lr",
-    "lr_schedule": _CONSTANT,
+    "lr_schedule": _SCHEDULE.format("lr"),
     "max_grad_norm": "use grad_clip",
     "n_envs": "use num_envs_per_env_runner",
     "n_epochs": "use num_epochs",
     "n_steps": "use rollout_fragment_length (steps of each environment)",
-    "norm_adv": "leave it out: advantages are normalised over the whole batch",
-    "normalize_advantage": "leave it out: advantages are normalised over the whole batch",
+    "norm_adv": _STANDARDIZE,
+    "normalize_advantage": _STANDARDIZE,
     "num_cpus_per_env_runner": _ONE_PROCESS,
     "num_cpus_per_learner": _ONE_PROCESS,
     "num_envs": "use num_envs_per_env_runner",
@@ -64,19 +68,22 @@ OTHER_SETTINGS: dict[str, str] = {
     "num_sgd_iter": "use num_epochs",
     "num_steps": "use rollout_fragment_length (steps of each environment)",
     "num_workers": "use num_env_runners",
+    "normalize_advantages": _STANDARDIZE,
+    "optimizer_class": _OPTIMIZER,
+    "optimizer_kwargs": _OPTIMIZER,
     "gae_lambda": "use lambda_",
     "observation_filter": "use the piece MeanStdFilter in the env-to-module pipeline",
     "policy_kwargs": "use model_config: rl_module(model_config={...})",
     "repeat_per_collect": "use num_epochs",
     "sgd_minibatch_size": "use minibatch_size",
     "step_per_collect": "use train_batch_size (steps of an iteration)",
-    "target_kl": "use kl_target and kl_coeff: a term of the loss, not an early stop",
     "tensorboard_log": "use loggers: reporting(loggers=['tensorboard'])",
     "total_timesteps": "use num_env_steps_sampled_lifetime: stopping(num_env_steps_sampled_lifetime=...)",
     "update_epochs": "use num_epochs",
     "use_critic": _ALWAYS,
     "use_gae": _ALWAYS,
     "vf_coef": "use vf_loss_coeff",
+    "weight_decay": _OPTIMIZER,
 }
 """Settings of other libraries, and of earlier versions of RLlib -> what to do here."""
 

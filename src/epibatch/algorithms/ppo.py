@@ -10,6 +10,7 @@ from epibatch.core.errors import ConfigError
 from ..connectors.learner.general_advantage_estimation import GeneralAdvantageEstimation
 from ..connectors.learner.learner_connector_pipeline import add_advantages
 from ..learner.learner import Learner
+from ..learner.loss import as_loss
 from ..learner.multi_agent_settings import MultiAgentSettings
 from ..learner.ppo_loss import PPOLoss
 from ..learner.settings import LearnerSettings, OptimizerSettings, PPOSettings
@@ -46,15 +47,12 @@ class PPOConfig(AlgorithmConfig):
         """
         if not self.add_default_connectors_to_learner_pipeline:
             return
-        settings = {name: getattr(self, name) for name in _OF_PIECES}
+        settings = _of_pieces({name: getattr(self, name) for name in _OF_PIECES})
         add_advantages(pipeline, **settings, per_module=self._own_advantages() or None)
 
     def _own_advantages(self) -> dict[str, dict[str, Any]]:
         """Module id -> its own settings of advantages, of modules that have some."""
-        own = {
-            module_id: {name: value for name, value in self.overrides_for(module_id).items() if name in _OF_PIECES}
-            for module_id in self.policies
-        }
+        own = {module_id: _of_pieces(self.overrides_for(module_id)) for module_id in self.policies}
         return {module_id: values for module_id, values in own.items() if values}
 
     def update_modules(self, pipeline: Any) -> None:
@@ -79,6 +77,14 @@ class PPOConfig(AlgorithmConfig):
 _OF_PIECES = ("gamma", "lambda_", "standardize_advantages")
 
 
+def _of_pieces(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that are arguments of GeneralAdvantageEstimation, which standardizes batches, not minibatches."""
+    own = {name: settings[name] for name in _OF_PIECES if name in settings}
+    if "standardize_advantages" in own:
+        own["standardize_advantages"] = own["standardize_advantages"] in (True, "batch")
+    return own
+
+
 def _shuffle(per_epoch: bool) -> str:
     return "epoch" if per_epoch else "once"
 
@@ -90,7 +96,7 @@ def _learner_settings(config: AlgorithmConfig) -> LearnerSettings:
 
 def _learner_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """A module's own settings as the learner knows them; those of advantages are the learner pipeline's."""
-    own = {name: value for name, value in overrides.items() if name not in _OF_PIECES}
+    own = {name: value for name, value in overrides.items() if name not in ("gamma", "lambda_")}
     if "shuffle_batch_per_epoch" in own:
         own["shuffle"] = _shuffle(own.pop("shuffle_batch_per_epoch"))
     return own
@@ -136,7 +142,8 @@ class PPO(Algorithm):
     def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:
         """Build the learner with the clipped-surrogate loss."""
         config = self.config
-        loss = PPOLoss(PPOSettings(**{name: getattr(config, name) for name in PPOSettings.names()}))
+        settings = PPOSettings(**{name: getattr(config, name) for name in PPOSettings.names()})
+        loss = as_loss(PPOLoss if config.loss is None else config.loss, settings)
         overrides = {module_id: _learner_overrides(config.overrides_for(module_id)) for module_id in config.policies}
         return Learner(
             module=module,

@@ -48,7 +48,7 @@ class PPOConfig(AlgorithmConfig):
     def training(
         self,
         *,
-        lr: float = 5e-05,
+        lr: float | Sequence[Sequence[float]] = 5e-05,
         gamma: float = 0.99,
         train_batch_size: int = 4000,
         minibatch_size: int | None = 128,
@@ -57,14 +57,17 @@ class PPOConfig(AlgorithmConfig):
         grad_clip: float | None = None,
         grad_clip_by: Literal["global_norm", "norm", "value"] = "global_norm",
         lambda_: float = 1.0,
-        standardize_advantages: bool = True,
-        clip_param: float = 0.3,
+        standardize_advantages: Literal[True, False, "batch", "minibatch"] = True,
+        optimizer: str | Mapping[str, Any] | Callable[..., Any] = "adam",
+        loss: Callable[..., Any] | str | None = None,
+        clip_param: float | Sequence[Sequence[float]] = 0.3,
         vf_clip_param: float = 10.0,
         vf_loss_coeff: float = 1.0,
-        entropy_coeff: float = 0.0,
+        entropy_coeff: float | Sequence[Sequence[float]] = 0.0,
         use_kl_loss: bool = True,
         kl_coeff: float = 0.2,
         kl_target: float = 0.01,
+        target_kl: float | None = None,
         train_batch_size_per_learner: int = 4000,
         model: dict[str, Any] = ...,
         learner_connector: Callable[..., Any] | Sequence[str | Mapping[str, Any]] | None = None,
@@ -73,7 +76,8 @@ class PPOConfig(AlgorithmConfig):
         """Set learning rate, batch sizes and the coefficients of PPO's loss; the defaults are RLlib 2.60's.
 
         Args:
-            lr: Learning rate of Adam.
+            lr: Learning rate, or a schedule of it: `[[0, 1e-3], [500_000, 1e-4]]`, by environment steps learned
+                from.
             gamma: Discount.
             train_batch_size: Environment steps of an iteration, at least.
             minibatch_size: Timesteps of a minibatch; None: the whole batch; left out: no more than the batch has.
@@ -83,15 +87,21 @@ class PPOConfig(AlgorithmConfig):
             grad_clip_by: "global_norm" scales all gradients of a module by one factor, "norm" each parameter's
                 gradient by its own, "value" clips every entry.
             lambda_: Trace decay of generalised advantage estimation.
-            standardize_advantages: True if the advantages of a train batch are brought to mean 0 and standard
-                deviation 1.
-            clip_param: The probability ratio is clipped to `1 +- clip_param`.
+            standardize_advantages: Where advantages get mean 0 and standard deviation 1: in each train batch
+                ("batch" or True), in each minibatch, or nowhere (False).
+            optimizer: A name such as "adamw", a class, or its import path; with keywords: `{"optimizer": "adamw",
+                "eps": 1e-5}`.
+            loss: A function `(batch, outputs, distribution_class) -> (loss, metrics)`, a `Loss`, a class of one, or
+                the import path of these; None: the algorithm's.
+            clip_param: The probability ratio is clipped to `1 +- clip_param`; a number, or a schedule as for `lr`.
             vf_clip_param: Upper bound of a row's squared value error; `inf` for none.
             vf_loss_coeff: Weight of the value loss.
-            entropy_coeff: Weight of the entropy bonus.
+            entropy_coeff: Weight of the entropy bonus; a number, or a schedule as for `lr`.
             use_kl_loss: True if the KL divergence from the acting policy is part of the loss.
             kl_coeff: First weight of the KL term; the learner adapts it.
             kl_target: KL divergence that the adaptation aims at.
+            target_kl: An update ends early when the approximate KL divergence of a minibatch exceeds 1.5 times
+                this; None: never.
             train_batch_size_per_learner: Environment steps of an iteration, at least.
             model: Options of the default network, such as `{"fcnet_hiddens": [64, 64]}`, or a `DefaultModelConfig`.
             learner_connector: Your pieces from episodes to train batches: `lambda obs_space, act_space: ...`, or a
@@ -103,14 +113,15 @@ class PPOConfig(AlgorithmConfig):
             ConfigError: unknown settings or values that do not fit, all of them in one message.
         """
     lambda_: float
-    standardize_advantages: bool
-    clip_param: float
+    standardize_advantages: Literal[True, False, "batch", "minibatch"]
+    clip_param: float | Sequence[Sequence[float]]
     vf_clip_param: float
     vf_loss_coeff: float
-    entropy_coeff: float
+    entropy_coeff: float | Sequence[Sequence[float]]
     use_kl_loss: bool
     kl_coeff: float
     kl_target: float
+    target_kl: float | None
 
 class PPO(Algorithm):
     """PPO's training loop; built by `PPOConfig.build_algo`."""

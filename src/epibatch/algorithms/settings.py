@@ -40,11 +40,12 @@ from epibatch.core.settings import (
     Number,
     Place,
     Positive,
-    PositiveNumber,
     PositiveOrInfinite,
     SettingsModel,
     Switch,
     brief,
+    check_import,
+    import_problem,
     not_available,
     raise_problems,
 )
@@ -52,6 +53,7 @@ from epibatch.core.settings import (
 from ..connectors.views.view import as_views
 from ..env_runner.env_wrappers import wrapper_problem
 from ..env_runner.listeners import callback_problem
+from ..learner.schedules import ScheduledPositive
 from ..learner.settings import OptimizerSettings, PPOSettings
 from .multi_agent import AgentMapping, add_policy_errors
 from .other_libraries import setting_advice
@@ -99,13 +101,6 @@ def _allows(info: ValidationInfo, what: str) -> bool:
     return bool((info.context or {}).get(what))
 
 
-def _import_problem(path: str) -> str:
-    return (
-        f"{path!r} imports the module before the colon, which runs code; allow it with allow_imports=True "
-        "(on the command line: --allow-imports)"
-    )
-
-
 def _environment(value: Any, info: ValidationInfo) -> Any:
     if isinstance(value, (gym.Env, gym.vector.VectorEnv)):
         raise ValueError("expected an environment's name, class or factory, so that several can be made")
@@ -122,7 +117,7 @@ def _env_config(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
 
 def _check_env_import(env: Any, place: Place, info: ValidationInfo) -> None:
     if isinstance(env, str) and ":" in env and env not in registered_envs() and not _allows(info, "env_imports"):
-        raise_problems([(place, f"{_import_problem(env)}, or import the module and register its environments first")])
+        raise_problems([(place, f"{import_problem(env)}, or import the module and register its environments first")])
 
 
 def _wrappers(value: Sequence[Any]) -> list[Any]:
@@ -198,13 +193,20 @@ def _policies_to_train(value: Any) -> Any:
     return list(ids)
 
 
+def _loss(value: Any, info: ValidationInfo) -> Any:
+    if value is not None and not callable(value) and not (isinstance(value, str) and ":" in value):
+        raise ValueError("expected a Loss, a function (batch, outputs, distribution_class), or an import path")
+    check_import(value, info)
+    return value
+
+
 def _callbacks(value: Any, info: ValidationInfo, kind: str) -> Any:
     problem = callback_problem(value, kind)
     if problem:
         raise ValueError(problem)
     paths = [path for path in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(path, str)]
     if paths and not _allows(info, "imports"):
-        raise_problems(((), f"{_import_problem(path)}, or give the function itself, in Python") for path in paths)
+        raise_problems(((), f"{import_problem(path)}, or give the function itself, in Python") for path in paths)
     raise_problems(((), problem) for path in paths if (problem := _wrong_target(path, kind)))
     return value
 
@@ -374,7 +376,7 @@ class LearnerSectionSettings(SettingsModel):
 
 
 class TrainingSettings(OptimizerSettings):
-    """Set learning rate, batch sizes and the coefficients of the loss."""
+    """Set learning rate, batch sizes, optimiser and loss."""
 
     first_names: ClassVar[tuple[str, ...]] = (
         "lr",
@@ -385,14 +387,19 @@ class TrainingSettings(OptimizerSettings):
         "shuffle_batch_per_epoch",
     )
 
-    lr: PositiveNumber = 0.001
-    """Learning rate of Adam."""
+    lr: ScheduledPositive = 0.001
+    """Learning rate, or a schedule of it: `[[0, 1e-3], [500_000, 1e-4]]`, by environment steps learned from."""
     gamma: Fraction = 0.99
     """Discount."""
     train_batch_size: Positive = Field(
         default=4000, validation_alias=AliasChoices("train_batch_size", "train_batch_size_per_learner")
     )
     """Environment steps of an iteration, at least."""
+    loss: Annotated[
+        Callable[..., Any] | str | None, PlainValidator(_loss), WithJsonSchema({"type": ["string", "null"]})
+    ] = None
+    """A function `(batch, outputs, distribution_class) -> (loss, metrics)`, a `Loss`, a class of one, or the import
+    path of these; None: the algorithm's."""
     shuffle_batch_per_epoch: Switch = True
     """False: the batch is shuffled once."""
 
@@ -413,16 +420,14 @@ class PPOTrainingSettings(PPOSettings, TrainingSettings):
         "standardize_advantages",
     )
 
-    lr: PositiveNumber = 5e-5
-    """Learning rate of Adam."""
+    lr: ScheduledPositive = 5e-5
+    """Learning rate, or a schedule of it: `[[0, 1e-3], [500_000, 1e-4]]`, by environment steps learned from."""
     minibatch_size: Positive | None = 128
     """Timesteps of a minibatch; None: the whole batch; left out: no more than the batch has."""
     num_epochs: Positive = 30
     """Passes through each batch."""
     lambda_: Fraction = Field(default=1.0, validation_alias=AliasChoices("lambda_", "lambda"))
     """Trace decay of generalised advantage estimation."""
-    standardize_advantages: Switch = True
-    """True if the advantages of a train batch are brought to mean 0 and standard deviation 1."""
 
 
 class RLModuleSettings(SettingsModel):

@@ -8,7 +8,7 @@ from functools import cache, wraps
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
@@ -28,9 +28,12 @@ __all__ = [
     "SettingsModel",
     "Switch",
     "brief",
+    "check_import",
     "expect",
+    "import_problem",
     "not_available",
     "path_text",
+    "python_scalar",
     "raise_problems",
     "reported",
 ]
@@ -42,11 +45,12 @@ Place: TypeAlias = "tuple[str | int, ...]"
 """Where a value stands in nested data: the keys that lead to it."""
 
 
-def _python_scalar(value: Any) -> Any:
+def python_scalar(value: Any) -> Any:
+    """A NumPy scalar as Python's; other values as they are."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-_PLAIN = BeforeValidator(_python_scalar)
+_PLAIN = BeforeValidator(python_scalar)
 _LARGEST = 2**63
 
 Positive = Annotated[int, Field(ge=1, lt=_LARGEST), _PLAIN]
@@ -221,6 +225,20 @@ def raise_problems(problems: Iterable[tuple[Place, str]]) -> None:
     ]
     if details:
         raise ValidationError.from_exception_data("value", details)
+
+
+def import_problem(path: str) -> str:
+    """Say that an import path needs leave."""
+    return (
+        f"{path!r} imports the module before the colon, which runs code; allow it with allow_imports=True "
+        "(on the command line: --allow-imports)"
+    )
+
+
+def check_import(value: Any, info: ValidationInfo) -> None:
+    """Refuse an import path in a config that is not allowed to import; without a context, code gives the settings."""
+    if isinstance(value, str) and ":" in value and info.context is not None and not info.context.get("imports"):
+        raise_problems([((), f"{import_problem(value)}, or give the object itself, in Python")])
 
 
 def not_available(text: str) -> PydanticCustomError:
