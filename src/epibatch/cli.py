@@ -1,4 +1,4 @@
-"""The command line: `epibatch train CONFIG`, `play RUN`, `schema`, `pieces`, `check PIECE` and `port FILE`."""
+"""The command line: `train CONFIG`, `play RUN`, `plot RUN...`, `schema`, `pieces`, `check PIECE` and `port FILE`."""
 
 from __future__ import annotations
 
@@ -142,6 +142,29 @@ def play(
     except algorithms.training_run.STARTUP_ERRORS as error:
         _fail(error)
     raise typer.Exit(code)
+
+
+@app.command()
+def plot(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    key: Annotated[
+        str, typer.Option(help="The result to draw, a column of metrics.csv.")
+    ] = "env_runners/episode_return_mean",
+    over: Annotated[str, typer.Option(help="What to draw it over: steps, iterations or seconds.")] = "steps",
+    out: Annotated[Path, typer.Option(help="The PNG file to write.")] = Path("curves.png"),
+) -> None:
+    """Draw a result of several runs in one picture; runs that differ only in their seed are one line in a band.
+
+    Exit code 0: drawn. 2: wrong usage, a folder without a run, or no run with the result.
+    """
+    curves = algorithms.learning_curves
+    if over not in curves.AXES:
+        _fail(f"--over {over}: {nearest(over, curves.AXES)}")
+    try:
+        folders = [algorithms.RunFolder.open_existing(run) for run in runs]
+        typer.echo(curves.plot_runs(folders, out, key=key, over=over))
+    except EpibatchError as error:
+        _fail(error)
 
 
 @app.command()

@@ -46,6 +46,11 @@ def results(mean=100.0, steps=1000, iteration=3, seconds=5.0, episodes=200, meas
         ({"evaluation_return_mean": 475}, {**results(), "evaluation": "x"}, None),
         ({"evaluation_return_mean": 475}, {**results(), "evaluation": {"env_runners": [500]}}, None),
         ({"time_total_s": 4.5}, results(), (False, False)),
+        ({"results": {"learners/a/b": 2}}, {**results(), "learners": {"a": {"b": 1.9}}}, None),
+        ({"results": {"learners/a/b": 2}}, {**results(), "learners": {"a": {"b": 2.0}}}, (True, True)),
+        ({"results": {"learners/a/b": 2, "time_total_s": 5}}, results(), (True, True)),
+        ({"results": {"nowhere": 2}, "training_iteration": 3}, results(), (False, True)),
+        ({"results": {"nowhere": 2}}, {**results(), "nowhere": float("nan")}, None),
     ],
 )
 def test_judge(rules, given, expected):

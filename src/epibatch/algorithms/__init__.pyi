@@ -1,4 +1,5 @@
-from . import error_reports as error_reports, playing as playing, training_run as training_run
+from . import error_reports as error_reports, learning_curves as learning_curves, playing as playing
+from . import training_run as training_run
 from .multi_agent import AgentMapping as AgentMapping
 from .algorithm import Algorithm as Algorithm
 from .algorithm_config import AlgorithmConfig as AlgorithmConfig

@@ -544,13 +544,20 @@ class AlgorithmConfig:
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
         """
-    def reporting(self, *, metrics_num_episodes_for_smoothing: int = 100, loggers: Sequence[Any] = ...) -> Self:
+    def reporting(
+        self,
+        *,
+        metrics_num_episodes_for_smoothing: int = 100,
+        loggers: Sequence[Any] = ...,
+        curve: str = "env_runners/episode_return_mean",
+    ) -> Self:
         """Set over how many episodes returns are averaged, and where a run's results go.
 
         Args:
             metrics_num_episodes_for_smoothing: Ended episodes that `episode_return_mean` and the like are about.
             loggers: Names of `LOGGERS`, and objects with a method `log(results)`, for `epibatch train` and
                 `TrainingRun`.
+            curve: Result that the learning curve shows, such as `env_runners/module_episode_returns_mean/main`.
 
         Raises:
             ConfigError: unknown settings or values that do not fit, all of them in one message.
@@ -561,6 +568,8 @@ class AlgorithmConfig:
         checkpoint_frequency: int = 0,
         checkpoint_interval_s: float | None = 60.0,
         num_to_keep: int | None = 2,
+        checkpoint_score_attribute: str | None = None,
+        checkpoint_score_order: Literal["max", "min"] = "max",
         end_episodes: bool = False,
     ) -> Self:
         """Set when `epibatch train` saves while it runs, and how many checkpoints it keeps.
@@ -569,6 +578,9 @@ class AlgorithmConfig:
             checkpoint_frequency: Iterations between two saves; 0: none for that reason.
             checkpoint_interval_s: Seconds between two saves; None: none for that reason.
             num_to_keep: Newest checkpoints that are kept; None: all.
+            checkpoint_score_attribute: Result, such as `evaluation/env_runners/episode_return_mean`, by which the
+                best checkpoint is kept too, as `checkpoints/best`; None: no best one.
+            checkpoint_score_order: "min": the lowest value is the best.
             end_episodes: True if a save ends the running episodes, so that a resumed run goes on bit for bit like
                 this one.
 
@@ -580,6 +592,7 @@ class AlgorithmConfig:
         *,
         episode_return_mean: float | None = None,
         evaluation_return_mean: float | None = None,
+        results: dict[str, float] = ...,
         num_env_steps_sampled_lifetime: int | None = None,
         training_iteration: int | None = None,
         time_total_s: float | None = None,
@@ -589,6 +602,8 @@ class AlgorithmConfig:
         Args:
             episode_return_mean: Goal: mean return of the latest episodes.
             evaluation_return_mean: Goal: mean return of an evaluation.
+            results: Goals: result -> value to reach, such as `{"env_runners/module_episode_returns_mean/main":
+                100}`.
             num_env_steps_sampled_lifetime: Limit of environment steps.
             training_iteration: Limit of iterations.
             time_total_s: Limit of seconds.
@@ -662,12 +677,16 @@ class AlgorithmConfig:
     check_first_update: Literal["warn", "error", "off"]
     metrics_num_episodes_for_smoothing: int
     loggers: Sequence[Any]
+    curve: str
     checkpoint_frequency: int
     checkpoint_interval_s: float | None
     num_to_keep: int | None
+    checkpoint_score_attribute: str | None
+    checkpoint_score_order: Literal["max", "min"]
     end_episodes: bool
     episode_return_mean: float | None
     evaluation_return_mean: float | None
+    results: dict[str, float]
     num_env_steps_sampled_lifetime: int | None
     training_iteration: int | None
     time_total_s: float | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
@@ -13,6 +12,7 @@ from typing import Any, BinaryIO
 from epibatch.core.errors import CheckpointError, ConfigError
 from epibatch.core.files import LOCK, FolderLock, is_unfinished, open_file, replace_file, storing
 
+from .learning_curves import run_picture
 from .metric_rows import RETURN_MEAN, nested_metrics
 from .saved_checkpoints import CHECKPOINTS, SavedCheckpoints, refuse_links_in_run, unused
 
@@ -171,47 +171,23 @@ class RunFolder:
         with storing(f"writing {self.config_path}", "free some space, or choose another folder"):
             replace_file(self.config_path, text.encode())
 
-    def draw_learning_curve(self, title: str, goal: float | None = None, window: int = 100) -> Path:
-        """Draw the mean return over env steps, per iteration and smoothed, and that of evaluations.
+    def draw_learning_curve(
+        self, title: str, goal: float | None = None, window: int = 100, *, key: str = RETURN_MEAN
+    ) -> Path:
+        """Draw a result of the run, as `run_picture` does, into `learning_curve.png`.
 
         Args:
             title: above the plot.
-            goal: the return to reach, drawn as a line.
-            window: episodes that the smoothed mean is about, for the legend.
+            goal: the value to reach.
+            window: episodes that the mean return is about.
+            key: the result.
 
         Raises:
             StorageError: the disk is full, say.
         """
-        import matplotlib as mpl
-
-        mpl.use("Agg")
-        from matplotlib import pyplot
-
-        keys = (f"{RETURN_MEAN}_this_iter", RETURN_MEAN, f"evaluation/{RETURN_MEAN}")
-        points = [(row["num_env_steps_sampled_lifetime"], *map(row.get, keys)) for row in self.rows()]
-        figure, axes = pyplot.subplots(figsize=(7.2, 4.2), dpi=144)
-        for index, label, color, width in (
-            (1, "episodes of one iteration", "#9ecae1", 1.0),
-            (2, f"last {window} episodes", "#08519c", 2.0),
-            (3, "evaluation", "#d95f0e", 1.5),
-        ):
-            line = [(point[0], point[index]) for point in points if isinstance(point[index], (int, float))]
-            if line:
-                axes.plot(*zip(*line), label=label, color=color, linewidth=width)
-        if goal is not None:
-            axes.axhline(goal, color="#31a354", linestyle="--", linewidth=1.2, label=f"goal {goal:g}")
-        axes.set(title=title, xlabel="environment steps", ylabel="mean return per episode")
-        axes.xaxis.set_major_formatter(lambda steps, _: f"{steps:,.0f}")
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-        if axes.get_legend_handles_labels()[1]:
-            axes.legend(loc="best", frameon=False)
-        figure.tight_layout()
-        picture = io.BytesIO()
-        figure.savefig(picture, format="png")
-        pyplot.close(figure)
+        picture = run_picture(self.rows(), title, key=key, goal=goal, window=window)
         with storing(f"writing {self.curve_path}", "free some space, then go on with the run"):
-            replace_file(self.curve_path, picture.getvalue())
+            replace_file(self.curve_path, picture)
         return self.curve_path
 
 

@@ -20,7 +20,7 @@ CHECKPOINTS = "checkpoints"
 
 _NUMBERED = re.compile(r"(?P<name>0\d{5}|[1-9]\d{5,})|\.(?P<replaced>0\d{5}|[1-9]\d{5,})\.previous", re.ASCII)
 _OURS = re.compile(
-    r"config\.yaml|metrics\.(jsonl|csv)|learning_curve\.png|tensorboard|\.lock|checkpoints(/\.?\d{6,}(\.previous)?(/.*)?)?",
+    r"config\.yaml|metrics\.(jsonl|csv)|learning_curve\.png|tensorboard|\.lock|checkpoints(/\.?(\d{6,}|best)(\.previous)?(/.*)?)?",
     re.ASCII | re.DOTALL,
 )
 """The entries of a run's folder that epibatch opens, writes or removes."""
@@ -45,6 +45,11 @@ class SavedCheckpoints:
     def path_of(self, iteration: int) -> Path:
         """Where the checkpoint after so many iterations belongs."""
         return self.folder / f"{iteration:06d}"
+
+    @property
+    def best(self) -> Path:
+        """Where the best checkpoint belongs, if the run keeps one."""
+        return self.folder / "best"
 
     def iterations(self) -> list[int]:
         """The iterations that were saved, the newest first; their checkpoints may be damaged.

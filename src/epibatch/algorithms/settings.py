@@ -55,6 +55,7 @@ from ..env_runner.env_wrappers import wrapper_problem
 from ..env_runner.listeners import callback_problem
 from ..learner.schedules import ScheduledPositive
 from ..learner.settings import OptimizerSettings, PPOSettings
+from .metric_rows import RETURN_MEAN
 from .multi_agent import AgentMapping, add_policy_errors
 from .other_libraries import setting_advice
 from .pipelines import PIPELINES, hook_problems
@@ -551,6 +552,8 @@ class ReportingSettings(SettingsModel):
         WithJsonSchema({"type": "array", "items": {"enum": list(LOGGER_NAMES)}, "uniqueItems": True}),
     ] = Field(default_factory=lambda: ["jsonl", "csv"])
     """Names of `LOGGERS`, and objects with a method `log(results)`, for `epibatch train` and `TrainingRun`."""
+    curve: str = RETURN_MEAN
+    """Result that the learning curve shows, such as `env_runners/module_episode_returns_mean/main`."""
 
 
 class CheckpointingSettings(SettingsModel):
@@ -562,6 +565,11 @@ class CheckpointingSettings(SettingsModel):
     """Seconds between two saves; None: none for that reason."""
     num_to_keep: Positive | None = 2
     """Newest checkpoints that are kept; None: all."""
+    checkpoint_score_attribute: str | None = None
+    """Result, such as `evaluation/env_runners/episode_return_mean`, by which the best checkpoint is kept too, as
+    `checkpoints/best`; None: no best one."""
+    checkpoint_score_order: Literal["max", "min"] = "max"
+    """"min": the lowest value is the best."""
     end_episodes: Switch = False
     """True if a save ends the running episodes, so that a resumed run goes on bit for bit like this one."""
 
@@ -578,6 +586,8 @@ class StopSettings(SettingsModel):
         validation_alias=AliasChoices("evaluation_return_mean", "evaluation/env_runners/episode_return_mean"),
     )
     """Goal: mean return of an evaluation."""
+    results: dict[str, Number] = Field(default_factory=dict)
+    """Goals: result -> value to reach, such as `{"env_runners/module_episode_returns_mean/main": 100}`."""
     num_env_steps_sampled_lifetime: Positive | None = None
     """Limit of environment steps."""
     training_iteration: Positive | None = None

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from .metric_rows import flat_metrics
+
 if TYPE_CHECKING:
     from .settings import StopSettings
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["LIMITS", "Verdict", "judge"]
 
-_LIMITS = {
+LIMITS = {
     "num_env_steps_sampled_lifetime": "env steps",
     "training_iteration": "iterations",
     "time_total_s": "seconds of training",
 }
+"""Limits of the `stop` section, which are results too -> what they count."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def judge(rules: StopSettings, results: Mapping[str, Any], window: int = 100) ->
     """Compare one iteration's results with the rules; None means go on.
 
     A goal of the training needs a mean over a full window of episodes: a lucky first episode solves nothing. One of the
-    evaluation needs one evaluation. Of two goals the first that is reached ends the run.
+    evaluation needs one evaluation, one of another result a number. The first goal that is reached ends the run.
 
     Args:
         rules: the goal and the limits.
@@ -57,8 +60,13 @@ def judge(rules: StopSettings, results: Mapping[str, Any], window: int = 100) ->
         episodes = _number(results, "evaluation", "env_runners", "num_episodes")
         reason = f"mean return {mean:.1f} over {episodes} episodes of evaluation"
         return Verdict(True, True, reason, "evaluation_return_mean")
-    has_goal = rules.episode_return_mean is not None or rules.evaluation_return_mean is not None
-    for name, unit in _LIMITS.items():
+    flat = flat_metrics(results) if rules.results else {}
+    for key, goal in rules.results.items():
+        value = _number(flat, key)
+        if value is not None and value >= goal:
+            return Verdict(True, True, f"{key} {value:g}", f"results.{key}")
+    has_goal = bool(rules.results) or rules.episode_return_mean is not None or rules.evaluation_return_mean is not None
+    for name, unit in LIMITS.items():
         limit = getattr(rules, name)
         if limit is not None and results[name] >= limit:
             return Verdict(False, has_goal, f"the limit of {limit:,} {unit} is used up", name)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 
 from epibatch.core import DEFAULT_MODULE_ID
+
+from .stop_rules import LIMITS
 
 if TYPE_CHECKING:
     from .settings import StopSettings
@@ -19,35 +22,51 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "summary"]
 
 _LOSSES = {"policy_loss": "policy", "vf_loss": "value", "entropy": "entropy"}
+_WIDTH = 80
+"""Columns that a line has at most; what matters least is left out."""
 
 
-def summary(results: Mapping[str, Any]) -> str:
-    """One line about one iteration: steps per second, mean return, losses.
+def summary(results: Mapping[str, Any], width: int = _WIDTH) -> str:
+    """One line about one iteration: return, evaluation, steps per second, losses, as far as they fit.
+
+    Args:
+        results: what `Algorithm.train` returned.
+        width: columns of the line, at most.
 
     Example:
         >>> summary({"env_runners": {"episode_return_mean": 21.5, "num_env_steps_sampled": 400}, "time_this_iter_s": 2})
-        '200 steps/s | return 21.5'
+        'return 21.5 | 200 steps/s'
     """
     runner = results.get("env_runners", {})
-    parts = []
-    steps, seconds = runner.get("num_env_steps_sampled"), results.get("time_this_iter_s")
-    if steps is not None and seconds:
-        parts.append(f"{steps / seconds:,.0f} steps/s")
     mean = runner.get("episode_return_mean")
-    parts.append("no episode done yet" if mean is None or mean != mean else f"return {mean:.1f}")
+    parts = ["no episode done yet" if mean is None or mean != mean else f"return {mean:.1f}"]
     measured = results.get("evaluation", {}).get("env_runners", {}).get("episode_return_mean")
     if measured is not None and measured == measured:
         parts.append(f"evaluation {measured:.1f}")
+    steps, seconds = runner.get("num_env_steps_sampled"), results.get("time_this_iter_s")
+    if steps is not None and seconds:
+        parts.append(f"{steps / seconds:,.0f} steps/s")
     for module_id, module in results.get("learners", {}).items():
         losses = [f"{label} {module[name]:.3g}" for name, label in _LOSSES.items() if name in _names(module)]
         if losses:
             parts.append(("" if module_id == DEFAULT_MODULE_ID else f"{module_id} ") + "loss " + ", ".join(losses))
-    return " | ".join(parts)
+    line, *others = parts
+    for part in others:
+        if len(line) + len(part) + 3 > width:
+            break
+        line = f"{line} | {part}"
+    return line
 
 
 def _names(module: Any) -> Mapping[str, Any]:
     """A module's metrics; none of what pieces logged beside them."""
     return module if isinstance(module, Mapping) else {}
+
+
+def _clock(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute}:{second:02d}"
 
 
 class Progress:
@@ -64,18 +83,20 @@ class Progress:
         self._title = title
         self._counts_steps = rules.num_env_steps_sampled_lifetime is not None or rules.training_iteration is None
         self._total = rules.num_env_steps_sampled_lifetime if self._counts_steps else rules.training_iteration
+        self._limits = {name: limit for name in LIMITS if (limit := getattr(rules, name)) is not None}
+        self._start: tuple[float, Mapping[str, float]] | None = None
         self._live: RichProgress | None = None
         if self._console.is_terminal:
             self._live = RichProgress(
                 TextColumn("[bold]{task.description}", table_column=Column(no_wrap=True, min_width=len(title))),
                 BarColumn(bar_width=12),
                 MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(self._total)) + 1)),
-                TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
+                TextColumn("{task.fields[times]}", table_column=Column(no_wrap=True)),
                 TextColumn("{task.fields[summary]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
                 console=self._console,
                 expand=True,
             )
-            self._task = self._live.add_task(title, total=self._total, summary="starting")
+            self._task = self._live.add_task(title, total=self._total, summary="starting", times="")
 
     def __enter__(self) -> Progress:
         if self._live is not None:
@@ -89,14 +110,34 @@ class Progress:
             self._live.stop()
 
     def show(self, results: Mapping[str, Any]) -> None:
-        """Show one iteration's results."""
+        """Show one iteration's results, the time since the first of this run, and about how long it will go on."""
         count = results["num_env_steps_sampled_lifetime" if self._counts_steps else "training_iteration"]
+        times = self._times(results)
         if self._live is not None:
-            self._live.update(self._task, completed=count, summary=summary(results))
+            self._live.update(self._task, completed=count, times=times, summary=summary(results))
             return
         of = "" if self._total is None else f"/{self._total:,}"
         unit = "steps" if self._counts_steps else "iterations"
-        self.say(f"{self._title} | {count:,}{of} {unit} | {summary(results)}")
+        head, tail = f" | {count:,}{of} {unit} | ", f" | {times}"
+        room = _WIDTH - len(head) - len(tail)
+        title = self._title[: max(8, room - len(summary(results, 0)))]
+        self.say(title + head + summary(results, room - len(title)) + tail)
+
+    def _times(self, results: Mapping[str, Any]) -> str:
+        """The time since this run went on, and what is left until the first limit at the speed since then."""
+        now, counts = time.monotonic(), {name: results[name] for name in self._limits if name in results}
+        took = results.get("time_this_iter_s", 0.0)
+        if self._start is None:
+            one = {"num_env_steps_sampled_lifetime": results.get("env_runners", {}).get("num_env_steps_sampled", 0)}
+            begun = {"training_iteration": 1, "time_total_s": took, **one}
+            self._start = now - took, {name: count - begun[name] for name, count in counts.items()}
+        elapsed, before = now - self._start[0], self._start[1]
+        left = [
+            (self._limits[name] - count) * elapsed / (count - before[name])
+            for name, count in counts.items()
+            if count > before.get(name, count)
+        ]
+        return _clock(elapsed) + (f", {_clock(max(0.0, min(left)))} left" if left else "")
 
     def say(self, line: str) -> None:
         """Print a line beside the bar."""

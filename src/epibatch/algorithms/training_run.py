@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 
 from epibatch.core.checkpoints import arrays_size, load_state
-from epibatch.core.errors import EpibatchError, LoggerError, StorageError, add_context
+from epibatch.core.errors import EpibatchError, LoggerError, StorageError, add_context, nearest
 
 from .checkpoint import CONFIGS, config_class
 from .config_io import changed_document, read_document, to_yaml_text
 from .error_reports import error_report
 from .loggers import Logger, Loggers, make_logger
+from .metric_rows import RETURN_MEAN, flat_metrics
 from .run_folder import RunFolder
 from .stop_rules import Verdict, judge
 from .training_progress import Progress
@@ -40,6 +41,8 @@ GOAL_MISSED = 1
 FAILED = 3
 """Exit code of a run that an error ended."""
 
+_DRAWING_SHARE = 50
+"""Drawings of the curve that would fit between two of them, at least."""
 _SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 
 
@@ -68,6 +71,8 @@ class TrainingRun:
         self._signal: int | None = None
         self._saved_at = time.monotonic()
         self._saved_iteration: int | None = None
+        self._best: float | None = None
+        self._drawn_at, self._drawing_s = time.monotonic(), 0.0
 
     @classmethod
     def start(
@@ -121,6 +126,7 @@ class TrainingRun:
                 session._go_on(saved)
                 if changes:
                     folder.write_config(to_yaml_text(config.to_dict()))
+                session._best = session._best_saved()
                 session.loggers.resume(folder.rows_until(algorithm.training_iteration))
                 return session
 
@@ -180,16 +186,21 @@ class TrainingRun:
             self.loggers.log(results)
             progress.show(results)
             verdict = judge(rules, results, window)
+            if done == 1:
+                self._name_missing(results, progress)
+            self._save_if_best(results)
             self._save_if_due()
         return results, verdict
 
     def _save_if_due(self) -> None:
-        """Save while the run goes on; unless `end_episodes` is set, the run is the same as without saving."""
+        """Save and draw while the run goes on; unless `end_episodes` is set, the run is the same as without saving."""
         config = self.algorithm.config
         every, seconds = config.checkpoint_frequency, config.checkpoint_interval_s
         late = seconds is not None and time.monotonic() - self._saved_at >= seconds
         if late or (every and self.algorithm.training_iteration % every == 0):
             self._save()
+            if time.monotonic() - self._drawn_at >= _DRAWING_SHARE * self._drawing_s:
+                self._draw()
 
     def _save(self) -> None:
         """Write the checkpoint of this iteration, if it is not there yet, and let the oldest ones go."""
@@ -199,10 +210,46 @@ class TrainingRun:
             self._saved_at, self._saved_iteration = time.monotonic(), iteration
             self.folder.checkpoints.prune(self.algorithm.config.num_to_keep)
 
-    def _draw(self) -> Path:
+    def _save_if_best(self, results: Mapping[str, Any]) -> None:
+        """Write the checkpoint `best` if no iteration of the run had a better score."""
+        score = self._score(flat_metrics(results))
+        if score is not None and (self._best is None or score > self._best):
+            self.algorithm.save_to_path(self.folder.checkpoints.best, end_episodes=False)
+            self._best = score
+
+    def _score(self, row: Mapping[str, Any]) -> float | None:
+        """An iteration's score, the higher the better; None where it has none."""
         config = self.algorithm.config
-        window = config.metrics_num_episodes_for_smoothing
-        return self.folder.draw_learning_curve(self.name, _goal(config.stop_rules), window)
+        value = row.get(config.checkpoint_score_attribute or "")
+        known = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return None if not known else value if config.checkpoint_score_order == "max" else -value
+
+    def _best_saved(self) -> float | None:
+        """The score of the best checkpoint of a run that is gone on with."""
+        if not self.folder.checkpoints.best.exists():
+            return None
+        return max((score for row in self.folder.rows() if (score := self._score(row)) is not None), default=None)
+
+    def _name_missing(self, results: Mapping[str, Any], progress: Progress) -> None:
+        """Say which results the config waits for in vain, as far as the first iteration shows it."""
+        config, known = self.algorithm.config, flat_metrics(results)
+        wanted = {f"stop.results {key}": key for key in config.stop_rules.results}
+        wanted["checkpointing.checkpoint_score_attribute"] = config.checkpoint_score_attribute
+        wanted["reporting.curve"] = config.curve
+        for setting, key in wanted.items():
+            if key is not None and key not in known and not key.startswith("evaluation/"):
+                close = nearest(key, known).partition("Known: ")[0]
+                progress.say(f"no result {key!r} yet, which {setting} waits for; {close}metrics.csv has all")
+
+    def _draw(self) -> Path:
+        start, config = time.monotonic(), self.algorithm.config
+        goal = _goal(config.stop_rules, config.curve)
+        path = self.folder.draw_learning_curve(
+            self.name, goal, config.metrics_num_episodes_for_smoothing, key=config.curve
+        )
+        self._drawn_at = time.monotonic()
+        self._drawing_s = self._drawn_at - start
+        return path
 
     @property
     def _checkpoint_path(self) -> Path:
@@ -296,15 +343,18 @@ class TrainingRun:
         print(f"{head}, after {steps:,} env steps and {seconds:.1f} s of training")
         print(f"curve:      {curve}")
         print(f"checkpoint: {self._checkpoint_path}")
+        if self._best is not None:
+            print(f"best:       {self.folder.checkpoints.best}")
         if verdict is None:
             print(f"go on with: {self._command()}")
         elif not verdict.solved:
             print(f"to go on, raise it: {self._command()} --set stop.{verdict.setting}=...")
 
 
-def _goal(rules: StopSettings) -> float | None:
-    """The return that is to be reached, in the training or in evaluations."""
-    return rules.evaluation_return_mean if rules.episode_return_mean is None else rules.episode_return_mean
+def _goal(rules: StopSettings, key: str) -> float | None:
+    """The value that is to be reached of the result that the curve shows."""
+    returns = rules.evaluation_return_mean if rules.episode_return_mean is None else rules.episode_return_mean
+    return rules.results.get(key, returns if key == RETURN_MEAN else None)
 
 
 def _exit_code(verdict: Verdict | None) -> int:
