@@ -74,7 +74,7 @@ def test_several_agents_train_go_on_and_play(run, tmp_path):
     assert rows[-1]["learners/first/lr"] == 0.01
     assert "learners/others/lr" not in rows[-1]
     assert rows[-1]["env_runners/agent_episode_returns_mean/1"] > 0
-    assert "first loss policy" in result.output
+    assert "carts | 2/2 iterations | return" in result.output
     result = run("train", "--resume", "out", "--set", "stop.training_iteration=3")
     assert result.exit_code == 0, result.output
     result = run("play", "out", "--episodes", 2, "--seed", 3)
