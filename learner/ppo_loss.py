@@ -121,18 +121,8 @@ def ppo_loss(
         ColumnError: a column is missing, or has another shape than one number per row.
         ConfigError: a setting is a schedule; `PPOLoss` knows its value.
     """
-    for name in _SCHEDULED:
-        if isinstance(getattr(settings, name), list):
-            found, do = f"a schedule, {getattr(settings, name)}", "call PPOLoss(settings).scheduled_coefficients(steps)"
-            raise ConfigError(f"ppo_loss, {name}", expected="a number", found=found, do=f"{do}, and pass them on")
-    columns = _read(batch, _BATCH_COLUMNS, "the train batch")
-    columns["logits"], columns["vf_preds"] = _read(outputs, _OUTPUT_COLUMNS, "the module's outputs").values()
-    mask = _as_mask(batch.get(Columns.LOSS_MASK))
-    rows = _check_rows(columns, mask)
-    if mask is not None and bool(mask.all()):
-        mask = None
-    if mask is not None:
-        columns = {name: _fill_masked(column, mask) for name, column in columns.items()}
+    _refuse_schedules(settings)
+    columns, rows, mask = _read_columns(batch, outputs)
     policy = distribution_class.from_logits(columns["logits"])
     advantages = columns[Columns.ADVANTAGES]
     logp = policy.logp(columns[Columns.ACTIONS])
@@ -166,6 +156,26 @@ def ppo_loss(
     if settings.target_kl is not None:
         metrics["approx_kl"] = _mean((ratio - 1.0 - log_ratio).detach(), mask)
     return total, metrics
+
+
+def _refuse_schedules(settings: PPOSettings) -> None:
+    for name in _SCHEDULED:
+        if isinstance(getattr(settings, name), list):
+            found, do = f"a schedule, {getattr(settings, name)}", "call PPOLoss(settings).scheduled_coefficients(steps)"
+            raise ConfigError(f"ppo_loss, {name}", expected="a number", found=found, do=f"{do}, and pass them on")
+
+
+def _read_columns(
+    batch: Mapping[str, Any], outputs: Mapping[str, Any]
+) -> tuple[dict[str, Any], torch.Size, torch.Tensor | None]:
+    """All columns, checked, with zeros in rows that carry no loss; their shape; the mask if there are such rows."""
+    columns = _read(batch, _BATCH_COLUMNS, "the train batch")
+    columns["logits"], columns["vf_preds"] = _read(outputs, _OUTPUT_COLUMNS, "the module's outputs").values()
+    mask = _as_mask(batch.get(Columns.LOSS_MASK))
+    rows = _check_rows(columns, mask)
+    if mask is None or bool(mask.all()):
+        return columns, rows, None
+    return {name: _fill_masked(column, mask) for name, column in columns.items()}, rows, mask
 
 
 def _check_rows(columns: Mapping[str, Any], mask: Any) -> torch.Size:

@@ -42,7 +42,7 @@ def test_another_loss():
         (Zero(), {"clip_param": 0.1}, "'clip_param'"),
         (LOSS, {"lr": -1.0}, "lr: input should be greater than 0"),
         (LOSS, {"clip_param": 0.0}, "clip_param"),
-        (LOSS, {"loss": PPOLoss}, "a Loss, or a function"),
+        (LOSS, {"loss": dict}, "a Loss, a class of one, or a function"),
     ],
 )
 def test_errors_name_the_module(loss, changes, message):

@@ -102,10 +102,9 @@ def test_wrong_schedules_are_refused(schedule, text):
 
 
 def test_a_loss_by_hand_needs_the_value_of_a_schedule():
-    from epibatch.learner.ppo_loss import ppo_loss
-
+    loss = PPOLoss(PPOSettings(clip_param=[[0, 0.3], [9, 0.1]]))
     with pytest.raises(ConfigError) as error:
-        ppo_loss({}, {}, None, PPOSettings(clip_param=[[0, 0.3], [9, 0.1]]), 0.0)
+        loss({}, {}, None, loss.initial_coefficients())
     assert error.value.where == "ppo_loss, clip_param" and "scheduled_coefficients" in error.value.do
 
 
