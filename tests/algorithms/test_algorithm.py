@@ -131,7 +131,7 @@ def test_the_device_reaches_pipelines_and_learner(monkeypatch):
     assert given == ["cuda:1"]
     assert [pipeline["NumpyToTensor"].device for pipeline in (acting, learning)] == ["cuda:1"] * 2
     told = {}
-    monkeypatch.setattr("epibatch.learner.learner.Learner", lambda **settings: told.update(settings))
+    monkeypatch.setattr("epibatch.algorithms.ppo.Learner", lambda **settings: told.update(settings))
     PPO.build_learner(types.SimpleNamespace(config=config), module=None, connector=None)
     assert told["device"] == "cuda:1"
 

@@ -177,7 +177,7 @@ def test_a_removed_module_leaves_nothing_behind(algo, tmp_path):
     spec = algo.remove_module("past", new_agent_to_module_mapping_fn=TABLE)
     assert list(spec.rl_module_specs) == list(algo.learner.module) == ["red", "blue"]
     assert "past" not in algo.env_runner.get_spaces()
-    assert algo.pipelines["learner"][-1].per_module == {}
+    assert not algo.pipelines["learner"][-1].per_module
     expected = small(policies_to_train=["red"]).to_dict()["multi_agent"]
     assert as_data(algo) == {**expected, "policies": ["red", "blue"]}
     results = algo.train()  # in new episodes
