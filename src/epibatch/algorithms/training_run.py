@@ -221,8 +221,9 @@ class TrainingRun:
         """An iteration's score, the higher the better; None where it has none."""
         config = self.algorithm.config
         value = row.get(config.checkpoint_score_attribute or "")
-        known = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return None if not known else value if config.checkpoint_score_order == "max" else -value
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            return None
+        return value if config.checkpoint_score_order == "max" else -value
 
     def _best_saved(self) -> float | None:
         """The score of the best checkpoint of a run that is gone on with."""
@@ -233,7 +234,7 @@ class TrainingRun:
     def _name_missing(self, results: Mapping[str, Any], progress: Progress) -> None:
         """Say which results the config waits for in vain, as far as the first iteration shows it."""
         config, known = self.algorithm.config, flat_metrics(results)
-        wanted = {f"stop.results {key}": key for key in config.stop_rules.results}
+        wanted: dict[str, Any] = {f"stop.results {key}": key for key in config.stop_rules.results}
         wanted["checkpointing.checkpoint_score_attribute"] = config.checkpoint_score_attribute
         wanted["reporting.curve"] = config.curve
         for setting, key in wanted.items():
