@@ -242,7 +242,8 @@ def _take_side(piece: ConnectorV2, where: str, training: bool | None) -> None:
     if parameter is None or training is None:
         return
     args, kwargs = piece.get_ctor_args_and_kwargs()
-    given = kwargs.get(_SIDE)
+    bound = inspect.signature(type(piece).__init__).bind_partial(piece, *args, **kwargs)
+    given = bound.arguments.get(_SIDE, kwargs.get(_SIDE))
     before = parameter.default if piece.trains is None else piece.trains
     if training is (before if given is None else bool(given)):
         return

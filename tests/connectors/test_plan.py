@@ -220,6 +220,19 @@ def test_a_piece_that_was_made_for_the_other_side_is_refused(pipeline, given):
         pipeline(connectors=[piece])
 
 
+def test_the_side_may_be_given_by_position():
+    class Stacks(ConnectorV2):
+        def __init__(self, input_observation_space=None, input_action_space=None, as_learner_connector=False):
+            super().__init__(input_observation_space, input_action_space)
+
+        def __call__(self, *, rl_module, batch, episodes, **kwargs):
+            return batch
+
+    assert len(LearnerConnectorPipeline(connectors=[Stacks(None, None, True)])) == 1
+    with pytest.raises(PieceError, match="as_learner_connector=True"):
+        EnvToModulePipeline(connectors=[Stacks(None, None, True)])
+
+
 def test_a_piece_that_is_shared_is_of_one_side():
     piece = AddObservationsFromEpisodesToBatch().share()
     LearnerConnectorPipeline(connectors=[piece])
