@@ -47,9 +47,9 @@ def _declared(spec: Any, settings: Mapping[str, Any]) -> dict[str, View]:
     """The views that the class of a spec's module declares."""
     cls: Any = getattr(spec, "module_class", None)
     if cls is None and (settings.get("use_prev_action") or settings.get("use_prev_reward")):
-        from epibatch.core.rl_module.default_lstm_actor_critic import DefaultLSTMActorCritic
+        from epibatch.core.rl_module.default_recurrent_actor_critic import DefaultRecurrentActorCritic
 
-        cls = DefaultLSTMActorCritic
+        cls = DefaultRecurrentActorCritic
     declare = getattr(cls, "get_view_requirements", None)
     return {} if declare is None else as_views(declare(settings), f"{cls.__name__}.view_requirements")
 

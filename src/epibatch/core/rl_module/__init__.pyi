@@ -1,4 +1,5 @@
 from .default_actor_critic import DefaultActorCritic as DefaultActorCritic
+from .default_gru_actor_critic import DefaultGRUActorCritic as DefaultGRUActorCritic
 from .default_lstm_actor_critic import DefaultLSTMActorCritic as DefaultLSTMActorCritic
 from .default_model_config import DefaultModelConfig as DefaultModelConfig
 from .rl_module import MultiRLModule as MultiRLModule, MultiRLModuleSpec as MultiRLModuleSpec

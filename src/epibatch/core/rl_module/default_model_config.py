@@ -37,7 +37,13 @@ def _with_initializer(value: Any, info: ValidationInfo) -> Any:
 
 
 def _with_lstm(value: bool, info: ValidationInfo) -> bool:
-    expect(not value or info.data.get("use_lstm") is True, "False without use_lstm")
+    recurrent = info.data.get("use_lstm") is True or info.data.get("use_gru") is True
+    expect(not value or recurrent, "False without use_lstm or use_gru")
+    return value
+
+
+def _without_lstm(value: bool, info: ValidationInfo) -> bool:
+    expect(not value or info.data.get("use_lstm") is not True, "False with use_lstm")
     return value
 
 
@@ -130,8 +136,9 @@ class DefaultModelConfig:
         log_std_clip_param: log standard deviations are clipped to plus or minus this value.
         vf_share_layers: let policy and value function share the encoder; recurrent modules always do.
         use_lstm: put an LSTM behind the encoder.
-        use_prev_action: with `use_lstm`, show the LSTM the action before each observation too.
-        use_prev_reward: with `use_lstm`, show it the reward before each observation.
+        use_gru: put a GRU there instead; the options that begin with `lstm_` are its.
+        use_prev_action: with `use_lstm` or `use_gru`, show that layer the action before each observation too.
+        use_prev_reward: with one of them, show it the reward before each observation.
         max_seq_len: longest sequence in a training batch of a recurrent module, in timesteps.
         sequence_end: what becomes of a chunk's last, short sequence in a training batch: "pad" with zeros, "drop", let
             it "overlap" the one before, "continue" with the next chunk; "truncate" keeps a chunk's first sequence only.
@@ -175,6 +182,7 @@ class DefaultModelConfig:
     log_std_clip_param: Annotated[float, Field(gt=0), Expected("a positive number")] = 20.0
     vf_share_layers: Switch = False
     use_lstm: Switch = False
+    use_gru: Annotated[Switch, AfterValidator(_without_lstm)] = False
     use_prev_action: SwitchOfLSTM = False
     use_prev_reward: SwitchOfLSTM = False
     max_seq_len: Size = 20

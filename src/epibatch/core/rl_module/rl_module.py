@@ -919,7 +919,7 @@ def default_module_spec(
     Args:
         observation_space: what the module sees: Box, Discrete, MultiDiscrete, MultiBinary, or Dicts and Tuples.
         action_space: likewise; integer Boxes need bounds.
-        model_config: a `DefaultModelConfig`, a dict of its fields, or None; `use_lstm` picks the recurrent module.
+        model_config: a `DefaultModelConfig`, a dict of its fields, or None; `use_lstm` or `use_gru` makes it recurrent.
 
     Raises:
         SpaceError: no default module takes the spaces; the message says what to do.
@@ -933,7 +933,7 @@ def default_module_spec(
     config = DefaultModelConfig.from_dict(model_config)
     ObservationInput(observation_space, config)
     distribution_for(action_space)
-    name = "DefaultLSTMActorCritic" if config.use_lstm else "DefaultActorCritic"
+    name = f"Default{'LSTM' if config.use_lstm else 'GRU' if config.use_gru else ''}ActorCritic"
     return RLModuleSpec(
         module_class=class_from_name(name, "default_module_spec", allow_imports=False),
         observation_space=observation_space,

@@ -16,6 +16,7 @@ __all__ = ["class_from_name", "class_name", "fields_from_data", "fields_to_data"
 
 _BUILT_IN = {
     "DefaultActorCritic": "epibatch.core.rl_module:DefaultActorCritic",
+    "DefaultGRUActorCritic": "epibatch.core.rl_module:DefaultGRUActorCritic",
     "DefaultLSTMActorCritic": "epibatch.core.rl_module:DefaultLSTMActorCritic",
     "MultiRLModule": "epibatch.core.rl_module:MultiRLModule",
 }

@@ -1,0 +1,177 @@
+"""What the default networks for policies with memory have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, TypeAlias
+
+import torch
+from torch import nn
+from torch.nn.utils.rnn import PackedSequence
+
+from epibatch.core.columns import Columns
+from epibatch.core.distributions.choosing import distribution_for
+from epibatch.core.distributions.distribution import Distribution
+from epibatch.core.errors import ColumnError
+from epibatch.core.rl_module.default_model_config import DefaultModelConfig
+from epibatch.core.rl_module.networks import (
+    MLP,
+    encoder_style,
+    head_style,
+    init_parameters,
+    no_value_function,
+)
+from epibatch.core.rl_module.observation_input import ObservationInput, observations_of
+from epibatch.core.rl_module.policy_head import PolicyHead, masked
+from epibatch.core.rl_module.previous_steps import PreviousSteps, previous_step_views
+from epibatch.core.rl_module.resets import resetting
+from epibatch.core.rl_module.rl_module import TorchRLModule
+from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
+from epibatch.core.structs import map_struct
+
+__all__ = ["DefaultRecurrentActorCritic", "States"]
+
+States: TypeAlias = tuple[torch.Tensor, ...]
+"""The parts of a recurrent layer's state."""
+
+
+class DefaultRecurrentActorCritic(TorchRLModule, ValueFunctionAPI):
+    """An MLP (behind convolutions for images) and a recurrent layer that policy and value function share, and a head
+    for each; `DefaultLSTMActorCritic` and `DefaultGRUActorCritic` say which layer.
+
+    A batch holds `obs` `[B, T, ...]` and `state_in`, a dict of `[B, H]`; each row is one sequence that starts from its
+    state. Outputs are `action_dist_inputs` `[B, T, n]` and `state_out`, the state after the last timestep of the row
+    (padding included). Where a column `resets` `[B, T]` is True the layer goes on from the next state in
+    `reset_states`, a dict of `[B, most resets of a row, H]`. Spaces and masks of actions are those of
+    `DefaultActorCritic`.
+
+    Args:
+        **kwargs: the keywords of `RLModule`; `model_config` is a `DefaultModelConfig` or a dict of its fields.
+
+    Raises:
+        ConfigError: unknown or wrong options in `model_config`.
+        SpaceError: a space that these networks do not take.
+        ColumnError: a batch without `state_in`.
+    """
+
+    layer_class: ClassVar[type[nn.LSTM] | type[nn.GRU]]
+    layer_name: ClassVar[str]
+    """The attribute that holds the layer, which its parameters are saved under."""
+    state_names: ClassVar[tuple[str, ...]]
+    """Names of the parts of the state, in torch's order."""
+
+    default_max_seq_len: ClassVar[int | None] = DefaultModelConfig.max_seq_len
+    handles_resets: ClassVar[bool] = True
+
+    @classmethod
+    def get_view_requirements(cls, model_config: Any) -> dict[str, Any]:
+        """`prev_actions` and `prev_rewards`, if `use_prev_action` and `use_prev_reward` say so."""
+        return previous_step_views(DefaultModelConfig.from_dict(model_config))
+
+    def setup(self) -> None:
+        """Build the networks."""
+        config = DefaultModelConfig.from_dict(self.model_config)
+        self._squash = config.squash_actions
+        self._input = ObservationInput(self.observation_space, config)
+        self.images = self._input.cnns()
+        size, hiddens = self._input.size, config.fcnet_hiddens
+        self._cell_size = config.lstm_cell_size
+        self.encoder = MLP(*encoder_style(config).layers(size, hiddens))
+        self._previous = PreviousSteps(self.action_space, config)
+        width = (hiddens[-1] if hiddens else size) + self._previous.size
+        layer = self.layer_class(width, self._cell_size, batch_first=True)
+        setattr(self, self.layer_name, layer)
+        init_parameters(
+            layer.all_weights[0][:2],
+            config.lstm_kernel_initializer,
+            config.lstm_kernel_initializer_kwargs or {},
+            default=nn.init.orthogonal_,
+        )
+        init_parameters(
+            layer.all_weights[0][2:],
+            config.lstm_bias_initializer,
+            config.lstm_bias_initializer_kwargs or {},
+            default=nn.init.zeros_,
+        )
+        self.pi = PolicyHead([], self._cell_size, self.action_space, config)
+        self.vf: MLP | None = None
+        if not self.inference_only:
+            self.vf = MLP(*head_style(config).layers(self._cell_size, config.head_fcnet_hiddens, 1))
+
+    def _make_dist_cls(self) -> type[Distribution]:
+        return distribution_for(self.action_space, squash=self._squash)
+
+    def get_initial_state(self) -> dict[str, torch.Tensor]:
+        """Zeros `[H]` for each part."""
+        return {name: torch.zeros(self._cell_size) for name in self.state_names}
+
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        features, state = self._encode(batch)
+        return {**masked(self.pi(features), batch), Columns.STATE_OUT: state}
+
+    def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        features, state = self._encode(batch)
+        return {**masked(self.pi(features), batch), Columns.STATE_OUT: state, Columns.EMBEDDINGS: features}
+
+    def compute_values(self, batch: dict[str, Any], embeddings: Any = None) -> torch.Tensor:
+        if self.vf is None:
+            raise no_value_function(self)
+        if embeddings is None:
+            embeddings, _ = self._encode(batch)
+        values: torch.Tensor = self.vf(embeddings)
+        return values.squeeze(-1)
+
+    def get_non_inference_attributes(self) -> list[str]:
+        return ["vf"]
+
+    def _encode(self, batch: dict[str, Any]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Features `[B, T, H]` of every timestep and the state after the last one."""
+        if isinstance(batch.get(Columns.OBS), PackedSequence):
+            raise self._not_sequences("a PackedSequence", "take PackSequences out of the learner pipeline")
+        features = self.encoder(self._input(observations_of(batch), self.images))
+        state = batch.get(Columns.STATE_IN)
+        if state is None or features.dim() != 3:
+            obs = map_struct(lambda leaf: tuple(leaf.shape), batch[Columns.OBS])
+            raise self._not_sequences(
+                f"obs {obs} and columns {', '.join(map(str, batch))}",
+                "let AddTimeDimToBatchAndZeroPad and AddStatesFromEpisodesToBatch run before the module, as the "
+                "default pipelines do, and no JaggedSequences",
+            )
+        if self._previous.size:
+            features = torch.cat([features, self._previous(batch)], -1)
+        layer, names = getattr(self, self.layer_name), self.state_names
+        states = tuple([state[name] for name in names])
+        if features.shape[1] == 1 and not torch.is_grad_enabled():
+            states = self._step(features[:, 0], states, layer.all_weights[0])
+            return states[0].unsqueeze(1), dict(zip(names, states))
+        resets = batch.get(Columns.RESETS)
+        if resets is not None and bool(resets.any()):
+            again = tuple([batch[Columns.RESET_STATES][name] for name in names])
+            outputs, last = resetting(layer, features, resets, _packed(states), _packed(again))
+            return outputs, dict(zip(names, _unpacked(last)))
+        outputs, last = layer(features, _packed(tuple([own.unsqueeze(0).contiguous() for own in states])))
+        return outputs, {name: own[0] for name, own in zip(names, _unpacked(last))}
+
+    @abstractmethod
+    def _step(self, x: torch.Tensor, states: States, weights: list[torch.Tensor]) -> States:
+        """One timestep; the layer would prepare its weights for whole sequences first, at many times the cost.
+
+        Args:
+            x: [B, width].
+            states: [B, H] each, as `state_names` has them.
+            weights: the layer's.
+        """
+
+    def _not_sequences(self, found: str, do: str) -> ColumnError:
+        parts = ", ".join(f"{name!r}: [batch, H]" for name in self.state_names)
+        expected = f"obs [batch, time, ...] and state_in {{{parts}}}"
+        return ColumnError(type(self).__name__, expected=expected, found=found, do=do)
+
+
+def _packed(states: States) -> Any:
+    """States as torch's layers take them: a layer with one takes no tuple."""
+    return states if len(states) > 1 else states[0]
+
+
+def _unpacked(states: Any) -> States:
+    return states if isinstance(states, tuple) else (states,)
