@@ -159,17 +159,16 @@ def _constructor(cls: type[FieldPiece]) -> Any:
 def _hints(cls: type[FieldPiece]) -> dict[str, Any]:
     """Parameter -> its type, as far as the annotations can be read where they were written."""
     hints: dict[str, Any] = {}
+    fields = fields_of(cls)
     for owner in reversed(cls.__mro__):
-        for name, annotation in inspect.get_annotations(owner).items():
-            if name not in fields_of(cls):
-                continue
-            if isinstance(annotation, str):
-                scope = {**vars(sys.modules[owner.__module__]), **vars(owner)}
+        annotations = inspect.get_annotations(owner)
+        for name in filter(annotations.__contains__, fields):
+            hints[name] = annotations[name]
+            if isinstance(hints[name], str):
                 try:
-                    annotation = eval(annotation, scope)
+                    hints[name] = eval(hints[name], vars(sys.modules[owner.__module__]), dict(vars(owner)))
                 except Exception:  # a name that exists only for type checkers
-                    annotation = Any
-            hints[name] = annotation
+                    hints[name] = Any
     return hints
 
 
