@@ -743,12 +743,18 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         Raises:
             ColumnError: the newest row is raw and does not fit the column.
         """
-        newest, rows = self.last(), range(self.len_incl_lookback())
-        if self._pending is NOTHING:
-            out = self.copy_rows([*rows, rows[-1]], self.lookback)
+        stop = self.len_incl_lookback()
+        if self._pending is not NOTHING:
+            out = self.copy_rows(range(stop), self.lookback)
+            out.append(self.last())
         else:
-            out = self.copy_rows(rows, self.lookback)
-            out.append(newest)
+            out = InfiniteLookbackBuffer(None, 0, self.space)
+            leaves = []
+            for leaf in self._leaves or []:
+                longer = np.concatenate((leaf[:stop], leaf[stop - 1 : stop]))
+                leaves.append(copied(longer) if longer.dtype == object else longer)
+            out.replace(self._form, leaves, stop + 1)
+            out.lookback, out.provisional = self.lookback, self.provisional
         out.t_started = self.t_started
         return out
 
