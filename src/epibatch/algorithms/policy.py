@@ -22,6 +22,7 @@ from epibatch.core.errors import (
     nearest,
 )
 from epibatch.core.lazy import Elsewhere
+from epibatch.core.restoring import restoring
 from epibatch.core.rl_module.evaluation_mode import evaluation_mode
 from epibatch.core.space_checks import get_base_struct_from_space
 from epibatch.core.structs import flatten, map_struct
@@ -135,7 +136,8 @@ class PolicyPipelines(ABC):
             policy = Policy(*parts, **options)
         else:
             policy = MultiAgentPolicy(*parts, mapping=saved.mapping, **options)
-        policy.set_connector_states(*saved.connector_states)
+        with restoring(saved.where, "description"):
+            policy.set_connector_states(*saved.connector_states)
         return policy
 
     def seed(self, seed: int) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
 
 from epibatch.core import DEFAULT_MODULE_ID
 from epibatch.core.checkpoints import arrays_size
@@ -79,6 +82,7 @@ class SavedPolicy:
     """The parts of a policy, read from a checkpoint.
 
     Attributes:
+        where: The checkpoint, for messages.
         module: The module, with its weights.
         pipelines: Env-to-module and module-to-env.
         connector_states: Their states.
@@ -87,6 +91,7 @@ class SavedPolicy:
         mapping: The mapping function, of several agents.
     """
 
+    where: str
     module: Any
     pipelines: tuple[Any, Any]
     connector_states: tuple[Any, Any]
@@ -107,147 +112,119 @@ def read_policy(path: Path, config: AlgorithmConfig | None, *, allow_imports: bo
 
 
 def _read_policy(path: Path, saved: Any, config: AlgorithmConfig | None, *, allow_imports: bool) -> SavedPolicy:
-    description, state = saved
+    where, (description, state) = f"checkpoint {path}", saved
     acting = description.get("acting")
     if not isinstance(acting, Mapping):
         raise CheckpointError(
-            f"checkpoint {path}",
+            where,
             expected="the spaces, pieces and module of a policy",
             found="none: an earlier version of epibatch saved it",
             do="load it with Algorithm.from_checkpoint(path) and save it again",
         )
     if acting.get("several_agents") and config is None:  # its mapping pieces are the config's
         config = config_from_checkpoint(path, description, allow_imports=allow_imports)
-    if config is not None:
-        where = f"checkpoint {path}"
-        config = config_with_views(
-            config, config.view_requirements, as_views(state.get("added_views", {}), where), where
-        )
-    build = _Parts(path, plain_data(acting), allow_imports) if config is None else _ConfigParts(path, acting, config)
+    if config is None:
+        pipelines, module = _parts_of_data(where, plain_data(acting), allow_imports=allow_imports)
+    else:
+        added = as_views(state.get("added_views", {}), where)
+        config = config_with_views(config, config.view_requirements, added, where)
+        pipelines, module = _parts_of_config(where, acting, config)
+    undo_actions(*pipelines)
     runner, weights = state["env_runner"], state["learner"]["module"]
-    env_to_module, module_to_env = build.pipelines()
-    module = build.module(env_to_module)
     if hasattr(module, "eval"):
         module.eval()  # the policy's own, and only ever acting
     several = config is not None and config.is_multi_agent
     module.set_state(weights if several else weights[DEFAULT_MODULE_ID])
     return SavedPolicy(
+        where=where,
         module=module,
-        pipelines=(env_to_module, module_to_env),
+        pipelines=pipelines,
         connector_states=(runner["env_to_module_connector"], runner["module_to_env_connector"]),
-        lookback=check_count(f"checkpoint {path}, lookback", acting["lookback"]),
-        steps=check_count(f"checkpoint {path}, steps", runner["num_env_steps_sampled_lifetime"]),
+        lookback=check_count(f"{where}, lookback", acting["lookback"]),
+        steps=check_count(f"{where}, steps", runner["num_env_steps_sampled_lifetime"]),
         mapping=config.policy_mapping_fn if config is not None and several else None,
     )
 
 
-class _Parts:
-    """Builds a policy's parts from the data in a checkpoint.
+def _parts_of_data(where: str, acting: Mapping[str, Any], *, allow_imports: bool) -> tuple[tuple[Any, Any], Any]:
+    """Both pipelines, and the module with new weights, as a checkpoint describes them.
 
     Args:
-        path: Of the checkpoint, for messages.
+        where: The checkpoint, for messages.
         acting: What `acting_data` gave.
         allow_imports: Whether classes may be imported by path.
 
     Raises:
-        CheckpointError: a part is code.
+        CheckpointError: a part is code, or cannot be built here.
     """
+    from epibatch.core.rl_module.rl_module import RLModuleSpec, saved_spec
 
-    def __init__(self, path: Path, acting: Mapping[str, Any], allow_imports: bool) -> None:
-        self._where, self._acting, self._allow_imports = f"checkpoint {path}", acting, allow_imports
-        if acting["not_data"]:
-            reasons = "".join(f"\n{name}: {reason}" for name, reason in acting["not_data"].items())
-            raise CheckpointError(
-                self._where,
-                expected="the original config, because part of the policy is code that no checkpoint stores",
-                found=reasons.replace("\n", "\n            "),
-                do="pass it: Policy.from_checkpoint(path, config=config)",
-            )
+    if acting["not_data"]:
+        reasons = "".join(f"\n{name}: {reason}" for name, reason in acting["not_data"].items())
+        raise CheckpointError(
+            where,
+            expected="the original config, because part of the policy is code that no checkpoint stores",
+            found=reasons.replace("\n", "\n            "),
+            do="pass it: Policy.from_checkpoint(path, config=config)",
+        )
+    spaces = [space_from_dict(space) for space in acting["spaces"]]
+    pipelines: list[Any] = []
+    for name, cls in (("env_to_module", EnvToModulePipeline), ("module_to_env", ModuleToEnvPipeline)):
+        with _built_here(where, f"pieces of {name} that can be built here"):
+            pieces = [build_piece(spec, allow_imports=allow_imports) for spec in acting[name]]
+            pipelines.append(cls(*spaces, connectors=pieces))
+    with _built_here(where, "a module that can be built here"):
+        module = saved_spec(RLModuleSpec, acting["module"], allow_imports=allow_imports).build()
+    return (pipelines[0], pipelines[1]), module
 
-    def pipelines(self) -> tuple[Any, Any]:
-        """Env-to-module and module-to-env."""
-        spaces = [space_from_dict(space) for space in self._acting["spaces"]]
-        made: list[Any] = []
-        for name, cls in (("env_to_module", EnvToModulePipeline), ("module_to_env", ModuleToEnvPipeline)):
-            try:
-                pieces = [build_piece(spec, allow_imports=self._allow_imports) for spec in self._acting[name]]
-                made.append(cls(*spaces, connectors=pieces))
-            except EpibatchError as error:
-                raise self._unfit(f"pieces of {name} that can be built here", str(error)) from error
-        undo_actions(*made)
-        return made[0], made[1]
 
-    def module(self, env_to_module: Any) -> Any:
-        """The module, with new weights."""
-        from epibatch.core.rl_module.rl_module import RLModuleSpec, saved_spec
-
-        try:
-            return saved_spec(RLModuleSpec, self._acting["module"], allow_imports=self._allow_imports).build()
-        except EpibatchError as error:
-            raise self._unfit("a module that can be built here", str(error)) from error
-
-    def _unfit(self, expected: str, found: str) -> CheckpointError:
-        return CheckpointError(
-            self._where,
+@contextmanager
+def _built_here(where: str, expected: str) -> Iterator[None]:
+    try:
+        yield
+    except EpibatchError as error:
+        raise CheckpointError(
+            where,
             expected=expected,
-            found=found.replace("\n", "\n            "),
+            found=str(error).replace("\n", "\n            "),
             do="install or register what is missing, pass allow_imports=True for a checkpoint that you trust, or "
             "pass the original config",
-        )
+        ) from error
 
 
-class _ConfigParts:
-    """Builds a policy's parts from a config, and the spaces in a checkpoint.
-
-    Args:
-        path: Of the checkpoint, for messages.
-        acting: What `acting_data` gave.
-        config: The config.
-    """
-
-    def __init__(self, path: Path, acting: Mapping[str, Any], config: AlgorithmConfig) -> None:
-        self._config = config
-        self._spaces = self._known_spaces(path, acting)
-
-    def _known_spaces(self, path: Path, acting: Mapping[str, Any]) -> dict[str, Any]:
-        import gymnasium as gym
-
-        observation: Any
-        action: Any
-        if acting["spaces"] is not None:
-            observation, action = (space_from_dict(space) for space in acting["spaces"])
+def _parts_of_config(where: str, acting: Mapping[str, Any], config: AlgorithmConfig) -> tuple[tuple[Any, Any], Any]:
+    """Both pipelines, and the module with new weights, as a config builds them for the spaces in a checkpoint."""
+    spaces = _known_spaces(where, acting, config)
+    try:
+        env_to_module = config.build_env_to_module_connector(env=None, spaces=spaces, device="cpu")
+        observation: Any = env_to_module.observation_space
+        action: Any = env_to_module.action_space
+        if config.is_multi_agent:
+            spaces.update({each: (space, action[each]) for each, space in observation.items()})
         else:
-            observation, action = self._config.observation_space, self._config.action_space
-        if observation is None or action is None:
-            raise CheckpointError(
-                f"checkpoint {path}",
-                expected="the spaces of the environment",
-                found=str(acting["not_data"]["spaces"]).replace("\n", "\n            "),
-                do="give them in the config: .environment(observation_space=..., action_space=...)",
-            )
-        if self._config.is_multi_agent:
-            return dict.fromkeys(("__env__", "__env_single__"), (observation, action))
-        batched = tuple(gym.vector.utils.batch_space(space, 1) for space in (observation, action))
-        return {"__env__": batched, "__env_single__": (observation, action)}
+            spaces[DEFAULT_MODULE_ID] = (observation, action)
+        module_to_env = config.build_module_to_env_connector(env=None, spaces=spaces)
+    except Exception as error:
+        add_context(error, "in Policy.from_checkpoint, which calls the config's functions with env=None:")
+        raise
+    return (env_to_module, module_to_env), config.get_rl_module_spec(env=None, spaces=spaces).build()
 
-    def pipelines(self) -> tuple[Any, Any]:
-        """Env-to-module and module-to-env."""
-        try:
-            env_to_module = self._config.build_env_to_module_connector(env=None, spaces=self._spaces, device="cpu")
-            self._spaces.update(self._module_spaces(env_to_module))
-            module_to_env = self._config.build_module_to_env_connector(env=None, spaces=self._spaces)
-            undo_actions(env_to_module, module_to_env)
-            return env_to_module, module_to_env
-        except Exception as error:
-            add_context(error, "in Policy.from_checkpoint, which calls the config's functions with env=None:")
-            raise
 
-    def _module_spaces(self, env_to_module: Any) -> dict[str, tuple[Any, Any]]:
-        if not self._config.is_multi_agent:
-            return {DEFAULT_MODULE_ID: (env_to_module.observation_space, env_to_module.action_space)}
-        actions = env_to_module.action_space
-        return {each: (space, actions[each]) for each, space in env_to_module.observation_space.items()}
-
-    def module(self, env_to_module: Any) -> Any:
-        """The module, with new weights."""
-        return self._config.get_rl_module_spec(env=None, spaces=self._spaces).build()
+def _known_spaces(where: str, acting: Mapping[str, Any], config: AlgorithmConfig) -> dict[str, Any]:
+    observation: Any
+    action: Any
+    if acting["spaces"] is not None:
+        observation, action = (space_from_dict(space) for space in acting["spaces"])
+    else:
+        observation, action = config.observation_space, config.action_space
+    if observation is None or action is None:
+        raise CheckpointError(
+            where,
+            expected="the spaces of the environment",
+            found=str(acting["not_data"]["spaces"]).replace("\n", "\n            "),
+            do="give them in the config: .environment(observation_space=..., action_space=...)",
+        )
+    if config.is_multi_agent:
+        return dict.fromkeys(("__env__", "__env_single__"), (observation, action))
+    batched = tuple(gym.vector.utils.batch_space(space, 1) for space in (observation, action))
+    return {"__env__": batched, "__env_single__": (observation, action)}
