@@ -546,7 +546,7 @@ def mutations(stage: Stage, seeds: range, loaders: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    RunFolder.draw_learning_curve = lambda self, *arguments, **options: self.curve_path  # drawing takes most of the time
+    RunFolder.draw_learning_curve = lambda self, *arguments, **options: self.curve_path  # drawing takes long
     how, where = sys.argv[1], Path(tempfile.mkdtemp(dir=sys.argv[2]))
     the_stage = Stage(where)
     if how == "table":
