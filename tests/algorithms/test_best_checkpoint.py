@@ -61,6 +61,18 @@ def test_a_resumed_run_replaces_the_best_only_by_a_better_one(tmp_path, monkeypa
         assert iteration_of(best) == kept
 
 
+def test_the_best_checkpoint_follows_no_link(tmp_path):
+    """A run's folder from elsewhere must not choose where a checkpoint is written."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    folder = RunFolder.create(tmp_path / "run")
+    folder.write_config("algorithm: ppo\nenvironment: {env: CartPole-v1}\n")
+    (tmp_path / "run" / "checkpoints").mkdir()
+    (tmp_path / "run" / "checkpoints" / "best").symlink_to(elsewhere)
+    assert TrainingRun(config().build_algo(), folder, "run").run(1) == 3
+    assert not list(elsewhere.iterdir())
+
+
 def test_a_result_that_is_not_there_is_named_after_the_first_iteration(tmp_path, capsys):
     settings = config().stopping(results={"mine/valu": 9}).reporting(curve="nothing/like/it")
     run(tmp_path, settings, 2)

@@ -20,10 +20,11 @@ CHECKPOINTS = "checkpoints"
 
 _NUMBERED = re.compile(r"(?P<name>0\d{5}|[1-9]\d{5,})|\.(?P<replaced>0\d{5}|[1-9]\d{5,})\.previous", re.ASCII)
 _OURS = re.compile(
-    r"config\.yaml|metrics\.(jsonl|csv)|learning_curve\.png|tensorboard|\.lock|checkpoints(/\.?(\d{6,}|best)(\.previous)?(/.*)?)?",
+    r"config\.yaml|metrics\.(jsonl|csv)|learning_curve\.png|tensorboard|\.lock|checkpoints(/\.?\d{6,}(\.previous)?(/.*)?)?",
     re.ASCII | re.DOTALL,
 )
 """The entries of a run's folder that epibatch opens, writes or removes."""
+_BEST = re.compile(r"\.?best(\.previous)?(/.*)?", re.ASCII | re.DOTALL)
 _log = logging.getLogger(__name__)
 Content = TypeVar("Content")
 
@@ -48,7 +49,12 @@ class SavedCheckpoints:
 
     @property
     def best(self) -> Path:
-        """Where the best checkpoint belongs, if the run keeps one."""
+        """Where the best checkpoint belongs, if the run keeps one.
+
+        Raises:
+            CheckpointError: a link is there.
+        """
+        refuse_links(self.folder, _BEST)
         return self.folder / "best"
 
     def iterations(self) -> list[int]:

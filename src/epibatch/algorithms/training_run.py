@@ -227,7 +227,7 @@ class TrainingRun:
 
     def _best_saved(self) -> float | None:
         """The score of the best checkpoint of a run that is gone on with."""
-        if not self.folder.checkpoints.best.exists():
+        if self.algorithm.config.checkpoint_score_attribute is None or not self.folder.checkpoints.best.exists():
             return None
         return max((score for row in self.folder.rows() if (score := self._score(row)) is not None), default=None)
 
