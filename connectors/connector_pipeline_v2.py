@@ -37,7 +37,7 @@ class ConnectorPipelineV2(ConnectorV2):
     """Runs pieces in order, each on what the one before it left.
 
     The pipeline checks its order when it is built and after every edit. Each piece has a stable
-    name, its class in snake_case with a number behind it from the second one on, by which state is
+    name, its class in snake_case with a number after it from the second one on, by which state is
     kept and pieces are found.
 
     Args:
@@ -79,7 +79,7 @@ class ConnectorPipelineV2(ConnectorV2):
         return built_piece(type(self).__name__, position, item)
 
     def plan(self) -> Plan:
-        """The checked order of pieces; made anew when the list has changed."""
+        """The checked order of pieces; made again when the list has changed."""
         plan, planned = self._plan, self._planned
         if plan is not None and planned is not None and _are_the_same(planned, self.connectors):
             return plan
@@ -175,7 +175,7 @@ class ConnectorPipelineV2(ConnectorV2):
         self.replace_pieces([*self.connectors[:position], piece, *self.connectors[position:]])
 
     def prepend(self, connector: Any) -> None:
-        """Put a piece in front."""
+        """Insert a piece at the start."""
         self._insert(0, connector)
 
     def append(self, connector: Any) -> None:
@@ -183,7 +183,7 @@ class ConnectorPipelineV2(ConnectorV2):
         self._insert(len(self.connectors), connector)
 
     def insert_before(self, name_or_class: Any, connector: Any) -> ConnectorV2:
-        """Put a piece in front of another; returns that other one.
+        """Put a piece before another; returns that other one.
 
         Raises:
             UnknownNameError: there is no such piece.
@@ -194,7 +194,7 @@ class ConnectorPipelineV2(ConnectorV2):
         return neighbour
 
     def insert_after(self, name_or_class: Any, connector: Any) -> ConnectorV2:
-        """Put a piece behind another; returns that other one.
+        """Put a piece after another; returns that other one.
 
         Raises:
             UnknownNameError: there is no such piece.
@@ -263,12 +263,12 @@ class ConnectorPipelineV2(ConnectorV2):
         """The columns that the pipeline makes: space of one row, leading axes and layout, by column.
 
         A copy of the pipeline runs twice on short episodes that are drawn from the input spaces; pieces, spaces and
-        random numbers are afterwards as they were. With several agents names have the module in front
+        random numbers are afterwards as they were. With several agents names begin with the module
         (`walker/obs`). Empty if the pipeline was given no spaces, and for several agents on the way to the
         environment.
 
         Raises:
-            EpibatchError: whatever a piece raises on drawn values, with pipeline and piece in front.
+            EpibatchError: whatever a piece raises on drawn values, with pipeline and piece named first.
         """
         return self.column_spaces_for(None)
 
@@ -397,7 +397,7 @@ class ConnectorPipelineV2(ConnectorV2):
             PieceOutputError: a piece returned no dict.
             PipelineError: `episodes` are none.
             BatchLayoutError: `batch` is no dict.
-            EpibatchError: whatever a piece raises, with pipeline and piece put in front.
+            EpibatchError: whatever a piece raises, with pipeline and piece named first.
         """
         plan = self.plan()
         if not are_episodes(episodes):

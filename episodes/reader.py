@@ -231,7 +231,7 @@ class EpisodeReader:
                 f"column {column!r}",
                 expected=f"{error.expected}, as in {self.describe(0)}",
                 found=f"{error.found} in {self.describe(chunk)}",
-                do="batch only episodes of one space, or bring them to one shape with a piece in front",
+                do="batch only episodes of one space, or bring them to one shape with an earlier piece",
             ) from None
 
     def _unknown(self, column: str, chunk: int, outputs: Any) -> ColumnError:

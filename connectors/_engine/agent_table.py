@@ -259,7 +259,7 @@ def _with_zeros(rows: Any, about: ChunkGroup) -> Any:
             f"rows of {len(about.episodes)} agents",
             expected="numbers, of one shape for all agents",
             found=f"types {sorted({str(leaf.dtype) for leaf in leaves})}",
-            do="bring them to vectors of one length with pieces in front (FlattenObservations, PadObservations)",
+            do="bring them to vectors of one length with earlier pieces (FlattenObservations, PadObservations)",
         )
     zeros = [np.zeros((1, *leaf.shape[1:]), leaf.dtype) for leaf in leaves]
     return unflatten(form, [np.concatenate([leaf, zero]) for leaf, zero in zip(leaves, zeros)])

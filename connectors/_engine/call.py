@@ -68,7 +68,7 @@ class PipelineCall:
         agent_rows: Of several agents, whose the chunks of each group are.
         acted: Of several agents, which of a module's outputs are rows of agents that are still to act, by module; None:
             all.
-        halves_floats: Whether arrays are made right in front of the piece that makes them float32.
+        halves_floats: Whether arrays are made right before the piece that makes them float32.
         shown: Columns that a plain piece was shown, for those that it leaves alone.
         shown_items: Whether it was shown rows as items, and not batched arrays.
 

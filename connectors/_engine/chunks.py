@@ -250,7 +250,7 @@ def chunk_keys(episodes: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 
 def numbered(names: Sequence[Any]) -> Sequence[Any]:
-    """Names of which each occurs once: those that occur more often get their position behind them.
+    """Names of which each occurs once: those that occur more often get their position after them.
 
     Example:
         >>> numbered(["a", "a", "a_1"])

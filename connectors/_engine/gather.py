@@ -127,7 +127,7 @@ def _too_late(batch: dict[str, Any], column: str, piece: str) -> ColumnError:
         f"{piece}, column {column!r}",
         expected="a column of the batch, which BatchIndividualItems has made arrays of",
         found=f"columns {sorted(known)}",
-        do=f"{nearest_column(column, known)}; or put {piece} in front of BatchIndividualItems",
+        do=f"{nearest_column(column, known)}; or put {piece} before BatchIndividualItems",
     )
 
 

@@ -50,7 +50,7 @@ class AgentRows:
     Attributes:
         module_id: The module.
         owners: Positions of the episodes in the call.
-        agents: The agents; in training those that came back have a number behind them.
+        agents: The agents; in training those that came back have a number after them.
         parts: The parts, single-agent episodes.
         places: Positions among all parts of the call.
         acting: Whether the agents are to act; in training all of them.

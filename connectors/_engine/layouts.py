@@ -460,7 +460,7 @@ def _mixed(name: str, first: Any, other: Any, chunk: int, other_chunk: int, grou
         f"column {name!r}",
         expected=f"{spell(first)}, as in {group.describe(chunk)}",
         found=f"{spell(other)} in {group.describe(other_chunk)}",
-        do="batch only episodes of one space, or bring them to one shape with a piece in front",
+        do="batch only episodes of one space, or bring them to one shape with an earlier piece",
     )
 
 

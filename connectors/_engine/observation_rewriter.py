@@ -22,7 +22,7 @@ class ObservationRewriter(ColumnarPiece):
 
     Subclasses write `rewrite`, which gets the newest observations of all episodes as one structure
     of arrays, and `recompute_output_observation_space`. Such a piece stands in an env-to-module
-    pipeline, in front of whatever puts observations into the batch.
+    pipeline, before whatever puts observations into the batch.
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
@@ -65,6 +65,6 @@ def refuse_taken(piece: ConnectorV2, batch: dict[str, Any]) -> None:
         raise PipelineError(
             name,
             expected="a batch without observations, which are to be taken after they are rewritten",
-            found=f"a column {Columns.OBS!r}, written by a piece in front",
-            do=f"move {name} in front of that piece",
+            found=f"a column {Columns.OBS!r}, written by an earlier piece",
+            do=f"move {name} before that piece",
         )

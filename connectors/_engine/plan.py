@@ -34,7 +34,7 @@ class Step:
         name: Its stable name in this plan, the class in snake_case with a number from the second one on.
         where: Pipeline, position and piece, as error messages name it.
         columnar: Whether it is given whole columns.
-        sees_bootstraps: Whether it stands behind the piece that adds bootstrap rows.
+        sees_bootstraps: Whether it comes after the piece that adds bootstrap rows.
         writes_episodes: Whether it may write to episodes.
     """
 
@@ -65,7 +65,7 @@ class Plan:
         plus_one: Whether one of them adds bootstrap rows.
         watched: Whether one of them takes episodes one by one, so that what it reads is watched.
         trusting: Whether one of them is undeclared.
-        halves_floats: Whether what makes arrays stands right in front of what makes them float32.
+        halves_floats: Whether what makes arrays stands right before what makes them float32.
         learning: Whether one of them makes train batches.
     """
 
@@ -89,7 +89,7 @@ def place(pipeline: str, position: int, piece: Any) -> str:
 
 
 def numbered(name: str, seen: Counter[str]) -> str:
-    """A name that is its own: from the second one on with a number behind it.
+    """A name that is its own: from the second one on with a number after it.
 
     Example:
         >>> seen = Counter()
@@ -184,10 +184,10 @@ def make_plan(
     Raises:
         PieceError: something is no connector piece, declares something that cannot be meant, or was made for the other
             side.
-        PipelineError: a piece reads a column before anyone writes it, or behind the piece that drops it, or takes
+        PipelineError: a piece reads a column before anyone writes it, or after the piece that drops it, or takes
             another layout than the pieces before it leave. Behind an undeclared piece both are taken on trust. A piece
-            that rewrites the newest observations stands behind one that took them, or in training. A column that
-            one piece makes would be made anew by another. In training `obs` and `new_obs` are transformed differently.
+            that rewrites the newest observations comes after one that took them, or in training. A column that
+            one piece makes would be made again by another. In training `obs` and `new_obs` are transformed differently.
     """
     steps, trusting, plus_one = [], False, False
     known: str | None = layout
@@ -305,11 +305,11 @@ def _wrong_layout(
     wanted = " or ".join(_SPELLED[layout] for layout in layouts)
     name = type(piece).__name__
     if later:
-        do = f"move {name} behind {later[0]}, which makes {wanted}"
+        do = f"move {name} after {later[0]}, which makes {wanted}"
     elif found == "episodes" or giver == _START:
-        do = f"put {name} behind the piece that makes {wanted}: {_MAKERS[layouts[0]]}"
+        do = f"put {name} after the piece that makes {wanted}: {_MAKERS[layouts[0]]}"
     else:
-        do = f"move {name} in front of {giver}"
+        do = f"move {name} before {giver}"
     return PipelineError(where, expected=wanted, found=f"{_SPELLED[found]}, as {giver} leaves them", do=do)
 
 
@@ -322,24 +322,24 @@ def _unwritten(where: str, column: str, connectors: list[Any], position: int) ->
     writer = _WRITERS.get(column, "the piece that writes it")
     return PipelineError(
         where,
-        expected=f"column {column!r}, written by a piece in front of it",
+        expected=f"column {column!r}, written by a piece before it",
         found=f"it is written only later, by {later[0]}" if later else "no piece writes it",
-        do=f"move {later[0]} in front" if later else f"add {writer} in front",
+        do=f"move {later[0]} before it" if later else f"add {writer} before it",
     )
 
 
 def _check_written_in_time(where: str, piece: ConnectorV2, written: dict[str, str]) -> None:
-    """Refuse a piece that writes to single episodes where one in front has taken their rewards, say, already."""
+    """Refuse a piece that writes to single episodes where an earlier one has taken their rewards, say, already."""
     taken = [name for name in (Columns.REWARDS, Columns.ACTIONS, Columns.OBS) if name in written]
     if taken:
         name = type(piece).__name__
         found = f"column {taken[0]!r}, made of the episodes as they were by {written[taken[0]]}"
-        do = f"move {name} in front of {written[taken[0]]}, which would not see what it writes"
+        do = f"move {name} before {written[taken[0]]}, which would not see what it writes"
         raise PipelineError(where, expected="episodes that nothing was taken of yet", found=found, do=do)
 
 
 def _check_rewritten_in_time(where: str, piece: ConnectorV2, written: dict[str, str], training: bool | None) -> None:
-    """Refuse a piece that replaces newest observations, in training or where one in front has taken them already."""
+    """Refuse a piece that replaces newest observations, in training or where an earlier one has taken them already."""
     if training:
         raise _rewritten_too_late(where, piece, None)
     if isinstance(piece, ColumnarPiece) and not is_columnar(piece):
@@ -354,7 +354,7 @@ def _rewritten_too_late(where: str, piece: ConnectorV2, writer: str | None) -> P
         do = f"put {name} into the env-to-module pipeline; learner pieces find in the episodes what it wrote"
         found = "a learner pipeline, which gets whole chunks"
     else:
-        do = f"move {name} in front of {writer}"
+        do = f"move {name} before {writer}"
         found = f"column {Columns.OBS!r}, made of the observations as they were by {writer}"
     return PipelineError(where, expected="the newest observations, to rewrite them", found=found, do=do)
 
@@ -382,7 +382,7 @@ class _ColumnFlow:
             where: Names it in messages.
 
         Raises:
-            PipelineError: it reads a column that a piece in front has dropped.
+            PipelineError: it reads a column that an earlier piece has dropped.
         """
         reads = piece.reads or ()
         gone = next((name for name in reads if name in self._dropped), None)
@@ -403,8 +403,8 @@ def _dropped(where: str, column: str, by: str) -> PipelineError:
     return PipelineError(
         where,
         expected=f"column {column!r}",
-        found=f"it is dropped in front, by {dropper}",
-        do=f"move {dropper} behind {reader}, or let it keep the column",
+        found=f"it is dropped before, by {dropper}",
+        do=f"move {dropper} after {reader}, or let it keep the column",
     )
 
 
@@ -424,9 +424,9 @@ class _ColumnMakers:
             where: Names it in messages.
 
         Raises:
-            PipelineError: it makes a column anew that a piece in front has changed; it changes one of which a piece in
-                front has made advantages; or it writes observations into the episodes that a piece in front has made of
-                several.
+            PipelineError: it makes a column that an earlier piece has changed; it changes one from which an earlier
+                piece has made advantages; or it writes observations to the episodes after an earlier piece has combined
+                several of them.
         """
         for column in piece.writes:
             if column in self._settled and not piece.training_only:
@@ -442,7 +442,7 @@ class _ColumnMakers:
                     where,
                     expected="observations of one step each, which later steps look back at in the episodes",
                     found=f"what {self._windows} made of several",
-                    do=f"move {type(piece).__name__} in front of {_name(self._windows)}",
+                    do=f"move {type(piece).__name__} before {_name(self._windows)}",
                 )
             self._makers.pop(Columns.OBS, None)  # episodes have what the batch has
         if Columns.OBS in piece.removes and piece.lookback:
@@ -452,13 +452,13 @@ class _ColumnMakers:
 
 def _lost(piece: Any, where: str, column: str, maker: str) -> PipelineError:
     name, other = type(piece).__name__, _name(maker)
-    do = f"move {name} in front of {other}"
+    do = f"move {name} before {other}"
     if column == Columns.OBS and "env_to_module" in piece.pipelines:
         do += f"; or, for acting, put WriteObservationsToEpisodes between the two and leave {other} out of the learner"
         do += " pipeline, which then finds its observations in the episodes"
     return PipelineError(
         where,
-        expected=f"no column {column!r} in front of it, since it makes one of the episodes",
+        expected=f"no column {column!r} before it, since it makes one of the episodes",
         found=f"one that {maker} made, which would be lost",
         do=do,
     )
@@ -469,8 +469,8 @@ def _too_late(piece: Any, where: str, column: str, user: str) -> PipelineError:
     return PipelineError(
         where,
         expected=f"column {column!r} as it was, since others were made of it",
-        found=f"a change of it behind {user}, which would not count",
-        do=f"move {name} in front of {_name(user)}: the learner setting of a config puts pieces there",
+        found=f"a change of it after {user}, which would not count",
+        do=f"move {name} before {_name(user)}: the learner setting of a config puts pieces there",
     )
 
 
@@ -520,6 +520,6 @@ def _alone(where: str, piece: Any, part: str, maker: str) -> PipelineError:
         expected=f"{Columns.OBS + part!r} and {Columns.NEXT_OBS + part!r} transformed alike, for one network",
         found=f"{Columns.OBS + part!r} alone; {Columns.NEXT_OBS!r} stays as the episodes have it, by {maker}",
         do=f"let {name} transform both: {columns}; or transform observations while acting and put "
-        f"WriteObservationsToEpisodes behind it there, without {name} in the learner pipeline; or, if it is meant, "
+        f"WriteObservationsToEpisodes after it there, without {name} in the learner pipeline; or, if it is meant, "
         "as with augmentation, write training_only = True in its class",
     )

@@ -45,7 +45,7 @@ def run_plan(
 
     Raises:
         PieceOutputError: a piece returned no dict.
-        EpibatchError: whatever a piece raises, with pipeline and piece put in front.
+        EpibatchError: whatever a piece raises, with pipeline and piece named first.
     """
     plain: Any = batch  # one of these two is None
     columns: Any = None

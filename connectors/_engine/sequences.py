@@ -1,4 +1,4 @@
-"""How the chunks of a call become sequences: by the module's settings, or by what a piece in front has drawn."""
+"""How the chunks of a call become sequences: by the module's settings, or by what an earlier piece has drawn."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SequenceSettings(NamedTuple):
     Args:
         max_seq_len: T, rows per sequence.
         end: How sequences end, one of `epibatch.core.sequence_ends.SEQUENCE_ENDS`.
-        burn_in: Rows in front of each sequence that are there for the state alone.
+        burn_in: Rows before each sequence that are there for the state alone.
     """
 
     max_seq_len: int
@@ -89,7 +89,7 @@ def sequence_settings(rl_module: Any, steps: int | None = None) -> SequenceSetti
         steps: Rows per sequence, where they are known already.
 
     Raises:
-        ConfigError: one is no such setting, they do not fit together, or the module cannot begin anew within a
+        ConfigError: one is no such setting, they do not fit together, or the module cannot start again within a
             sequence, as it has to with `sequence_end` "continue".
     """
     module = acting_module(rl_module)
@@ -104,7 +104,7 @@ def sequence_settings(rl_module: Any, steps: int | None = None) -> SequenceSetti
         raise ConfigError(
             f"{where}sequence_end",
             expected="one of pad, drop, truncate, overlap",
-            found="'continue', and a module that does not say that it begins anew where column 'resets' is True",
+            found="'continue', and a module that does not say that it starts again where column 'resets' is True",
             do="go on from `reset_states` at `resets` in forward_train and set the class attribute "
             "handles_resets = True, as the default LSTM does; or use sequence_end 'overlap'",
         )
@@ -130,7 +130,7 @@ def layout_of(group: ChunkGroup, steps: int | None = None) -> PaddedLayout:
 
 
 def leading_axes(group: ChunkGroup, name: str, column: Any) -> int:
-    """How many axes of a column's arrays are in front of those of a row: 2 in sequences `[B, T, ...]`, otherwise 1.
+    """How many axes of a column's arrays are before those of a row: 2 in sequences `[B, T, ...]`, otherwise 1.
 
     Args:
         group: The chunks.
@@ -152,7 +152,7 @@ def step_places(group: ChunkGroup, *, leading: int = 1) -> npt.NDArray[np.bool_]
 
     Args:
         group: The chunks.
-        leading: Axes in front of those of a row, as `leading_axes` says.
+        leading: Axes before those of a row, as `leading_axes` says.
 
     Returns:
         bool [rows]; of rows that are laid out [B, T]. None: all are steps.
@@ -205,7 +205,7 @@ def _random(group: ChunkGroup, cut: RandomCut) -> PaddedLayout:
         raise PipelineError(
             "RandomSubsequences",
             expected="chunks without a bootstrap row, of which every part is as good as another",
-            found="AddOneTsToEpisodesAndTruncate, as PPO puts it in front of its advantages",
+            found="AddOneTsToEpisodesAndTruncate, as PPO puts it before its advantages",
             do="leave RandomSubsequences out; advantages need whole chunks",
         )
     settings = cut.settings(group.rl_module)

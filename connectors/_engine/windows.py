@@ -200,7 +200,7 @@ class WindowRows(LazyRows):
         """Copies of all rows, chunk after chunk, in the column's nesting.
 
         Args:
-            gaps: Rows of zeros to leave behind each chunk's; default: none.
+            gaps: Rows of zeros to leave after each chunk's; default: none.
             halved: Whether leaves that are float64 throughout become float32.
         """
         at = None

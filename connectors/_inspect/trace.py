@@ -94,7 +94,7 @@ def differences(before: TracedColumn | None, after: TracedColumn | None) -> tupl
     """In what a column differs: ("added",), ("removed",), or some of "layout", "shape", "dtype", "values".
 
     Args:
-        before: The column in front of a piece; None if there is none.
+        before: The column before a piece; None if there is none.
         after: Behind it.
     """
     if before is None or after is None:
@@ -214,7 +214,7 @@ def _digest_of(part: Any, start: int, inside: tuple[int, ...] = ()) -> int:
 
     Args:
         part: The object.
-        start: The checksum of what stands in front of it.
+        start: The checksum of what stands before it.
         inside: The `id` of each object that it lies in.
     """
     if id(part) in inside:
@@ -267,7 +267,7 @@ class TracedPiece(NamedTuple):
 
     @property
     def bytes(self) -> tuple[int, int]:
-        """Of all columns of the batch in front of the piece, and behind it."""
+        """Of all columns of the batch before the piece, and after it."""
         before, after = (
             sum(own.bytes for own in columns.values() if own.layout != "stored")
             for columns in (self.before, self.after)
@@ -448,7 +448,7 @@ def _came_from_a_piece(error: Exception) -> bool:
 
 
 def _is_about_the_batch(error: Exception) -> bool:
-    """Whether no piece was running, but columns were made of the batch in front of one."""
+    """Whether no piece was running, but columns were made of the batch before one."""
     codes = _codes(error)
     return codes[codes.index(run_plan.__code__) :][1:2] == [columns_of.__code__]
 

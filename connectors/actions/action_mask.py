@@ -29,7 +29,7 @@ class ActionMask(ObservationRewriter):
     drawn among the legal ones, too.
 
     The mask has an entry for each value of a Discrete space, or for all choices of a MultiDiscrete or MultiBinary one,
-    entry after entry; not 0 is legal. Put the piece behind those that change the action space.
+    entry after entry; not 0 is legal. Put the piece after those that change the action space.
 
     Counterparts: TorchRL's `ActionMask`.
 
@@ -172,7 +172,7 @@ class ActionMask(ObservationRewriter):
             f"ActionMask, {self._path}",
             expected=f"a vector with one entry for each of {self._size()} choices of {self.input_action_space}",
             found=found,
-            do="let the environment give a mask of that length; put ActionMask behind pieces that change the space",
+            do="let the environment give a mask of that length; put ActionMask after pieces that change the space",
         )
 
 

@@ -213,7 +213,7 @@ class RescaleActions(BoxActionTransform):
                 "RescaleActions",
                 expected="a Box with two bounds for each entry",
                 found=str(box),
-                do="bound the actions: put ClipActions(low=..., high=...) in front",
+                do="bound the actions: put ClipActions(low=..., high=...) before it",
             )
         return gym.spaces.Box(self.low, self.high, box.shape, box.dtype.type)
 

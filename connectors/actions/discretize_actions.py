@@ -31,7 +31,7 @@ class DiscretizeActions(BoxActionTransform):
     Args:
         bins: How many bins each entry has; or a list of numbers, one for each entry of the Box in C order.
         value: Which number of a bin the environment gets: "midpoint"; "edge", where the bins are points and the
-            outermost two are the bounds; or "random", drawn anew each time, all numbers of the bin alike.
+            outermost two are the bounds; or "random", drawn again each time, all numbers of the bin alike.
         flat: Whether the module makes one choice, among all combinations of bins; the last entry goes round fastest.
         columns: The actions, or some parts of them, as `actions/steer`.
 
@@ -97,7 +97,7 @@ class DiscretizeActions(BoxActionTransform):
                 "DiscretizeActions",
                 expected="a Box with two bounds for each entry, between which the bins lie",
                 found=str(box),
-                do="bound the actions: put ClipActions(low=-1.0, high=1.0) in front",
+                do="bound the actions: put ClipActions(low=-1.0, high=1.0) before it",
             )
         size = int(np.prod(box.shape))
         if isinstance(self.bins, int):
@@ -192,5 +192,5 @@ def _no_number(actions: Any) -> ColumnError:
         "DiscretizeActions",
         expected="numbers, each of which lies in a bin",
         found=f"NaN in row {row}: {actions[row].tolist()}",
-        do="leave the steps out whose actions are not known, or write a number there with a piece in front",
+        do="leave the steps out whose actions are not known, or write a number there with an earlier piece",
     )

@@ -27,7 +27,7 @@ class ProjectDiscreteActions(ColumnTransform):
     Args:
         num_actions: How many choices the module has, 0 to `num_actions - 1`; at least as many as the environment.
         outside: What becomes of choice i where the environment has n actions and i is n or more: "modulo" makes it
-            i modulo n, "last" the last action, "random" any action, drawn anew each time.
+            i modulo n, "last" the last action, "random" any action, drawn again each time.
         columns: The actions, or one part of them, as `actions/gear`.
 
     Raises:

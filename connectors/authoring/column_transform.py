@@ -78,7 +78,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
     columns: Any = ()
     """Name of the column, or names; `obs/camera` is one part of a nested column."""
     takes_tensors: ClassVar[bool] = False
-    """Whether `transform` works on tensors as it does on arrays, so that the piece may stand behind NumpyToTensor."""
+    """Whether `transform` works on tensors as it does on arrays, so that the piece may stand after NumpyToTensor."""
     monotonic: ClassVar[bool] = False
     """Whether entries of the result never fall, or each never rises, as entries of the row rise (moving them about is
     such a function, too); gives the bounds."""
@@ -156,7 +156,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
 
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The columns that are in the batch behind the piece."""
+        """The columns that are in the batch after the piece."""
         return tuple(dict.fromkeys(path.column for path in self.paths))
 
     @property
@@ -207,7 +207,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
                 if name == Columns.REWARDS:
                     _refuse_vectors(self, path, data, made)
                 if name in group.per_sequence:
-                    group.has_per_sequence(name)  # rows taken anew would be those in front of this piece
+                    group.has_per_sequence(name)  # rows taken again would be those before this piece
             except Exception as error:
                 add_context(error, f"column {str(path)!r}:")
                 raise
@@ -285,7 +285,7 @@ def _zeroed(column: Any, where: Any) -> Any:
 
 
 def _refuse_vectors(piece: ColumnTransform, path: ColumnPath, before: Any, after: Any) -> None:
-    """Make sure that rewards of one number each stay so, for losses behind that do not say who made something else."""
+    """Make sure that rewards of one number each stay so, for later losses that do not say who made something else."""
     if type(before) is type(after) is np.ndarray and before.ndim == after.ndim:
         return
     one, other = (flatten(path.part(own))[0] for own in (before, after))
@@ -307,7 +307,7 @@ def _refuse_objects(data: Any, piece: str) -> None:
             piece,
             expected="rows of one shape and type",
             found="rows that differ, or are no arrays",
-            do="bring them to one shape with a piece in front",
+            do="bring them to one shape with an earlier piece",
         )
 
 
@@ -316,7 +316,7 @@ class Undo(ColumnarPiece):
 
     The transform stands in the env-to-module pipeline, where it changes the space that the module acts in; what
     the module gave stays in `actions`, and is what episodes record. Several of them are undone last first. What comes
-    out has the type of the environment's action space and, in a Box, is clipped to it; nothing is stretched behind it.
+    out has the type of the environment's action space and, in a Box, is clipped to it; nothing is stretched after it.
 
     Counterparts: TorchRL's `Transform`.
 
@@ -355,7 +355,7 @@ class Undo(ColumnarPiece):
             return columns
         source = columns.get(Columns.ACTIONS_FOR_ENV)
         if source is None:
-            source = self.need(columns, Columns.ACTIONS, "put GetActions in front")
+            source = self.need(columns, Columns.ACTIONS, "put GetActions before it")
         if self.of.input_action_space is None:  # no env-to-module pipeline has told it
             self.of.input_action_space = self.input_action_space
         own = self.of.parts.of if self.of.spaces_by_agent else lambda _: self.of
@@ -462,7 +462,7 @@ def _typed(actions: Any, space: Any) -> Any:
 def undo_actions(env_to_module: Any, module_to_env: Any) -> None:
     """Let a module-to-env pipeline undo what pieces of an env-to-module pipeline make of the action space.
 
-    An `Undo` of each is put in front of `NormalizeAndClipActions` (or `ListifyDataForVectorEnv`, or at the end), last
+    An `Undo` of each is put before `NormalizeAndClipActions` (or `ListifyDataForVectorEnv`, or at the end), last
     first. Those that are there already are given the pieces themselves, in place of copies that were built from data.
 
     Args:

@@ -16,7 +16,7 @@ __all__ = ["EpisodeTransform"]
 class EpisodeTransform(ParameterPiece):
     """A function of each single-agent episode, which may write to it: reward shaping, relabelling.
 
-    It stands in the learner pipeline in front of what makes columns, and is given one chunk after the other; of
+    It stands in the learner pipeline before what makes columns, and is given one chunk after the other; of
     episodes of several agents each agent's own, with `agent_id` and `module_id`. Chunks without steps are left out.
     What is written stays in the episodes, so it is done once and not again when the same episodes come back.
 

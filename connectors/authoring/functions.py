@@ -114,7 +114,7 @@ def _annotation(parameter: inspect.Parameter) -> Any:
 
 
 def _parameters(function: Any) -> dict[str, inspect.Parameter]:
-    """What a function takes behind its first parameter."""
+    """What a function takes after its first parameter."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
     if inspect.isfunction(function):
         given = list(inspect.signature(function).parameters.values())

@@ -123,5 +123,5 @@ def _check_range(rows: Any, dtype: Any, wanted: str) -> None:
             "CastColumns",
             expected=f"numbers from {ends.min} to {ends.max}, which {wanted} holds",
             found=f"{dtype} from {least} to {most}",
-            do="clip or scale them in front, or choose another type",
+            do="clip or scale them before, or choose another type",
         )

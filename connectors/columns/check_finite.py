@@ -25,7 +25,7 @@ __all__ = ["CheckFinite"]
 class CheckFinite(ParameterPiece, ColumnarPiece):
     """Raises on NaN or infinity in a column, and says in which column, row, episode and step.
 
-    It checks what the batch has where it stands; in front of everything, where the batch is empty, what the episodes
+    It checks what the batch has where it stands; before everything, where the batch is empty, what the episodes
     have: observations, and for training actions and rewards. Behind `NumpyToTensor` it waits for the device.
 
     Counterparts: TorchRL's `FiniteTensorDictCheck`.
@@ -46,7 +46,7 @@ class CheckFinite(ParameterPiece, ColumnarPiece):
         epibatch.core.errors.ColumnError: column 'rewards', row 1: episode 'e' (chunk 0 of 1), step 1
           expected: finite numbers
           found:    nan (1 of 2 numbers are not finite)
-          do:       mend what made it, an environment, a network or a piece in front
+          do:       mend what made it, an environment, a network or an earlier piece
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "module_to_env", "learner")
@@ -115,5 +115,5 @@ def _not_finite(leaf: Any, name: str, counts: Any, group: ChunkGroup, *, padded:
         f"column {name!r}, {where}",
         expected="finite numbers",
         found=f"{array[first]} ({int(wrong.sum())} of {wrong.size} numbers are not finite)",
-        do="mend what made it, an environment, a network or a piece in front",
+        do="mend what made it, an environment, a network or an earlier piece",
     )

@@ -26,7 +26,7 @@ __all__ = ["ConcatenateColumns", "SplitColumn"]
 class ConcatenateColumns(ParameterPiece, ColumnarPiece):
     """Joins columns, or parts of nested ones, into one array: `["obs/pose", "obs/speed"]` to `"obs"`.
 
-    On both sides, in front of the default pieces too: parts of observations are then taken from the episodes, and
+    On both sides, before the default pieces too: parts of observations are then taken from the episodes, and
     the observation space is that of the result. A nested part gives all that is in it, dicts by sorted key. Numbers
     are joined as they are, a Discrete one as one number; `flatten_observations` makes one-hots. The type is that of
     the floats among them, or one that holds all of them.
@@ -81,7 +81,7 @@ class ConcatenateColumns(ParameterPiece, ColumnarPiece):
 
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Columns that are in the batch behind the piece, changed."""
+        """Columns that are in the batch after the piece, changed."""
         parts = [path.column for path in self._paths if path.keys and not self.keep]
         return tuple(dict.fromkeys([*parts, self._to.column]))
 
@@ -196,7 +196,7 @@ class SplitColumn(ParameterPiece, ColumnarPiece):
 
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Columns that are in the batch behind the piece."""
+        """Columns that are in the batch after the piece."""
         names = [path.column for path in self._targets] + ([self._path.column] if self._path.keys else [])
         return tuple(dict.fromkeys(names))
 
@@ -264,7 +264,7 @@ def _joined(leaves: list[Any], leading: int, axis: int | None) -> Any:
             "ConcatenateColumns",
             expected=f"rows of one shape, but for axis {axis} along which they are joined",
             found=", ".join(str(tuple(leaf.shape[leading:])) for leaf in leaves),
-            do="leave axis out, so that rows are made vectors first; or bring them to one shape in front",
+            do="leave axis out, so that rows are made vectors first; or bring them to one shape before",
         )
     place: Any = places[0]
     if isinstance(leaves[0], np.ndarray):

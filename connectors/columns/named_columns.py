@@ -21,7 +21,7 @@ __all__ = ["DropColumns", "RenameColumns", "SelectColumns"]
 class RenameColumns(ParameterPiece, ColumnarPiece):
     """Gives columns other names, or parts of nested ones: `{"vf_preds": "values", "obs/rgb": "obs/camera"}`.
 
-    It stands behind the pieces that make the columns; parts of observations may be renamed in front of them, on both
+    It comes after the pieces that make the columns; parts of observations may be renamed before them, on both
     sides, and the observation space is that of the new names. All names change at once, so two columns can be swapped.
 
     Counterparts: TorchRL's `RenameTransform`.
@@ -71,7 +71,7 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
 
     @property
     def writes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Columns that are in the batch behind the piece."""
+        """Columns that are in the batch after the piece."""
         names = [new.column for _, new in self._moves] + [old.column for old, _ in self._moves if old.keys]
         return tuple(dict.fromkeys(names))
 
@@ -178,8 +178,8 @@ class _NamedPaths(ParameterPiece, ColumnarPiece):
 class DropColumns(_NamedPaths):
     """Leaves columns out, or parts of nested ones, such as `obs/debug`.
 
-    It stands behind the piece that makes the columns, where nobody needs them any more: a piece behind it that declares
-    to read one is refused when the pipeline is built. Parts of observations may be left out in front, on both sides,
+    It comes after the piece that makes the columns, where nobody needs them any more: a piece after it that declares
+    to read one is refused when the pipeline is built. Parts of observations may be left out before it, on both sides,
     and the observation space is that of what stays.
 
     Counterparts: TorchRL's `ExcludeTransform`.
@@ -238,9 +238,9 @@ class _AllBut(tuple[str, ...]):
 class SelectColumns(_NamedPaths):
     """Keeps columns, and leaves out all others; of nested ones parts can be kept, such as `obs/pose`.
 
-    `loss_mask`, `seq_lens`, `resets` and `reset_states` always stay: they say which rows are real. It stands behind the
-    pieces that make the columns, where nobody needs the others any more: a piece behind it that declares to read one
-    of those is refused when the pipeline is built. Of observations parts alone may be named in front, on both sides.
+    `loss_mask`, `seq_lens`, `resets` and `reset_states` always stay: they say which rows are real. It comes after the
+    pieces that make the columns, where nobody needs the others any more: a piece after it that declares to read one
+    of those is refused when the pipeline is built. Of observations parts alone may be named before it, on both sides.
 
     Counterparts: TorchRL's `SelectTransform`.
 

@@ -22,7 +22,7 @@ from ..authoring.column_paths import ColumnPath
 __all__ = ["MARKS", "OpenColumns", "column_named", "in_tree", "known_names", "moved_space"]
 
 MARKS = (Columns.LOSS_MASK, Columns.SEQ_LENS, Columns.RESETS, Columns.RESET_STATES)
-"""Columns that say which rows of a batch are real, and where states begin anew."""
+"""Columns that say which rows of a batch are real, and where states start again."""
 _SAID = (Columns.OBS, Columns.ACTIONS, Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS, Columns.LOSS_MASK)
 
 
@@ -49,7 +49,7 @@ def column_named(batch: dict[str, Any], name: str, piece: str) -> Any:
     """
     if name not in batch:
         known = [str(own) for own in batch]
-        behind = f"put {piece} behind the piece that makes the column"
+        behind = f"put {piece} after the piece that makes the column"
         do = f"{nearest_column(name, known)}; or {behind}" if known else behind
         found = f"columns {sorted(known)}" if known else "a batch without columns"
         raise ColumnError(piece, expected=f"a column {name!r}", found=found, do=do)
@@ -68,7 +68,7 @@ class OpenColumns:
 
     Attributes:
         tree: `{column: structure of arrays, rows first}`.
-        leading: Axes in front of those of a row: 1, or 2 in sequences `[B, T, ...]`.
+        leading: Axes before those of a row: 1, or 2 in sequences `[B, T, ...]`.
 
     Raises:
         ColumnError: a column that is not there, or columns with rows of other steps.
@@ -106,7 +106,7 @@ class OpenColumns:
                     self._piece,
                     expected="columns with rows of the same steps, in one layout",
                     found=f"{self._first!r} and {name!r}, whose rows are of others",
-                    do="put them into the batch by the same kind of piece, in front",
+                    do="put them into the batch by the same kind of piece, before it",
                 )
 
     def _is_per_sequence(self, name: str) -> bool:
@@ -121,7 +121,7 @@ class OpenColumns:
         out = {name: column for name, column in self._batch.items() if name not in self._columns}
         for name, data in tree.items():
             if isinstance(data, (dict, tuple)) and not flatten(data)[0]:
-                do = f"name {name!r} itself, behind the piece that makes it; or keep a part of it"
+                do = f"name {name!r} itself, after the piece that makes it; or keep a part of it"
                 raise ColumnError(self._piece, expected=f"a part of {name!r} that stays", found="none", do=do)
             own = self._columns.get(name, self._like)
             if name in self._columns and data is self.tree[name]:
@@ -144,10 +144,10 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def moved_space(space: gym.Space[Any], move: Any) -> gym.Space[Any]:
-    """The observation space behind a piece that moves parts of columns.
+    """The observation space after a piece that moves parts of columns.
 
     Args:
-        space: The space in front.
+        space: The space before it.
         move: Function of `{"obs": structure of spaces}` that gives such a structure; without "obs" nothing changes.
     """
     struct = get_base_struct_from_space(space)

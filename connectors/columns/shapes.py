@@ -1,4 +1,4 @@
-"""Axes of rows: taken out, put in, reordered, or grouped anew; each with its inverse."""
+"""Axes of rows: taken out, put in, reordered, or grouped in another way; each with its inverse."""
 
 from __future__ import annotations
 

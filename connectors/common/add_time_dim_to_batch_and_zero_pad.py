@@ -30,7 +30,7 @@ class AddTimeDimToBatchAndZeroPad(TwoSidedPiece):
     The module's `model_config` may say `sequence_end` ("pad", "drop", "truncate", "overlap" or
     "continue", see `epibatch.core.sequence_ends.sequence_layout`) and `burn_in`. Rows that two
     sequences share carry loss in one of them. With "continue" the column `resets` is True where
-    another chunk begins behind a sequence's first place.
+    another chunk begins after a sequence's first place.
 
     Counterparts: RLlib's `AddTimeDimToBatchAndZeroPad`.
 
@@ -98,7 +98,7 @@ def _mask(batch: dict[str, Any], layout: PaddedLayout) -> Any:
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != layout.loss.shape:
         found = f"{mask.dtype} of shape {list(mask.shape)}" if isinstance(mask, np.ndarray) else type(mask).__name__
         raise ColumnError(
-            "column 'loss_mask', which a piece in front has made",
+            "column 'loss_mask', which an earlier piece has made",
             expected="one bool per row",
             found=f"{found}, with the time axis",
             do="write True for rows that carry loss, np.array(..., bool); weights are a column of another name",

@@ -27,7 +27,7 @@ class AgentToModuleMapping(AgentMapper):
     """Turns columns by agent into columns by module, each module's rows in the order of episodes and agents.
 
     Which module an agent has is kept by its episode, whose mapping function was asked once. For acting,
-    agents that ended with their newest observation are left out: they have been seen by the pieces in front,
+    agents that ended with their newest observation are left out: they have been seen by the earlier pieces,
     and do not act. For training, so are those of modules that a learner does not train, if it says so in
     `shared_data["policies_to_train"]`.
 
@@ -122,7 +122,7 @@ class AgentToModuleMapping(AgentMapper):
                     f"AgentToModuleMapping, {kind} of module {module_id!r}",
                     expected=f"one space for all its agents, such as {spaces[module_id]}",
                     found=f"{own} of agent {agent_id!r}",
-                    do=f"give the module's RLModuleSpec its {kind}; bring the agents' to it with a piece in front",
+                    do=f"give the module's RLModuleSpec its {kind}; bring the agents' to it with an earlier piece",
                 )
         return spaces
 

@@ -74,7 +74,7 @@ class BatchIndividualItems(ColumnarPiece):
                 "episodes of several agents",
                 expected="their columns by module",
                 found="columns by agent",
-                do="put AgentToModuleMapping in front of BatchIndividualItems",
+                do="put AgentToModuleMapping before BatchIndividualItems",
             )
         group.batched = True
         for name in group.left_out:

@@ -34,11 +34,11 @@ class FrameStacking(ObservationWindow):
 
     Frames have a last axis of length 1, on which they are put side by side. With `axis` they are joined on any axis,
     of any length: RGB images of shape (84, 84, 3) become (84, 84, 12). With `new_axis` they are put on an axis of
-    their own, in front of the others or at `axis`: (4, 84, 84, 3).
+    their own, before the others or at `axis`: (4, 84, 84, 3).
 
     Train batches are contiguous as their shape says, `[B, ..., num_frames]`: rows of a minibatch are then
     picked ten times as fast, and PyTorch convolves such images (`channels_last`) up to 1.7 times as fast as
-    others. Stacks to act on are made anew in every step, and are a view of `[N, num_frames, ...]`, which
+    others. Stacks to act on are made again in every step, and are a view of `[N, num_frames, ...]`, which
     takes a tenth of the time to make.
 
     Counterparts: RLlib's `FrameStacking`, TorchRL's `CatFrames`.
@@ -167,7 +167,7 @@ class FrameStacking(ObservationWindow):
         return SpaceError(where, expected=f"{things} {kind}", found=found, do=do)
 
     def _position(self, axes: int) -> int:
-        """Axis of a frame in front of which the stack's is."""
+        """Axis of a frame before which the stack's is."""
         axis = (0 if self.new_axis else -1) if self.axis is None else self.axis
         return axis % (axes + self.new_axis)
 

@@ -37,7 +37,7 @@ def stack_frames(out: npt.NDArray[Any], frames: npt.NDArray[Any], before: int) -
     Args:
         out: Shape [T, ..., K]: stack t ends with frame `before + t`.
         frames: Shape [before + T, ..., 1], of the same type.
-        before: Frames in front of the first stack's own, fewer than K; those that are missing are zeros.
+        before: Frames before the first stack's own, fewer than K; those that are missing are zeros.
 
     Example:
         >>> out = np.empty((3, 1, 2), np.uint8)
@@ -64,7 +64,7 @@ def pool_frames(out: npt.NDArray[Any], rows: npt.NDArray[Any], before: int, size
     Args:
         out: Shape [T, ...]: entry t is about frame `before + t`.
         rows: The frames, shape [before + T, ...].
-        before: Frames in front of the first one's own.
+        before: Frames before the first one's own.
         size: How many frames make one, their own included.
 
     Example:
@@ -223,7 +223,7 @@ class ObservationWindow(TwoSidedPiece):
             f"{type(self).__name__}, {group.describe(chunk)}",
             expected="observations of one array each",
             found=f"{len(leaves)} arrays of shapes {[leaf.shape[lead:] for leaf in leaves]}",
-            do="flatten them, or select one part, with a piece in front that rewrites observations",
+            do="flatten them, or select one part, with an earlier piece that rewrites observations",
         )
 
     def check_frame(self, shape: tuple[int, ...], chunk: int, group: ChunkGroup) -> None:

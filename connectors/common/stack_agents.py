@@ -35,7 +35,7 @@ STACKED = "_stacked_agents"
 class StackAgents(ColumnarPiece):
     """Makes one row of all agents' rows at an env step: columns become `[B, A, ...]`, with A agents in a fixed order.
 
-    It stands behind BatchIndividualItems, in the env-to-module pipeline and in the learner's, and `UnstackAgents` at
+    It comes after BatchIndividualItems, in the env-to-module pipeline and in the learner's, and `UnstackAgents` at
     the start of the module-to-env pipeline gives each agent its part of the outputs, which the module returns as `[B,
     A, ...]`. A row is an env step at which an agent of the module has a row, episode by episode. `agent_mask` [B, A]
     says which agents observed there; the others are zeros in every column. Joint observations are whole in both
@@ -44,7 +44,7 @@ class StackAgents(ColumnarPiece):
     other columns have zeros. In training `loss_mask` [B, A] is False for all but rows of agents that carry loss.
 
     The module's observation space is that of such a row, `(A, ...)` with zeros in it; its action space is one agent's,
-    to which UnstackAgents leads back. GeneralAdvantageEstimation behind it takes values [B, A] and goes by agent.
+    to which UnstackAgents leads back. GeneralAdvantageEstimation after it takes values [B, A] and goes by agent.
     Recurrent modules have sequences of each agent's own steps, which no env step is common to; they cannot be stacked.
 
     Counterparts: TorchRL's `Stack`.

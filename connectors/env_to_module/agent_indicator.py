@@ -84,5 +84,5 @@ class AgentIndicator(ObservationRewriter):
             f"AgentIndicator, observations of agent {self.part_of!r}",
             expected="vectors, a Box with one axis, to append the one-hot to",
             found=str(found),
-            do="pass in_dict=True, which takes any observation, or put FlattenObservations in front",
+            do="pass in_dict=True, which takes any observation, or put FlattenObservations before it",
         )

@@ -96,7 +96,7 @@ class BoxLeaves:
                     box.name,
                     expected=f"shape {box.shape}, as its space says",
                     found=f"shape {shape}",
-                    do="let the piece in front say in recompute_output_observation_space what it makes",
+                    do="let the earlier piece say in recompute_output_observation_space what it makes",
                 )
         count = len(leaves[0]) if leaves else 0
         if len(self._boxes) == 1:
@@ -231,7 +231,7 @@ class MeanStdFilter(ObservationRewriter):
         return boxes.put_back(leaves, rows)
 
     def inverse(self, observations: Any) -> Any:
-        """Observations as they were in front of the filter, by the statistics of now.
+        """Observations as they were before the filter, by the statistics of now.
 
         What was clipped stays at its limit, and what was a whole number is a float.
 

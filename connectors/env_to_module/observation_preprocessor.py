@@ -40,7 +40,7 @@ class _Preprocessor(ConnectorV2):
         """Rewrite the newest observations of the episodes; the batch stays as it is.
 
         Raises:
-            PipelineError: a piece in front has put observations into the batch already.
+            PipelineError: an earlier piece has put observations into the batch already.
             BatchLayoutError: episodes of one agent each, where agents are preprocessed together.
             ColumnError: `preprocess` returned nothing, or no dict of agents.
             UnknownNameError: it returned an observation for an agent that has none at this env step.

@@ -23,7 +23,7 @@ __all__ = ["PadObservations"]
 class PadObservations(PaddingPiece):
     """Pads observations of agents whose spaces differ to one common space, so that they can share a module.
 
-    Boxes get zeros behind the end of each axis, up to the longest agent's; MultiBinary vectors too. Of Discrete
+    Boxes get zeros after the end of each axis, up to the longest agent's; MultiBinary vectors too. Of Discrete
     observations the values stay, and the space becomes the smallest one that has all of them. Dicts with the same
     keys and Tuples go part by part, parts that are equal stay. What comes out is written back into the episodes, so
     that the learner sees it. After pad_observations_v0 of SuperSuit (Terry et al. 2020, "Multi-agent deep

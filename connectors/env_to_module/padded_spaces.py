@@ -112,7 +112,7 @@ def _common_box(spaces: Sequence[Any]) -> gym.spaces.Box:
 
 
 def _padded(rows: npt.NDArray[Any], shape: tuple[int, ...], dtype: Any = None) -> npt.NDArray[Any]:
-    """Zeros behind the end of each axis but the first."""
+    """Zeros after the end of each axis but the first."""
     out = np.zeros((len(rows), *shape), dtype or rows.dtype)
     out[tuple(map(slice, rows.shape))] = rows
     return out

@@ -20,7 +20,7 @@ __all__ = ["WriteObservationsToEpisodes"]
 class WriteObservationsToEpisodes(ColumnarPiece):
     """Makes column `obs` the newest observations of the episodes, so that the learner sees what the module saw.
 
-    It stands behind a piece that changes the column and in front of BatchIndividualItems; the batch stays as it is. A
+    It comes after a piece that changes the column and before BatchIndividualItems; the batch stays as it is. A
     piece that changes observations in the episodes, such as a `SingleAgentObservationPreprocessor`, does not need it.
 
     Counterparts: RLlib's `WriteObservationsToEpisodes`.
@@ -50,7 +50,7 @@ class WriteObservationsToEpisodes(ColumnarPiece):
         """Write the column to the episodes."""
         if not len(group.episodes):
             return columns
-        column = self.need(columns, Columns.OBS, "put AddObservationsFromEpisodesToBatch in front")
+        column = self.need(columns, Columns.OBS, "put AddObservationsFromEpisodesToBatch before it")
         self._check(column, group)
         rows = column.data if isinstance(column, EpisodeColumn) else column
         if not isinstance(rows, list):

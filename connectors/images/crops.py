@@ -111,7 +111,7 @@ def cut_out(x: Any, piece: str, height: int, width: int, top: int, left: int) ->
             piece,
             expected=f"images of at least {max(top, 0) + height} by {max(left, 0) + width} pixels",
             found=f"{rows} by {columns}",
-            do="cut out less, or put the piece in front of the one that makes images smaller",
+            do="cut out less, or put the piece before the one that makes images smaller",
         )
     part = x[..., top : top + height, left : left + width, :]
     return np.ascontiguousarray(part) if isinstance(part, np.ndarray) else part.contiguous()

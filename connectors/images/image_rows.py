@@ -32,7 +32,7 @@ def size_of(x: Any, piece: str) -> tuple[int, int]:
 
 
 def images_of(x: npt.NDArray[Any], piece: str) -> npt.NDArray[Any]:
-    """Images with all axes in front joined: [images, height, width, channels].
+    """Images whose leading axes are joined: [images, height, width, channels].
 
     Raises:
         ColumnError: rows of fewer axes.

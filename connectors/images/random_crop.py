@@ -23,7 +23,7 @@ __all__ = ["RandomCrop"]
 
 
 class RandomCrop(ColumnTransform):
-    """Keeps a part of each image for training, drawn anew for each row; for acting, the middle.
+    """Keeps a part of each image for training, drawn for each row; for acting, the middle.
 
     With `pad` alone images are shifted by up to so many pixels each way, and keep their size: the edge is repeated
     `pad` times on every side, then a part as large as the image is cut out (DrQ: Kostrikov et al. 2021, "Image
@@ -128,7 +128,7 @@ class RandomCrop(ColumnTransform):
                 "RandomCrop",
                 expected=f"images of at least {height} by {width} pixels",
                 found=f"{rows} by {columns}",
-                do="cut out less, or put the piece in front of the one that makes images smaller",
+                do="cut out less, or put the piece before the one that makes images smaller",
             )
         return height, width
 

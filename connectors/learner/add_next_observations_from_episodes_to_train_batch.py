@@ -14,7 +14,7 @@ __all__ = ["AddNextObservationsFromEpisodesToTrainBatch"]
 
 
 class AddNextObservationsFromEpisodesToTrainBatch(ColumnarPiece):
-    """Adds column `new_obs`: for each step the observation behind it; a bootstrap row repeats the last one.
+    """Adds column `new_obs`: for each step the observation after it; a bootstrap row repeats the last one.
 
     A batch that has the column already is left alone, so a transform of `columns=("obs", "new_obs")` may stand in
     front; one of `obs` alone is refused when the pipeline is built. Losses that bootstrap from the next step's value

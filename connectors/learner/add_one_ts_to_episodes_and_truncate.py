@@ -67,7 +67,7 @@ class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
             f"column 'obs', {group.describe(chunk)}",
             expected=f"{steps + 1} rows: one per step and one for the last observation, whose value bootstraps",
             found=f"{rows} rows",
-            do="write the last observation's row too (get_observations() has it), or insert the piece behind "
+            do="write the last observation's row too (get_observations() has it), or insert the piece after "
             "AddOneTsToEpisodesAndTruncate, where episodes have it as a step",
         )
 

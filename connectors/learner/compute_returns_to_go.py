@@ -20,8 +20,8 @@ class ComputeReturnsToGo(ColumnarPiece):
     """Adds column `returns_to_go`: at each step the discounted sum of its chunk's rewards from there on.
 
     Nothing is added for what follows a chunk's last step, so chunks should be whole episodes. The
-    sums are those of REINFORCE (Williams 1992). No default pipeline has this piece. Rewards that a piece
-    in front put into the batch are the ones that are summed.
+    sums are those of REINFORCE (Williams 1992). No default pipeline has this piece. Rewards that an earlier
+    piece put into the batch are the ones that are summed.
 
     Counterparts: RLlib's `ComputeReturnsToGo`, TorchRL's `Reward2GoTransform`.
 

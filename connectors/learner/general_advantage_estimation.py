@@ -73,7 +73,7 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         import torch
 
         module = group.rl_module
-        do = "put AddOneTsToEpisodesAndTruncate and AddColumnsFromEpisodesToTrainBatch in front"
+        do = "put AddOneTsToEpisodesAndTruncate and AddColumnsFromEpisodesToTrainBatch before it"
         rewards = self.need(batch, Columns.REWARDS, do)
         mask = self.need(batch, Columns.LOSS_MASK, do)
         terminateds = self.need(batch, Columns.TERMINATEDS, do)
@@ -209,7 +209,7 @@ def _real_rows(batch: dict[str, Any], group: ChunkGroup, shape: Any) -> Any:
             "GeneralAdvantageEstimation",
             expected=f"all {layout.num_rows} rows of the chunks, whose rewards add up",
             found=f"{len(rows)} rows: the others were left out when sequences were made",
-            do="put AddOneTsToEpisodesAndTruncate in front, with which rows that sequence_end 'drop' or 'truncate' "
+            do="put AddOneTsToEpisodesAndTruncate before it, with which rows that sequence_end 'drop' or 'truncate' "
             "leaves out stay without loss; and leave RandomSubsequences out",
         )
     return rows

@@ -60,13 +60,13 @@ class CutPaddedActions(EncodingPiece):
         check_several(self, group)
         if Columns.ACTIONS_FOR_ENV in columns or not columns or not len(group.episodes):
             return columns
-        actions = self.need(columns, Columns.ACTIONS, "put GetActions in front")
+        actions = self.need(columns, Columns.ACTIONS, "put GetActions before it")
         if not isinstance(actions, EpisodeColumn) or actions.holds_objects:
             raise ColumnError(
                 f"CutPaddedActions, column {Columns.ACTIONS!r} of module {group.module_id!r}",
                 expected="padded actions of one shape",
                 found=f"{type(getattr(actions, 'data', actions)).__name__}",
-                do="put it behind ModuleToAgentUnmapping, with the module's actions as they are",
+                do="put it after ModuleToAgentUnmapping, with the module's actions as they are",
             )
         data = encoded_by_agent(
             [episode.agent_id for episode in group.episodes],

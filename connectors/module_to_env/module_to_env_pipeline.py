@@ -32,7 +32,7 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
 
     Raises:
         PipelineError: what `ConnectorPipelineV2` refuses; a transform of `actions`, which are stored beside their
-            log-probabilities; or one of `actions_for_env` in front of the piece that makes them.
+            log-probabilities; or one of `actions_for_env` before the piece that makes them.
     """
 
     start_layout: ClassVar[str] = "tensors"
@@ -57,9 +57,9 @@ class ModuleToEnvPipeline(ConnectorPipelineV2):
             elif not made:
                 raise PipelineError(
                     where,
-                    expected="column 'actions_for_env', in the environment's units, made by a piece in front of it",
-                    found=f"{piece!r} in front of the piece that makes it",
-                    do="put it behind NormalizeAndClipActions: "
+                    expected="column 'actions_for_env', in the environment's units, made by a piece before it",
+                    found=f"{piece!r} before the piece that makes it",
+                    do="put it after NormalizeAndClipActions: "
                     "pipeline.insert_after('normalize_and_clip_actions', piece)",
                 )
         self._wait_for_later_pieces(pieces)
@@ -158,7 +158,7 @@ def default_pipeline(
 
 
 def has_the_last_word(piece: Any) -> bool:
-    """Whether a piece transforms `actions_for_env`, so that it stands behind the piece that makes them."""
+    """Whether a piece transforms `actions_for_env`, so that it comes after the piece that makes them."""
     return Columns.ACTIONS_FOR_ENV in _transformed(piece)
 
 

@@ -51,7 +51,7 @@ class NormalizeAndClipActions(EncodingPiece):
         """Add the column."""
         if Columns.ACTIONS_FOR_ENV in columns or not columns or self.leaves_actions:
             return columns
-        actions = self.need(columns, Columns.ACTIONS, "put GetActions in front")
+        actions = self.need(columns, Columns.ACTIONS, "put GetActions before it")
         given = actions.data if isinstance(actions, EpisodeColumn) else []
         data = given
         if not isinstance(given, list) and self.input_action_space is not None:

@@ -214,7 +214,7 @@ def _statistics(column: str, parts: list[Any]) -> tuple[Any, Any]:
             f"Affine.fit, column {column!r}",
             expected="rows of finite numbers, all of one shape",
             found=f"rows of shapes {sorted(shapes)}" if rows is None else "others",
-            do="give episodes with steps; other values need a piece in front",
+            do="give episodes with steps; other values need an earlier piece",
         )
     moments = RunningMoments(rows.shape[1])
     moments.add(rows.astype(np.float64))

@@ -132,7 +132,7 @@ class FrozenModule(ColumnTransform):
     """Replaces the rows of a column by a frozen network's output for them: a pretrained image encoder, for example.
 
     The network runs in eval mode, without gradients and a few rows at a time, in both pipelines or, in the
-    env-to-module pipeline alone, in front of `WriteObservationsToEpisodes`: episodes then keep embeddings, and nothing
+    env-to-module pipeline alone, before `WriteObservationsToEpisodes`: episodes then keep embeddings, and nothing
     is encoded twice. What comes out is a column of arrays of the network's type, float32 mostly, and its space follows
     from a trial. Behind `NumpyToTensor` the network runs on the batch's device.
 

@@ -98,7 +98,7 @@ class GoalDistanceRewards(ParameterPiece, ColumnarPiece):
                 "GoalDistanceRewards",
                 expected=f"observations of the goal's shape, {goal.shape}",
                 found=f"shape {observations.shape[1:]}" if isinstance(observations, np.ndarray) else "nested ones",
-                do="give one observation as goal; of nested ones, let a piece in front select a part",
+                do="give one observation as goal; of nested ones, let an earlier piece select a part",
             )
         goals = goal.astype(observations.dtype)[None]
         if self._encoder is not None:

@@ -46,7 +46,7 @@ class MarkFirstSteps(_StepColumn):
     """Adds column `is_first`: whether a row is of its episode's first step.
 
     That is the step after a reset, of one environment among several too; a chunk that goes on from another has none. A
-    recurrent network that keeps its state itself can be told by it where to begin anew. With several agents it is each
+    recurrent network that keeps its state itself can be told by it where to start again. With several agents it is each
     agent's own first step.
 
     Counterparts: TorchRL's `InitTracker`.

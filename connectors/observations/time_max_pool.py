@@ -62,7 +62,7 @@ class TimeMaxPool(ObservationWindow):
             type(self).__name__,
             expected="observations in a Box, one array each",
             found=repr(input_observation_space),
-            do="flatten them, or select one part, with a piece in front that rewrites observations",
+            do="flatten them, or select one part, with an earlier piece that rewrites observations",
         )
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:

@@ -159,7 +159,7 @@ class CountBasedReward(ModuleStatistics):
     every time. With exponent 0.5 it is the bonus of MBIE-EB (Strehl and Littman 2008).
 
     Each module has counts of its own. Copies are brought together exactly by `merge_states`; `freeze` stops counting.
-    Rewards that a piece in front put into the batch are the ones that the bonus is added to.
+    Rewards that an earlier piece put into the batch are the ones that the bonus is added to.
 
     Args:
         update_stats: Whether to count; see `freeze`.

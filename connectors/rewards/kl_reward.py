@@ -142,7 +142,7 @@ class KLReward(ParameterPiece, ColumnarPiece):
         self._references, self._weights = {}, copy.deepcopy(dict(references))
 
     def reset_state(self) -> None:
-        """Forget the references; the next call copies them anew."""
+        """Forget the references; the next call copies them again."""
         self._references, self._weights = {}, {}
 
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class NormalizeReward(ModuleStatistics):
     A chunk in the middle of an episode goes on from its lookback, if that goes back to the episode's start, or from the
     chunk that the piece saw before it; otherwise its lookback is all that counts of what came before, as a discount
     makes little of it. Chunks of one id that overlap, as samples of a replay buffer do, are counted with a warning.
-    Rewards that a piece in front put into the batch are the ones that count.
+    Rewards that an earlier piece put into the batch are the ones that count.
 
     Copies are brought together exactly by `merge_states`; `freeze` stops counting.
 
@@ -228,7 +228,7 @@ class NormalizeReward(ModuleStatistics):
 
 def _check(rewards: Any, counts: Any, group: ChunkGroup) -> None:
     if rewards.ndim != 1 or rewards.dtype.kind not in "fiub":
-        found, do = f"{rewards.dtype} of shape {rewards.shape[1:]}", "put LineariseRewards in front"
+        found, do = f"{rewards.dtype} of shape {rewards.shape[1:]}", "put LineariseRewards before it"
         raise ColumnError("NormalizeReward", expected="one number per step as rewards", found=found, do=do)
     odd = ~(np.abs(rewards) <= LARGEST)
     if odd.any():

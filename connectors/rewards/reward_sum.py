@@ -61,7 +61,7 @@ class RewardSum(ParameterPiece, ColumnarPiece):
 
     A chunk in the middle of an episode goes on from what the episode got before it, which chunks that were cut know
     whatever their lookback; at an episode's end the sum is its return. The rewards are the episodes', as they happened:
-    what a piece in front makes of them in the batch does not count. A bootstrap row repeats the last sum.
+    what an earlier piece makes of them in the batch does not count. A bootstrap row repeats the last sum.
 
     Counterparts: TorchRL's `RewardSum`.
 

@@ -1,4 +1,4 @@
-"""A finished train batch of sequences, as pieces behind NumpyToTensor find it."""
+"""A finished train batch of sequences, as pieces after NumpyToTensor find it."""
 
 from __future__ import annotations
 

@@ -22,15 +22,15 @@ __all__ = ["BurnIn"]
 
 
 class BurnIn(ColumnarPiece):
-    """Runs the first steps of each sequence without gradient, and leaves the rest with the state behind them.
+    """Runs the first steps of each sequence without gradient, and leaves the rest with the state after them.
 
     How many, k, is the setting `burn_in` in the module's `model_config`; they count for `max_seq_len`, so T becomes
     T - k. The module goes from the recorded state k steps earlier to `state_in` with the weights it has now (stored
     state and burn-in, Kapturowski et al. 2019, R2D2). The rows are those that the sequence before learns from, so
-    none is lost. A chunk's first sequence has none in front of it; it keeps its recorded state. Views that there are
+    none is lost. A chunk's first sequence has none before it; it keeps its recorded state. Views that there are
     once per sequence are then those of the first row that is left, as they were recorded.
 
-    Configs put the piece behind NumpyToTensor if a module asks for it; without it the rows in front stay in the batch,
+    Configs put the piece after NumpyToTensor if a module asks for it; without it the rows before it stay in the batch,
     carry no loss, and the gradient flows through them.
 
     Counterparts: TorchRL's `BurnInTransform`.
@@ -93,9 +93,9 @@ def _taken_anew(name: str, column: Any, rows: Any, group: ChunkGroup) -> Any:
     if take is None:
         raise ColumnError(
             f"BurnIn, column {name!r}, of which there is one row per sequence",
-            expected="what a view made, which is taken anew at the first row that is left",
+            expected="what a view made, which is taken again at the first row that is left",
             found="what another piece has made, or changed",
-            do="put that piece behind BurnIn",
+            do="put that piece after BurnIn",
         )
     later = flatten(take(group, rows))[0]
     leaves, form = flatten(column)
@@ -103,7 +103,7 @@ def _taken_anew(name: str, column: Any, rows: Any, group: ChunkGroup) -> Any:
 
 
 def _states(batch: dict[str, Any], module: Any, burned: torch.Tensor, group: ChunkGroup) -> dict[str, Any]:
-    """The columns with one row per sequence, states as they are behind the rows to burn in."""
+    """The columns with one row per sequence, states as they are after the rows to burn in."""
     out = map_sequences(batch, group, lambda leaf: leaf)
     for name, obs in ((Columns.STATE_IN, Columns.OBS), (Columns.NEXT_STATE_IN, Columns.NEXT_OBS)):
         if name in batch:
@@ -114,7 +114,7 @@ def _states(batch: dict[str, Any], module: Any, burned: torch.Tensor, group: Chu
 def _state_behind(
     batch: dict[str, Any], module: Any, burned: torch.Tensor, group: ChunkGroup, names: tuple[str, str]
 ) -> Any:
-    """The states of a column `state_in` behind rows that are burned in, of which another one holds observations."""
+    """The states of a column `state_in` after rows that are burned in, of which another one holds observations."""
     import torch
 
     name, obs = names
@@ -143,7 +143,7 @@ def _state_behind(
 def _checked(outputs: dict[str, Any], form: Form, before: Any, module: Any) -> list[Any]:
     """The leaves of `state_out`, which has to be of the shapes of `state_in`."""
     where = f"{type(module).__name__}.forward_train, to burn states in"
-    do = "return the state behind the last step of each sequence as state_out"
+    do = "return the state after the last step of each sequence as state_out"
     if Columns.STATE_OUT not in outputs:
         given = f"columns {sorted(map(str, outputs))}"
         raise ColumnError(where, expected="a column 'state_out'", found=given, do=do)

@@ -1,4 +1,4 @@
-"""Gives modules their sequences one behind the other, without padding."""
+"""Gives modules their sequences one after the other, without padding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["JaggedSequences"]
 
 
 class JaggedSequences(ColumnarPiece):
-    """Makes each column `[B, T, ...]` the rows `[R, ...]` of its real steps, one sequence behind the other.
+    """Makes each column `[B, T, ...]` the rows `[R, ...]` of its real steps, one sequence after the other.
 
     `seq_offsets` int64 [B + 1] says where sequences begin: rows `seq_offsets[b]` to `seq_offsets[b + 1]` are sequence
     b. That is the form of attention for sequences of different lengths (its `cu_seqlens`), and

@@ -25,7 +25,7 @@ class PackSequences(ColumnarPiece):
 
     `nn.LSTM`, `nn.GRU` and `nn.RNN` take it as it is, with `state_in` as it stands in the batch, and compute nothing
     for padding. All columns are packed alike, so their `data` [R, ...] lie row by row beside each other. Sequences
-    without a step (a bootstrap row alone) are left out. Put it at the pipeline's end, behind advantages.
+    without a step (a bootstrap row alone) are left out. Put it at the pipeline's end, after advantages.
 
     It is for loops of one's own: the Learner cuts batches into minibatches, and refuses what is packed.
 
@@ -33,7 +33,7 @@ class PackSequences(ColumnarPiece):
         columns: Which columns to pack; None: all that have a time axis.
 
     Raises:
-        BatchLayoutError: sequences that hold several chunks, within which a packed one cannot begin anew.
+        BatchLayoutError: sequences that hold several chunks, within which a packed one cannot start again.
         UnknownNameError: a column that the batch does not have.
         ConfigError: `columns` is no list of names.
 

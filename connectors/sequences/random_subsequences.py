@@ -24,9 +24,9 @@ class RandomSubsequences(ColumnarPiece):
 
     Every place where the sub-sequence fits has the same probability. It starts from the state that was recorded there.
     With `burn_in` in the module's `model_config` the rows that carry loss are as many less, and are drawn; the rows
-    to burn in are those in front of them. Modules without state that learn beside a recurrent one keep all their rows.
+    to burn in are those before them. Modules without state that learn beside a recurrent one keep all their rows.
 
-    Put it where pieces of one's own go, in front of those that make sequences. Without a seed it draws anew in each
+    Put it where pieces of one's own go, before those that make sequences. Without a seed it draws again in each
     process; `seed` makes it repeatable, and its state goes on where it was.
 
     Counterparts: TorchRL's `RandomCropTensorDict`.

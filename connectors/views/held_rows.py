@@ -179,7 +179,7 @@ def _entry(info: Any, path: str) -> Any:
 
 
 def _no_numbers(where: str, found: str) -> ColumnError:
-    do = "give them one shape in the environment or with a piece in front, or view one leaf of them (obs/position)"
+    do = "give them one shape in the environment or with an earlier piece, or view one leaf of them (obs/position)"
     return ColumnError(where, expected="numbers of one shape at every step", found=found, do=do)
 
 

@@ -38,7 +38,7 @@ def stacked_space(space: Any, view: View) -> Any:
 
     Args:
         space: The column's space.
-        view: One shift leaves the space as it is, but for the fill value; several put an axis in front of each leaf.
+        view: One shift leaves the space as it is, but for the fill value; several put an axis before each leaf.
 
     Raises:
         ColumnError: the type of a part of the space cannot hold the fill value.
@@ -86,7 +86,7 @@ def _stacked(count: int | None, fill: float, space: Any) -> Any:
         "a view of the observations",
         expected="Box, MultiDiscrete, MultiBinary or Discrete from 0 on, or Dicts and Tuples of these",
         found=repr(space),
-        do="bring the observations to numbers with a piece in front (FlattenObservations)",
+        do="bring the observations to numbers with an earlier piece (FlattenObservations)",
     )
 
 
@@ -102,12 +102,12 @@ class TrajectoryViews(ColumnarPiece):
 
     The same views go into the piece of either side, and what the module acted on at a step is what it is trained on
     there, wherever episodes were cut. Chunks keep as many earlier steps as the views reach back. Before an episode's
-    start stands the view's `fill`. Positive shifts are for training: behind a chunk's last step there is one
+    start stands the view's `fill`. Positive shifts are for training: after a chunk's last step there is one
     observation, so the next observation of the last row is real; everything else there is `fill`, in an episode that
     goes on in another chunk too. The bootstrap row is the step after the last one: what came before it is real.
 
     A view named `obs` replaces the observations, and the observation space that the module is built for is stacked:
-    View("obs", "-3:0") is frame stacking on a new axis in front, [rows, 4, ...].
+    View("obs", "-3:0") is frame stacking on a new first axis, [rows, 4, ...].
 
     Ranges and lists are not copied before the batch is made (a window of 50 steps is 50 times its column).
 
@@ -124,7 +124,7 @@ class TrajectoryViews(ColumnarPiece):
         LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
         UnknownNameError: a column that the episodes do not have.
         ColumnError: rows of several shapes, or that are no numbers; or of a type that cannot hold a view's `fill`.
-        PipelineError: the piece stands behind the one that adds the time axis; or in front of it, with views that
+        PipelineError: the piece comes after the one that adds the time axis; or before it, with views that
             recurrent modules get once per sequence.
 
     Example:
@@ -191,7 +191,7 @@ class TrajectoryViews(ColumnarPiece):
                 do = 'give the view another name; View("obs", ...) may replace the observations'
                 raise ConfigError(where, expected="observations", found=repr(view), do=do)
         if len({view.per_sequence for _, view in views}) > 1:
-            do = "make two pieces: those with per_sequence=True go behind AddTimeDimToBatchAndZeroPad"
+            do = "make two pieces: those with per_sequence=True go after AddTimeDimToBatchAndZeroPad"
             found = f"both: {', '.join(f'{name} {view.per_sequence}' for name, view in views)}"
             raise ConfigError("TrajectoryViews", expected="per_sequence alike in all", found=found, do=do)
         if any(Columns.OBS in own for own in self._per_module.values()):
@@ -374,7 +374,7 @@ class TrajectoryViews(ColumnarPiece):
             return
         added = group.rows is not None if group.training else "_added_single_ts_time_rank" in group.shared_data
         if added != view.per_sequence:
-            side = "behind" if view.per_sequence else "in front of"
+            side = "after" if view.per_sequence else "before"
             raise PipelineError(
                 where,
                 expected=f"to stand {side} AddTimeDimToBatchAndZeroPad, as per_sequence is {view.per_sequence}",

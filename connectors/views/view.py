@@ -37,11 +37,11 @@ class View:
         column: `obs`, `actions`, `rewards`, `infos`, a model output such as `action_logp`, `t` (the step's number),
             `terminateds`, `truncateds`, `eps_id`, `agent_id` or `module_id`. "obs/camera" is one leaf of a nested
             column, "infos/speed" one entry of the infos as numbers. Default: the name that the view is given under.
-        shift: An int; a list of ints, whose values are stacked on a new axis behind the rows, [rows, k, ...]; or a
+        shift: An int; a list of ints, whose values are stacked on a new axis after the rows, [rows, k, ...]; or a
             range "-50:-1", which is the list from the first number to the last, both included: the last 50.
         space: The Gymnasium space of one value, or the dict that `epibatch.core.spaces.space_to_dict` makes of it. Rows
             are like it before anything was recorded; needed only for model outputs that are shown while acting.
-        fill: A number that stands where the episode has no step: before its start, and behind the chunk's end. The
+        fill: A number that stands where the episode has no step: before its start, and after the chunk's end. The
             column's type has to hold it: a fraction among integers is an error.
         train: Whether train batches have the column.
         act: Whether batches to act on have it. Default: if it can be known by then.
@@ -72,7 +72,7 @@ class View:
     if not TYPE_CHECKING:  # type checkers see the fields
 
         def __new__(cls, *args: Any, **kwargs: Any) -> View:
-            """A view; keywords are checked here, in front of the constructor that dataclasses makes."""
+            """A view; keywords are checked here, before the constructor that dataclasses makes."""
             _refuse_unknown(cls, kwargs)
             return super().__new__(cls)
 

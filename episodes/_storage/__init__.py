@@ -1,4 +1,4 @@
-"""The arrays behind episodes.
+"""The arrays that hold the rows of episodes.
 
 One episode:
     arrays: arrays that grow along time: appending, promoting and filling.

@@ -146,7 +146,7 @@ class ColumnRows(LazyRows):
             f"column {self._name!r}",
             expected=f"{spell(chunk)}, as in {self._describe(chunk)}",
             found=f"{spell(other)} in {self._describe(other)}",
-            do="batch only episodes of one space, or bring them to one shape with a piece in front",
+            do="batch only episodes of one space, or bring them to one shape with an earlier piece",
         )
 
     def _ragged(self, shape: tuple[int, ...], row: Any, chunk: int) -> ColumnError:
@@ -154,7 +154,7 @@ class ColumnRows(LazyRows):
             f"column {self._name!r}, {self._describe(chunk)}",
             expected=f"rows of one shape, {shape}",
             found=f"a row of shape {np.shape(row)} (the episode keeps such a column as objects)",
-            do="bring them to one shape, by padding say, with a piece in front",
+            do="bring them to one shape, by padding say, with an earlier piece",
         )
 
     def rows_and_bytes(self) -> tuple[int, int]:

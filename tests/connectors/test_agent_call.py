@@ -227,7 +227,7 @@ def test_single_and_multi_agent_episodes_are_not_mixed(lab: Any) -> None:
 
 
 def test_columns_by_agent_are_not_batched(lab: Any) -> None:
-    with pytest.raises(PipelineError, match="put AgentToModuleMapping in front of BatchIndividualItems"):
+    with pytest.raises(PipelineError, match="put AgentToModuleMapping before BatchIndividualItems"):
         lab.run("learner", lab.defaults("learner"), [small(lab)], rl_module=modules(lab), **SPACE_ARGS)
 
 

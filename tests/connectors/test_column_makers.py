@@ -41,7 +41,7 @@ def test_what_would_be_lost_is_refused_with_both_names(first, second):
     one, other = type(first()).__name__, type(second()).__name__
     assert f"piece 1 ({other})" in str(raised.value)
     assert f"piece 0 ({one})" in str(raised.value)
-    assert f"move {other} in front of {one}" in str(raised.value)
+    assert f"move {other} before {one}" in str(raised.value)
     LearnerConnectorPipeline(FRAMES, gym.spaces.Discrete(2), connectors=[second(), first()])
 
 
@@ -63,7 +63,7 @@ def test_the_way_out_is_named_for_acting():
 
 
 def test_stacks_are_not_written_to_episodes():
-    with pytest.raises(PipelineError, match=r"move WriteObservationsToEpisodes in front of FrameStacking"):
+    with pytest.raises(PipelineError, match=r"move WriteObservationsToEpisodes before FrameStacking"):
         EnvToModulePipeline(connectors=[FrameStacking(num_frames=2), WriteObservationsToEpisodes()])
     EnvToModulePipeline(connectors=[FrameStacking(num_frames=1), WriteObservationsToEpisodes()])
 
@@ -88,7 +88,7 @@ def test_what_advantages_were_made_of_stays_as_it_is():
     with pytest.raises(PipelineError) as raised:
         pipeline.append(Rewarded())
     assert "column 'rewards' as it was" in str(raised.value)
-    assert "move Rewarded in front of GeneralAdvantageEstimation" in str(raised.value)
+    assert "move Rewarded before GeneralAdvantageEstimation" in str(raised.value)
     with pytest.raises(PipelineError, match="column 'obs' as it was"):
         pipeline.append(Affine(scale=2.0))
     pipeline.append(Behind())

@@ -114,5 +114,5 @@ def test_an_error_names_the_module(lab):
 def test_behind_batching_a_column_that_is_not_there_is_not_pulled_from_the_episodes(lab, multi):
     makers = [AddColumnsFromEpisodesToTrainBatch(), BatchIndividualItems()]
     pipeline = LearnerConnectorPipeline(connectors=[*makers, Shift()])
-    with pytest.raises(ColumnError, match="put Shift in front of BatchIndividualItems"):
+    with pytest.raises(ColumnError, match="put Shift before BatchIndividualItems"):
         pipeline(rl_module=lab.module(multi=multi), episodes=[lab.episode("a", 2)])

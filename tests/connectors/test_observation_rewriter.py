@@ -71,10 +71,10 @@ def test_the_space_of_the_episodes_is_that_of_the_last_one_that_writes(lab):
 
 
 def test_behind_a_piece_that_took_the_observations_is_too_late(lab):
-    with pytest.raises(PipelineError, match=r"piece 1 \(Doubled\)(.|\n)*in front of .*AddObservationsFromEpisodes"):
+    with pytest.raises(PipelineError, match=r"piece 1 \(Doubled\)(.|\n)*before .*AddObservationsFromEpisodes"):
         EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch(), Doubled()])
     took = lab.user(lambda batch, episodes: {"obs": {(episodes[0].id_,): [np.zeros(2)]}})
-    with pytest.raises(PipelineError, match=r"Doubled(.|\n)*column 'obs'(.|\n)*in front of that piece"):
+    with pytest.raises(PipelineError, match=r"Doubled(.|\n)*column 'obs'(.|\n)*before that piece"):
         lab.run("env_to_module", [took, Doubled()], [lab.episode("a", 1)])
 
 

@@ -70,7 +70,7 @@ def test_a_piece_that_rewrites_observations_behind_one_that_took_them_is_too_lat
         EnvToModulePipeline(connectors=[first(), Rewrites()])
     taker = type(first()).__name__
     assert "piece 1 (Rewrites)" in str(raised.value)
-    assert f"move Rewrites in front of EnvToModulePipeline, piece 0 ({taker})" in str(raised.value)
+    assert f"move Rewrites before EnvToModulePipeline, piece 0 ({taker})" in str(raised.value)
     assert len(EnvToModulePipeline(connectors=[Rewrites(), first()])) == 2
 
 

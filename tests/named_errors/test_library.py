@@ -227,10 +227,10 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         PipelineError, lambda: EnvToModulePipeline(connectors=[ADD_TIME(), ADD_OBS()]), [
         "EnvToModulePipeline, piece 0 (AddTimeDim", "'obs'", "piece 1 (AddObservationsFromEpisodesToBatch)"]),
     "batching before observations": (PipelineError, lambda: pipeline(BatchIndividualItems(), ADD_OBS()), [
-        "piece 1 (AddObservationsFromEpisodesToBatch)", "piece 0 (BatchIndividualItems)", "in front of"]),
+        "piece 1 (AddObservationsFromEpisodesToBatch)", "piece 0 (BatchIndividualItems)", "before"]),
     "columns behind tensors": (
         PipelineError, lambda: pipeline(BatchIndividualItems(), NumpyToTensor(), ADD_COLUMNS()), [
-        "piece 2 (AddColumnsFromEpisodesToTrainBatch)", "piece 1 (NumpyToTensor)", "in front of"]),
+        "piece 2 (AddColumnsFromEpisodesToTrainBatch)", "piece 1 (NumpyToTensor)", "before"]),
     "advantages before columns": (
         PipelineError, lambda: defaults(GeneralAdvantageEstimation()), ["piece 0 (GeneralAdv", "tensors", "episode"]),
     "advantages without columns": (PipelineError, lambda: pipeline(
@@ -240,7 +240,7 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         connectors=[TensorToNumpy(), UnBatchToIndividualItems(), GetActions()]), [
         "ModuleToEnvPipeline, piece 2 (GetActions)", "tensors", "piece 1 (UnBatchToIndividualItems)"]),
     "unbatching tensors": (PipelineError, lambda: ModuleToEnvPipeline(connectors=[UnBatchToIndividualItems()]), [
-        "piece 0 (UnBatchToIndividualItems)", "behind the piece that makes batched arrays"]),
+        "piece 0 (UnBatchToIndividualItems)", "after the piece that makes batched arrays"]),
     "column with too few rows": (ColumnError, lambda: learn(adds("own", np.zeros(3)), ep()), [
         "LearnerConnectorPipeline, piece 3 (BatchIndividualItems)", "column 'own'", "'ep'", "4 rows", "3 rows"]),
     "column with too many rows, PPO": (ColumnError, lambda: learn(defaults(

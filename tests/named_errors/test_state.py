@@ -91,7 +91,7 @@ MISTAKES: dict[str, tuple[type[Exception], Any, list[str]]] = {
         "MeanStdFilter, observation of episode 'ep'", "nan", "spoil the statistics"]),
     "filter behind the observations": (
         PipelineError, lambda: pipeline(AddObservationsFromEpisodesToBatch(), MeanStdFilter()), [
-            "piece 1 (MeanStdFilter)", "in front of", "piece 0 (AddObservationsFromEpisodesToBatch)"]),
+            "piece 1 (MeanStdFilter)", "before", "piece 0 (AddObservationsFromEpisodesToBatch)"]),
     "filter in a learner pipeline": (PipelineError, lambda: LearnerConnectorPipeline(connectors=[MeanStdFilter()]), [
         "LearnerConnectorPipeline, piece 0 (MeanStdFilter)", "env-to-module pipeline"]),
     # histories

@@ -116,7 +116,7 @@ def test_writing_behind_a_piece_that_took_the_rewards_is_refused():
 
     hook = [Tenfold(), Countdown()]
     config = PPOConfig().learners(learner_connector=lambda o, a: hook)
-    with pytest.raises(PipelineError, match=r"piece 1 \(Countdown\)[\s\S]*'rewards'[\s\S]*move Countdown in front"):
+    with pytest.raises(PipelineError, match=r"piece 1 \(Countdown\)[\s\S]*'rewards'[\s\S]*move Countdown before"):
         config.build_learner_connector()
     fine = PPOConfig().learners(learner_connector=lambda o, a: [Countdown(), Tenfold()]).build_learner_connector()
     assert fine(rl_module=None, batch={}, episodes=[episode(steps=2)])["rewards"].tolist() == [20.0, 10.0]

@@ -128,8 +128,8 @@ def test_masks_always_stay():
 @pytest.mark.parametrize(
     ("piece", "match"),
     [
-        (DropColumns(columns="rewards"), "column 'rewards'[\\s\\S]*dropped in front, by piece 3 \\(DropColumns\\)"),
-        (SelectColumns(columns=["obs", "actions"]), "dropped in front, by piece 3 \\(SelectColumns\\)"),
+        (DropColumns(columns="rewards"), "column 'rewards'[\\s\\S]*dropped before, by piece 3 \\(DropColumns\\)"),
+        (SelectColumns(columns=["obs", "actions"]), "dropped before, by piece 3 \\(SelectColumns\\)"),
         (RenameColumns(names={"terminateds": "done"}), "column 'terminateds'[\\s\\S]*RenameColumns"),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_column_written_again_may_be_read():
     pieces = [AddColumnsFromEpisodesToTrainBatch(), RenameColumns(names={"rewards": "raw"}), RewardScaling(scale=2.0)]
     LearnerConnectorPipeline(connectors=[*pieces, DropColumns(columns="rewards"), BatchIndividualItems()])
     pieces = [*pieces, DropColumns(columns="rewards"), DropColumns(columns="rewards")]
-    with pytest.raises(PipelineError, match="dropped in front"):
+    with pytest.raises(PipelineError, match="dropped before"):
         LearnerConnectorPipeline(connectors=pieces)
 
 
@@ -162,7 +162,7 @@ def test_columns_that_are_not_there_are_named(nested):
     for piece in (DropColumns(columns="vf_pred"), SelectColumns(columns=["vf_pred"])):
         with pytest.raises(ColumnError, match="did you mean 'vf_preds'"):
             nested.train([], [nested.episode()], behind=[piece])
-    with pytest.raises(ColumnError, match="behind the piece that makes the column"):
+    with pytest.raises(ColumnError, match="after the piece that makes the column"):
         nested.train([RenameColumns(names={"vf_preds": "v"})], [nested.episode()])
     with pytest.raises(ColumnError, match=r"a part 'geer' of 'obs/info'[\s\S]*did you mean 'gear'"):
         nested.train([DropColumns(columns="obs/info/geer")], [nested.episode()], space=None)

@@ -142,5 +142,5 @@ def test_mistakes_are_named() -> None:
         AgentIndicator(agent_ids="xyz")
     with pytest.raises(BatchLayoutError, match="multi-agent episodes"):
         AgentIndicator(agent_ids=["y"])(batch={}, episodes=[SingleAgentEpisode(observations=[v(1, 2)])])
-    with pytest.raises(PipelineError, match="move AgentIndicator in front of"):
+    with pytest.raises(PipelineError, match="move AgentIndicator before"):
         EnvToModulePipeline(connectors=[AddObservationsFromEpisodesToBatch(), AgentIndicator(agent_ids=["y"])])

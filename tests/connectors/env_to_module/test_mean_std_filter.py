@@ -300,7 +300,7 @@ def test_wrong_settings_are_named(settings, error, words):
 def test_stacks_of_the_raw_observations_in_front_are_refused():
     from epibatch.connectors.env_to_module import FrameStackingEnvToModule
 
-    with pytest.raises(PipelineError, match=r"move MeanStdFilter in front of .*FrameStacking"):
+    with pytest.raises(PipelineError, match=r"move MeanStdFilter before .*FrameStacking"):
         EnvToModulePipeline(connectors=[FrameStackingEnvToModule(num_frames=2), MeanStdFilter()])
 
 

@@ -136,7 +136,7 @@ def test_what_does_not_fit_the_space_is_named(lab, answer, error, said):
 
 
 def test_behind_a_piece_that_took_the_observations_is_too_late(lab):
-    with pytest.raises(PipelineError, match=r"'obs'(.|\n)*move First in front of EnvToModulePipeline, piece \d"):
+    with pytest.raises(PipelineError, match=r"'obs'(.|\n)*move First before EnvToModulePipeline, piece \d"):
         lab.run("env_to_module", [AddObservationsFromEpisodesToBatch(), First()], [lab.episode("a", 1)])
 
 
@@ -265,7 +265,7 @@ def test_what_is_no_dict_of_the_agents_rows_is_named(answer, error, said):
 def test_agents_one_by_one_are_another_class_s(lab):
     with pytest.raises(BatchLayoutError, match="subclass SingleAgentObservationPreprocessor"):
         Others()(rl_module=None, batch={}, episodes=[lab.episode("a", 1)])
-    with pytest.raises(PipelineError, match="move Others in front of that piece"):
+    with pytest.raises(PipelineError, match="move Others before that piece"):
         Others()(rl_module=None, batch={"obs": {}}, episodes=[game()])
 
 

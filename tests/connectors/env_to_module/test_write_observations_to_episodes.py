@@ -93,7 +93,7 @@ def test_one_row_per_episode_is_needed(lab, column):
 def test_where_it_stands():
     with pytest.raises(PipelineError, match=r"'obs'(.|\n)*AddObservationsFromEpisodesToBatch"):
         EnvToModulePipeline(connectors=[WriteObservationsToEpisodes()])
-    with pytest.raises(ColumnError, match="AddObservationsFromEpisodesToBatch in front"):
+    with pytest.raises(ColumnError, match="AddObservationsFromEpisodesToBatch before"):
         WriteObservationsToEpisodes()(batch={}, episodes=[SingleAgentEpisode(observations=[np.zeros(2)])])
 
 

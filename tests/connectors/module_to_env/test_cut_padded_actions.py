@@ -168,7 +168,7 @@ def test_mistakes_are_named() -> None:
         CutPaddedActions(None, Discrete(2))(
             batch={"actions": np.zeros(1)}, episodes=[SingleAgentEpisode(observations=[0])]
         )
-    with pytest.raises(ColumnError, match="behind ModuleToAgentUnmapping"):
+    with pytest.raises(ColumnError, match="after ModuleToAgentUnmapping"):
         CutPaddedActions(None, gym.spaces.Dict(a=Discrete(2)))(
             batch={"shared": {"actions": np.zeros(1)}}, episodes=episodes("a")
         )

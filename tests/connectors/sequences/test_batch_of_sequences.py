@@ -126,7 +126,7 @@ def test_memory_that_was_changed_cannot_be_taken_anew_when_states_are_burned_in(
     pipeline = played.pipeline(burn_in=True)
     pipeline.insert_after("AddTimeDimToBatchAndZeroPad", views())
     pipeline.insert_before("BurnIn", Doubled())
-    with pytest.raises(ColumnError, match=r"column 'memory'[\s\S]*put that piece behind BurnIn"):
+    with pytest.raises(ColumnError, match=r"column 'memory'[\s\S]*put that piece after BurnIn"):
         pipeline(rl_module=module, batch={}, episodes=played.episodes(module, [9]))
 
 

@@ -231,8 +231,8 @@ def test_pieces_that_cannot_be_meant(arguments: Any, texts: list[str]) -> None:
 
 def test_views_on_the_wrong_side_of_the_time_axis() -> None:
     cases = [
-        ({"x": View("obs", -1)}, [1, 2, 0], "in front of"),
-        ({"x": View("obs", -1, per_sequence=True)}, [0, 1, 2], "behind"),
+        ({"x": View("obs", -1)}, [1, 2, 0], "before"),
+        ({"x": View("obs", -1, per_sequence=True)}, [0, 1, 2], "after"),
     ]
     for views, order, side in cases:
         for learner in (True, False):
