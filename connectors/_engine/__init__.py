@@ -1,4 +1,4 @@
-"""How one call of a pipeline runs; docs/internals/engine.md follows a call through these modules.
+"""The modules that run one call of a pipeline. docs/internals/engine.md follows a call through them.
 
 Before a call:
     plan: checks the order of pieces; which of them work on columns, see bootstrap rows or write to episodes.

@@ -22,7 +22,7 @@ class AgentParts:
     """One copy of a piece per agent, with the agent's spaces and a state of its own.
 
     Args:
-        whole: The piece, whose spaces are Dicts of the agents' spaces.
+        whole: The piece. Its spaces are Dicts of the agents' spaces.
     """
 
     def __init__(self, whole: ConnectorV2) -> None:
@@ -95,7 +95,7 @@ def no_space(piece: Any, expected: str, arguments: str) -> SpaceError:
 
 
 def output_spaces(piece: ConnectorV2) -> tuple[Any, Any]:
-    """What a piece makes of Dicts of agents' (or modules') spaces, entry by entry."""
+    """Return the output spaces of a piece for Dicts of agents' (or modules') spaces, entry by entry."""
     observations, actions = piece.input_observation_space, piece.input_action_space
     keys = dict.fromkeys(
         key for space in (observations, actions) if isinstance(space, gym.spaces.Dict) for key in space.spaces
@@ -123,7 +123,7 @@ def _together(parts: dict[Any, Any], kind: str, space: Any) -> Any:
 def encoded_by_agent(
     agents: Sequence[Any], rows: Any, encoder_of: Callable[[Any], Any], encode: Callable[[Any, Any, Any], Any]
 ) -> Any:
-    """Encode the rows of agents whose spaces may differ, those with one encoder together.
+    """Encode the rows of several agents. Rows with the same encoder are encoded together.
 
     Args:
         agents: The agent of each row.

@@ -1,4 +1,4 @@
-"""Which agent has which observation at which env step, in all episodes of a call."""
+"""A table of the observations of all agents at each env step, in all episodes of a call."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class _Life(NamedTuple):
 class AgentTable:
     """Rows of observations by env step and agent, so that those of one env step can be gathered by index.
 
-    Agents that did not observe at an env step have no row there. What was cut makes no difference.
+    Agents that did not observe at an env step have no row there. Cuts of episodes make no difference.
 
     Args:
         call: What the pipeline call is about.
         agents: All agents that can be there, in the order of the table's second axis.
-        piece: Who asks, for messages.
+        piece: Name of the piece that reads the table, for messages.
         newest: Whether only the newest env step of each episode counts, as for acting; otherwise all of them.
         history: With `newest`, how many env steps before it count as well.
         only: Whether agents that are not among `agents` are left out; otherwise they are an error.
@@ -128,7 +128,7 @@ class AgentTable:
         return table.reshape(self._size, self._width)
 
     def env_rows(self, group: ChunkGroup) -> Indices:
-        """Which row of the table each row of a module's chunks is at: int64, [rows]."""
+        """Return the number of the table's row for each row of a module's chunks: int64, [rows]."""
         steps, owners = self.env_steps(group)
         rows: Indices = steps + self._offsets[owners]
         return rows
@@ -147,7 +147,7 @@ class AgentTable:
 
     @property
     def empty(self) -> bool:
-        """Whether none of the agents has a row."""
+        """True if none of the agents has a row."""
         return not self._lives
 
     # -- rows of columns -----------------------------------------------------------------------
@@ -218,7 +218,7 @@ class AgentTable:
         return self._table(steps), data, np.concatenate(known)
 
     def _waiting(self, life: _Life, name: str) -> Any:
-        """What an agent did that waits for its next observation; None if nothing does."""
+        """Return the action of an agent that has no next observation yet; None if there is none."""
         episode, agent_id = self._call.episodes[life.owner], life.segment.agent_id
         if life.segment.ended_at is not None or name == Columns.REWARDS:
             return None
@@ -284,11 +284,11 @@ def check_agent_ids(piece: ConnectorV2, agent_ids: Sequence[Any] | None) -> list
 
 
 def agents_of(piece: Any, agent_ids: list[Any] | None) -> list[Any]:
-    """All agents that can be there, in their order.
+    """Return all agents that can be there, in their order.
 
     Args:
-        piece: Whose spaces are Dicts by agent; or an agent's copy of such a piece.
-        agent_ids: What the piece was told; default: the entries of its observation space.
+        piece: A piece with Dict spaces by agent, or an agent's copy of such a piece.
+        agent_ids: The agents that were passed to the piece; default: the entries of its observation space.
 
     Raises:
         SpaceError: neither says which agents there are.
@@ -326,7 +326,7 @@ def places_of(piece: Any, agents: Sequence[Any], found: Sequence[Any]) -> npt.ND
 
 
 def _meant(stranger: Any, agents: Sequence[Any]) -> str:
-    """Which agent was meant, with the quotes that tell a string from an int."""
+    """Return a hint at the agent that was meant. Quotes distinguish a string from an int."""
     named = {str(agent): agent for agent in agents}
     kinds = {type(agent).__name__ for agent in agents}
     if str(stranger) in named and len(kinds) == 1:

@@ -41,8 +41,8 @@ ROWS = "memorized_map_structure"
 class PipelineCall:
     """The circumstances of one pipeline call, and its groups of chunks.
 
-    Columnar pieces run on one group after the other, so a piece need not know about several agents, and a recurrent
-    module beside one without state is nothing special. Plain pieces are shown the whole: all episodes, and one batch.
+    Columnar pieces run on one group after the other. Such a piece does not need code for several agents, nor for
+    recurrent modules beside modules without state. Plain pieces get all episodes and one batch.
 
     Args:
         rl_module: The module that the batch is for, or that made it; may be None.
@@ -53,10 +53,10 @@ class PipelineCall:
         training: Whether the batch is for training; otherwise, of several agents, only those with a new observation
             count. None where a piece runs by itself.
         plus_one: Whether every chunk has one virtual bootstrap row at its end.
-        kwargs: Whatever else the caller passed.
-        from_module: Whether the batch at its start is what modules gave.
+        kwargs: All other keywords of the call.
+        from_module: Whether the batch at its start holds the outputs of modules.
         learning: Where `training` is None, whether pieces make train batches, of every agent's steps.
-        batch: What the call starts from. A batch by module is gone on with.
+        batch: The batch at the start of the call. It may be a batch by module.
 
     Attributes:
         piece: The plain piece that is running, if one is.
@@ -65,9 +65,9 @@ class PipelineCall:
         several: Whether the episodes have several agents.
         multi: Whether the module is a MultiRLModule.
         mapped: Whether plain pieces see `{module: {column: ...}}` instead of `{column: {key: [items]}}`.
-        agent_rows: Of several agents, whose the chunks of each group are.
-        acted: Of several agents, which of a module's outputs are rows of agents that are still to act, by module; None:
-            all.
+        agent_rows: With several agents, the agents of the chunks of each group.
+        acted: With several agents, for each module which of its outputs are rows of agents that are still to act.
+            None: all.
         halves_floats: Whether arrays are made right before the piece that makes them float32.
         shown: Columns that a plain piece was shown, for those that it leaves alone.
         shown_items: Whether it was shown rows as items, and not batched arrays.
@@ -283,7 +283,7 @@ class PipelineCall:
         batch.groups = {module_id: batch.groups[module_id] for module_id in self.groups}
 
     def rows_by_module(self) -> RowsByModule:
-        """Whose each module's rows are, for the way back."""
+        """Return the agent of each module's rows, for splitting the module's outputs again."""
         return RowsByModule(self.agent_rows, self.episodes, self.episode_keys)
 
     @property
@@ -325,7 +325,7 @@ class PipelineCall:
         self.groups = {}
 
     def as_shown(self, batch: Batch) -> Batch:
-        """A batch whose groups are the modules that plain pieces see."""
+        """Return a batch with one group per module, as plain pieces see it."""
         group = self.groups.get(None)
         if group is None or not (self.multi and group.batched):
             return batch

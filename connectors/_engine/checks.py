@@ -1,4 +1,4 @@
-"""What a pipeline is given: refused where it cannot be meant, before anything runs."""
+"""Checks of a pipeline's arguments, before anything runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_pipeline_arguments(
         pipeline: the pipeline.
         spaces: input observation and action space.
         connectors: the pieces.
-        others: keywords beyond these; a subclass of somebody else's may pass some on.
+        others: keywords beyond these, which a subclass in user code may pass on.
 
     Raises:
         PieceError: pieces in another place than `connectors=`, or an unknown keyword.

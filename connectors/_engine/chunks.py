@@ -38,7 +38,7 @@ PER_SEQUENCE = frozenset(
 
 
 class ChunkGroup:
-    """The chunks of one module, and of one pair of spaces, in one call of a pipeline: what a columnar piece works on.
+    """The chunks of one module and one pair of spaces in one pipeline call. A columnar piece works on such a group.
 
     Episodes of one agent are one group. Episodes of several agents are one group for each module; before the mapping to
     modules, agents of one module that differ in spaces are in groups of their own.
@@ -49,7 +49,7 @@ class ChunkGroup:
         module_id: Its id; "default_policy" for episodes of one agent.
         episodes: A list of episodes, or a VectorEpisodes.
         plus_one: Whether every chunk has one virtual bootstrap row at its end.
-        rows_of: Whose the chunks are, if they are parts of episodes of several agents.
+        rows_of: The agents of the chunks, if the chunks are parts of episodes of several agents.
         keys: One per chunk; default: they are made of the ids.
 
     Attributes:
@@ -250,7 +250,7 @@ def chunk_keys(episodes: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 
 def numbered(names: Sequence[Any]) -> Sequence[Any]:
-    """Names of which each occurs once: those that occur more often get their position after them.
+    """Return unique names. Names that occur more than once get their position as a suffix.
 
     Example:
         >>> numbered(["a", "a", "a_1"])

@@ -18,11 +18,11 @@ __all__ = ["Batch", "EpisodeColumn"]
 class EpisodeColumn:
     """Rows of all chunks of a group, one chunk after the other.
 
-    It stands for `{key: [items]}` of the plain layout without taking it apart.
+    It holds the rows of `{key: [items]}` of the plain layout without splitting them by key.
 
     Args:
         data: Arrays of shape [sum of counts, ...] in the column's nesting, or a list of Python objects, or
-            the chunks' own rows as `LazyRows`, which are joined when somebody asks for `data`.
+            the chunks' own rows as `LazyRows`, which are joined when `data` is read.
         counts: Rows of each chunk (int64, [number of chunks]); None: one row each.
         single: Whether a plain piece sees each row as an item of its own; otherwise it sees one
             item that holds all of a chunk's rows.
@@ -55,11 +55,11 @@ class EpisodeColumn:
 
     @property
     def parts(self) -> LazyRows | None:
-        """The chunks' own rows, as long as nobody asked for them as `data`."""
+        """The chunks' own rows, as long as `data` was not read."""
         return self._data if isinstance(self._data, LazyRows) else None
 
     def settle(self) -> None:
-        """Copy the rows now, if that was not done yet: somebody may be about to write to the episodes."""
+        """Copy the rows now if they are not copied yet, because a piece may write to the episodes next."""
         if isinstance(self._data, LazyRows):
             self._data = self._data.joined()
 
@@ -76,7 +76,7 @@ class EpisodeColumn:
 
     @property
     def holds_objects(self) -> bool:
-        """Whether the rows are a list of Python objects, which no piece turns into arrays."""
+        """True if the rows are a list of Python objects, which no piece turns into arrays."""
         return isinstance(self._data, list)
 
     def padded(self, layout: PaddedLayout) -> Any:
@@ -100,11 +100,11 @@ class EpisodeColumn:
 
 
 class Batch:
-    """Columns by group of chunks, and what belongs to no group.
+    """Columns by group of chunks, and entries that belong to no group.
 
     Args:
         groups: Group -> columns of its chunks' rows.
-        loose: What somebody put beside them.
+        loose: Other entries that a piece added.
     """
 
     __slots__ = ("groups", "loose")

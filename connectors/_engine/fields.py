@@ -28,11 +28,11 @@ _SPACES = ("input_observation_space", "input_action_space")
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(dataclasses.field,))
 class _TypedPiece(ConnectorV2):
-    """Marks the classes whose constructors type checkers and editors read off the annotated attributes."""
+    """Marks classes with constructors made of annotated attributes, for type checkers and editors."""
 
 
 class FieldPiece(_TypedPiece):
-    """A piece whose constructor takes the two spaces, then the annotated attributes of its class as keywords.
+    """A piece with a constructor that takes the two spaces, then the annotated attributes of its class as keywords.
 
     An attribute's value is its default; without one it must be given. Values are checked against numbers, strings,
     booleans, None, literals and unions of these. A default that can be changed is written
@@ -96,7 +96,7 @@ class FieldPiece(_TypedPiece):
         """Check the parameters, and make of them what the piece needs; they are set, the spaces are not."""
 
     def _prepare(self) -> None:
-        """What a base class does once the parameters are set and checked."""
+        """Prepare the piece once the parameters are set and checked; for base classes."""
 
 
 def is_made_of_fields(cls: type) -> bool:
@@ -137,7 +137,7 @@ def _refuse_shared_defaults(cls: type[FieldPiece]) -> None:
 
 
 def _constructor(cls: type[FieldPiece]) -> Any:
-    """The constructor of one class, whose signature says what its parameters are."""
+    """The constructor of one class. Its signature lists the parameters."""
 
     def __init__(
         self: Any, input_observation_space: Any = None, input_action_space: Any = None, **parameters: Any

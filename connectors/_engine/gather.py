@@ -58,7 +58,7 @@ def _column(rows: ColumnRows, group: ChunkGroup) -> EpisodeColumn:
 
 
 def next_observations(group: ChunkGroup) -> EpisodeColumn:
-    """What was observed after each step; a bootstrap row has the last observation again."""
+    """Return the observation after each step; a bootstrap row has the last observation again."""
     rows = group.reader.rows(Columns.OBS, 1, group.lengths + 1)
     return _column(rows.with_bootstraps() if group.plus_one else rows, group)
 
@@ -85,7 +85,7 @@ _FLAGS = (Columns.TERMINATEDS, Columns.TRUNCATEDS)
 
 
 def taken(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str) -> Any:
-    """What a batch has as a column; if it has none yet, the rows of the episodes.
+    """Return a column of the batch; if it has none yet, the rows of the episodes.
 
     In training these are all steps of all chunks, and a bootstrap row each if the pipeline has such rows: the last
     observation, a reward of 0, flags that are False, the last step again. When acting they are the newest observations.

@@ -44,8 +44,8 @@ class AgentChunk(NamedTuple):
 class AgentRows:
     """Some parts of a call's episodes that have one module, in the order of episodes and agents.
 
-    Lists side by side, one entry per part: what is done for every agent of every environment in every step has
-    no room for an object each.
+    Parallel lists with one entry per part. An object for every agent of every environment in every step would be
+    slow.
 
     Attributes:
         module_id: The module.
@@ -192,7 +192,7 @@ class _ActingGroups:
         self._spaces = SpaceKinds()
 
     def of(self, agent_id: Any, module_id: Any, episode: Any) -> _Adding:
-        """What adds to the group of an agent of a multi-agent episode, which is made if it is not there."""
+        """Return the function that adds to the group of an agent; make the group if it is missing."""
         spaces = _entry(episode.observation_space, agent_id), _entry(episode.action_space, agent_id)
         group = module_id, self._spaces.of_agent(agent_id, *spaces)
         adding = self._adding.get(group)
@@ -204,7 +204,7 @@ class _ActingGroups:
 
 
 def _entry(spaces: Any, agent_id: Any) -> Any:
-    """An agent's space out of a dict or a Dict, whose own `get` goes through three functions."""
+    """Return an agent's space from a dict or a Dict. `Dict.get` is slow: it calls three functions."""
     return getattr(spaces, "spaces", spaces).get(agent_id)
 
 
@@ -220,10 +220,10 @@ class _Adding:
 
 
 class RowsByModule(Mapping[Any, list[tuple[Any, Any]]]):
-    """Module id -> (episode key, agent) of each of its rows, for whoever has to give outputs back to agents.
+    """Module id -> (episode key, agent) of each of its rows, for splitting outputs by agent.
 
     Args:
-        rows: Module id -> the parts whose rows they are.
+        rows: Module id -> the parts of its rows.
         episodes: The call's.
         episode_keys: One per episode.
     """
@@ -235,7 +235,7 @@ class RowsByModule(Mapping[Any, list[tuple[Any, Any]]]):
         self._keys = episode_keys
 
     def are_about(self, episodes: Sequence[Any]) -> bool:
-        """Whether these are the same episodes, to which no step was added since."""
+        """True if these are the same episodes, and no step was added to them since."""
         same = len(episodes) == len(self._episodes) and all(map(_is, episodes, self._episodes))
         return same and list(map(_ENV_T, episodes)) == self._steps
 
@@ -263,7 +263,7 @@ def _is(one: Any, other: Any) -> bool:
 def rows_given_back(
     episodes: Sequence[Any], episode_keys: Sequence[Any], rows: Mapping[Any, Sequence[tuple[Any, Any]]]
 ) -> tuple[dict[Any, AgentRows], dict[Any, list[bool]]]:
-    """Whose row each one of the modules' outputs is, where steps were added since the modules' batch was made.
+    """Return the agent of each row of the modules' outputs, after steps were added since the modules' batch was made.
 
     Args:
         episodes: Multi-agent episodes.
@@ -311,7 +311,7 @@ class SpaceKinds:
         self._by_identity: dict[tuple[int, ...], int] = {}
         self._by_content: dict[tuple[Any, ...], int] = {}
         self._kinds: list[tuple[Any, ...]] = []
-        self._seen: list[tuple[Any, ...]] = []  # keeps spaces alive, whose identities are kept
+        self._seen: list[tuple[Any, ...]] = []  # keeps the spaces alive, because their identities are keys
 
     def of(self, episode: Any) -> int:
         """The number of a single-agent episode's spaces."""
@@ -349,7 +349,7 @@ class SpaceKinds:
 
 
 def _content(space: Any) -> Any:
-    """What spaces have in common only if they are equal, cheap to look up: comparing two Boxes takes ten times as long.
+    """Return a hashable key that is the same only for equal spaces. Comparing two Boxes takes ten times as long.
 
     Episodes that come from another process have spaces that are equal and not the same.
     """

@@ -185,9 +185,9 @@ class _Shown:
         self.columns: dict[Any, EpisodeColumn] = {}
 
     def is_left_alone(self, value: Any) -> bool:
-        """True if a value has the very items that were shown, whose arrays are of the same shapes and types.
+        """True if a value has the same items that were shown, with arrays of the same shapes and types.
 
-        What was written to these arrays is in the column.
+        Values that were written to these arrays are in the column.
         """
         if set(map(type, value.values() if type(value) is dict else [value])) - {list}:
             return False
@@ -340,7 +340,7 @@ def collect(name: str, column: dict[tuple[Any, ...], list[Any]], group: ChunkGro
 
 
 def join_items(name: str, items: list[Any], group: ChunkGroup) -> EpisodeColumn:
-    """Gather items of all chunks, one chunk after the other, where nothing says which item is whose.
+    """Gather items of all chunks, one chunk after the other, if the items have no keys.
 
     Args:
         name: The column.
@@ -433,12 +433,12 @@ def join_rows(name: str, parts: list[Any], owners: list[int], group: ChunkGroup)
 
     Args:
         name: The column, for error messages.
-        parts: Structures whose leaves have rows first.
+        parts: Structures of arrays with rows on the first axis.
         owners: For each part the chunk it belongs to.
         group: The group of the chunks.
 
     Raises:
-        ColumnError: two chunks whose rows differ in shape or nesting.
+        ColumnError: the rows of two chunks differ in shape or nesting.
     """
     first, form = flatten(parts[0])
     leaves = [first]
@@ -467,15 +467,15 @@ def _mixed(name: str, first: Any, other: Any, chunk: int, other_chunk: int, grou
 def merge_columns(
     parts: Sequence[tuple[dict[str, Any], ChunkGroup]], places: Sequence[Sequence[int]], group: ChunkGroup
 ) -> dict[str, Any]:
-    """The columns of several groups of chunks as columns of all their chunks.
+    """Return the columns of several groups of chunks as columns of all their chunks.
 
     Args:
         parts: Each group's columns and group.
-        places: Where each group's chunks stand among all.
+        places: Positions of each group's chunks among all.
         group: All of them; it has their chunks in another order.
 
     Raises:
-        ColumnError: a column that some lack, or whose rows differ in shape.
+        ColumnError: some groups lack a column, or its rows differ in shape.
     """
     chunks = np.concatenate([np.array(own, np.int64) for own in places])
     names = dict.fromkeys(name for columns, _ in parts for name in columns)
@@ -527,7 +527,7 @@ class _AgentOrder:
     """The rows of some modules in the order of episodes and agents.
 
     Args:
-        parts: Whose rows each module's are.
+        parts: The parts of each module's rows.
         episodes: Number of episodes.
     """
 

@@ -1,4 +1,4 @@
-"""Which module a single-agent batch is for, and whether it is recurrent."""
+"""Facts of the module that a single-agent batch is for: whether it is recurrent, and its state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class StateLayout(NamedTuple):
-    """How a module's state is nested, and what shapes its leaves have.
+    """The nesting of a module's state, and the shapes of its leaves.
 
     Args:
         form: The nesting.
@@ -189,7 +189,7 @@ def state_layout(rl_module: Any, *, anew: bool = False) -> StateLayout:
 
     Args:
         rl_module: The module, or a module of modules.
-        anew: Whether to ask again, because the state does not fit what is known.
+        anew: Whether to ask again, because the state does not match the cached layout.
     """
     module = acting_module(rl_module)
     try:

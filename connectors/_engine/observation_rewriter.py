@@ -22,7 +22,7 @@ class ObservationRewriter(ColumnarPiece):
 
     Subclasses write `rewrite`, which gets the newest observations of all episodes as one structure
     of arrays, and `recompute_output_observation_space`. Such a piece stands in an env-to-module
-    pipeline, before whatever puts observations into the batch.
+    pipeline, before the piece that puts observations into the batch.
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module",)
@@ -32,7 +32,7 @@ class ObservationRewriter(ColumnarPiece):
 
     @abstractmethod
     def rewrite(self, observations: Any, group: ChunkGroup) -> Any:
-        """What the newest observations become.
+        """Return the new values of the newest observations.
 
         Args:
             observations: Arrays of shape [number of episodes, ...], not to be written to.

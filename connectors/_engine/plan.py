@@ -89,7 +89,7 @@ def place(pipeline: str, position: int, piece: Any) -> str:
 
 
 def numbered(name: str, seen: Counter[str]) -> str:
-    """A name that is its own: from the second one on with a number after it.
+    """Return a unique name. From the second occurrence on it ends with a number.
 
     Example:
         >>> seen = Counter()
@@ -182,10 +182,9 @@ def make_plan(
         training: Whether it makes train batches; None: not said.
 
     Raises:
-        PieceError: something is no connector piece, declares something that cannot be meant, or was made for the other
-            side.
-        PipelineError: a piece reads a column before anyone writes it, or after the piece that drops it, or takes
-            another layout than the pieces before it leave. Behind an undeclared piece both are taken on trust. A piece
+        PieceError: an item is no connector piece, has invalid declarations, or was made for the other side.
+        PipelineError: a piece reads a column before a piece writes it, or after the piece that drops it, or takes
+            another layout than the pieces before it leave. After an undeclared piece neither is checked. A piece
             that rewrites the newest observations comes after one that took them, or in training. A column that
             one piece makes would be made again by another. In training `obs` and `new_obs` are transformed differently.
     """
@@ -364,10 +363,10 @@ class _ColumnFlow:
 
     Args:
         columns: Those at its start.
-        giver: Who gave them, for messages.
+        giver: Name of their source, for messages.
 
     Attributes:
-        written: Columns that are there, each with who wrote it.
+        written: Columns that are there, each with the piece that wrote it.
     """
 
     def __init__(self, columns: Iterable[str], giver: str) -> None:
@@ -375,7 +374,7 @@ class _ColumnFlow:
         self._dropped: dict[str, str] = {}
 
     def check(self, piece: Any, where: str) -> str | None:
-        """A column that a piece reads and nobody said to write; None if all are there.
+        """Return a column that a piece reads and no piece declares to write; None if all are there.
 
         Args:
             piece: The piece.
@@ -391,7 +390,7 @@ class _ColumnFlow:
         return next((name for name in reads if name not in self.written), None)
 
     def add(self, piece: Any, where: str) -> None:
-        """Let one piece more follow."""
+        """Add the next piece."""
         lost = {name: where for name in [*self.written, *piece.removes] if name in piece.removes}
         self.written = {name: by for name, by in self.written.items() if name not in lost}
         self.written.update(dict.fromkeys(piece.writes, where))
@@ -409,7 +408,7 @@ def _dropped(where: str, column: str, by: str) -> PipelineError:
 
 
 class _ColumnMakers:
-    """What the pieces of a pipeline, one after the other, make of its columns."""
+    """A check of the columns that the pieces of a pipeline make and change, one after the other."""
 
     def __init__(self) -> None:
         self._makers: dict[str, str] = {}
@@ -417,7 +416,7 @@ class _ColumnMakers:
         self._settled: dict[str, str] = {}
 
     def add(self, piece: Any, where: str) -> None:
-        """Let one piece more follow.
+        """Add the next piece.
 
         Args:
             piece: What declares its needs.
@@ -504,7 +503,7 @@ def _check_next_observations(steps: Sequence[Step]) -> None:
 
 
 def _parts(piece: Any, column: str) -> Iterator[str]:
-    """What a piece transforms of a column: "" for all of it, "/camera" for a part."""
+    """Return the parts of a column that a piece transforms: "" for all of it, "/camera" for a part."""
     addresses = getattr(piece, "transforms", ()) if is_columnar(piece) and not piece.training_only else ()
     for address in addresses:
         name, slash, rest = address.partition("/")

@@ -77,7 +77,7 @@ def run_plan(
             spent += seconds
             for watch in watches:
                 watch.stepped(step, seconds, plain if columns is None else call.as_shown(columns))
-            started = perf_counter()  # what they took is nobody's
+            started = perf_counter()  # the time they took is no piece's
     for watch in watches:
         watch.finished(spent)
     if columns is not None:
@@ -87,7 +87,7 @@ def run_plan(
 
 
 def columns_of(plain: Mapping[Any, Any], call: PipelineCall, before: str) -> Batch:
-    """The batch as columnar pieces take it; an error names whose batch it was."""
+    """Return the batch as columnar pieces take it; an error names the piece that made the batch."""
     try:
         return to_columns(plain, call)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""How the chunks of a call become sequences: by the module's settings, or by what an earlier piece has drawn."""
+"""Cuts chunks of a call into sequences, by the module's settings or as an earlier piece has drawn them."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _OUTPUT_STATES = (Columns.STATE_OUT, Columns.NEXT_STATE_OUT)
 
 
 class SequenceSettings(NamedTuple):
-    """How a recurrent module wants its train batches.
+    """The settings of a recurrent module's train batches.
 
     Args:
         max_seq_len: T, rows per sequence.
-        end: How sequences end, one of `epibatch.core.sequence_ends.SEQUENCE_ENDS`.
+        end: The way sequences end, one of `epibatch.core.sequence_ends.SEQUENCE_ENDS`.
         burn_in: Rows before each sequence that are there for the state alone.
     """
 
@@ -112,7 +112,7 @@ def sequence_settings(rl_module: Any, steps: int | None = None) -> SequenceSetti
 
 
 def layout_of(group: ChunkGroup, steps: int | None = None) -> PaddedLayout:
-    """Where the rows of a call's chunks lie in its sequences.
+    """Return the positions of the rows of a call's chunks in its sequences.
 
     Args:
         group: About a recurrent module.
@@ -130,7 +130,7 @@ def layout_of(group: ChunkGroup, steps: int | None = None) -> PaddedLayout:
 
 
 def leading_axes(group: ChunkGroup, name: str, column: Any) -> int:
-    """How many axes of a column's arrays are before those of a row: 2 in sequences `[B, T, ...]`, otherwise 1.
+    """Return the number of axes before those of a row: 2 in sequences `[B, T, ...]`, otherwise 1.
 
     Args:
         group: The chunks.
@@ -148,7 +148,7 @@ def leading_axes(group: ChunkGroup, name: str, column: Any) -> int:
 
 
 def step_places(group: ChunkGroup, *, leading: int = 1) -> npt.NDArray[np.bool_] | None:
-    """Which rows of a train batch are steps of the episodes: neither bootstrap rows nor padding.
+    """Return a mask of the rows of a train batch that are steps of the episodes, not bootstrap rows or padding.
 
     Args:
         group: The chunks.
@@ -174,8 +174,8 @@ def merged_sequences(
 
     Args:
         layouts: Of each group.
-        places: Where each group's chunks stand among all.
-        module_id: Whose they are.
+        places: Positions of each group's chunks among all.
+        module_id: Their module.
 
     Raises:
         ConfigError: sequences that hold several chunks; those of other groups would stand in between.

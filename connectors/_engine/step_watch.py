@@ -1,4 +1,4 @@
-"""Who is told about every step of a pipeline's run, and how long it took."""
+"""Callbacks that run after each step of a pipeline, with the time it took."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["MetricsTimers", "PartWatch", "PieceSeconds", "StepWatch"]
 
 
 class StepWatch(Protocol):
-    """What watches a pipeline: its `watch`, or one of its `watches`. Without one nothing is measured.
+    """Callbacks for a pipeline: its `watch`, or one of its `watches`. Without one nothing is measured.
 
     A pipeline that is a piece of another one is watched too while that one runs.
     """

@@ -106,8 +106,8 @@ class HeldRows(NamedTuple):
     Args:
         form: Nesting of the column.
         leaves: For each leaf the chunks' rows: views of the episodes' storage.
-        tails: For chunks whose last row lies elsewhere: that row of each leaf, of shape [1, ...].
-        firsts: Where each chunk's first row lies, counted from the chunk's start.
+        tails: For chunks with a last row in other memory: that row of each leaf, of shape [1, ...].
+        firsts: Position of each chunk's first row, counted from the chunk's start.
         like: For each leaf an array without rows, of the column's shape and type.
         real: Which rows of each chunk are the episode's own: bool; None: all.
     """
@@ -120,7 +120,7 @@ class HeldRows(NamedTuple):
     real: list[npt.NDArray[np.bool_]] | None = None
 
     def counts(self) -> Indices:
-        """How many rows each chunk holds."""
+        """The number of rows of each chunk."""
         counts = np.fromiter(map(len, self.leaves[0]), np.int64, len(self.leaves[0]))
         counts[list(self.tails)] += 1
         return counts
@@ -179,7 +179,7 @@ class WindowRows(LazyRows):
         return _windows(self._held.leaves[leaf][chunk], self._reach)
 
     def mask(self) -> npt.NDArray[np.bool_]:
-        """Which values are the episode's own and no fill: bool, [rows] or [rows, k]."""
+        """Return a mask of the values that are the episode's own and no fill: bool, [rows] or [rows, k]."""
         counts = self._counts
         t = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - self._starts + self._held.firsts, counts)
         at = t[:, None] + np.array(self._shifts)
@@ -191,7 +191,7 @@ class WindowRows(LazyRows):
         return real[:, 0] if self._single else real
 
     def rows_and_bytes(self) -> tuple[int, int]:
-        """How many rows `joined` gives, and the bytes of all its arrays."""
+        """Return the number of rows of `joined`, and the bytes of all its arrays."""
         rows = int(self._counts.sum())
         row = sum(math.prod(own.shape[1:]) * self._dtype(i).itemsize for i, own in enumerate(self._held.like))
         return rows, rows * row * len(self._shifts)
@@ -231,12 +231,12 @@ class WindowRows(LazyRows):
     # -- rows side by side, with what is filled in ---------------------------------------------------
 
     def _spans(self) -> Indices:
-        """How many rows each chunk's windows reach over."""
+        """Return the number of rows that each chunk's windows span."""
         spans: Indices = np.where(self._counts > 0, self._counts + self._reach - 1, 0)
         return spans
 
     def _places(self) -> Indices:
-        """Where the windows of all rows begin among the rows that lie side by side."""
+        """Return the start of each row's window among the rows that lie side by side."""
         spans, counts = self._spans(), self._counts
         firsts = np.cumsum(spans) - spans - (np.cumsum(counts) - counts)
         places: Indices = np.arange(counts.sum()) + np.repeat(firsts, counts)
