@@ -1,4 +1,4 @@
-"""What happened: episodes and their column storage."""
+"""Episodes and their column storage."""
 
 from epibatch.core.lazy import lazy_exports
 

@@ -75,18 +75,18 @@ class InfiniteLookbackBuffer(LookbackBuffer):
     """A growable column: each leaf of a nested stream lies in one array, time first.
 
     Appending is amortised O(1). The column's type is that of its first rows; later rows promote it
-    and never cast down. A leaf whose shape changes becomes an object column.
+    and never cast down. A leaf that changes its shape becomes an object column.
 
     The newest row of observations is provisional. If it has the column's nesting, shapes and types, it lies in the
     arrays like any other row; otherwise it is held raw, apart from them.
 
     Args:
         data: Rows, lookback included: a list of rows, or stacked arrays (shape [T, ...] per leaf). Copied.
-        lookback: How many rows lie before the chunk's start; clamped to the rows there are.
+        lookback: The number of rows before the chunk's start; clamped to the rows there are.
         space: The stream's Gymnasium space, used for one-hot rows and to fill an empty column.
 
     Attributes:
-        checked_for: The space that all rows are known to fit that the array takes as they are, if that was checked.
+        checked_for: The space that all rows in the array were checked against, if they were.
         provisional: Whether the newest row, until another one follows, can be replaced by one of another nesting, shape
             or type: the rows are observations.
 
@@ -762,7 +762,7 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         """Return a new buffer with more rows, or with a number added to every number of this one.
 
         Args:
-            other: A list of rows or stacked arrays; a buffer, whose rows after its lookback count; a number.
+            other: A list of rows or stacked arrays; a buffer (its rows after the lookback are added); a number.
 
         Raises:
             ColumnError: rows of another nesting.

@@ -1,4 +1,4 @@
-"""What several agents of one environment saw, did and got, from a reset to an end or to the last step taken."""
+"""Episodes of several agents in one environment, from a reset to an end or to the last step taken."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class MultiAgentEpisode:
     Each agent has a single-agent episode, and its observations have env steps: an agent need not observe or act in
     every one. A step of an agent's own goes from an observation, which it acts on, to its next one, and all rewards
     between them are its reward. Until then action, model outputs and rewards are pending. An agent that ended comes
-    back with a new observation, and has a second single-agent episode then. Whatever goes by agent is in the order in
+    back with a new observation, and has a second single-agent episode then. All dicts by agent are in the order in
     which the agents first had an observation.
 
     Every getter takes an int (one row), a slice or a list of ints (stacked rows), or None (the whole chunk), and gives
@@ -89,7 +89,7 @@ class MultiAgentEpisode:
             id. Default: "default_policy" for all.
 
     Attributes:
-        records: What is known of each agent, in the order of appearance: its segments, and what is pending.
+        records: The record of each agent, in the order of appearance: its segments and pending values.
 
     Raises:
         EpisodeError: columns whose lengths do not fit one another, or that no environment could give.
@@ -484,12 +484,12 @@ class MultiAgentEpisode:
 
     @property
     def is_reset(self) -> bool:
-        """Whether the episode was reset, be it without any agent."""
+        """True if the episode was reset, even without any agent."""
         return self._was_reset
 
     @property
     def is_done(self) -> bool:
-        """Whether the episode ended for all agents."""
+        """True if the episode ended for all agents."""
         return self.is_terminated or self.is_truncated
 
     @property
@@ -599,12 +599,12 @@ class MultiAgentEpisode:
         return dict.fromkeys(agent for agent, record in agents if record.live and record.action is NOTHING).keys()
 
     def get_terminateds(self) -> dict[Any, bool]:
-        """Whether each agent of this chunk terminated, and under `__all__` whether the episode did."""
+        """Return whether each agent of this chunk terminated, and under `__all__` whether the episode did."""
         flags = {agent: episode.is_terminated for agent, episode in self.agent_episodes.items()}
         return {**flags, _ALL: self.is_terminated}
 
     def get_truncateds(self) -> dict[Any, bool]:
-        """Whether each agent of this chunk was truncated, and under `__all__` whether the episode was."""
+        """Return whether each agent of this chunk was truncated, and under `__all__` whether the episode was."""
         flags = {agent: episode.is_truncated for agent, episode in self.agent_episodes.items()}
         return {**flags, _ALL: self.is_truncated}
 
@@ -1134,7 +1134,7 @@ class MultiAgentEpisode:
         return episode
 
     def equals(self, other: Any) -> bool:
-        """Whether another episode holds the same: columns (NaN equals NaN), env steps, flags, names, what is pending.
+        """True if another episode holds the same: columns (NaN equals NaN), env steps, flags, names, pending values.
 
         `==` compares identity, as sets and dicts of episodes need it.
         """

@@ -112,12 +112,12 @@ class EpisodeReader:
 
     @cached_property
     def lookbacks(self) -> Ints:
-        """How many steps before its start each chunk keeps: int64 [C]."""
+        """Return the number of steps that each chunk keeps before its start: int64 [C]."""
         return np.array([episode.rewards.lookback for episode in self._given], np.int64)
 
     @property
     def ends(self) -> Flags:
-        """Whether each chunk's episode was terminated, and truncated, at its end: bool [2, C]."""
+        """Return the flags (terminated, truncated) at each chunk's end: bool [2, C]."""
         terminateds = [episode.is_terminated for episode in self._given]
         return np.array([terminateds, [episode.is_truncated for episode in self._given]], np.bool_)
 
@@ -141,7 +141,7 @@ class EpisodeReader:
         return list(first)
 
     def holds(self, column: str) -> Flags:
-        """Which chunks have a column: bool [C]."""
+        """Return a mask of the chunks that have a column: bool [C]."""
         if column in _COLUMNS:
             return np.ones(len(self.episodes), np.bool_)
         return np.array([column in episode.extra_model_outputs for episode in self.episodes], np.bool_)
@@ -342,14 +342,14 @@ class EpisodeReader:
         return unflatten(form, windows), None if complete else held
 
     def returns_before(self) -> npt.NDArray[np.float64]:
-        """What each chunk's episode got before the chunk, NaN if that is not known: float64 [C]."""
+        """Return the return of each episode before its chunk, NaN if it is not known: float64 [C]."""
         return np.array([episode.return_before for episode in self._given], np.float64)
 
     def returns_so_far(self) -> npt.NDArray[np.float64]:
-        """What each chunk's episode got up to its newest step, NaN if that is not known: float64 [C].
+        """Return the return of each chunk's episode up to its newest step, NaN if it is not known: float64 [C].
 
         Raises:
-            ColumnError: nobody gave one of the rewards.
+            ColumnError: the caller did not give one of the rewards.
         """
         return self.returns_before() + np.array([episode.get_return() for episode in self.episodes], np.float64)
 
@@ -374,9 +374,9 @@ class BlockReader(EpisodeReader):
     """Reads whole columns of finished chunks out of the block that they lie in.
 
     Args:
-        episodes: The episode objects, as a sequence that makes those that nobody has seen yet.
-        block: Where the rows are.
-        chunks: What the episodes show; none of them shows anything else.
+        episodes: The episode objects, as a sequence that makes each object on first access.
+        block: The block of the rows.
+        chunks: The chunks that the episodes show; no episode shows other rows.
     """
 
     def __init__(self, episodes: Sequence[Any], block: Block, chunks: Sequence[Chunk]) -> None:
@@ -404,12 +404,12 @@ class BlockReader(EpisodeReader):
 
     @cached_property
     def lookbacks(self) -> Ints:
-        """How many steps before its start each chunk keeps: int64 [C]."""
+        """Return the number of steps that each chunk keeps before its start: int64 [C]."""
         return self._begins - np.array([chunk.low for chunk in self.chunks], np.int64)
 
     @property
     def ends(self) -> Flags:
-        """Whether each chunk's episode was terminated, and truncated, at its end: bool [2, C]."""
+        """Return the flags (terminated, truncated) at each chunk's end: bool [2, C]."""
         chunks: Sequence[Any] = self.chunks
         if self.block.views:
             flags = np.array([chunk.ends for chunk in chunks], np.bool_)
@@ -422,7 +422,7 @@ class BlockReader(EpisodeReader):
         return list(self.block.extras)
 
     def holds(self, column: str) -> Flags:
-        """Which chunks have a column: bool [C]."""
+        """Return a mask of the chunks that have a column: bool [C]."""
         return np.full(len(self.chunks), column in _COLUMNS or column in self.block.extras)
 
     def rows(self, column: str, first: Any = 0, stop: Any = None, step: int = 1) -> ColumnRows:
@@ -540,17 +540,17 @@ class RecorderReader(BlockReader):
             known(rewards)
 
     def returns_so_far(self) -> npt.NDArray[np.float64]:
-        """What each chunk's episode got up to its newest step, NaN if that is not known: float64 [C].
+        """Return the return of each chunk's episode up to its newest step, NaN if it is not known: float64 [C].
 
         Raises:
-            ColumnError: nobody gave one of the rewards.
+            ColumnError: the caller did not give one of the rewards.
         """
         returns = self._recorded.running_returns()
         if self.block.unknown_rewards and np.isnan(returns).any():
             raise ColumnError(
                 "returns so far",
                 expected="every reward since the episode's start",
-                found=f"one that nobody gave, in {self.describe(int(np.isnan(returns).argmax()))}",
+                found=f"one that the caller did not give, in {self.describe(int(np.isnan(returns).argmax()))}",
                 do="policy.act(obs, state, reward=reward), with the reward of the step before",
             )
         return returns

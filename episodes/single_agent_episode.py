@@ -1,4 +1,4 @@
-"""What one agent saw, did and got, from a reset to an end or to the last step taken."""
+"""Episodes of one agent, from a reset to an end or to the last step taken."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class SingleAgentEpisode:
     `observations[0]` is the reset observation; `actions[t]`, `rewards[t]` and the model outputs of
     step t follow `observations[t]`. A chunk of length T therefore has T+1 observations and infos
     and T of everything else. Each column is growable arrays from its first row on. The newest
-    observation is provisional: what is written to index -1 before the next step is what the column
-    gets, in whatever shape and type.
+    observation is provisional: a value of any shape and type can replace it at index -1 before the
+    next step.
 
     Every getter takes an int (one row), a slice or a list of ints (stacked rows), or None (all rows
     after the lookback). Non-negative indices count from the chunk's start, negative ones from the
@@ -217,12 +217,12 @@ class SingleAgentEpisode:
 
     @property
     def is_reset(self) -> bool:
-        """Whether the episode has its reset observation."""
+        """True if the episode has its reset observation."""
         return self.observations.len_incl_lookback() > 0
 
     @property
     def is_done(self) -> bool:
-        """Whether the episode ended, by termination or truncation."""
+        """True if the episode ended, by termination or truncation."""
         return self.is_terminated or self.is_truncated
 
     @property
@@ -276,7 +276,7 @@ class SingleAgentEpisode:
             return 0.0
         try:
             return float(np.sum(self.rewards.rows(start, stop)[0]))
-        except ColumnError:  # whoever acts did not say
+        except ColumnError:  # the caller gave no reward
             return math.nan
 
     def get_duration_s(self) -> float:
@@ -503,7 +503,7 @@ class SingleAgentEpisode:
         return True
 
     def _add_step(self, observation: Any, action: Any, reward: Any, extras: Mapping[str, Any]) -> None:
-        """Add a step whose rows may be anything; if one is refused, the columns are as they were."""
+        """Add a step with rows of any type. If a row is refused, the columns stay as they were."""
         if self.rewards.source is not None:
             self.own_columns()
         observations, outputs = self.observations, self.extra_model_outputs
@@ -592,8 +592,8 @@ class SingleAgentEpisode:
     def _check_first_observation(self, observation: Any) -> None:
         """Check a reset observation; what `env.reset()` returns, observation and infos together, is none.
 
-        A tuple of something and a dict may be an observation all the same: the space says so, or an environment of
-        several agents, whose resets have another form.
+        A tuple of two with a dict as second part may still be an observation, if the space says so. It may be one in
+        an environment with several agents too, because resets have another form there.
         """
         space = self.given_observation_space
         pair = type(observation) is tuple and len(observation) == 2 and isinstance(observation[1], dict)
@@ -922,15 +922,15 @@ class SingleAgentEpisode:
         return episode
 
     def __setstate__(self, state: Any) -> None:
-        # One by one: attributes that come as a whole dict lie in more places of memory, which whoever reads many
-        # episodes pays for.
+        # One by one: attributes that are set as a whole dict are spread over memory, which slows the reading of many
+        # episodes.
         attributes, slots = state if isinstance(state, tuple) else (state, None)  # slots: of a subclass
         for own in (attributes, slots):
             for name, value in (own or {}).items():
                 setattr(self, name, value)
 
     def equals(self, other: Any) -> bool:
-        """Whether another episode holds the same: columns (NaN equals NaN), flags, names, infos, custom data.
+        """True if another episode holds the same: columns (NaN equals NaN), flags, names, infos, custom data.
 
         `==` compares identity, as sets and dicts of episodes need it.
         """

@@ -23,19 +23,19 @@ class _HandedOut:
 class VectorEpisodes(Sequence[SingleAgentEpisode]):
     """A sequence of episodes whose rows live in one block of shape [T, N, ...].
 
-    Its items are persistent `SingleAgentEpisode` objects that show the block's rows and are made
-    when somebody looks. Built-in pieces ask for whole columns instead.
+    Its items are persistent `SingleAgentEpisode` objects that show the block's rows. Each object is made on first
+    access. Built-in pieces read whole columns instead.
 
     Args:
-        block: Where the rows are.
+        block: The block of the rows.
         chunks: One per episode or chunk of one.
-        views: Episode objects that exist already; None where nobody looked yet.
+        views: Episode objects that exist already; None for those that were not accessed yet.
         recording: Whether these are the N episodes that a recorder is adding to.
 
     Attributes:
         low_rows: The first row of each running chunk in the block, its lookback included; only while recording.
         newest_start: The highest of them.
-        handed_out: Shared by the sequences made with `first`; whoever holds it weakly knows when all are gone.
+        handed_out: Shared by the sequences made with `first`. A weak reference to it shows when all of them are gone.
     """
 
     def __init__(
@@ -96,15 +96,15 @@ class VectorEpisodes(Sequence[SingleAgentEpisode]):
         return np.array(list(map(len, self.chunks)), np.int64)
 
     def terminateds(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether each chunk's episode was terminated at its end: bool, shape [len(self)]."""
+        """The flags of chunks whose episode was terminated at their end: bool, shape [len(self)]."""
         return np.array([chunk.ends[0] for chunk in self.chunks], np.bool_)
 
     def truncateds(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Whether each chunk's episode was truncated at its end: bool, shape [len(self)]."""
+        """The flags of chunks whose episode was truncated at their end: bool, shape [len(self)]."""
         return np.array([chunk.ends[1] for chunk in self.chunks], np.bool_)
 
     def running_returns(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """What each running episode got from its start to the newest step, NaN if that is not known: float64 [N]."""
+        """The return of each running episode up to the newest step, NaN if it is not known: float64 [N]."""
         block, chunks = self.block, self.chunks
         returns = np.array([chunk.return_before for chunk in chunks], np.float64)
         starts = np.array([chunk.start if chunk.block is block else block.row for chunk in chunks], np.int64)

@@ -65,7 +65,7 @@ class VectorRecorder:
 
     @property
     def waiting(self) -> list[int]:
-        """Environments whose next step only brings their reset observation."""
+        """The environments with a next step that only gives their reset observation."""
         return self._waiting
 
     @property
@@ -108,11 +108,11 @@ class VectorRecorder:
         """Add one vector step.
 
         Args:
-            actions: What was done: arrays of shape [N, ...].
+            actions: The actions taken: arrays of shape [N, ...].
             rewards: Shape [N].
             terminateds: bool, shape [N].
             truncateds: bool, shape [N].
-            observations: What came next: arrays of shape [N, ...].
+            observations: The next observations: arrays of shape [N, ...].
             infos: The vector environment's infos.
             extras: Other outputs of the module: arrays of shape [N, ...] per key.
             final_observations: With "same_step", the terminal observations: arrays or object
@@ -124,7 +124,7 @@ class VectorRecorder:
             The chunks that ended with this step.
 
         Raises:
-            EpisodeStateError: before `reset`, or somebody marked a running episode as ended.
+            EpisodeStateError: before `reset`, or a running episode was marked as ended from outside.
             EpisodeError: ended environments without terminal observations ("same_step"), or model
                 outputs other than in earlier steps.
             ColumnError: a column without one row per environment, or nested otherwise than before.
@@ -243,7 +243,7 @@ class VectorRecorder:
         return ended
 
     def _set_tail(self, chunk: Chunk, tail: Any, infos: dict[str, Any], reset_infos: dict[str, Any] | None) -> None:
-        """Keep the terminal observation and info of an episode whose next row is another episode's."""
+        """Keep the terminal observation and info of an ended episode; its next row belongs to another episode."""
         env, block = chunk.env, self._block
         chunk.tail = tail
         if reset_infos is None:
@@ -346,7 +346,7 @@ class VectorRecorder:
         return finished
 
     def _retire(self) -> None:
-        """Let small chunks that somebody kept from earlier harvests go of their block."""
+        """Copy the rows of small chunks that are still in use, so that an earlier fragment's block can be freed."""
         held = []
         for handed_out, chunks in self._delivered:
             if handed_out() is not None:

@@ -1,4 +1,4 @@
-"""What episodes hold while somebody acts in them from outside, as a value: a step makes a new one."""
+"""The rows that episodes of a `Policy` hold, as an immutable value: each step makes a new one."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ class ActingHistory:
         """The history one step later.
 
         Args:
-            observations: What came next: arrays of shape [N, ...].
-            actions: What the module did: arrays of shape [N, ...].
-            rewards: Shape [N]; NaN where nobody said what it was, which raises where a piece reads it.
+            observations: The next observations: arrays of shape [N, ...].
+            actions: The module's actions: arrays of shape [N, ...].
+            rewards: Shape [N]; NaN where the caller gave none. A piece that reads it raises.
             outputs: Other outputs of the module: arrays of shape [N, ...] per key.
             lookback: Earlier steps to keep.
-            starts: bool, [N]: where the observation is the first of a new episode; the row's action and reward
-                then belong to none.
+            starts: bool, [N]: True if the observation is the first of a new episode. The row's action and reward
+                then belong to no episode.
             infos: As in `start`.
 
         Raises:

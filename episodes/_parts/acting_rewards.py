@@ -1,4 +1,4 @@
-"""Rewards of episodes that somebody acts in from outside, who may not have said what they were."""
+"""Reward buffer of a `Policy`. It raises if the caller gave no reward."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["ActingRewards", "known"]
 
 
 class ActingRewards(InfiniteLookbackBuffer):
-    """A buffer of rewards that refuses to hand over one that nobody gave: NaN.
+    """A buffer of rewards. Reading a reward that the caller did not give (NaN) is an error.
 
     Example:
         >>> rewards = ActingRewards([1.0, float("nan")])
@@ -37,7 +37,7 @@ class ActingRewards(InfiniteLookbackBuffer):
         """The leaves of rows `start` to `stop`, counted from the chunk's start.
 
         Raises:
-            ColumnError: nobody gave a reward among them.
+            ColumnError: the caller did not give a reward among them.
         """
         leaves = super().rows(start, stop)
         for leaf in leaves:
@@ -55,10 +55,10 @@ class ActingRewards(InfiniteLookbackBuffer):
 
 
 def known(rewards: Any) -> Any:
-    """The rewards, as they are.
+    """Return the rewards, as they are.
 
     Raises:
-        ColumnError: there is NaN among them, which stands for a reward that nobody gave.
+        ColumnError: there is NaN among them, which marks a reward that the caller did not give.
     """
     missing = int(np.isnan(rewards).sum())
     if missing:

@@ -60,7 +60,7 @@ class AgentColumn:
 
     @property
     def lookback(self) -> int:
-        """How many rows lie before the chunk's start."""
+        """The number of rows before the chunk's start."""
         return int(self.buffer.lookback)
 
     def _open_row(self) -> Any:
@@ -213,7 +213,7 @@ class AgentColumn:
 
 @dataclass(frozen=True, slots=True)
 class RowRequest:
-    """Which rows of which column of several agents, by env step or by each agent's own steps.
+    """A request for rows of one column of several agents, by env step or by each agent's own steps.
 
     Args:
         name: "observations", "infos", "actions", "rewards" or "extra_model_outputs".
@@ -223,7 +223,7 @@ class RowRequest:
         fill: Value of rows that do not exist; None leaves them out.
         one_hot: Whether discrete values become one-hot rows.
         return_list: Whether to give a dict for each env step.
-        key: Which of the model outputs; None for all of them.
+        key: One of the model outputs; None for all of them.
     """
 
     name: str
@@ -237,7 +237,7 @@ class RowRequest:
 
     @property
     def several(self) -> bool:
-        """Whether rows are stacked, rather than one given as it is."""
+        """True if rows are stacked, rather than one given as it is."""
         return isinstance(self.indices, SEVERAL)
 
     def positions(self, lookback: int, total: int, beyond: bool = False) -> Any:

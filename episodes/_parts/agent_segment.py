@@ -54,7 +54,7 @@ class AgentSegment:
         return bisect_right(self.steps, env_t) - 1
 
     def over(self, env_t: int) -> bool:
-        """Whether it had ended at env step `env_t`."""
+        """True if it had ended at env step `env_t`."""
         return self.ended_at is not None and self.ended_at <= env_t
 
     def sliced(self, begin: int, end: int, low: int) -> AgentSegment:
@@ -103,28 +103,28 @@ class AgentSegment:
         return AgentSegment(SingleAgentEpisode.from_state(state["episode"]), steps, state["ended_at"])
 
     def equals(self, other: AgentSegment) -> bool:
-        """Whether another one holds the same."""
+        """True if another one holds the same."""
         same = self.steps == other.steps and self.ended_at == other.ended_at
         return same and self.episode.equals(other.episode)
 
 
 class AgentRecord:
-    """What a multi-agent episode knows about one agent.
+    """The record of one agent of a multi-agent episode.
 
-    An agent's step is open from the observation on that it acts on until the next one. What comes in the meantime
-    (action, model outputs, rewards, info) waits here.
+    An agent's step is open from the observation that it acts on until its next observation. The action, model
+    outputs, rewards and info that arrive in between are pending and stored here.
 
     Attributes:
-        segments: Its lives in this chunk.
+        segments: Its segments in this chunk, one for each time it appeared.
         live: The last of them, if the agent has not ended.
-        ready: The same, if nothing waits.
+        ready: The same, if nothing is pending.
         born: Whether the agent had an observation in this chunk or in an earlier one.
-        end: How it ended, (terminated, truncated); None while it lives and before it is born.
+        end: Its flags (terminated, truncated); None before it ends.
         action: The action of the open step, or NOTHING.
         extras: The model outputs that came with it.
         reward: Sum of the rewards since the newest observation; None if there were none.
         info: Info dict for the next observation, or None.
-        left_over: Sum of the rewards that came too late for any step of a life that is over.
+        left_over: Sum of the rewards that came after the end of a segment, too late for any of its steps.
     """
 
     __slots__ = ("action", "born", "end", "extras", "info", "left_over", "live", "ready", "reward", "segments")
@@ -155,7 +155,7 @@ class AgentRecord:
         return {**keys, **dict.fromkeys(self.extras)}
 
     def fault(self, given: Mapping[str, Any]) -> tuple[str, str, str] | None:
-        """What the agent must not be given as things are: what was expected, what was found, what to do.
+        """Return the error of values that the agent cannot take now: expected, found, do; None if there is none.
 
         Args:
             given: Its observation, action, reward, info and (model) outputs of an env step, each or None.
@@ -219,7 +219,7 @@ class AgentRecord:
             self.left_over, self.reward = self.left_over + self.reward, None
 
     def snapshot(self) -> tuple[Any, ...]:
-        """What `restore` needs."""
+        """Return the values that `restore` takes."""
         rows = len(self.live.steps) if self.live else 0
         waiting = self.action, self.extras, self.reward, self.info, self.left_over
         return len(self.segments), self.live, rows, self.born, self.end, waiting
@@ -339,7 +339,7 @@ class AgentRecord:
         return record
 
     def equals(self, other: AgentRecord) -> bool:
-        """Whether another one holds the same."""
+        """True if another one holds the same."""
         if len(self.segments) != len(other.segments):
             return False
         waiting = [(r.born, r.end, r.action, r.extras, r.reward or 0.0, r.info, r.left_over) for r in (self, other)]

@@ -20,7 +20,7 @@ _COMMON = "__common__"  # an env's info that belongs to no agent
 
 @dataclass(slots=True)
 class EnvStep:
-    """What came with one env step, by agent.
+    """The values of one env step, by agent.
 
     Attributes:
         observations: Newest observations.
@@ -30,7 +30,7 @@ class EnvStep:
         terminateds: Flags, and one for all under `__all__`.
         truncateds: The same.
         outputs: The modules' other outputs for the actions.
-        ends: The agents that end in this step, and how: (terminated, truncated).
+        ends: The agents that end in this step, with their flags (terminated, truncated).
     """
 
     observations: Mapping[Any, Any]

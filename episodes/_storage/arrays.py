@@ -1,4 +1,4 @@
-"""Arrays whose first axis is time: building, growing, promoting and filling them."""
+"""Arrays with time as the first axis: building, growing, promoting and filling them."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def plain_types(dtype: np.dtype[Any]) -> frozenset[type]:
 
 
 def fits_exactly(leaf: Leaf, value: Any) -> bool:
-    """Whether `leaf` holds rows like `value` as they are: of its shape and type."""
+    """True if `leaf` holds rows like `value` as they are: of its shape and type."""
     if leaf.dtype == _OBJECT:
         return True
     if isinstance(value, np.ndarray):
@@ -278,7 +278,7 @@ def shielded(rows: Any) -> Any:
 
 
 def same_value(a: Any, b: Any) -> bool:
-    """Whether two Python objects, with arrays at any depth, are equal; NaN equals NaN."""
+    """True if two Python objects, with arrays at any depth, are equal; NaN equals NaN."""
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and same_leaf(a, b)
     if isinstance(a, dict) and isinstance(b, dict):
@@ -296,7 +296,7 @@ def same_value(a: Any, b: Any) -> bool:
 
 
 def same_leaf(a: Leaf, b: Leaf) -> bool:
-    """Whether two leaves are equal in type, shape and values; NaN equals NaN."""
+    """True if two leaves are equal in type, shape and values; NaN equals NaN."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     if a.dtype == _OBJECT:

@@ -150,10 +150,10 @@ class BlockColumn:
 class Block:
     """The columns of one fragment of N environments.
 
-    Row r holds the observations before vector step r and what that step took and brought. The
-    newest observations are provisional until `commit`: they lie in their row already if they are of
-    the column's nesting, shapes and types, and are held apart (`pending`) if not. What a piece
-    writes for one environment goes to the same row, or apart (`written`).
+    Row r holds the observations before vector step r, and the actions, rewards and flags of that step. The newest
+    observations are provisional until `commit`. They are in their row already if they have the column's nesting,
+    shapes and types; otherwise they are stored in `pending`. Values that a piece writes for one environment go to
+    the same row, or to `written`.
 
     Args:
         num_envs: N.
@@ -162,9 +162,9 @@ class Block:
 
     Attributes:
         provisional: Whether the newest observations can be replaced by any others.
-        returns_before: Of episodes that go on from another block what they got before: float64 [N], or None.
-        unknown_rewards: Whether NaN among the rewards stands for one that nobody gave, which may not be read.
-        views: How many episode objects were made that show rows of this block.
+        returns_before: The earlier returns of episodes that continue from another block: float64 [N], or None.
+        unknown_rewards: Whether NaN among the rewards marks one that the caller did not give. It may not be read.
+        views: The number of episode objects that were made of rows of this block.
     """
 
     def __init__(self, num_envs: int, capacity: int, row: int = 0) -> None:

@@ -56,7 +56,7 @@ class Chunk:
 
     @property
     def shown(self) -> SingleAgentEpisode | None:
-        """The episode object that shows this chunk, if somebody made and kept it."""
+        """The episode object that shows this chunk, if it was made and still exists."""
         return None if self._view is None else self._view()
 
     @property
@@ -79,7 +79,7 @@ class Chunk:
 
     @property
     def ends(self) -> tuple[bool, bool]:
-        """Whether the episode was terminated, and truncated, at the chunk's end."""
+        """The flags (terminated, truncated) at the chunk's end."""
         view = self.shown
         return (self.terminated, self.truncated) if view is None else (view.is_terminated, view.is_truncated)
 
@@ -89,7 +89,7 @@ class Chunk:
 
     @property
     def replaced(self) -> bool:
-        """Whether the episode object shows other rows than this chunk's: a column was replaced, or owns its rows."""
+        """True if the episode object shows other rows than this chunk's: a column was replaced, or owns its rows."""
         view = self.shown
         return view is not None and not self._is_all_of(view)
 
@@ -122,7 +122,7 @@ class Chunk:
             view.is_terminated, view.is_truncated = terminated, truncated
 
     def next_chunk(self, block: Block, lookback: int) -> Chunk:
-        """The chunk that goes on in `block`, whose row `lookback` holds this one's newest observation."""
+        """Return the chunk that continues in `block`. Its row `lookback` holds this one's newest observation."""
         end = self.end
         view = self.shown
         custom = self.custom_data if view is None else view.custom_data
@@ -138,7 +138,7 @@ class Chunk:
         )
 
     def view(self) -> SingleAgentEpisode:
-        """The episode object that shows this chunk; the same one as long as somebody holds it."""
+        """Return the episode object that shows this chunk; the same one as long as it is referenced."""
         view = self.shown
         if view is None:
             view = self._make_view()
@@ -242,7 +242,7 @@ class RowSource:
 
 
 def chunk_of(episode: Any) -> Chunk | None:
-    """The finished chunk whose rows an episode object shows; None if it shows other rows, or is no view of a chunk."""
+    """Return the finished chunk that an episode object shows; None if it shows other rows or is no view of a chunk."""
     chunk: Chunk | None = getattr(getattr(getattr(episode, "rewards", None), "source", None), "chunk", None)
     if chunk is None or chunk.stop is None or chunk.shown is not episode or chunk.replaced:
         return None

@@ -38,7 +38,7 @@ class LazyRows:  # no ABC: asking whether something is one is part of every step
 
     @abstractmethod
     def rows_and_bytes(self) -> tuple[int, int]:
-        """How many rows `joined` gives, and the bytes of all its arrays."""
+        """Return the number of rows of `joined`, and the bytes of all its arrays."""
 
     def padded(self, layout: PaddedLayout) -> Any:
         """The arrays of shape [B, T, ...] in a padded layout, zeros where no row is."""
@@ -60,7 +60,7 @@ class ColumnRows(LazyRows):
     """
 
     tails: Mapping[int, list[Leaf]] = {}
-    """Rows that lie apart, by position of the chunk whose last row each is: leaves of shape [1, ...]."""
+    """Rows that lie apart, by position of the chunk that each is the last row of: leaves of shape [1, ...]."""
     _bootstrap = 0
     _last: Any = None
 
@@ -158,7 +158,7 @@ class ColumnRows(LazyRows):
         )
 
     def rows_and_bytes(self) -> tuple[int, int]:
-        """How many rows `joined` gives, and the bytes of all its arrays."""
+        """Return the number of rows of `joined`, and the bytes of all its arrays."""
         rows = int(sum(self.counts)) + len(self.counts) * self._bootstrap
         row = sum(math.prod(own[0].shape[1:]) * self._with_last(np.result_type(*own)).itemsize for own in self.leaves)
         return rows, rows * row
@@ -248,7 +248,7 @@ class BlockRows(ColumnRows):
 
     @property
     def sound(self) -> bool:  # type: ignore[override]
-        """Whether the rows are known to be numbers of one shape."""
+        """True if the rows are known to be numbers of one shape."""
         leaves = self.block_leaves
         fit = all(own.shape[1:] == leaf.shape[2:] for tail in self.tails.values() for own, leaf in zip(tail, leaves))
         return fit and bool(leaves) and all(leaf.dtype.kind in "biufc" for leaf in leaves)
@@ -311,7 +311,7 @@ class SeveralRows(ColumnRows):
 
     @property
     def sound(self) -> bool:  # type: ignore[override]
-        """Whether the rows are known to be numbers of one shape."""
+        """True if the rows are known to be numbers of one shape."""
         shapes = {tuple(leaf.shape[2:] for leaf in part.block_leaves) for part in self._parts}
         return len(shapes) == 1 and all(part.sound for part in self._parts)
 

@@ -40,11 +40,11 @@ SEVERAL = (slice, list, tuple, np.ndarray, range, type(None))  # types of the re
 
 @dataclass
 class HistoryWatch:
-    """What a plain piece does to episodes while it runs: how far back it reads, and whether it may write.
+    """A record of the history that a plain piece reads from episodes, and whether the piece may write to them.
 
     Args:
         depth: Most steps before a chunk's start that were asked for so far.
-        calls: How often the watched pipeline ran to its end.
+        calls: The number of completed runs of the watched pipeline.
         writable: Whether the piece that runs may write to episodes.
         acting: Whether its pipeline comes to the same episodes again after every step.
     """
@@ -104,7 +104,7 @@ def check_writable() -> None:
 
 
 def may_write() -> bool:
-    """Whether the piece that runs, if any, may write to episodes."""
+    """True if the piece that runs, if any, may write to episodes."""
     watch = WATCH.get()
     return watch is None or watch.writable
 

@@ -39,7 +39,7 @@ class LookbackBuffer(ABC):
 
     @abstractmethod
     def own(self) -> None:
-        """Copy rows that lie in memory of somebody else, which may be memory that cannot be written to."""
+        """Copy rows that lie in memory of another object, because that memory may be read-only."""
 
     @abstractmethod
     def len_incl_lookback(self) -> int:

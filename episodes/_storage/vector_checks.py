@@ -70,7 +70,7 @@ class VectorChecks:
         return unflatten(self._form, [_fitting(leaf, space, axes) for leaf, space in zip(leaves, self._spaces)])
 
     def are_plain(self, rewards: Any, terminateds: Any, truncateds: Any) -> bool:
-        """Whether rewards and flags are surely right; if not, the checks below say whether and where they are wrong."""
+        """True if rewards and flags are surely right. Otherwise the checks below find out what is wrong."""
         for flags in (terminateds, truncateds):
             if type(flags) is not np.ndarray or flags.dtype is not _BOOL or flags.shape != self._flat:
                 return False
