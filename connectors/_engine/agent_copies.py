@@ -43,7 +43,8 @@ class AgentParts:
                 _give_spaces(part, self.whole, known)
         part = self._parts.get(agent_id)
         if part is None:
-            part = _part(self.whole, agent_id)
+            part = _copy_for(agent_id, self.whole)
+            _give_spaces(part, self.whole, agent_id)
             part.reset_state()
             self._parts[agent_id] = part
         return part
@@ -57,10 +58,10 @@ class AgentParts:
         self._parts = {}
 
 
-def _part(whole: ConnectorV2, key: Any) -> Any:
+def _copy_for(key: Any, whole: ConnectorV2) -> Any:
+    """A copy for an agent, or a module, whose spaces are still those of the whole."""
     part = copy.copy(whole)
     part.spaces_by_agent, part.part_of, part.whole = False, key, whole
-    _give_spaces(part, whole, key)
     return part
 
 
@@ -100,14 +101,11 @@ def output_spaces(piece: ConnectorV2) -> tuple[Any, Any]:
     keys = dict.fromkeys(
         key for space in (observations, actions) if isinstance(space, gym.spaces.Dict) for key in space.spaces
     )
-    parts = {}
-    for key in keys:
-        part = copy.copy(piece)
-        part.spaces_by_agent, part.part_of, part.whole = False, key, piece
+    parts = {key: _copy_for(key, piece) for key in keys}
+    for key, part in parts.items():
         part.input_observation_space, part.input_action_space = (
             space.spaces.get(key) if isinstance(space, gym.spaces.Dict) else space for space in (observations, actions)
         )
-        parts[key] = part
     return _together(parts, "observation_space", observations), _together(parts, "action_space", actions)
 
 

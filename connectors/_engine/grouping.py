@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 from gymnasium.spaces import Box, Dict, Discrete, Tuple
@@ -236,7 +236,7 @@ class RowsByModule(Mapping[Any, list[tuple[Any, Any]]]):
 
     def are_about(self, episodes: Sequence[Any]) -> bool:
         """True if these are the same episodes, and no step was added to them since."""
-        same = len(episodes) == len(self._episodes) and all(map(_is, episodes, self._episodes))
+        same = len(episodes) == len(self._episodes) and all(map(is_, episodes, self._episodes))
         return same and list(map(_ENV_T, episodes)) == self._steps
 
     def __getitem__(self, module_id: Any) -> list[tuple[Any, Any]]:
@@ -254,10 +254,6 @@ class RowsByModule(Mapping[Any, list[tuple[Any, Any]]]):
 
 
 _ENV_T = attrgetter("env_t")
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other
 
 
 def rows_given_back(

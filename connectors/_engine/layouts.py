@@ -52,8 +52,9 @@ def to_plain(batch: Batch, call: PipelineCall) -> dict[str, Any]:
         if EpisodeColumn not in map(type, columns.values()):
             return {**columns, **batch.loose} if batch.loose else columns
     call.shown_items = batch.holds_items()
+    plain: dict[Any, Any]
     if call.mapped:
-        plain = _by_module(batch, call)
+        plain = {key: _flat_items(own, call.groups[key]) for key, own in batch.groups.items() if own}
     else:
         plain = _by_key(batch, call) if call.shown_items or not call.several else _by_episode(batch, call)
     return {**plain, **batch.loose}
@@ -96,15 +97,6 @@ def _by_episode(batch: Batch, call: PipelineCall) -> dict[Any, list[dict[Any, An
         else:
             laid_out[name] = done[same] = orders[order].by_episode(columns)
     return laid_out
-
-
-def _by_module(batch: Batch, call: PipelineCall) -> dict[Any, Any]:
-    """`{module: {column: [items]}}`, or arrays where they are batched."""
-    out: dict[Any, Any] = {}
-    for module_id, own in batch.groups.items():
-        if own:
-            out[module_id] = _flat_items(own, call.groups[module_id])
-    return out
 
 
 def _flat_items(columns: Mapping[str, Any], group: ChunkGroup) -> dict[str, Any]:
@@ -376,7 +368,8 @@ def _joined(name: str, items: list[list[Any]], group: ChunkGroup) -> EpisodeColu
     if flat and set(map(type, flat)) == {bool}:
         counts = np.fromiter(map(len, items), np.int64, len(items))
         return EpisodeColumn(np.array(flat), None if (counts == 1).all() else counts, single=True)
-    counts = np.fromiter((_rows_in_all(name, own) for own in items), np.int64, len(items))
+    rows_of_each = (len(own) if name == Columns.INFOS else sum(map(rows_in, own)) for own in items)
+    counts = np.fromiter(rows_of_each, np.int64, len(items))
     single = name == Columns.INFOS or not any(_is_batched(item) for item in flat)
     if not flat:
         return EpisodeColumn([], counts)
@@ -408,10 +401,6 @@ def _join_tagged(name: str, items: list[list[Any]]) -> EpisodeColumn | None:
         return EpisodeColumn(np.concatenate(flat), rows)
     owners = np.repeat(np.arange(len(items)), list(map(len, items)))
     return EpisodeColumn(np.concatenate(flat), np.bincount(owners, rows, len(items)).astype(np.int64))
-
-
-def _rows_in_all(name: str, items: list[Any]) -> int:
-    return len(items) if name == Columns.INFOS else sum(rows_in(item) for item in items)
 
 
 def _is_batched(item: Any) -> bool:
@@ -541,12 +530,10 @@ class _AgentOrder:
 
     def by_episode(self, columns: Sequence[Any]) -> list[dict[Any, Any]]:
         """Each episode's `{agent: value}`, from one column per module."""
-        ordered, agents = self._ordered(columns), self._agents
-        return [dict(zip(agents[start:stop], ordered[start:stop])) for start, stop in self._spans]
-
-    def _ordered(self, columns: Sequence[Any]) -> list[Any]:
-        arrays = set(map(type, columns)) == {np.ndarray} and columns[0].dtype != object
+        agents, arrays = self._agents, set(map(type, columns)) == {np.ndarray} and columns[0].dtype != object
         if arrays and len({(column.dtype, column.shape[1:]) for column in columns}) == 1:
-            return list(np.concatenate(columns)[self._back])
-        rows = [row for column in columns for row in _each_row(column)]
-        return [rows[i] for i in self._back]
+            ordered = list(np.concatenate(columns)[self._back])
+        else:
+            rows = [row for column in columns for row in _each_row(column)]
+            ordered = [rows[i] for i in self._back]
+        return [dict(zip(agents[start:stop], ordered[start:stop])) for start, stop in self._spans]

@@ -174,10 +174,6 @@ class WindowRows(LazyRows):
         """The rows of the episodes that these are about."""
         return self._held
 
-    def windows(self, chunk: int, leaf: int = 0) -> Leaf:
-        """A chunk's windows that nothing is filled into, as a view of the episode's storage: [rows, reach, ...]."""
-        return _windows(self._held.leaves[leaf][chunk], self._reach)
-
     def mask(self) -> npt.NDArray[np.bool_]:
         """Return a mask of the values that are the episode's own and no fill: bool, [rows] or [rows, k]."""
         counts = self._counts
@@ -196,18 +192,13 @@ class WindowRows(LazyRows):
         row = sum(math.prod(own.shape[1:]) * self._dtype(i).itemsize for i, own in enumerate(self._held.like))
         return rows, rows * row * len(self._shifts)
 
-    def joined(self, gaps: Sequence[int] | None = None, *, halved: bool = False) -> Any:
+    def joined(self, *, halved: bool = False) -> Any:
         """Copies of all rows, chunk after chunk, in the column's nesting.
 
         Args:
-            gaps: Rows of zeros to leave after each chunk's; default: none.
             halved: Whether leaves that are float64 throughout become float32.
         """
-        at = None
-        if not self._single or gaps is not None:
-            at = self._places()
-            if gaps is not None:
-                at = np.insert(at, np.repeat(np.cumsum(self._counts), gaps), self._spans().sum())
+        at = None if self._single else self._places()
         return unflatten(self._held.form, [self._taken(i, at, halved) for i in range(len(self._held.like))])
 
     def padded(self, layout: PaddedLayout) -> Any:

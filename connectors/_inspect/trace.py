@@ -152,7 +152,7 @@ def _nested(name: str, struct: Any, layout: str | None, single: bool = False) ->
     elif isinstance(struct, list):
         yield name, layout or "objects", list(struct)
     elif hasattr(struct, "detach"):
-        yield name, layout or "tensors", [_array(struct)]
+        yield name, layout or "tensors", [_Tensor(struct)]
     elif single and not isinstance(struct, BatchedNdArray):
         numeric = isinstance(struct, (np.ndarray, np.generic, int, float, bool))
         yield name, layout or "objects", [np.asarray(struct)[None] if numeric else struct]
@@ -161,13 +161,8 @@ def _nested(name: str, struct: Any, layout: str | None, single: bool = False) ->
         yield name, layout or ("arrays" if known else "objects"), [struct]
 
 
-def _array(tensor: Any) -> Any:
-    """A tensor's numbers as an array; its type is named apart, since NumPy has not all of them."""
-    return _Tensor(tensor)
-
-
 class _Tensor:
-    """A tensor with what an array has of what is asked here."""
+    """A tensor with what an array has of what is asked here; its type is a name, since NumPy has not all of them."""
 
     def __init__(self, tensor: Any) -> None:
         self.shape = tuple(tensor.shape)
@@ -434,17 +429,13 @@ def trace_pipeline(
         with random_state_kept() if copies else nullcontext():
             trace.batch = pipeline(rl_module=module, batch=batch, episodes=episodes, shared_data=shared_data, **call)
     except Exception as error:
-        if not _came_from_a_piece(error) or (_is_about_the_batch(error) and not trace.pieces):
+        ran = run_plan.__code__ in _codes(error)  # otherwise what the call was given is wrong
+        if not ran or (_is_about_the_batch(error) and not trace.pieces):
             raise
         trace.failed(error)
     finally:
         pipeline.watches.remove(trace)
     return trace
-
-
-def _came_from_a_piece(error: Exception) -> bool:
-    """Whether pieces were running; otherwise what the call was given is wrong."""
-    return run_plan.__code__ in _codes(error)
 
 
 def _is_about_the_batch(error: Exception) -> bool:

@@ -143,7 +143,12 @@ class MultiAgentObservationPreprocessor(_Preprocessor):
     def _rewrite_all(self, episodes: Sequence[Any], spaces: Any) -> None:
         for episode in episodes:
             if not isinstance(episode, MultiAgentEpisode):
-                raise self._not_several(episode)
+                raise BatchLayoutError(
+                    type(self).__name__,
+                    expected="episodes of several agents",
+                    found=type(episode).__name__,
+                    do="subclass SingleAgentObservationPreprocessor",
+                )
             observed = list(episode.get_agents_that_observed())
             if not observed:
                 continue
@@ -166,14 +171,6 @@ class MultiAgentObservationPreprocessor(_Preprocessor):
                 found=f"one for {strangers[0]!r}",
                 do="return entries for the agents in `observations` only",
             )
-
-    def _not_several(self, episode: Any) -> BatchLayoutError:
-        return BatchLayoutError(
-            type(self).__name__,
-            expected="episodes of several agents",
-            found=type(episode).__name__,
-            do="subclass SingleAgentObservationPreprocessor",
-        )
 
 
 def _write(piece: ConnectorV2, episode: Any, row: Any, space: gym.Space[Any] | None, changed: bool = True) -> None:

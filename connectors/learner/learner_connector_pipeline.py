@@ -11,7 +11,6 @@ import numpy as np
 from epibatch.core.errors import EpisodeError
 
 from .._engine.call import PipelineCall
-from .._engine.chunks import ChunkGroup
 from ..common.default_pieces import default_pieces
 from ..connector_pipeline_v2 import ConnectorPipelineV2
 from ..sequences.burn_in import BurnIn
@@ -42,17 +41,14 @@ class LearnerConnectorPipeline(ConnectorPipelineV2):
         for group in call.groups.values():
             empty = np.flatnonzero(group.lengths == 0)
             if len(empty):
+                lookback = group.reader.lookbacks[empty[0]]
+                meant = f"; if its {lookback} steps of lookback are meant as steps, pass len_lookback_buffer=0"
                 raise EpisodeError(
                     f"{type(self).__name__}, {group.describe(int(empty[0]))}",
                     expected="at least one step",
                     found="a zero-length chunk (an observation, but no step)",
-                    do="leave it out: [episode for episode in episodes if len(episode)]"
-                    + self._all_lookback(group, int(empty[0])),
+                    do="leave it out: [episode for episode in episodes if len(episode)]" + meant * bool(lookback),
                 )
-
-    def _all_lookback(self, group: ChunkGroup, chunk: int) -> str:
-        lookback = group.reader.lookbacks[chunk]
-        return f"; if its {lookback} steps of lookback are meant as steps, pass len_lookback_buffer=0" * bool(lookback)
 
 
 def default_pipeline(

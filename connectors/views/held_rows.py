@@ -42,64 +42,48 @@ def held_rows(group: ChunkGroup, view: View, starts: Any, counts: Any, where: st
         ColumnError: rows of several shapes, or that are no numbers.
         ConfigError: nothing says what rows are like.
     """
-    firsts, stops = window_bounds(group, view.base, view.shifts, starts, counts, where)
-    return _Rows(group, view, firsts, stops, where).held(space)
+    name = view.base
+    firsts, stops = window_bounds(group, name, view.shifts, starts, counts, where)
+    spans = list(zip(firsts.tolist(), stops.tolist()))
+    form: Form = None
+    tails: Mapping[int, list[Any]] = {}
+    real: list[Any] | None = None
+    if name == Columns.T:
+        started = group.reader.starts.tolist()
+        leaves = [[np.arange(t + first, t + stop) for t, (first, stop) in zip(started, spans)]]
+    elif name in _FLAGS:
+        leaves = [_flags(group, _FLAGS.index(name), spans)]
+    elif name == Columns.INFOS:
+        entries, real = _entries(group, view, spans, where)
+        leaves = [entries]
+    else:
+        check_column(group, name, where)
+        rows = group.reader.rows(name, firsts, stops)
+        form, leaves, tails = rows.form, rows.leaves, rows.tails
+    if not leaves:
+        form, like = blank_rows(group, view, where, space)
+        return HeldRows(form, [[leaf] * len(spans) for leaf in like], {}, firsts, like)
+    form, picked = leaf_of(form, view, where)
+    leaves = [shown_rows(view, leaves[i]) for i in picked]
+    tails = {chunk: shown_rows(view, [tail[i] for i in picked]) for chunk, tail in tails.items()}
+    like = [_no_rows_like(own, [tail[i] for tail in tails.values()], where) for i, own in enumerate(leaves)]
+    for own, empty in zip(leaves, like):
+        if any(part.shape[1:] != empty.shape[1:] for part in own):  # those without rows may be of any
+            own[:] = [part if len(part) else empty for part in own]
+    return HeldRows(form, leaves, tails, firsts, like, real)
 
 
-class _Rows:
-    """Rows `firsts` to `stops` of a column in every chunk."""
+def _no_rows_like(parts: list[Any], tails: list[Any], where: str) -> Any:
+    """An array without rows, like those of all chunks.
 
-    def __init__(self, group: ChunkGroup, view: View, firsts: Any, stops: Any, where: str) -> None:
-        self.group, self.view, self.firsts, self.stops, self.where = group, view, firsts, stops, where
-        self.real: list[Any] | None = None
-        self.spans = list(zip(firsts.tolist(), stops.tolist()))
-
-    def held(self, space: Any) -> HeldRows:
-        """The rows, checked."""
-        plain = self._plain()
-        tails: Mapping[int, list[Any]] = {}
-        if plain is not None:
-            form, leaves = None, [plain]
-        else:
-            check_column(self.group, self.view.base, self.where)
-            rows = self.group.reader.rows(self.view.base, self.firsts, self.stops)
-            form, leaves, tails = rows.form, rows.leaves, rows.tails
-        if not leaves:
-            form, like = blank_rows(self.group, self.view, self.where, space)
-            return HeldRows(form, [[leaf] * len(self.spans) for leaf in like], {}, self.firsts, like)
-        form, picked = leaf_of(form, self.view, self.where)
-        leaves = [shown_rows(self.view, leaves[i]) for i in picked]
-        tails = {chunk: shown_rows(self.view, [tail[i] for i in picked]) for chunk, tail in tails.items()}
-        like = [self._checked(own, [tail[i] for tail in tails.values()]) for i, own in enumerate(leaves)]
-        for own, empty in zip(leaves, like):
-            if any(part.shape[1:] != empty.shape[1:] for part in own):  # those without rows may be of any
-                own[:] = [part if len(part) else empty for part in own]
-        return HeldRows(form, leaves, tails, self.firsts, like, self.real)
-
-    def _plain(self) -> list[Any] | None:
-        """Arrays of what is no column of the episodes; None for a column."""
-        name, group = self.view.base, self.group
-        if name == Columns.T:
-            started = group.reader.starts.tolist()
-            return [np.arange(t + first, t + stop) for t, (first, stop) in zip(started, self.spans)]
-        if name in _FLAGS:
-            return _flags(group, _FLAGS.index(name), self.spans)
-        if name == Columns.INFOS:
-            rows, self.real = _entries(group, self.view, self.spans, self.where)
-            return rows
-        return None
-
-    def _checked(self, parts: list[Any], tails: list[Any]) -> Any:
-        """An array without rows, like those of all chunks.
-
-        Raises:
-            ColumnError: they differ in shape, or are no numbers.
-        """
-        kinds = {(part.dtype, part.shape[1:]): part for part in (*parts, *tails) if len(part)}
-        if len({shape for _, shape in kinds}) > 1 or any(dtype.kind not in "biufc" for dtype, _ in kinds):
-            raise _no_numbers(self.where, " and ".join(f"{dtype} of shape {shape}" for dtype, shape in kinds))
-        first = next(iter(kinds.values())) if kinds else parts[0]
-        return np.empty((0, *first.shape[1:]), first.dtype)
+    Raises:
+        ColumnError: they differ in shape, or are no numbers.
+    """
+    kinds = {(part.dtype, part.shape[1:]): part for part in (*parts, *tails) if len(part)}
+    if len({shape for _, shape in kinds}) > 1 or any(dtype.kind not in "biufc" for dtype, _ in kinds):
+        raise _no_numbers(where, " and ".join(f"{dtype} of shape {shape}" for dtype, shape in kinds))
+    first = next(iter(kinds.values())) if kinds else parts[0]
+    return np.empty((0, *first.shape[1:]), first.dtype)
 
 
 def check_column(group: ChunkGroup, name: str, where: str) -> None:

@@ -70,8 +70,9 @@ def test_nothing_is_copied_before_the_batch_is_made(episodes: list[SingleAgentEp
     rows = batch["window"].parts
     assert rows.rows_and_bytes() == (ROWS, ROWS * 50 * WIDTH * 4)
     for chunk, episode in enumerate(episodes):
-        assert np.shares_memory(rows.windows(chunk), episode.observations.data)
-    np.testing.assert_array_equal(rows.windows(1)[7], window_of(episodes[1], 57))
+        assert np.shares_memory(rows.held.leaves[0][chunk], episode.observations.data)
+    row = len(episodes[0]) + 57
+    np.testing.assert_array_equal(rows.at(np.array([row]))[0], window_of(episodes[1], 57))
 
 
 def test_batches_have_the_windows_of_the_loop(episodes: list[SingleAgentEpisode]) -> None:
