@@ -34,12 +34,12 @@ def act(
     t: int,
     **call: Any,
 ) -> dict[str, Any]:
-    """The columns of one vector step: actions, and whatever else the module gave.
+    """Return the columns of one vector step: actions and the module's other outputs.
 
     Args:
         module: The module that acts.
-        module_to_env: The pipeline behind it.
-        batch: What the env-to-module pipeline made.
+        module_to_env: The pipeline after it.
+        batch: The output of the env-to-module pipeline.
         episodes: The running episodes, one per environment.
         explore: Whether actions explore.
         t: The steps taken so far, for the module.
@@ -47,7 +47,7 @@ def act(
 
     Raises:
         ColumnError: no actions, or not one per environment; actions of the module's own that are not in its space; or
-            NaN among the module's outputs, which observations that are NaN are blamed for if there are any.
+            NaN among the module's outputs. The error names the observations instead if they have NaN already.
     """
     outputs = forward(module, batch, explore=explore, t=t)
     if Columns.ACTIONS in outputs:
@@ -66,13 +66,12 @@ def act(
 def blame_observations(
     error: ColumnError, newest: Iterable[tuple[str, Any]], batches: Iterable[tuple[str, Any]]
 ) -> None:
-    """Raise an error about an observation that is NaN if the one about the module's outputs comes of it.
+    """Raise an error about an observation that is NaN if it caused the NaN in the module's outputs.
 
     Args:
-        error: About the module's outputs.
-        newest: Pairs of whose an observation is, and the observation as the environment gave it.
-        batches: Pairs of what one row is of, and the observations as a module got them: pieces may have made others
-            that are NaN only now.
+        error: The error about the module's outputs.
+        newest: Pairs of the observation's owner, and the observation as the environment gave it.
+        batches: Pairs of the owner of a row, and the observations as a module got them. Pieces may have made the NaN.
 
     Raises:
         ColumnError: there is such an observation.
@@ -100,7 +99,7 @@ def _nan(name: str, source: str) -> ColumnError:
 
 
 def _first_nan(struct: Any) -> tuple[str, int] | None:
-    """Where in observations there is NaN: the path of the part, and the row."""
+    """Return the place of the first NaN in observations: the path of the part, and the row."""
     leaves, form = flatten(struct)
     for path, leaf in zip(paths_of(form), leaves):
         array = np.asarray(leaf.detach().cpu() if hasattr(leaf, "detach") else leaf)
@@ -110,7 +109,7 @@ def _first_nan(struct: Any) -> tuple[str, int] | None:
 
 
 def forward(module: Any, batch: dict[str, Any], *, explore: bool, t: int) -> dict[str, Any]:
-    """The module's outputs; an error in it names the module and the shapes it was given.
+    """Return the module's outputs; an error in it names the module and the input shapes.
 
     Raises:
         ColumnError: the module returned something other than a dict.
@@ -156,12 +155,12 @@ def check_actions(columns: dict[str, Any], num_envs: int) -> None:
 
 
 def with_members(module: Any, outputs: Any) -> Any:
-    """Outputs whose actions, which the module chose itself, are members of its Discrete and similar spaces.
+    """Return the outputs after checking that the module's own actions are members of its Discrete and similar spaces.
 
-    Whole numbers of another type get the space's kind of type.
+    Whole numbers of another type are cast to the space's type.
 
     Raises:
-        ColumnError: an action that is none.
+        ColumnError: an action is not a member.
     """
     space = getattr(module, "action_space", None)
     if space is None:

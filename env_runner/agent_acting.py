@@ -18,7 +18,7 @@ __all__ = ["AgentActions", "ToAct", "act_for_agents", "own_actions", "spread"]
 
 
 class ToAct(NamedTuple):
-    """Episodes that are to be acted in.
+    """Episodes in which agents act next.
 
     Args:
         envs: Their environments.
@@ -32,7 +32,7 @@ class ToAct(NamedTuple):
 
 
 class AgentActions(NamedTuple):
-    """What is done in one vector step: a dict by agent for each environment.
+    """Actions of one vector step: a dict by agent for each environment.
 
     Args:
         stored: Actions as the modules gave them.
@@ -48,20 +48,20 @@ class AgentActions(NamedTuple):
 def act_for_agents(
     module: Any, module_to_env: Any, batch: dict[str, Any], to_act: ToAct, *, explore: bool, t: int, **call: Any
 ) -> dict[str, Any]:
-    """The columns of one vector step: `actions`, and whatever else the modules gave, by agent for each episode.
+    """Return the columns of one vector step: `actions` and the modules' other outputs, by agent for each episode.
 
     Args:
         module: The modules that act.
-        module_to_env: The pipeline behind them.
-        batch: What the env-to-module pipeline made, by module.
+        module_to_env: The pipeline after them.
+        batch: The output of the env-to-module pipeline, by module.
         to_act: The episodes and agents.
         explore: Whether actions explore.
         t: The env steps taken so far, for the modules.
         **call: `shared_data` and `metrics` for the pipeline.
 
     Raises:
-        ColumnError: not one action for each agent; or NaN among a module's outputs, which observations that are NaN
-            are blamed for if there are any.
+        ColumnError: not one action for each agent; or NaN among a module's outputs. The error names the observations
+            instead if they have NaN already.
     """
     outputs = forward(module, batch, explore=explore, t=t)
     for module_id, own in outputs.items():
@@ -127,10 +127,10 @@ def _without_actions(found: str, name: str = Columns.ACTIONS, whose: str = "for 
 
 
 def spread(columns: dict[str, Any], to_act: ToAct, num_envs: int, every_agent: dict[str, Any]) -> AgentActions:
-    """Columns of some episodes as actions in all environments.
+    """Return the columns of some episodes as actions in all environments.
 
     Args:
-        columns: As `act_for_agents` gives them; none where nobody acts.
+        columns: As `act_for_agents` returns them; none if no agent acts.
         to_act: The episodes that they are about.
         num_envs: How many environments there are.
         every_agent: Further outputs, the same for each agent that acts.
@@ -155,5 +155,5 @@ def spread(columns: dict[str, Any], to_act: ToAct, num_envs: int, every_agent: d
 
 
 def own_actions(actions: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Actions that an environment may change; those that are stored often share memory with the given ones."""
+    """Return copies of actions, as an environment may change them and stored actions often share their memory."""
     return {agent: action if isinstance(action, np.generic) else owned(action) for agent, action in actions.items()}

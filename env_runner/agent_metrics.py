@@ -16,11 +16,11 @@ _STEPS = "num_{}_steps_sampled"
 
 
 class AgentMetrics:
-    """Counts agents' steps, and remembers their returns in the newest ended episodes.
+    """Counts agents' steps, and stores their returns in the newest ended episodes.
 
-    Steps are counted by observations behind the reset's, as RLlib does: one that ends an agent's step, and a newcomer's
-    first too, but not a step that ends without an observation. A return has all rewards that the environment
-    gave, those that no step of the agent's got included. Agents stand under their names as text.
+    Steps are counted by observations after the reset's, as RLlib does. An agent's first observation counts too if it
+    appears later. A step that ends without an observation does not count. A return has all rewards that the
+    environment gave, including rewards outside the agent's steps. The keys are the agents' names as text.
 
     Args:
         num_envs: How many environments step together.
@@ -58,18 +58,18 @@ class AgentMetrics:
 
         Args:
             episode: Its episode.
-            observed: The agents whose observations the step brought.
+            observed: The agents that got an observation in the step.
         """
         self.steps += len(observed)
         self._lifetime["agent"].update(map(str, observed))
         self._lifetime["module"].update(map(str, map(episode.module_for, observed)))
 
     def cut(self, env: int, chunk: MultiAgentEpisode) -> None:
-        """Take in what a running episode of an environment has brought so far, since it goes on in another chunk."""
+        """Add the steps and rewards of a running episode's chunk, as the episode continues in another chunk."""
         self._earlier[env].take(chunk)
 
     def end(self, env: int, chunk: MultiAgentEpisode) -> None:
-        """Take the running episode of an environment as ended with this chunk."""
+        """Count the running episode of an environment as ended with this chunk."""
         totals, self._earlier[env] = self._earlier[env], _Totals()
         totals.take(chunk)
         for agent, reward in chunk.pending_rewards.items():
@@ -86,11 +86,11 @@ class AgentMetrics:
             self._ended["module_returns"][module_id].append(value)
 
     def forget(self) -> None:
-        """Start counting anew in all environments."""
+        """Start counting again in all environments."""
         self._earlier = [_Totals() for _ in self._earlier]
 
     def report(self) -> dict[str, Any]:
-        """Steps since the last report and over the lifetime, and means over the window; each a dict by name."""
+        """Return steps since the last report and over the lifetime, and means over the window; each a dict by name."""
         out: dict[str, Any] = {
             "agent_episode_returns_mean": _means(self._ended["agent_returns"]),
             "module_episode_returns_mean": _means(self._ended["module_returns"]),
@@ -103,7 +103,7 @@ class AgentMetrics:
         return out
 
     def get_state(self) -> dict[str, Any]:
-        """The remembered episodes and the lifetime counts; running sums are left out."""
+        """Return the stored episodes and the lifetime counts, without running sums."""
         return {
             "steps": self.steps,
             "lifetime": {kind: dict(counts) for kind, counts in self._lifetime.items()},
@@ -113,7 +113,7 @@ class AgentMetrics:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over what `get_state` gave."""
+        """Restore a state from `get_state`."""
         where = "state of agent metrics"
         self.steps = check_count(f"{where}, 'steps'", state["steps"])
         for kind in self._lifetime:
@@ -127,7 +127,7 @@ class AgentMetrics:
 
 
 class _Totals:
-    """Of each agent in an episode: the sum of its rewards, and its steps."""
+    """Sum of the rewards and number of steps of each agent in an episode."""
 
     __slots__ = ("returns", "steps")
 
@@ -136,7 +136,7 @@ class _Totals:
         self.steps: defaultdict[Any, int] = defaultdict(int)
 
     def take(self, chunk: MultiAgentEpisode) -> None:
-        """Add what a chunk has."""
+        """Add a chunk's rewards and steps."""
         for segment in chunk.segments:
             self.returns[segment.agent_id] += segment.episode.get_return()
             self.steps[segment.agent_id] += len(segment.episode)

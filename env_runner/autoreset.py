@@ -1,4 +1,4 @@
-"""When a vector environment delivers reset observations, and resetting ended environments by hand."""
+"""Autoreset modes of vector environments, and resetting ended environments by hand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 
 def gymnasium_mode(name: Any) -> gym.vector.AutoresetMode:
-    """Gymnasium's mode of a name of ours, or of Gymnasium's own ("NextStep").
+    """Return Gymnasium's mode for one of this package's names, or for Gymnasium's own ("NextStep").
 
     Raises:
         ConfigError: there is no such mode.
@@ -42,9 +42,9 @@ def gymnasium_mode(name: Any) -> gym.vector.AutoresetMode:
 
 
 def autoreset_mode(env: Any) -> str:
-    """When a vector environment delivers reset observations: "next_step", "same_step" or "disabled".
+    """Return the autoreset mode of a vector environment: "next_step", "same_step" or "disabled".
 
-    One that does not say counts as "next_step", as with Gymnasium's own wrappers.
+    Without a mode in its metadata it is "next_step", as with Gymnasium's own wrappers.
 
     Raises:
         ConfigError: its metadata name a mode that does not exist.
@@ -59,7 +59,7 @@ def reset_done(env: Any, done: Flags, observations: Any = None) -> tuple[Any, di
     Args:
         env: The vector environment.
         done: Which ones ended: bool, [N].
-        observations: The step's, copies; those of running environments must be unchanged afterwards.
+        observations: Copies of the step's; those of running environments must be unchanged afterwards.
 
     Returns:
         The observations of all environments, and the infos of the resets.

@@ -1,4 +1,4 @@
-"""Callbacks: code of a user's own that is told what happens, episode by episode and iteration by iteration."""
+"""Callbacks: a user's code that runs at events of episodes and iterations."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _NOTHING_TO_TELL = (
 
 
 class Callbacks:
-    """Inherit from this class and override what you want to be told; a method that is left alone costs nothing.
+    """Base class of callbacks: override the methods you need; a method that is not overridden costs nothing.
 
     Each environment runner and the algorithm make an object of the class, without arguments. Methods are called
-    with keywords only; keep `**kwargs` for those that may be added. What is logged in `metrics_logger` stands in the
-    results of the iteration: a runner's under `env_runners`, the algorithm's at the top.
+    with keywords only; keep `**kwargs` for those that may be added. Values logged to `metrics_logger` are in the
+    results of the iteration: a runner's under `env_runners`, the algorithm's at the top level.
 
     Raises:
         ConfigError: a subclass has a method `on_...` that nothing would ever call.
@@ -79,7 +79,7 @@ class Callbacks:
     def on_environment_created(
         self, *, env_runner: Any, metrics_logger: Any, env: Any, env_context: Any, **kwargs: Any
     ) -> None:
-        """The runner has made its environments, when it is built or after worker processes broke.
+        """Called when the runner has made its environments: when it is built, or after worker processes broke.
 
         Args:
             env_runner: the runner.
@@ -100,10 +100,10 @@ class Callbacks:
         env_index: int,
         **kwargs: Any,
     ) -> None:
-        """An episode is about to be begun.
+        """Called before an episode begins.
 
         Args:
-            episode: an empty episode with the coming one's id; what is put into its `custom_data` goes there.
+            episode: an empty episode with the next one's id; its `custom_data` is copied to that episode.
             env_runner: the runner.
             metrics_logger: a `MetricsLogger`.
             env: the vector environment.
@@ -123,7 +123,7 @@ class Callbacks:
         env_index: int,
         **kwargs: Any,
     ) -> None:
-        """The episode has its first observation, as the env-to-module pipeline left it; arguments as above."""
+        """Called when the env-to-module pipeline has processed the episode's first observation; arguments as above."""
 
     def on_episode_step(
         self,
@@ -136,7 +136,7 @@ class Callbacks:
         env_index: int,
         **kwargs: Any,
     ) -> None:
-        """The episode is one step longer; the last step counts too. Arguments as above."""
+        """Called after each step of the episode, the last one included; arguments as above."""
 
     def on_episode_end(
         self,
@@ -150,11 +150,11 @@ class Callbacks:
         env_index: int,
         **kwargs: Any,
     ) -> None:
-        """The episode is over; arguments as above.
+        """Called when the episode has ended; arguments as above.
 
         Args:
-            episode: what was recorded of it since the last `sample()`.
-            prev_episode_chunks: what earlier `sample()` calls returned of it, the oldest first.
+            episode: its chunk since the last `sample()`.
+            prev_episode_chunks: its chunks from earlier `sample()` calls, the oldest first.
             env_runner: the runner.
             metrics_logger: a `MetricsLogger`.
             env: the vector environment.
@@ -164,7 +164,7 @@ class Callbacks:
         """
 
     def on_sample_end(self, *, env_runner: Any, metrics_logger: Any, samples: Any, **kwargs: Any) -> None:
-        """`sample()` is about to return.
+        """Called before `sample()` returns.
 
         Args:
             env_runner: the runner.
@@ -176,7 +176,7 @@ class Callbacks:
     # ----------------------------------------------------------------------------------- algorithm
 
     def on_algorithm_init(self, *, algorithm: Any, metrics_logger: Any, **kwargs: Any) -> None:
-        """The algorithm is built.
+        """Called when the algorithm is built.
 
         Args:
             algorithm: the algorithm.
@@ -185,32 +185,32 @@ class Callbacks:
         """
 
     def on_train_result(self, *, algorithm: Any, metrics_logger: Any, result: dict[str, Any], **kwargs: Any) -> None:
-        """`train()` is about to return.
+        """Called before `train()` returns.
 
         Args:
             algorithm: the algorithm.
-            metrics_logger: a `MetricsLogger`; what is logged now stands in the next results.
-            result: what it returns; it may be changed.
+            metrics_logger: a `MetricsLogger`; values logged now are in the next results.
+            result: the result that it returns; it may be changed.
             **kwargs: what may be added.
         """
 
     def on_evaluate_start(self, *, algorithm: Any, metrics_logger: Any, **kwargs: Any) -> None:
-        """An evaluation begins; arguments as of `on_algorithm_init`."""
+        """Called before an evaluation; arguments as of `on_algorithm_init`."""
 
     def on_evaluate_end(
         self, *, algorithm: Any, metrics_logger: Any, evaluation_metrics: dict[str, Any], **kwargs: Any
     ) -> None:
-        """`evaluate()` is about to return.
+        """Called before `evaluate()` returns.
 
         Args:
             algorithm: the algorithm.
             metrics_logger: a `MetricsLogger`.
-            evaluation_metrics: what it returns; it may be changed.
+            evaluation_metrics: the metrics that it returns; they may be changed.
             **kwargs: what may be added.
         """
 
     def on_checkpoint_loaded(self, *, algorithm: Any, **kwargs: Any) -> None:
-        """The algorithm has taken over a checkpoint.
+        """Called when the algorithm has restored a checkpoint.
 
         Args:
             algorithm: the algorithm.

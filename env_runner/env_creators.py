@@ -1,4 +1,4 @@
-"""What makes an environment: a class, a function, or the name of one; and how it is given the config."""
+"""Classes and functions that make environments, found by name and called with the config."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ PETTINGZOO = "pettingzoo/"
 
 @contextmanager
 def missing_packages_named() -> Iterator[None]:
-    """Name the packages that an environment or a wrapper misses when it is made.
+    """Raise an error that names the missing packages of an environment or a wrapper.
 
     Raises:
-        ConfigError: there are such packages.
+        ConfigError: packages are missing.
     """
     try:
         yield
@@ -40,10 +40,10 @@ def missing_packages_named() -> Iterator[None]:
 
 
 def creator_of(env: Any) -> Callable[..., Any] | None:
-    """The class or function that makes an environment; None for a Gymnasium id.
+    """Return the class or function that makes an environment; None for a Gymnasium id.
 
     Args:
-        env: What the config names.
+        env: The config's environment.
 
     Raises:
         ConfigError: it is neither a name nor a class or function, or one of PettingZoo's names.
@@ -63,11 +63,11 @@ def creator_of(env: Any) -> Callable[..., Any] | None:
 
 
 def several_agents(maker: str, found: str) -> ConfigError:
-    """The error about an environment of several agents where there must be one.
+    """Return the error about an environment of several agents in place of one agent.
 
     Args:
-        maker: The name of what made it.
-        found: What it is.
+        maker: The name of the class or function that made it.
+        found: A description of the environment.
     """
     return ConfigError(
         f"environment made by {maker}",
@@ -78,7 +78,7 @@ def several_agents(maker: str, found: str) -> ConfigError:
 
 
 def call_creator(creator: Callable[..., Any], config: dict[str, Any]) -> Any:
-    """What a class or function makes of a config.
+    """Call a class or function with a config.
 
     Args:
         creator: It is called with the config as one dict if it has a parameter that must be given, or one called
@@ -103,7 +103,7 @@ def call_creator(creator: Callable[..., Any], config: dict[str, Any]) -> Any:
 
 
 def check_keywords(creator: Callable[..., Any], config: dict[str, Any]) -> None:
-    """Refuse a config whose keys are no parameters of what makes the environment.
+    """Raise if a key of the config is not a parameter of the environment's class or function.
 
     Raises:
         ConfigError: there is such a key.

@@ -1,4 +1,4 @@
-"""What runners have in common: how much `sample()` takes, resets and seeds, faults, callbacks, metrics, state."""
+"""The base class of runners: `sample()`, resets and seeds, failures, callbacks, metrics, state."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EpisodeT = TypeVar("EpisodeT")
 class EnvRunner(ABC, Generic[EpisodeT]):
     """Steps N environments with a module between two connector pipelines, and records episodes.
 
-    A subclass makes the parts and takes a step with them. Its recorder and stepper have the methods of
+    A subclass makes the parts and implements the step. Its recorder and stepper have the methods of
     `VectorRecorder` and `EnvStepper` that are called here.
 
     Args:
@@ -42,7 +42,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         worker_index: Distinguishes the runners of one algorithm; each has a seed of its own.
 
     Attributes:
-        num_edits: Edits of the two pipelines so far, those that a step was taken after.
+        num_edits: Number of edits of the two pipelines that were followed by a step.
     """
 
     def __init__(self, *, config: Any, worker_index: int = 0, **kwargs: Any) -> None:
@@ -91,26 +91,26 @@ class EnvRunner(ABC, Generic[EpisodeT]):
 
     @abstractmethod
     def _env_spaces(self) -> dict[str, Any]:
-        """The environment's pairs of observation and action space, by name."""
+        """Return the environment's pairs of observation and action space, by name."""
 
     @abstractmethod
     def _module_spaces(self) -> dict[str, Any]:
-        """Those of episodes and modules, when the env-to-module pipeline is there."""
+        """Return those of episodes and modules; the env-to-module pipeline must exist."""
 
     @abstractmethod
     def _make_stepper(self, seconds: float = 0.0) -> Any:
-        """What steps `self.env`, having taken `seconds` so far."""
+        """Make the stepper of `self.env`; `seconds` is the time spent in steps so far."""
 
     @abstractmethod
     def _make_recorder(self) -> Any:
-        """What records episodes."""
+        """Make the recorder of episodes."""
 
     def _make_metrics(self) -> SamplingMetrics:
-        """What counts."""
+        """Make the counters of steps and episodes."""
         return SamplingMetrics(self.num_envs, self.config.metrics_num_episodes_for_smoothing)
 
     def get_spaces(self) -> dict[str, Any]:
-        """Observation and action space by name.
+        """Return observation and action spaces by name.
 
         Returns:
             `__env__` (vector), `__env_single__`, `__episodes__` (as pieces write observations back), and each module's.
@@ -119,12 +119,12 @@ class EnvRunner(ABC, Generic[EpisodeT]):
 
     @property
     def metrics(self) -> MetricsLogger:
-        """What is logged here, by pieces and callbacks, stands in `get_metrics()`."""
+        """The logger of pieces and callbacks; `get_metrics()` contains its values."""
         return self._metrics.logged
 
     @property
     def num_env_steps_sampled_lifetime(self) -> int:
-        """Environment steps taken so far, those before a restore included."""
+        """Environment steps taken so far, including those before a restore."""
         return self._metrics.steps
 
     # -- sampling ------------------------------------------------------------------------------
@@ -138,21 +138,21 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         random_actions: bool = False,
         force_reset: bool = False,
     ) -> Sequence[EpisodeT]:
-        """Step the environments and hand over what was recorded.
+        """Step the environments and return the recorded episodes.
 
         Args:
-            num_timesteps: Take at least so many steps over all environments, in whole vector
-                steps. Running episodes are cut and go on at the next call.
-            num_episodes: Reset, then return exactly so many whole episodes; the next call resets
+            num_timesteps: Take at least this many steps over all environments, in whole vector
+                steps. Running episodes are cut and continue at the next call.
+            num_episodes: Reset, then return exactly this many whole episodes; the next call resets
                 again. Without either number the config's `batch_mode` decides.
             explore: Whether actions explore; default: the config's.
-            random_actions: Act at random instead of through the module. Such steps have no model outputs, so
-                changing between the two resets the environments; their actions are the environment's.
+            random_actions: Act at random instead of with the module. Such steps have no model outputs, so
+                switching between the two resets the environments. The stored actions are the environment's.
             force_reset: Drop running episodes and reset first.
 
-        If an environment fails, what it raises is raised here. Episodes that had ended, also in that very step, are the
-        first that the next call returns, and count towards its number: `sample(num_timesteps=1)` returns them without
-        a step. So no more is held back than one call asks for.
+        If an environment fails, its error is raised here. The next call first returns the episodes that had ended, also
+        those that ended in the failed step. They count towards its number: `sample(num_timesteps=1)` returns them
+        without a step. So no more is held back than one call asks for.
 
         Returns:
             Ended episodes in the order of their ends, then the chunks of running ones.
@@ -213,7 +213,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
     def _divided(
         self, num_timesteps: int | None, num_episodes: int | None
     ) -> tuple[Sequence[EpisodeT], Sequence[EpisodeT], int]:
-        """Of the ended episodes that a failure held back those to deliver and to keep, and how much is missing then."""
+        """Split the ended episodes of a failed call into those to return and to keep; return the number missing."""
         held = self._rescued
         if num_episodes is None:
             return held, [], (num_timesteps or 0) - (self._steps_of(held) if held else 0)
@@ -222,12 +222,12 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         return whole, [each for each in held if id(each) not in taken], num_episodes - len(whole)
 
     def _steps_of(self, episodes: Sequence[Any]) -> int:
-        """The steps of episodes, of those that `num_timesteps` counts."""
+        """Return the steps of episodes that `num_timesteps` counts."""
         return sum(len(episode) for episode in episodes)
 
     @abstractmethod
     def _is_whole(self, episode: EpisodeT) -> bool:
-        """True if an ended episode has its first step too."""
+        """True if an ended episode has its first step, too."""
 
     def _sample_steps(self, num_timesteps: int, explore: bool, random_actions: bool) -> Sequence[EpisodeT]:
         goal = self._counted() + num_timesteps
@@ -244,20 +244,20 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         return self._harvest_ended(num_episodes)
 
     def _counted(self) -> int:
-        """The steps so far, of those that `num_timesteps` counts."""
+        """Return the steps so far that `num_timesteps` counts."""
         return self._metrics.steps
 
     @abstractmethod
     def _harvest(self) -> Sequence[EpisodeT]:
-        """Ended episodes and chunks of running ones, which go on."""
+        """Return ended episodes and chunks of running ones, which continue."""
 
     @abstractmethod
     def _harvest_ended(self, count: int) -> Sequence[EpisodeT]:
-        """The first `count` ended episodes; the others and running ones are dropped."""
+        """Return the first `count` ended episodes; drop the others and the running ones."""
 
     @property
     def _acts_as(self) -> int:
-        """The `weights_seq_no` of a step: the updates of the weights, and the edits of pipelines that it follows."""
+        """Return the `weights_seq_no` of a step: the number of weight updates and pipeline edits before it."""
         return self._weights_seq_no + self.num_edits
 
     @property
@@ -270,10 +270,10 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         return int(max(self.config.episode_lookback_horizon, self._required_lookback, *read))
 
     def require_lookback(self, steps: int | None) -> None:
-        """Keep at least so many earlier steps in chunks from now on.
+        """Keep at least this many earlier steps in chunks from now on.
 
         Args:
-            steps: What the learner pipeline reads; None: not known yet, so keep all there is.
+            steps: The steps that the learner pipeline reads; None: not known yet, so keep all.
         """
         self._required_lookback = steps
 
@@ -289,7 +289,7 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._reset_wanted = False
 
     def _remake_env(self) -> None:
-        """Replace worker processes that stopped half way; those of a seeded runner are seeded again."""
+        """Replace interrupted worker processes; those of a seeded runner are seeded again."""
         self._stepper.close()
         self.env = self.make_env()
         self._stepper = self._make_stepper(self._stepper.seconds)
@@ -298,10 +298,10 @@ class EnvRunner(ABC, Generic[EpisodeT]):
 
     @abstractmethod
     def _run_env_to_module(self, explore: bool) -> None:
-        """Show the newest observations to the env-to-module pipeline."""
+        """Run the env-to-module pipeline on the newest observations."""
 
     def _show(self, episodes: Sequence[EpisodeT], explore: bool, shared: dict[str, Any]) -> dict[str, Any]:
-        """What the env-to-module pipeline makes of the episodes' newest observations."""
+        """Run the env-to-module pipeline on the episodes' newest observations; return its batch."""
         batch: dict[str, Any] = self._env_to_module(
             rl_module=self.module,
             batch={},
@@ -314,32 +314,32 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         return batch
 
     def _step(self, explore: bool, random_actions: bool) -> int:
-        """Take one vector step; returns how many episodes ended."""
+        """Take one vector step; return the number of episodes that ended."""
         edits = self._edits_shown, self._module_to_env.num_edits
         if edits != self._edits:
             self.num_edits += self._edits is not None
             self._edits = edits
         try:
             return self._take_step(explore, random_actions)
-        except BaseException:  # Ctrl-C too: what was half done must not become a step
+        except BaseException:  # Ctrl-C too: an interrupted step must not be recorded
             self._rescue()
             raise
 
     @abstractmethod
     def _take_step(self, explore: bool, random_actions: bool) -> int:
-        """Act, step the environments, record, and show what was observed; returns how many episodes ended."""
+        """Act, step the environments, record, and run the env-to-module pipeline; return how many episodes ended."""
 
     def _make_on_episode_callback(self, which: str, idx: int, episodes: Any) -> None:
-        """Call what listens to an event of the episode that stands at `idx`; RLlib's name."""
+        """Call the callbacks of an event of the episode at `idx`; RLlib's name."""
         self._callbacks.make(which, idx, episodes)
 
     @abstractmethod
     def _announced(self, env: int, *, begun: bool) -> Any:
-        """The coming episode of an environment, for `on_episode_created`; or, if it is `begun`, a stand-in for it."""
+        """Return the next episode of an environment, for `on_episode_created`; a stand-in for it if it is `begun`."""
 
     @abstractmethod
     def _announce(self, env: int, episode: Any, *, begun: bool) -> None:
-        """Let what callbacks did to the stand-in hold for the episode."""
+        """Copy the changes that callbacks made to the stand-in to the episode."""
 
     def _rescue(self) -> None:
         """Keep ended episodes for the next call, which will reset."""
@@ -349,29 +349,29 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         self._keep(self._rescued)
 
     def _keep(self, episodes: Sequence[EpisodeT]) -> None:
-        """Go on knowing what is known of episodes that are handed over, or will be by the next call; nothing here."""
+        """Keep the facts about episodes that this call or the next one returns; nothing here."""
 
     # -- metrics and state ---------------------------------------------------------------------
 
     def get_metrics(self) -> dict[str, Any]:
-        """What was sampled: counts since the last call and over the lifetime, returns, seconds."""
+        """Return metrics of sampling: counts since the last call and over the lifetime, returns, seconds."""
         seconds, self._stepper.seconds = self._stepper.seconds, 0.0
         return {**self._metrics.report(), WEIGHTS_SEQ_NO: self._weights_seq_no, "env_step_timer": seconds}
 
     def checkpoint_reset(self) -> None:
-        """Start fresh episodes at the next call, from a seed of this runner's own stream.
+        """Start new episodes at the next call, from a seed of this runner's own stream.
 
         An environment's inner state cannot be saved in general. A run that calls this when it
-        saves therefore goes on exactly like one that is restored from what was saved.
+        saves therefore continues exactly like one that is restored from the checkpoint.
         """
         self._reset_seeds.draw()
         self._reset_wanted = True
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Module weights, pipeline states, counters and random streams; not the environments' inner state.
+        """Return module weights, pipeline states, counters and random streams; not the environments' inner state.
 
         Args:
-            components: Names of the parts to give; default: all.
+            components: Names of the parts to return; default: all.
             not_components: Names of parts to leave out.
         """
         parts: dict[str, Callable[[], Any]] = {
@@ -385,9 +385,9 @@ class EnvRunner(ABC, Generic[EpisodeT]):
         return chosen_parts(parts, components, not_components)
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over what `get_state` gave, or a part of it; the next call resets the environments.
+        """Restore a state from `get_state`, or a part of it; the next call resets the environments.
 
-        Of a part, weights are taken unless their sequence number says that these here are newer. A state that does not
+        From a part, weights are restored unless their sequence number is older than the runner's. A state that does not
         fit leaves pipelines, counters and random streams as they were.
         """
         whole = "reset_seeds" in state_parts(f"{type(self).__name__}.set_state", state)
@@ -461,13 +461,13 @@ def worker_seed(seed: int | None, worker_index: int) -> int | None:
 
 
 class ResetSeeds:
-    """Which seed the next reset gets: the first one the runner's, later ones None unless one was drawn.
+    """Seeds of resets: the runner's seed for the first reset, later None unless a seed was drawn.
 
     Args:
-        seed: The runner's; None: nothing is seeded.
+        seed: The runner's seed; None: nothing is seeded.
 
     Attributes:
-        next: For the next reset.
+        next: Seed of the next reset.
 
     Example:
         >>> seeds = ResetSeeds(7)
@@ -484,24 +484,24 @@ class ResetSeeds:
         self._stream = np.random.default_rng(seed)
 
     def used(self) -> None:
-        """Note that a reset succeeded; one that fails leaves its seed to the next."""
+        """Note that a reset succeeded; after a failed reset the next one gets its seed."""
         self.next = None
 
     def draw(self) -> None:
-        """Give the next reset a new seed, from a stream of this runner's own."""
+        """Draw a new seed for the next reset, from this runner's own stream."""
         self.next = int(self._stream.integers(2**31))
 
     def draw_if_seeded(self) -> None:
-        """Seed the next reset, of new environments, if the runner has a seed and none is waiting."""
+        """Draw a seed for the next reset, of new environments, if the runner has a seed and none is pending."""
         if self._seeded and self.next is None:
             self.draw()
 
     def get_state(self) -> dict[str, Any]:
-        """The stream's position, and the seed that is waiting."""
+        """Return the stream's position, and the pending seed."""
         return {"reset_seeds": self._stream.bit_generator.state, "next_reset_seed": self.next}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over what `get_state` gave."""
+        """Restore a state from `get_state`."""
         following = state.get("next_reset_seed")
         if following is not None:
             following = check_count("state of a runner, 'next_reset_seed'", following)
@@ -512,13 +512,13 @@ class ResetSeeds:
 class EpisodeCallbacks:
     """Calls a runner's callbacks.
 
-    For each episode: `on_episode_created` before it is begun, `on_episode_start` when the env-to-module pipeline has
-    had its first observation, `on_episode_step` after each step, the last included, then `on_episode_end`. Within a
-    vector step it goes from environment to environment. Episodes are shown only where somebody listens.
+    For each episode: `on_episode_created` before it begins, `on_episode_start` when the env-to-module pipeline has
+    processed its first observation, `on_episode_step` after each step, the last included, then `on_episode_end`.
+    Within a vector step the environments follow in order. Episodes are built only for events that have a callback.
 
     Args:
-        runner: The runner; what is told of an episode goes through its `_make_on_episode_callback`. Its recorder
-            has the running episodes, and shows those that ended.
+        runner: The runner; events of episodes go through its `_make_on_episode_callback`. Its recorder
+            has the running episodes and those that ended.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -533,7 +533,7 @@ class EpisodeCallbacks:
         return self._runner._recorder
 
     def environment_created(self) -> None:
-        """The runner has new environments; if a callback raises, they are closed, and the next reset makes others."""
+        """Report new environments; if a callback raises, they are closed, and the next reset makes others."""
         if "on_environment_created" not in self._listening:
             return
         context, stepper = dict(self._runner.config.env_config), self._runner._stepper
@@ -545,13 +545,13 @@ class EpisodeCallbacks:
             raise
 
     def before_reset(self) -> None:
-        """All environments are about to be reset."""
+        """Report that all environments will be reset now."""
         self._earlier.clear()
         for env in range(self._runner.num_envs):
             self._create(env)
 
     def after_reset(self) -> None:
-        """All environments are reset, and the pipeline has had their observations."""
+        """Report that all environments are reset, and the pipeline has processed their observations."""
         if "on_episode_start" in self._listening:
             for env in range(self._runner.num_envs):
                 self._tell("on_episode_start", env, self._recorder.episodes)
@@ -559,13 +559,13 @@ class EpisodeCallbacks:
     def stepped(
         self, ended: Sequence[Any], skipped: Collection[int], *, begun: bool, failed: Collection[int] = ()
     ) -> None:
-        """A vector step was taken.
+        """Report a vector step.
 
         Args:
-            ended: The chunks that ended with it; `env` says whose.
-            skipped: Environments whose step only brought a reset observation.
-            begun: Whether the episodes behind those that ended have their reset observation already.
-            failed: Environments whose episodes go on no more.
+            ended: The chunks that ended with it; `env` is the environment's number.
+            skipped: Environments that returned only a reset observation in this step.
+            begun: True if the next episodes of ended ones have their reset observation already.
+            failed: Environments whose episodes do not continue.
         """
         if not self._watching:
             return
@@ -584,23 +584,23 @@ class EpisodeCallbacks:
                     self._tell("on_episode_start", env, self._recorder.episodes)
 
     def keep_running(self, chunks: Iterable[tuple[int, Any]]) -> None:
-        """Remember the chunks of running episodes, with their environments, for whoever is told of their ends."""
+        """Store the chunks of running episodes, with their environments, for `on_episode_end`."""
         if "on_episode_end" in self._listening:
             for env, chunk in chunks:
                 self._earlier[env].append(chunk)
 
     def sample_end(self, samples: Sequence[Any]) -> None:
-        """`sample()` is about to return these."""
+        """Report the episodes that `sample()` returns."""
         if "on_sample_end" in self._listening:
             self._call("on_sample_end", samples=samples)
 
     def make(self, event: str, env: int, episodes: Mapping[int, Any] | Sequence[Any]) -> None:
-        """Call what listens to an event of an episode.
+        """Call the callbacks of an event of an episode.
 
         Args:
             event: Its name.
             env: Which environment.
-            episodes: Has the episode under that number.
+            episodes: Contains the episode under that number.
         """
         if event not in self._listening:
             return
@@ -616,7 +616,7 @@ class EpisodeCallbacks:
         self._call(event, **keywords)
 
     def _create(self, env: int, begun: bool = False) -> None:
-        """Announce the next episode of an environment, whose observations come later unless it is `begun`."""
+        """Report the next episode of an environment; it has no observations yet unless it is `begun`."""
         if "on_episode_created" not in self._listening:
             return
         coming = self._runner._announced(env, begun=begun)

@@ -1,4 +1,4 @@
-"""Steps a vector environment: one answer for every way of resetting, and failures that name the environment."""
+"""Steps of vector environments: one result for every autoreset mode, and errors that name the environment."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ _GONE = (EOFError, BrokenPipeError, ConnectionResetError)
 
 
 class VectorStep(NamedTuple):
-    """What one vector step brought.
+    """Result of one vector step.
 
     Args:
-        observations: What comes next, reset observations of ended environments among them unless
-            they come a step later; arrays of shape [N, ...].
+        observations: The next observations, arrays of shape [N, ...]. For ended environments these are reset
+            observations, unless those come a step later.
         rewards: Shape [N].
         terminateds: bool, [N].
         truncateds: bool, [N].
         infos: The step's infos.
         final_observations: Terminal observations, if `observations` hold reset ones instead.
         reset_infos: Infos of a separate reset of the ended environments.
-        failure: Why the reset of ended environments failed; the step itself is good.
-        failures: What single environments raised, by their numbers; their rows are no steps, except where `terminateds`
+        failure: The error of the reset of ended environments; the step itself is valid.
+        failures: Errors of single environments, by their numbers. Their rows are no steps, except where `terminateds`
             or `truncateds` are set: there the reset after the end failed.
     """
 
@@ -54,17 +54,17 @@ class VectorStep(NamedTuple):
 
 
 class EnvStepper:
-    """A vector environment whose failures say which environment it is and what it must return.
+    """Adapter of a vector environment; its errors name the environment that failed and the expected return value.
 
     Args:
         env: A `gymnasium.vector.VectorEnv`.
-        name: What error messages call it.
+        name: Its name in error messages.
         seconds: Spent in steps of an environment that this one replaces.
 
     Attributes:
         mode: When reset observations come: "next_step", "same_step" or "disabled".
         seconds: Spent in steps so far.
-        broken: Whether the environment must be made anew before the next reset.
+        broken: True if the environment must be made again before the next reset.
     """
 
     def __init__(self, env: Any, name: Any, *, seconds: float = 0.0) -> None:
@@ -91,7 +91,7 @@ class EnvStepper:
             self.env.action_space.seed(seed)
         try:
             result = self.env.reset(seed=seed)
-        except BaseException as error:  # Ctrl-C too: worker processes may be half way through
+        except BaseException as error:  # Ctrl-C too: worker processes may be in the middle of a call
             self.interrupted()
             if not isinstance(error, Exception):
                 raise
@@ -156,21 +156,21 @@ class EnvStepper:
         )
 
     def _owned(self, infos: Any) -> Any:
-        """Infos whose arrays stay as they are, whatever the environment does with its own."""
+        """Return infos with copies of the arrays that the environment may overwrite."""
         return map_struct(_copied, infos) if self._keeps_infos and infos else infos
 
     def interrupted(self) -> None:
-        """Note that a call did not come to its end: worker processes cannot go on from there."""
+        """Note that a call was interrupted; worker processes cannot continue after it."""
         self.broken = isinstance(self.env.unwrapped, gym.vector.AsyncVectorEnv) or bool(self.env.closed)
 
     def close(self) -> None:
-        """Close an environment that may not answer any more."""
+        """Close an environment that may not respond any more."""
         env = self.env.unwrapped
         if not isinstance(env, gym.vector.AsyncVectorEnv):
             self.env.close()
             return
         try:
-            with warnings.catch_warnings():  # about the call that did not come to its end
+            with warnings.catch_warnings():  # about the interrupted call
                 warnings.simplefilter("ignore")
                 self.env.close(terminate=self.broken)
         except _GONE:

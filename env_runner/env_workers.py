@@ -1,4 +1,4 @@
-"""A multi-agent environment in this process or in one of its own, behind the same calls."""
+"""A multi-agent environment in this process or in one of its own, with the same interface."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _PATIENCE = 5
 
 
 class EnvFacts(NamedTuple):
-    """What does not change in an environment.
+    """Constant facts of an environment.
 
     Args:
         observation_spaces: By agent, in the order in which the environment names them.
         action_spaces: The same.
-        render_mode: As it was made.
-        metadata: Its class's.
+        render_mode: The mode it was made with.
+        metadata: Metadata of its class.
     """
 
     observation_spaces: dict[Any, Any]
@@ -41,21 +41,21 @@ class EnvFacts(NamedTuple):
 
 
 class EnvHandle(Protocol):
-    """An environment that is told what to do, and asked later what came of it.
+    """An environment with asynchronous calls: `send` starts a call, `receive` returns its result.
 
     Attributes:
         facts: Spaces and the like.
-        broken: Whether it cannot be called any more.
+        broken: True if it cannot be called any more.
     """
 
     facts: EnvFacts
     broken: bool
 
     def send(self, call: str, *args: Any) -> None:
-        """Ask for a call: "reset" with seed and options, "step" with actions, "get" with a name and arguments."""
+        """Start a call: "reset" with seed and options, "step" with actions, "get" with a name and arguments."""
 
     def receive(self) -> Any:
-        """What the call returned; what it raised is raised."""
+        """Return the result of the call, or raise its error."""
 
     def close(self) -> None:
         """Close the environment, whatever state it is in."""
@@ -80,7 +80,7 @@ class EnvHere:
 
     Args:
         env_fn: Makes it.
-        copy: Whether what it returns is copied.
+        copy: True to copy the return values.
     """
 
     broken = False
@@ -92,11 +92,11 @@ class EnvHere:
         self._wanted: tuple[str, tuple[Any, ...]] = ("", ())
 
     def send(self, call: str, *args: Any) -> None:
-        """Note what is wanted."""
+        """Store the call."""
         self._wanted = call, args
 
     def receive(self) -> Any:
-        """Do it."""
+        """Make the stored call."""
         return _answer(self._calls, *self._wanted)
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class EnvInProcess:
         context: Start method of `multiprocessing`; None: the platform's.
 
     Raises:
-        RunnerError: the process ended before it had made the environment. What `env_fn` raises is raised here.
+        RunnerError: the process ended before it had made the environment. Errors of `env_fn` are raised here.
     """
 
     def __init__(self, env_fn: Callable[[], Any], *, context: str | None = None) -> None:
@@ -130,7 +130,7 @@ class EnvInProcess:
 
     @property
     def broken(self) -> bool:
-        """Whether the process has ended, or still works on a call whose answer nobody took."""
+        """True if the process has ended, or still works on a call without a `receive`."""
         return self._gone or self._waiting
 
     def started(self) -> EnvInProcess:
@@ -139,7 +139,7 @@ class EnvInProcess:
         return self
 
     def send(self, call: str, *args: Any) -> None:
-        """Let the process begin."""
+        """Start the call in the process."""
         self._waiting = True
         try:
             self._pipe.send((call, args))
@@ -150,7 +150,7 @@ class EnvInProcess:
             raise
 
     def receive(self) -> Any:
-        """Wait until it is done."""
+        """Wait for the call, and return its result or raise its error."""
         try:
             good, answer = self._pipe.recv()
         except _GONE as error:
@@ -168,7 +168,7 @@ class EnvInProcess:
         return answer
 
     def close(self) -> None:
-        """Close the environment and end its process; one that does not answer is killed."""
+        """Close the environment and end its process; a process that does not respond is killed."""
         if not self.broken:
             with contextlib.suppress(*_GONE):
                 self.send("close")
@@ -184,8 +184,8 @@ class EnvInProcess:
 
 
 def _serve(env_fn: Callable[[], Any], pipe: Connection, parents: Connection) -> None:
-    """What runs in the process: make the environment, then answer calls until told to close, or left alone."""
-    parents.close()  # or this process would hold its own line open
+    """Make the environment in the process, then answer calls until it is closed or the parent ends."""
+    parents.close()  # otherwise this process would keep its own pipe open
     env: Any = None
     try:
         made = env_fn()
@@ -206,7 +206,7 @@ def _serve(env_fn: Callable[[], Any], pipe: Connection, parents: Connection) -> 
                 answer = False, portable(error)
             _send(pipe, answer)
     except _GONE:
-        pass  # nobody is there any more
+        pass  # the parent has ended
     finally:
         if env is not None:
             env.close()

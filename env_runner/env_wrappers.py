@@ -23,7 +23,7 @@ _OURS = {wrapper.__name__: wrapper for wrapper in (ActionChunks, EpisodicLife, F
 
 
 def wrapper_names() -> list[str]:
-    """The names that a config can list: those of `gymnasium.wrappers`, and of the wrappers here."""
+    """Return the names that a config can list: those of `gymnasium.wrappers`, and of the wrappers here."""
     return [*(name for name in gym.wrappers.__all__ if name != "vector"), *_OURS]
 
 
@@ -32,7 +32,7 @@ def _wrapper_class(name: str) -> Any:
 
 
 def wrapper_problem(spec: Any) -> str | None:
-    """What is wrong with a wrapper as a config gives it; None if nothing is.
+    """Return the problem of a config's wrapper as text; None if it is valid.
 
     Args:
         spec: The name of a class in `gymnasium.wrappers`, or of a wrapper here; `{"wrapper": name, keyword: value,
@@ -65,10 +65,10 @@ def wrapper_problem(spec: Any) -> str | None:
 
 
 def wrapper_functions(specs: Sequence[WrapperSpec]) -> list[Callable[[Any], Any]]:
-    """One function from environment to environment per wrapper of a config; the first is the innermost.
+    """Return one function from environment to environment per wrapper of a config; the first is the innermost.
 
     Raises:
-        ConfigError: a wrapper that does not exist, or keywords that it does not take.
+        ConfigError: a wrapper that does not exist, or keywords that it does not accept.
     """
     functions: list[Callable[[Any], Any]] = []
     for position, spec in enumerate(specs):
@@ -89,7 +89,7 @@ def wrapper_functions(specs: Sequence[WrapperSpec]) -> list[Callable[[Any], Any]
 
 
 def _parts(spec: Any) -> tuple[str | None, dict[str, Any]]:
-    """Name and keywords of a wrapper given as data."""
+    """Return name and keywords of a wrapper given as data."""
     if isinstance(spec, str):
         return spec, {}
     if isinstance(spec, Mapping) and isinstance(spec.get("wrapper"), str):

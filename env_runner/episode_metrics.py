@@ -1,4 +1,4 @@
-"""Returns and lengths of the episodes that end, kept while N environments step together."""
+"""Returns and lengths of ended episodes of N environments that step together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["EpisodeMetrics"]
 
 
 class EpisodeMetrics:
-    """Sums rewards per environment and remembers the newest ended episodes.
+    """Sums rewards per environment and stores the newest ended episodes.
 
     Args:
         num_envs: How many environments step together.
@@ -48,7 +48,7 @@ class EpisodeMetrics:
             self.forget(skipped)
 
     def end(self, env: int) -> None:
-        """Take the running episode of an environment as ended."""
+        """Count the running episode of an environment as ended."""
         value = self._returns.item(env)
         self._ended.append((value, self._steps - self._begun[env]))
         self._new.append(value)
@@ -57,13 +57,13 @@ class EpisodeMetrics:
         self._begun[env] = self._steps
 
     def forget(self, envs: list[int] | None = None) -> None:
-        """Start counting anew, in all environments or some."""
+        """Start counting again, in all environments or some."""
         for env in range(len(self._begun)) if envs is None else envs:
             self._returns[env] = 0.0
             self._begun[env] = self._steps
 
     def report(self) -> dict[str, float]:
-        """Means, minima and maxima over the window.
+        """Return means, minima and maxima over the window.
 
         `num_episodes` and `episode_return_mean_this_iter` (left out without one) are about the
         episodes that ended since the last report.
@@ -80,11 +80,11 @@ class EpisodeMetrics:
         return out
 
     def get_state(self) -> dict[str, Any]:
-        """The remembered episodes and the lifetime count; running sums are left out."""
+        """Return the stored episodes and the lifetime count, without running sums."""
         return {"ended": np.array(self._ended, np.float64).reshape(-1, 2), "lifetime": self.lifetime}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over what `get_state` gave."""
+        """Restore a state from `get_state`."""
         lifetime = check_count("state of episode metrics, 'lifetime'", state["lifetime"])
         ended = [(float(value), int(length)) for value, length in state["ended"]]
         self._ended.clear()

@@ -1,4 +1,4 @@
-"""Vector environments from Gymnasium ids and import paths, with errors that say which id or keyword was meant."""
+"""Vector environments from Gymnasium ids and import paths, with errors that suggest the right id or keyword."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["class_at", "make_from_id", "make_one_from_id"]
 
 
 def make_from_id(env: str, num_envs: int, mode: str, config: dict[str, Any], **settings: Any) -> Any:
-    """N environments of a Gymnasium id that step together.
+    """Make N environments of a Gymnasium id that step together.
 
     Args:
         env: The id, or `module:Id-v0`.
@@ -28,7 +28,7 @@ def make_from_id(env: str, num_envs: int, mode: str, config: dict[str, Any], **s
         mode: "sync", "async" or "vector_entry_point".
         config: Keywords for the environment.
         **settings: As for `gymnasium.make_vec`: `vector_kwargs`, `wrappers`. For a vector entry point:
-            `autoreset_mode`, handed over if its constructor takes that.
+            `autoreset_mode`, passed on if its constructor has that parameter.
 
     Raises:
         UnknownNameError: an id that Gymnasium does not know.
@@ -44,7 +44,7 @@ def make_from_id(env: str, num_envs: int, mode: str, config: dict[str, Any], **s
 
 
 def make_one_from_id(env: str, config: dict[str, Any]) -> Any:
-    """One environment of a Gymnasium id, without Gymnasium's own checks, which know one agent.
+    """Make one environment of a Gymnasium id, without Gymnasium's own checks, which are for one agent.
 
     Args:
         env: The id, or `module:Id-v0`.
@@ -60,7 +60,7 @@ def make_one_from_id(env: str, config: dict[str, Any]) -> Any:
 
 @contextmanager
 def _explained(env: str, config: dict[str, Any]) -> Iterator[None]:
-    """Say which id or keyword was meant, where Gymnasium refuses one."""
+    """Suggest the right id or keyword if Gymnasium refuses one."""
     try:
         yield
     except gym.error.NamespaceNotFound as error:
@@ -76,7 +76,7 @@ def _explained(env: str, config: dict[str, Any]) -> Iterator[None]:
 def _one_after_the_other(
     env: str, num_envs: int, config: dict[str, Any], vector_kwargs: dict[str, Any], wrappers: Sequence[Any]
 ) -> SyncEnvs:
-    """What `gymnasium.make_vec` makes with "sync", of the class that this package steps environments with."""
+    """Make the environments of `gymnasium.make_vec` in mode "sync", but with this package's class."""
 
     def make() -> Any:
         made: Any = gym.make(env, **config)
@@ -90,12 +90,12 @@ def _one_after_the_other(
 
 
 def class_at(env: str) -> type[Any] | None:
-    """The environment class that `module:Class` names; None if the text is something else, an id of Gymnasium say.
+    """Return the environment class that `module:Class` names; None for other texts, such as an id of Gymnasium.
 
-    The module is imported. An id that it registers under this name comes first.
+    The module is imported. An id that it registers under this name has precedence.
 
     Args:
-        env: What the config names.
+        env: The config's environment.
 
     Example:
         >>> class_at("gymnasium.envs.classic_control:CartPoleEnv").__name__
@@ -140,7 +140,7 @@ def _unknown_id(env: str) -> UnknownNameError:
 
 
 def _vector_creator(env: str) -> Callable[..., Any]:
-    """What makes an id's own vector version."""
+    """Return the class or function that makes an id's own vector version."""
     module, _, name = env.rpartition(":")
     if module:
         importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Random actions among those that a module would be kept to."""
+"""Random actions among the legal ones of a module."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["legal_actions_of_agents", "random_legal"]
 def random_legal(
     env_to_module: Any, batch: Mapping[str, Any], space: Any, rng: np.random.Generator
 ) -> tuple[Any, Any] | None:
-    """Random actions of one agent in each environment; None where nothing says which are legal.
+    """Draw random legal actions of one agent in each environment; None without an action mask.
 
     Args:
         env_to_module: The pipeline that made the batch.
-        batch: What the module would act on; its `action_mask` says what is legal.
-        space: What the module acts in.
-        rng: Where they are drawn from.
+        batch: The module's input; its `action_mask` marks the legal actions.
+        space: The module's action space.
+        rng: The random generator.
 
     Returns:
         The actions to store, and those for the environments.
@@ -43,14 +43,14 @@ def legal_actions_of_agents(
     shared: Mapping[str, Any],
     rng: np.random.Generator,
 ) -> dict[tuple[int, Any], tuple[Any, Any]]:
-    """Random actions of the agents whose modules are told what is legal.
+    """Draw random legal actions of the agents whose modules get an action mask.
 
     Args:
         env_to_module: The pipeline that made the batch.
         batch: Columns by module.
         spaces: Module -> (observation space, action space).
-        shared: What the pipelines share, by which it is known whose the rows are.
-        rng: Where they are drawn from.
+        shared: The pipelines' shared data, which maps rows to agents.
+        rng: The random generator.
 
     Returns:
         (position of the episode in the call, agent) -> the action to store, and the one for the environment.
@@ -68,6 +68,6 @@ def legal_actions_of_agents(
 
 
 def _rows(mask: Any) -> Any:
-    """A mask as bool [rows, choices], whether it is a tensor and has a time axis or not."""
+    """Return a mask as bool [rows, choices]; it may be a tensor, and may have a time axis."""
     array = np.asarray(mask.cpu() if hasattr(mask, "cpu") else mask)
     return array.reshape(-1, array.shape[-1]) != 0

@@ -1,4 +1,4 @@
-"""Who wants to be told what: a config's callbacks, by event."""
+"""A config's callbacks, by event."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Listeners", "callback_problem"]
 
 
 def callback_problem(value: Any, kind: str = "function") -> str | None:
-    """What is wrong with a callback as a config gives it; None if nothing is.
+    """Return the problem of a config's callback as text; None if it is valid.
 
     Args:
-        value: A function (or a class), an import path `module:name`, or a list of these; None is none.
-        kind: "function" or "class", what is wanted.
+        value: A function (or a class), an import path `module:name`, or a list of these; None: no callback.
+        kind: "function" or "class", the expected kind.
 
     Example:
         >>> callback_problem("math:floor"), callback_problem([print, 3])
@@ -35,14 +35,14 @@ def callback_problem(value: Any, kind: str = "function") -> str | None:
 
 
 class Listeners:
-    """A config's callbacks: objects of its classes, made here, and its functions.
+    """Dispatcher of a config's callbacks: objects of its callback classes, and its functions.
 
     Args:
-        config: Has `callbacks_class`, and a setting of each event's name.
-        events: The events to listen to.
+        config: Has `callbacks_class`, and a setting named after each event.
+        events: The names of the events.
 
     Raises:
-        RegistryError: an import path leads nowhere.
+        RegistryError: an import path cannot be resolved.
 
     Example:
         >>> from epibatch.algorithms.ppo import PPOConfig
@@ -65,7 +65,7 @@ class Listeners:
         return bool(self._functions[event])
 
     def call(self, event: str, **keywords: Any) -> None:
-        """Call everything that listens to an event, methods first.
+        """Call all callbacks of an event, methods first.
 
         An error keeps its class; its message begins with the event, the function, and the episode if there is one.
         """
@@ -88,7 +88,7 @@ def _loaded(value: Any, setting: str, kind: str) -> list[Any]:
 
 
 def _overrides(listener: Any, event: str) -> bool:
-    """Whether an object has something to say at an event."""
+    """True if the object's class overrides the event's method."""
     method = getattr(listener, event, None)
     return method is not None and getattr(method, "__func__", method) is not getattr(Callbacks, event)
 

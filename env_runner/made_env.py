@@ -1,4 +1,4 @@
-"""Wrappers around single environments before they are put together: checks, and copies of what is reused."""
+"""Wrappers of single environments before they are vectorized: checks, and copies of reused arrays."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MARK = "raised_by_environment"
 
 
 def mark_environment(error: Exception) -> None:
-    """Mark an error as raised by an environment, for callers that go on after such errors alone."""
+    """Mark an error as raised by an environment, for callers that continue only after such errors."""
     setattr(error, _MARK, True)
 
 
@@ -46,7 +46,7 @@ def is_of_environment(error: BaseException) -> bool:
 
 
 class _CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
-    """Checks what an environment's `reset` and `step` return."""
+    """Checks the return values of an environment's `reset` and `step`."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -69,7 +69,7 @@ class _CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
                 where,
                 "five values: observation, reward, terminated, truncated, info",
                 described(result),
-                "return both flags: terminated (the task is over) and truncated (somebody stopped it)",
+                "return both flags: terminated (the task is over) and truncated (it was stopped early)",
             )
         self._check(where, result[0], result[4])
         as_reward(where, result[1])
@@ -84,7 +84,7 @@ class _CheckedCalls(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class FirstCallChecks(_CheckedCalls):
-    """Checks what an environment's first reset and first step return, then steps out of the way.
+    """Checks the return values of an environment's first reset and first step, then removes itself from the calls.
 
     Later values are checked by `SyncEnvs`, or as arrays.
 
@@ -114,14 +114,14 @@ class WorkerChecks(_CheckedCalls):
     """Checks every call of an environment in a process of its own, and reports its failures in the info.
 
     Gymnasium's worker process would write an observation of another shape into shared memory, and a failure that it
-    raises would lose what the other environments returned in the same step. After a failure the observation is the
-    one before, the reward 0, and neither flag is set.
+    raises would lose the other environments' results of the same step. After a failure the observation is the
+    previous one, the reward 0, and neither flag is set.
 
     Args:
         env: The environment.
 
     Raises:
-        Exception: what the environment raises before its first observation.
+        Exception: any error of the environment before its first observation.
     """
 
     _last: Any = None
@@ -152,7 +152,7 @@ class WorkerChecks(_CheckedCalls):
 
 
 class TerminalCopies(gym.Wrapper[Any, Any, Any, Any]):
-    """Copies terminal observations, which the reset in the same step would overwrite where arrays are reused.
+    """Copies terminal observations: if arrays are reused, the reset in the same step would overwrite them.
 
     Args:
         env: The environment.
@@ -167,7 +167,7 @@ class TerminalCopies(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _warn_of_bounds(space: Any, observation: Any, where: str) -> None:
-    """Warn of numbers that are out of a bounded Box by more than its width, as pixels that were not divided are."""
+    """Warn if numbers are outside of a bounded Box by more than its width, such as pixels that were not divided."""
     spaces, form = flatten(get_base_struct_from_space(space))
     for path, leaf, row in zip(paths_of(form), spaces, flatten_like(form, observation)):
         if not isinstance(leaf, gym.spaces.Box) or not leaf.is_bounded():
@@ -191,7 +191,7 @@ def _copied(leaf: Any) -> Any:
 
 
 def as_reward(where: str, reward: Any) -> float:
-    """Return a reward as a float; an array of a single number is one.
+    """Return a reward as a float; an array of a single number is allowed.
 
     Raises:
         EnvironmentContractError: it is no finite number.
@@ -219,7 +219,7 @@ def as_flag(where: str, name: str, flag: Any) -> bool:
 
 
 def portable(error: Exception) -> Exception:
-    """The error as it can be sent to another process, with its traceback as a note, or a RunnerError that quotes it."""
+    """Return an error that can be pickled: with its traceback as a note, or as a RunnerError that quotes it."""
     trace = "".join(traceback.format_exception(error))
     add_note(error, f"In the worker process:\n{trace}")
     try:
@@ -230,10 +230,10 @@ def portable(error: Exception) -> Exception:
 
 
 def check_reward(where: str, reward: Any) -> None:
-    """Refuse what is no finite number.
+    """Raise if a reward is not a finite number.
 
     Raises:
-        EnvironmentContractError: it is none.
+        EnvironmentContractError: it is not one.
     """
     number = isinstance(reward, (bool, int, float, np.bool_, np.integer, np.floating))
     if not number and isinstance(reward, np.ndarray) and reward.ndim == 0 and reward.dtype.kind in "fiub":
@@ -245,7 +245,7 @@ def check_reward(where: str, reward: Any) -> None:
 
 
 def described(value: Any) -> str:
-    """What a call returned, for messages.
+    """Describe a call's return value, for messages.
 
     Example:
         >>> described((np.zeros(2), None))

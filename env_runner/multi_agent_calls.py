@@ -1,4 +1,4 @@
-"""The calls of one multi-agent environment: checked, in dicts and arrays of their own, and whether it has ended."""
+"""Checked calls of one multi-agent environment, with copied dicts and arrays, and its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["AgentStep", "MultiAgentCalls"]
 
 _ALL, _COMMON = "__all__", "__common__"
 _FIVE = ("observations", "rewards", "terminateds", "truncateds", "infos")
-_USUAL: dict[str, frozenset[type]] = {  # types that need no further look
+_USUAL: dict[str, frozenset[type]] = {  # types that need no further check
     "rewards": frozenset({float, int, np.float64, np.float32}),
     "terminateds": frozenset({bool, np.bool_}),
     "truncateds": frozenset({bool, np.bool_}),
@@ -27,7 +27,7 @@ _USUAL: dict[str, frozenset[type]] = {  # types that need no further look
 _PLAIN = frozenset({float, int, bool, np.float64, np.float32, np.int64})
 _INSTEAD = {
     "observations": "return {agent: observation} for the agents that act next",
-    "rewards": "return {agent: reward}, {} if nobody gets any",
+    "rewards": "return {agent: reward}, {} if no agent gets any",
     "terminateds": 'return {"__all__": False}, and the agents\' own flags beside it',
     "truncateds": 'return {"__all__": False}, or {}; for a time limit count steps in the environment: wrappers such as '
     "Gymnasium's TimeLimit know one agent",
@@ -36,7 +36,7 @@ _INSTEAD = {
 
 
 class AgentStep(NamedTuple):
-    """What one step of a multi-agent environment brought, by agent.
+    """Result of one step of a multi-agent environment, by agent.
 
     Args:
         observations: Of the agents that act next, or ended.
@@ -44,7 +44,7 @@ class AgentStep(NamedTuple):
         terminateds: Flags, `__all__` among them.
         truncateds: The same.
         infos: Info dicts.
-        ended: Whether the environment must be reset before it is stepped again.
+        ended: True if the environment must be reset before the next step.
     """
 
     observations: dict[Any, Any]
@@ -56,15 +56,15 @@ class AgentStep(NamedTuple):
 
 
 class MultiAgentCalls:
-    """Calls a multi-agent environment and sees that it returns what `MultiAgentEnv` says.
+    """Calls a multi-agent environment and checks that its return values follow `MultiAgentEnv`.
 
-    Dicts, agents, rewards and flags are checked in every call, an agent's observation and info when they first come:
-    an episode checks every observation that it is given.
+    Dicts, agents, rewards and flags are checked in every call. An agent's observation and info are checked only when
+    they first come, since an episode checks every observation that is added.
 
     Args:
         env: A `MultiAgentEnv`, which may have wrappers.
-        copy: Whether observations are copied, as some environments write into the same arrays again. Rewards and
-            infos always are.
+        copy: True to copy observations, as some environments write into the same arrays again. Rewards and
+            infos are always copied.
 
     Attributes:
         env: The environment.
@@ -133,7 +133,7 @@ class MultiAgentCalls:
         )
 
     def _ends(self, observations: dict[Any, Any], terminateds: dict[Any, Any], truncateds: dict[Any, Any]) -> bool:
-        """Whether the environment ended: all at once, or the last agent of those that appeared since the reset."""
+        """True if the environment ended: by `__all__`, or as every agent that appeared since the reset has ended."""
         living = self._living
         if not observations.keys() <= living:
             living.update(observations)
@@ -144,7 +144,7 @@ class MultiAgentCalls:
         return bool(terminateds[_ALL] or truncateds[_ALL] or (before and not living))
 
     def _by_agent(self, name: str, values: Any, call: str) -> dict[Any, Any]:
-        """A dict of the values by agent that belongs to nobody else."""
+        """Return the values by agent in a new dict."""
         if not isinstance(values, Mapping):
             raise self._unfit(call, f"{name} as a dict by agent", values, _INSTEAD[name])
         checked, usual = self._checked[name], _USUAL.get(name)
@@ -158,7 +158,7 @@ class MultiAgentCalls:
         return dict(values)
 
     def _check(self, name: str, key: Any, value: Any, call: str) -> None:
-        """Check what an agent is given for the first time, or what is of an unusual type."""
+        """Check an agent's first value, or a value of an unusual type."""
         special = {"terminateds": _ALL, "truncateds": _ALL, "infos": _COMMON}.get(name)
         where = f"{self._name}.{call}(), {name}[{key!r}]"
         if key not in self._spaces and key != special:
@@ -197,7 +197,7 @@ class MultiAgentCalls:
 
 
 def _owned(values: dict[Any, Any]) -> dict[Any, Any]:
-    """The same in arrays of their own."""
+    """Return the values with copied arrays."""
     if _PLAIN.issuperset(map(type, values.values())):
         return values
     return {a: _own(v) for a, v in values.items()}

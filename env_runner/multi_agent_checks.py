@@ -1,4 +1,4 @@
-"""What an environment of several agents must be before it is stepped."""
+"""Checks of multi-agent environments before the first step."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ RESERVED = ("__all__", "__common__")
 
 
 def name_of(env: Any) -> str:
-    """What messages call an environment."""
+    """Return an environment's name for messages."""
     return type(env.unwrapped).__name__
 
 
 def agents_of(env: Any) -> list[Any]:
-    """Every agent that an environment names: those possible, those there, those with a space of their own."""
+    """Return every agent that an environment names: possible and current agents, and those with an own space."""
     own = env.unwrapped
     spaces = own.observation_spaces if isinstance(own.observation_spaces, dict) else {}
     return list(dict.fromkeys([*(own.possible_agents or ()), *(own.agents or ()), *spaces]))
 
 
 def spaces_of(env: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Observation and action space of each agent."""
+    """Return observation and action space of each agent."""
     agents, own = agents_of(env), env.unwrapped
     return {a: own.get_observation_space(a) for a in agents}, {a: own.get_action_space(a) for a in agents}
 
 
 def check_multi_agent_env(env: Any, maker: Any) -> Any:
-    """An environment of several agents, as it is.
+    """Check a multi-agent environment, and return it unchanged.
 
     Args:
         env: What was made.
@@ -89,7 +89,7 @@ def _check_agents(env: MultiAgentEnv, where: str) -> None:
 
 
 def _instead(env: Any, made_by: str) -> dict[str, str]:
-    """What was made in place of an environment of several agents, and what to do."""
+    """Return the error lines about an object that is not a multi-agent environment: found, and what to do."""
     if env is None:
         return {"found": "None: does the function return it?", "do": "return the environment that was made"}
     found = f"{type(env).__name__} {env!r}"

@@ -1,4 +1,4 @@
-"""Environments of several agents, and such environments made of single-agent ones."""
+"""Multi-agent environments, and multi-agent environments made of single-agent ones."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _ALL = "__all__"
 class MultiAgentEnv(gym.Env[Any, Any]):
     """An environment of several agents, each named by any hashable value; RLlib's contract.
 
-    `reset` returns observations and infos, `step` takes actions and returns observations, rewards, terminateds,
-    truncateds and infos: each a dict from agent to value. Agents whose observation is returned act next; the others
-    are absent, wait, or have ended. `terminateds["__all__"]` must always be there, and says that the environment has
-    ended, as does `truncateds["__all__"]`, which may be left out. It has also ended when every agent that appeared
-    since the reset has ended. Rewards may come at any time, also for agents that do not observe.
+    `reset` returns observations and infos. `step` takes actions and returns observations, rewards, terminateds,
+    truncateds and infos. Each of them is a dict from agent to value. Agents with an observation act next; the others
+    are absent, wait, or have ended. `terminateds["__all__"]` is required; True means that the environment has ended.
+    `truncateds["__all__"]` means the same and may be left out. The environment has also ended when every agent that
+    appeared since the reset has ended. Rewards may come at any time, also for agents that do not observe.
 
     Attributes:
         possible_agents: All agents there can ever be; set once.
-        agents: Those that are there now.
+        agents: The current agents.
         observation_spaces: Space of each agent; or override `get_observation_space`.
         action_spaces: The same for actions, with `get_action_space`.
 
@@ -75,7 +75,7 @@ class MultiAgentEnv(gym.Env[Any, Any]):
 
         Args:
             seed: For the random streams; None leaves them as they are.
-            options: Whatever the environment knows.
+            options: Options of the environment.
 
         Returns:
             Observations of the agents that act first, and infos, by agent.
@@ -97,7 +97,7 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         """Draw the environment as its `render_mode` says; by default nothing."""
 
     def get_observation_space(self, agent_id: Any) -> Any:
-        """An agent's observation space.
+        """Return an agent's observation space.
 
         Raises:
             UnknownNameError: there is none for it.
@@ -105,7 +105,7 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         return self._space_of(agent_id, self.observation_spaces, self.observation_space, "observation_spaces")
 
     def get_action_space(self, agent_id: Any) -> Any:
-        """An agent's action space.
+        """Return an agent's action space.
 
         Raises:
             UnknownNameError: there is none for it.
@@ -113,7 +113,7 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         return self._space_of(agent_id, self.action_spaces, self.action_space, "action_spaces")
 
     def _space_of(self, agent: Any, by_agent: Mapping[Any, Any] | None, common: Any, attribute: str) -> Any:
-        """The agent's own space, or the one for all."""
+        """Return the agent's own space, or the common one."""
         if by_agent is None and isinstance(common, gym.spaces.Dict) and agent in common.spaces:
             by_agent = common.spaces
         if by_agent is None and common is not None:
@@ -130,12 +130,12 @@ class MultiAgentEnv(gym.Env[Any, Any]):
 
     @property
     def num_agents(self) -> int:
-        """How many agents are there now."""
+        """The number of current agents."""
         return len(self.agents)
 
     @property
     def max_num_agents(self) -> int:
-        """How many agents there can be."""
+        """The largest possible number of agents."""
         return len(self.possible_agents)
 
 
@@ -144,16 +144,16 @@ def mark_end(terminateds: dict[Any, Any], truncateds: dict[Any, Any], *, ended: 
 
     Args:
         terminateds: By agent; `__all__` becomes True if the environment ended and no agent was truncated in this step.
-        truncateds: By agent; `__all__` becomes True if the environment ended and one was: a flag for all of them also
-            counts for agents whose own is False, and none that was truncated may count as terminated.
-        ended: Whether the environment ended.
+        truncateds: By agent; `__all__` becomes True if the environment ended and an agent was truncated. The flag
+            `__all__` also counts for agents with False, and a truncated agent must not count as terminated.
+        ended: True if the environment ended.
     """
     cut_off = any(flag and not terminateds.get(agent) for agent, flag in truncateds.items())
     terminateds[_ALL], truncateds[_ALL] = ended and not cut_off, ended and cut_off
 
 
 def make_multi_agent(env_name_or_creator: Any) -> type[MultiAgentEnv]:
-    """A class of environments in which each agent plays a single-agent environment of its own.
+    """Return a class of environments in which each agent acts in a single-agent environment of its own.
 
     Args:
         env_name_or_creator: A Gymnasium id, a name given to `register_env`, an environment class or its import path,
@@ -226,7 +226,7 @@ class _SideBySide(MultiAgentEnv):
         return observations, rewards, terminateds, truncateds, infos
 
     def render(self) -> Any:
-        """One image of all agents' environments, beside one another, or broad ones below one another."""
+        """Return one image of all agents' environments, side by side, or wide images one below the other."""
         images = [env.render() for env in self.envs]
         if not all(isinstance(image, np.ndarray) for image in images):
             return None if self.render_mode in (None, "human") else images

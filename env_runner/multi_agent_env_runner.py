@@ -34,7 +34,7 @@ _PATIENCE = 10_000
 
 
 class MultiAgentStepper:
-    """What a runner asks of its environments.
+    """Steps multi-agent environments for a runner.
 
     Args:
         env: The environments.
@@ -61,12 +61,12 @@ class MultiAgentStepper:
 
     @property
     def rng(self) -> np.random.Generator:
-        """Where random actions are drawn from."""
+        """The random generator of random actions."""
         return self._action_space.np_random
 
     @property
     def broken(self) -> bool:
-        """Whether the environments must be made anew before the next reset."""
+        """True if the environments must be made again before the next reset."""
         return self.env.closed or self.env.broken
 
     def reset(self, seed: int | None) -> tuple[list[dict[Any, Any]], list[dict[Any, Any]]]:
@@ -88,16 +88,16 @@ class MultiAgentStepper:
         return step
 
     def random_actions(self, agents: Sequence[Collection[Any]]) -> list[dict[Any, Any]]:
-        """An action from its space for each agent that is to act.
+        """Draw an action from its space for each agent that acts next.
 
         Args:
-            agents: Those that are to act, for each environment.
+            agents: The agents that act next, for each environment.
         """
         spaces = self._action_space.spaces
         return [{agent: spaces[agent].sample() for agent in own} for own in agents]
 
     def interrupted(self) -> None:
-        """Nothing to note: the environments know which of them did not come to an end."""
+        """Do nothing: the environments themselves note an interrupted call."""
 
     def close(self) -> None:
         """Close the environments."""
@@ -107,11 +107,11 @@ class MultiAgentStepper:
 class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
     """Makes episodes of several agents.
 
-    Each observation goes through the env-to-module pipeline exactly once, terminal ones included: a vector step shows
-    it the episodes in which an agent observed, once each. Which module acts for an agent is asked of
-    `config.policy_mapping_fn(agent_id, episode)` when the agent first appears in an episode. What is stored as action
-    is the module's; the environment gets `actions_for_env`. All other outputs of the module-to-env pipeline are kept
-    as the step's extra model outputs.
+    Each observation goes through the env-to-module pipeline exactly once, terminal ones included. The pipeline gets
+    the episodes in which an agent observed in the vector step. `config.policy_mapping_fn(agent_id, episode)` maps an
+    agent to its module when the agent first appears in an episode. The runner stores the module's actions; the
+    environment gets `actions_for_env`. All other outputs of the module-to-env pipeline are stored as the step's extra
+    model outputs.
 
     With `config.count_steps_by="agent_steps"`, `num_timesteps` of `sample()` counts agents' steps, else those of the
     environments. Chunks of running episodes keep as many earlier steps of each agent as the pieces read.
@@ -206,10 +206,10 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         return episode.env_t_started == 0
 
     def env_of(self, episode: MultiAgentEpisode) -> int:
-        """The number of the environment that an episode of the last `sample()` comes from.
+        """Return the number of the environment of an episode of the last `sample()`.
 
         Raises:
-            UnknownNameError: it comes from an earlier one.
+            UnknownNameError: the episode is from an earlier call.
         """
         return self._recorder.env_of(episode)
 
@@ -217,7 +217,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         self._recorder.keep(episodes)
 
     def _run_env_to_module(self, explore: bool) -> None:
-        """Show the pipeline the episodes in which somebody observed; those without an agent are none of them."""
+        """Run the pipeline on the episodes in which an agent observed; episodes without an agent are left out."""
         envs = self._recorder.observed
         episodes = [self._recorder.episodes[env] for env in envs]
         self._shared = {}
@@ -238,7 +238,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         return len(ended)
 
     def _see_that_somebody_acts(self) -> None:
-        """Give up waiting for agents' steps where nobody has observed for very long."""
+        """Raise if no agent has observed for very many steps while the runner counts agents' steps."""
         self._idle = 0 if self._recorder.observed or self.config.count_steps_by == "env_steps" else self._idle + 1
         if self._idle >= _PATIENCE:
             self._idle = 0
@@ -246,11 +246,11 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
                 "sample() with count_steps_by='agent_steps'",
                 expected="an environment in which agents act",
                 found=f"no observation of any agent in {_PATIENCE} vector steps",
-                do="end episodes in which nobody is left, or count env_steps",
+                do="end episodes in which no agent is left, or count env_steps",
             )
 
     def _fail(self, failures: dict[int, Exception], ended: list[EndedEpisode], explore: bool) -> NoReturn:
-        """Let what ended in a step be shown and told of, then raise what an environment raised in it."""
+        """Report finished episodes, then re-raise the environment's error."""
         others = {*range(self.num_envs)}.difference(each.env for each in ended)  # the next call resets them
         try:
             if ended:
@@ -268,7 +268,7 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
             self._agents.end(env, episode)
 
     def _random_actions(self) -> AgentActions:
-        """An action from its space for each agent that is to act, without outputs."""
+        """Draw an action from its space for each agent that acts next, without other outputs."""
         agents = dict(zip(self._to_act.envs, self._to_act.agents))
         drawn = self._stepper.random_actions([agents.get(env, ()) for env in range(self.num_envs)])
         legal = legal_actions_of_agents(
@@ -286,9 +286,9 @@ class MultiAgentEnvRunner(EnvRunner[MultiAgentEpisode]):
         return AgentActions(stored, [own_actions(each) for each in for_env], [{}] * self.num_envs)
 
     def _actions(self, explore: bool) -> AgentActions:
-        """The modules' actions, those for the environments, and the other columns of the step."""
+        """Return the modules' actions, those for the environments, and the other columns of the step."""
         columns: dict[str, Any] = {}
-        # the newest chunks: running episodes may have been cut since they were shown
+        # the newest chunks: running episodes may have been cut since the env-to-module call
         to_act = self._to_act._replace(episodes=[self._recorder.episodes[env] for env in self._to_act.envs])
         if any(to_act.agents):
             columns = act_for_agents(

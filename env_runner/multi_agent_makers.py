@@ -27,21 +27,21 @@ def make_vector_multi_agent_env(
     *,
     copy: bool = True,
 ) -> VectorMultiAgentEnv:
-    """N multi-agent environments that step together.
+    """Make N multi-agent environments that step together.
 
     Args:
         env: A `MultiAgentEnv` class or its import path `module:Class`, a name given to `register_env`, a Gymnasium id,
             or a function of the config that makes one environment.
         num_envs: N.
         mode: "sync", or "async" (a process each).
-        env_config: Handed to the environment: as keywords for an id; for a class or function as one dict if it has a
+        env_config: Passed to the environment: as keywords for an id; for a class or function as one dict if it has a
             required parameter or one called `config` or `env_config`, else as keywords.
-        wrappers: Around each single environment, the innermost first: functions that take one and return one.
-            Gymnasium's own wrappers know one agent, so only those that look at nothing suit.
+        wrappers: Functions from environment to environment, applied to each single environment, the innermost first.
+            Gymnasium's own wrappers are for one agent; only those that read no values work here.
         copy: As for `VectorMultiAgentEnv`.
 
     Raises:
-        ConfigError: no environment, an unknown mode or wrapper, or something made that is no `MultiAgentEnv`.
+        ConfigError: no environment, an unknown mode or wrapper, or an object that is no `MultiAgentEnv`.
         UnknownNameError: an id that Gymnasium does not know, an agent without space.
         SpaceError: observations that cannot be stored as arrays, or an agent with several spaces.
 
@@ -72,7 +72,7 @@ def make_vector_multi_agent_env(
 
 
 def _single(env: Any, creator: Callable[..., Any] | None, config: dict[str, Any], around: Sequence[Any]) -> Any:
-    """One environment, with its wrappers."""
+    """Make one environment, with its wrappers."""
     made = make_one_from_id(env, config) if creator is None else call_creator(creator, config)
     check_multi_agent_env(made, creator or env)
     for wrapper in around:

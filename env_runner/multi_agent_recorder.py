@@ -18,7 +18,7 @@ class EndedEpisode(NamedTuple):
 
     Args:
         env: Its environment.
-        episode: What was recorded of it since the last harvest.
+        episode: Its chunk since the last harvest.
     """
 
     env: int
@@ -26,15 +26,15 @@ class EndedEpisode(NamedTuple):
 
 
 class MultiAgentRecorder:
-    """Turns what N multi-agent environments return into one running episode for each.
+    """Records the return values of N multi-agent environments as one running episode for each.
 
     Args:
         num_envs: N.
         new_episode: Makes an episode that was not reset.
 
     Attributes:
-        episodes: One for each environment: the running one, or, until the step that resets it, the one that ended.
-        observed: Environments of which any agent has a new observation.
+        episodes: One for each environment: the running one, or the ended one until the step that resets it.
+        observed: Environments in which an agent has a new observation.
 
     Example:
         >>> recorder = MultiAgentRecorder(1, MultiAgentEpisode)
@@ -54,7 +54,7 @@ class MultiAgentRecorder:
         self._kept: set[str] = set()
 
     def announced(self, env: int) -> MultiAgentEpisode:
-        """The episode that the next reset of an environment begins, made now."""
+        """Return the episode that the next reset of an environment will begin."""
         self._coming[env] = self._new_episode()
         return self._coming[env]
 
@@ -84,10 +84,10 @@ class MultiAgentRecorder:
         return episode
 
     def env_of(self, episode: MultiAgentEpisode) -> int:
-        """The environment of an episode that runs or was handed over last.
+        """Return the environment of an episode that is running or was returned last.
 
         Raises:
-            UnknownNameError: it is none of these.
+            UnknownNameError: it is neither.
         """
         if episode.id_ in self._numbers:
             return self._numbers[episode.id_]
@@ -99,21 +99,21 @@ class MultiAgentRecorder:
         )
 
     def keep(self, episodes: Sequence[MultiAgentEpisode]) -> None:
-        """Go on knowing the environments of episodes that were given up and are yet to be handed over."""
+        """Keep the environments of aborted episodes that are returned later."""
         self._kept = {episode.id_ for episode in episodes}
 
     def step(
         self, actions: Sequence[dict[Any, Any]], outputs: Sequence[dict[Any, Any]], step: VectorAgentStep
     ) -> tuple[list[EndedEpisode], dict[int, Exception]]:
-        """Add a step to every episode, or begin one where the environment was reset.
+        """Add a step to every episode, or begin an episode if the environment was reset.
 
         Args:
             actions: The modules' actions, by agent for each environment.
             outputs: For each environment a dict from agent to the other outputs for its action.
-            step: What the environments returned.
+            step: The environments' return values.
 
         Returns:
-            The episodes that ended, and for environments that took no step the error that says why.
+            The episodes that ended, and for environments that took no step the error.
         """
         failures: dict[int, Exception] = dict(step.failures)
         ended: list[EndedEpisode] = []
@@ -147,24 +147,24 @@ class MultiAgentRecorder:
         )
 
     def view(self, ended: EndedEpisode) -> MultiAgentEpisode:
-        """An episode that has ended."""
+        """Return an ended episode."""
         return ended.episode
 
     def expect(self, vector_steps: int) -> None:
-        """Nothing to do: episodes make room for themselves."""
+        """Do nothing: multi-agent episodes allocate memory themselves."""
 
     @property
     def history(self) -> int:
-        """The most steps that any agent of a running episode has taken, lookback included."""
+        """Return the largest number of steps of an agent in a running episode, lookback included."""
         running = (segment for episode in self.episodes if not episode.is_done for segment in episode.segments)
         return max((len(segment.steps) - 1 for segment in running), default=0)
 
     def harvest(self, lookback: int) -> tuple[list[MultiAgentEpisode], list[EndedEpisode]]:
-        """Hand over what was recorded; running episodes go on in new chunks.
+        """Return the recorded episodes; running ones continue in new chunks.
 
         Args:
-            lookback: How many steps of its own each living agent has before the start of the new chunks, if there
-                are so many; and at least so many env steps.
+            lookback: Number of earlier steps that new chunks keep: for each running agent this many of its own steps,
+                if it has them, and at least this many env steps.
 
         Returns:
             The episodes that ended, in the order of their ends, and the chunks of running ones that have steps.
@@ -177,7 +177,7 @@ class MultiAgentRecorder:
         return ended, running
 
     def give_up(self) -> list[MultiAgentEpisode]:
-        """Hand over the episodes that ended."""
+        """Return the episodes that ended."""
         ended, self._ended = self._ended, []
         known = {episode.id_ for episode in (*ended, *self.episodes)} | self._kept
         self._numbers = {id_: env for id_, env in self._numbers.items() if id_ in known}

@@ -24,7 +24,7 @@ _KINDS = {"aec": "an AEC", "parallel": "a Parallel"}
 
 
 class _PettingZoo(MultiAgentEnv):
-    """What both kinds share: names and spaces of the agents, drawing, closing."""
+    """Base class of both kinds: names and spaces of the agents, rendering, closing."""
 
     _kind = ""
 
@@ -47,7 +47,7 @@ class _PettingZoo(MultiAgentEnv):
         self.metadata = dict(getattr(env, "metadata", {}))
 
     def render(self) -> Any:
-        """What the PettingZoo environment draws, as its own `render_mode` says."""
+        """Return the PettingZoo environment's image, according to its own `render_mode`."""
         return self._env.render()
 
     def close(self) -> None:
@@ -72,9 +72,9 @@ class _PettingZoo(MultiAgentEnv):
 class PettingZooEnv(_PettingZoo):
     """A turn-based environment of PettingZoo (its AEC interface).
 
-    Only the agent whose turn it is observes, and acts next; an agent that ended observes once more. The reward that
-    comes with an observation is all that the agent got since it acted last. Observations, action masks among them,
-    and infos are passed on as they are.
+    Only the agent with the turn observes, and acts next. An agent that ended observes once more. The reward that
+    comes with an observation is the sum since the agent's last action. Observations, including action masks,
+    and infos are passed on unchanged.
 
     Args:
         env: A PettingZoo AEC environment, or its name, such as "classic/tictactoe_v3"; or a dict with that as `env`.
@@ -106,14 +106,14 @@ class PettingZooEnv(_PettingZoo):
         return self._env
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Reset the environment; the agent whose turn it is observes."""
+        """Reset the environment; the agent with the first turn observes."""
         super().reset(seed=seed)
         self._env.reset(seed=seed, options=options)
         observations, _, _, _, infos = self._turns()
         return observations, infos
 
     def step(self, action_dict: dict[Any, Any]) -> Any:
-        """Let the agent act whose turn it is.
+        """Step the agent with the current turn.
 
         Raises:
             EnvironmentContractError: another agent acts, several do, or none.
@@ -126,7 +126,7 @@ class PettingZooEnv(_PettingZoo):
         return observations, rewards, terminateds, truncateds, infos
 
     def _turns(self) -> tuple[dict[Any, Any], ...]:
-        """What the agent is given whose turn it is; agents that ended have theirs first, and leave."""
+        """Return the values of the agent with the turn; agents that ended get theirs first, and are removed."""
         columns: tuple[dict[Any, Any], ...] = ({}, {}, {}, {}, {})
         while self._env.agents:
             agent = self._env.agent_selection
@@ -145,7 +145,7 @@ class PettingZooEnv(_PettingZoo):
 class ParallelPettingZooEnv(_PettingZoo):
     """An environment of PettingZoo in which all agents act at once (its Parallel interface).
 
-    Observations, action masks among them, and infos are passed on as they are.
+    Observations, including action masks, and infos are passed on unchanged.
 
     Args:
         env: A PettingZoo Parallel environment, or its name, such as "sisl/pursuit_v5"; or a dict with that as `env`.
@@ -176,14 +176,14 @@ class ParallelPettingZooEnv(_PettingZoo):
         return self._env
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """Reset the environment; all agents that are there observe."""
+        """Reset the environment; all current agents observe."""
         super().reset(seed=seed)
         observations, infos = self._env.reset(seed=seed, options=options)
         self.agents = list(self._env.agents)
         return dict(observations), dict(infos or {})
 
     def step(self, action_dict: dict[Any, Any]) -> Any:
-        """Let all agents that are there act.
+        """Step all current agents.
 
         Raises:
             EnvironmentContractError: one of them does not act, or another does.
@@ -197,7 +197,7 @@ class ParallelPettingZooEnv(_PettingZoo):
 
 
 def _checked(env: Any, kind: str, kwargs: Mapping[str, Any]) -> Any:
-    """An environment that is made already; one of the other kind, something else and keywords for it are refused."""
+    """Check an existing environment and return it; raise for the other kind, other objects and keywords."""
     found = "aec" if hasattr(env, "last") else "parallel" if callable(getattr(env, "action_space", None)) else None
     names = {"aec": "PettingZooEnv", "parallel": "ParallelPettingZooEnv"}
     if found == kind and not kwargs:
@@ -211,10 +211,10 @@ def _checked(env: Any, kind: str, kwargs: Mapping[str, Any]) -> Any:
 
 
 def pettingzoo_creator(name: str) -> Callable[..., Any]:
-    """What makes the multi-agent environment of a name such as "pettingzoo/classic/tictactoe_v3", given its keywords.
+    """Return the function that makes an environment such as "pettingzoo/classic/tictactoe_v3" from its keywords.
 
     Args:
-        name: PettingZoo's own behind the prefix. Of an environment of both kinds the parallel one is made.
+        name: The prefix, then PettingZoo's name. If an environment exists in both kinds, the parallel one is made.
 
     Example:
         >>> make = pettingzoo_creator("pettingzoo/classic/rps_v2")
@@ -241,7 +241,7 @@ def make_by_name(name: str, kind: str, kwargs: dict[str, Any]) -> Any:
     Raises:
         MissingExtraError: PettingZoo (1.27 or newer), or what this environment needs, is not installed.
         UnknownNameError: PettingZoo has no such environment.
-        ConfigError: it has it as another kind only, or the environment does not take the keywords.
+        ConfigError: PettingZoo has it as the other kind only, or the environment does not accept the keywords.
 
     Example:
         >>> make_by_name("classic/tictactoe_v3", "aec", {}).possible_agents
@@ -267,7 +267,7 @@ def make_by_name(name: str, kind: str, kwargs: dict[str, Any]) -> Any:
 
 
 def _maker(name: str, kind: str) -> Callable[..., Any] | None:
-    """What makes the environment of a name; None if PettingZoo has it as another kind only."""
+    """Return the function that makes an environment by name; None if PettingZoo has it as the other kind only."""
     pettingzoo = import_extra("pettingzoo", "pettingzoo", f"PettingZoo environment {name!r}")
     if not hasattr(pettingzoo, "aec_registry"):
         raise _too_old(name, pettingzoo)
@@ -279,7 +279,7 @@ def _maker(name: str, kind: str) -> Callable[..., Any] | None:
 
 
 def _too_old(name: str, pettingzoo: Any) -> MissingExtraError:
-    """PettingZoo has a registry, which names come from, since 1.27."""
+    """Return the error about a PettingZoo before 1.27, which has no registry of names."""
     found, do = f"PettingZoo {getattr(pettingzoo, '__version__', '')}", "pip install 'epibatch[pettingzoo]'"
     where = f"PettingZoo environment {name!r}"
     return MissingExtraError(where, expected="PettingZoo 1.27 or newer", found=found, do=do)

@@ -16,14 +16,14 @@ _RESETS = 100
 class NoopStarts(gym.Wrapper[Any, Any, Any, Any]):
     """Takes a random number of idle steps after each reset, so that episodes begin in different states.
 
-    Between 1 and `noop_max` steps are taken, all numbers alike; their rewards are not counted. Where an episode ends
-    with one of them, the environment is reset again and goes on with the rest, so that what is handed over is never an
-    end. For Atari, `gymnasium.wrappers.AtariPreprocessing(noop_max=30)` does the same. After Mnih et al. (2015),
-    "Human-level control through deep reinforcement learning".
+    The number of steps is uniform between 1 and `noop_max`; their rewards are not counted. If an episode ends with one
+    of them, the environment is reset again and continues with the rest. So the returned observation is never a
+    terminal one. For Atari, `gymnasium.wrappers.AtariPreprocessing(noop_max=30)` does the same. After Mnih et al.
+    (2015), "Human-level control through deep reinforcement learning".
 
     Args:
         env: The environment.
-        noop_max: Most idle steps; 0: none.
+        noop_max: Largest number of idle steps; 0: none.
         noop_action: The action that does nothing.
 
     Raises:
@@ -71,16 +71,16 @@ class NoopStarts(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class EpisodicLife(gym.Wrapper[Any, Any, Any, Any]):
-    """Ends an episode with each life that is lost, and goes on with the game: it is reset when it is over.
+    """Ends an episode with each lost life, and continues the game, which is reset only when it is over.
 
-    So value functions take the loss of a life for an end, while the policy sees all of the game. The info of every step
+    So value functions treat the loss of a life as an end, while the policy sees all of the game. The info of every step
     has `life_lost`. The next episode begins with the observation and the info of the step that cost the life. A reset
     with a seed or options begins a new game. Put it inside `RecordEpisodeStatistics` for statistics of lives, outside
     for those of games.
 
     Args:
         env: The environment.
-        key: Where its infos say how many lives are left; "lives" in those of Atari.
+        key: The key of the number of lives in the infos; "lives" for Atari.
 
     Raises:
         EnvironmentContractError: infos of a step without the key.

@@ -1,4 +1,4 @@
-"""What a runner asks of its configuration."""
+"""Protocols of the configurations that runners use."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class _AnyRunnerConfig(Protocol):
     on_sample_end: Any
 
     def build_env_to_module_connector(self, env: Any = None, spaces: Any = None, device: Any = None) -> Any:
-        """The pipeline from observations to the module."""
+        """Build the pipeline from observations to the module."""
 
     def build_module_to_env_connector(self, env: Any = None, spaces: Any = None) -> Any:
-        """The pipeline from the module to actions."""
+        """Build the pipeline from the module to actions."""
 
     def get_rollout_fragment_length(self, worker_index: int = 0) -> int:
-        """Steps that each environment takes per `sample()` without arguments."""
+        """Return the steps that each environment takes per `sample()` without arguments."""
 
 
 class RunnerConfig(_AnyRunnerConfig, Protocol):
     """The attributes and builders that a runner uses; `AlgorithmConfig` has them."""
 
     def get_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
-        """What the module is built from."""
+        """Return the spec of the module."""
 
 
 class MultiAgentRunnerConfig(_AnyRunnerConfig, Protocol):
@@ -57,4 +57,4 @@ class MultiAgentRunnerConfig(_AnyRunnerConfig, Protocol):
     policy_mapping_fn: Any
 
     def get_multi_rl_module_spec(self, env: Any = None, spaces: Any = None) -> Any:
-        """What the modules are built from: a `MultiRLModuleSpec`."""
+        """Return the spec of the modules, a `MultiRLModuleSpec`."""

@@ -1,4 +1,4 @@
-"""How much a `sample()` call is asked for."""
+"""The number of steps or episodes of a `sample()` call."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def sample_amounts(
     num_timesteps: int | None = None,
     num_episodes: int | None = None,
 ) -> tuple[int | None, int | None]:
-    """The number of steps or of episodes to sample; without either the config's `batch_mode` decides.
+    """Return the number of steps or of episodes to sample; without either the config's `batch_mode` decides.
 
     Args:
-        config: Says what is sampled by default.
+        config: Has the defaults.
         num_envs: How many environments step together.
         worker_index: Of the runner, for fragment lengths that differ between runners.
-        num_timesteps: What the caller asked for, in steps over all environments.
-        num_episodes: What the caller asked for, in whole episodes.
+        num_timesteps: The caller's number of steps over all environments.
+        num_episodes: The caller's number of whole episodes.
 
     Returns:
         `(num_timesteps, num_episodes)`, one of them None.
@@ -54,7 +54,7 @@ def _is_amount(value: object) -> bool:
 
 
 def explores(explore: bool | None, default: bool) -> bool:
-    """Whether to explore: as asked for, or the default.
+    """True if actions explore: the caller's value, or the default.
 
     Raises:
         RunnerArgumentError: neither True nor False nor None, such as the text "no", which would count as True.

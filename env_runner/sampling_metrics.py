@@ -1,4 +1,4 @@
-"""What a runner has sampled: steps, episodes, seconds."""
+"""Metrics of a runner's sampling: steps, episodes, seconds."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["SamplingMetrics"]
 
 
 class SamplingMetrics:
-    """Counts the steps of N environments, the episodes that end, and the time it takes.
+    """Counts the steps of N environments, the ended episodes, and the time.
 
     Args:
         num_envs: How many environments step together.
         window: Over how many ended episodes means, minima and maxima are taken.
-        agents: What counts the steps and returns of several agents, if there are several.
+        agents: The metrics of several agents, if there are several.
 
     Attributes:
         agents: The same.
         episodes: Returns and lengths.
         steps: Environment steps over the lifetime.
         seconds: Spent sampling since the last report.
-        logged: What the pieces are given as `metrics`.
+        logged: The logger that pieces get as `metrics`.
 
     Example:
         >>> import numpy as np
@@ -56,16 +56,16 @@ class SamplingMetrics:
         self.steps += self._num_envs - len(skipped)
 
     def forget(self) -> None:
-        """All environments are reset: episodes that were running count no more."""
+        """Drop running episodes, as all environments are reset."""
         self.episodes.forget()
         if self.agents is not None:
             self.agents.forget()
 
     def report(self) -> dict[str, Any]:
-        """Counts since the last report and over the lifetime, returns, seconds, and what pieces logged.
+        """Return counts since the last report and over the lifetime, returns, seconds, and values that pieces logged.
 
         Raises:
-            ConfigError: a piece logs under one of the names that are here anyway.
+            ConfigError: a piece logs under a name of these metrics.
         """
         metrics = {
             **self.episodes.report(),
@@ -78,7 +78,7 @@ class SamplingMetrics:
         return with_logged(metrics, self.logged, "environment runner")
 
     def get_state(self) -> dict[str, Any]:
-        """The lifetime counts, the remembered episodes, and what pieces logged."""
+        """Return the lifetime counts, the stored episodes, and the values that pieces logged."""
         state = {
             "num_env_steps_sampled_lifetime": self.steps,
             "episode_metrics": self.episodes.get_state(),
@@ -89,7 +89,7 @@ class SamplingMetrics:
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over what `get_state` gave, or a part of it."""
+        """Restore a state from `get_state`, or a part of it."""
         if "num_env_steps_sampled_lifetime" in state:
             self.steps = self._reported = check_count(
                 "state of a runner, 'num_env_steps_sampled_lifetime'", state["num_env_steps_sampled_lifetime"]

@@ -30,8 +30,8 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
     """Makes episodes of one agent.
 
     Each observation goes through the env-to-module pipeline exactly once, terminal ones included.
-    What is stored as action is the module's; the environment gets `actions_for_env`. All other
-    outputs of the module-to-env pipeline are kept as the step's extra model outputs.
+    The runner stores the module's actions; the environment gets `actions_for_env`. All other
+    outputs of the module-to-env pipeline are stored as the step's extra model outputs.
 
     Args:
         config: Environment, pipelines and module; see `RunnerConfig`.
@@ -164,14 +164,14 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         return len(ended)
 
     def _explained(self, step: VectorStep) -> Exception:
-        """The first failure of an environment, with its number, its call, and how far its episode was."""
+        """Return the first error of an environment, with its number, its call, and the steps of its episode."""
         env, error = next(iter(step.failures.items()))
         if env in self._recorder.waiting or step.terminateds[env] or step.truncateds[env]:
             return self._stepper.explained(error, "reset", env)
         return self._stepper.explained(error, "step", env, self._recorder.episodes[env].t)
 
     def _fail(self, failure: Exception, ended: list[Any], explore: bool) -> NoReturn:
-        """Show what ended in a step to pieces and callbacks, then raise what an environment raised in it."""
+        """Report finished episodes to pieces and callbacks, then re-raise the environment's error."""
         others = {*range(self.num_envs)}.difference(chunk.env for chunk in ended)  # the next call resets them
         try:
             if ended:
@@ -192,7 +192,7 @@ class SingleAgentEnvRunner(EnvRunner[SingleAgentEpisode]):
         return actions, map_struct(np.copy, for_env), {}
 
     def _actions(self, explore: bool) -> tuple[Any, Any, dict[str, Any]]:
-        """The module's actions, those for the environment, and the other columns of the step."""
+        """Return the module's actions, those for the environment, and the other columns of the step."""
         columns = act(
             self.module,
             self._module_to_env,

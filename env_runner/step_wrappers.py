@@ -15,14 +15,14 @@ __all__ = ["ActionChunks", "FrameSkip"]
 
 
 class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
-    """Repeats each action, and gives the last observation and the sum of the rewards.
+    """Repeats each action, and returns the last observation and the sum of the rewards.
 
     An episode that ends in between ends the step. Unlike `gymnasium.wrappers.MaxAndSkipObservation`, which is for
     flickering images, it leaves observations as they are.
 
     Args:
         env: The environment.
-        skip: How often each action is taken, at least 1.
+        skip: Number of times that each action is taken, at least 1.
 
     Raises:
         ConfigError: `skip` is below 1.
@@ -50,12 +50,12 @@ class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class ActionChunks(gym.Wrapper[Any, Any, Any, Any]):
-    """Lets a policy decide on several actions at once, which are taken one after the other.
+    """Takes a chunk of several actions per step, one after the other.
 
     One step of the wrapper is one transition: the observation before the first action, all actions of the chunk, the
     discounted sum of the rewards, the observation after the last one. An episode that ends in between ends the step,
-    and the rest of the chunk is not taken. The info of the last action is given, with `chunk_steps`, the number of
-    actions that were taken, and `chunk_rewards`, their rewards, float64 [size], 0 where there were none.
+    and the rest of the chunk is not taken. The info is that of the last action, with `chunk_steps`, the number of
+    actions that were taken, and `chunk_rewards`, their rewards, float64 [size], 0 for actions not taken.
 
     The action space has `size` actions of the environment's along a new first axis: MultiDiscrete for a Discrete one,
     else of the same kind. As in action chunking (Zhao et al. 2023, "Learning fine-grained bimanual manipulation with
@@ -103,7 +103,7 @@ class ActionChunks(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _chunks_of(space: Any, size: int) -> Any:
-    """The space of chunks of a space's actions."""
+    """Return the space of chunks of a space's actions."""
     if isinstance(space, gym.spaces.Dict):
         return gym.spaces.Dict({key: _chunks_of(own, size) for key, own in space.spaces.items()})
     if isinstance(space, gym.spaces.Tuple):

@@ -16,23 +16,23 @@ from .made_env import as_flag, as_reward
 __all__ = ["SyncEnvs"]
 
 _NUMBERS = frozenset({float, int, np.float64, np.float32})  # rewards of these types, and
-_FLAGS = frozenset({bool, np.bool_})  # flags of these types need no further look
+_FLAGS = frozenset({bool, np.bool_})  # flags of these types need no further check
 
 
 @final
 class SyncEnvs(gym.vector.SyncVectorEnv):
-    """Gymnasium's `SyncVectorEnv`, with the same results and less work around that of the environments.
+    """Gymnasium's `SyncVectorEnv`, with the same results and less overhead.
 
-    The observations that it returns are overwritten by the next call. What Gymnasium's class would convert although
-    it means nothing, such as the text "False" as a flag or an additional key in a Dict observation, is an error.
+    The next call overwrites the returned observations. Meaningless values that Gymnasium's class would convert, such as
+    the text "False" as a flag or an additional key in a Dict observation, are errors.
 
     Args:
         env_fns: Functions that make the environments.
         **settings: `observation_mode` and `autoreset_mode`, as of `SyncVectorEnv`.
 
     Attributes:
-        failures: What environments raised in the last call, by their numbers.
-        raises: Whether `step` raises the first of them; if not, it is `try_step`.
+        failures: Errors of environments in the last call, by their numbers.
+        raises: True if `step` raises the first of them; if not, `step` is `try_step`.
 
     Example:
         >>> envs = SyncEnvs([lambda: gym.make("CartPole-v1")] * 2)
@@ -63,7 +63,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
 
         Args:
             seed: For the first environment, the others get the following numbers; or one for each.
-            options: Handed to the environments, but for the mask: bool, [N].
+            options: Passed to the environments, except for the mask: bool, [N].
 
         Raises:
             RunnerError: not one seed per environment, or a mask of another type or shape, or without any environment.
@@ -109,10 +109,10 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         return result
 
     def try_step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step as `step` does, but where environments fail, keep what the others returned.
+        """Step as `step` does, but keep the results of the other environments if some fail.
 
-        `failures` has the errors. An environment that failed has reward 0, no flags, and an observation that means
-        nothing, unless it failed in the reset after its episode's end: then only the reset observation is missing.
+        `failures` has the errors. An environment that failed has reward 0, no flags, and a meaningless observation. If
+        it failed in the reset after its episode's end, only the reset observation is missing.
         """
         at_once = self.autoreset_mode is gym.vector.AutoresetMode.SAME_STEP
         ended = self._ended
@@ -155,7 +155,7 @@ class SyncEnvs(gym.vector.SyncVectorEnv):
         return self._together(None if at_once else flags), rewards, flags[0], flags[1], infos
 
     def _together(self, flags: Any = None) -> Any:
-        """The newest observations of all environments; one copy of vectors that are of the space's shape."""
+        """Return the newest observations of all environments; vectors of the space's shape are copied once."""
         try:
             rows = self._rows
             if self._flat is not None and [getattr(row, "shape", None) for row in rows].count(self._shape) == len(rows):
@@ -203,7 +203,7 @@ def _flags(env: Any, terminated: Any, truncated: Any) -> tuple[bool, bool]:
 
 
 def _as_long(space: Any, row: Any) -> bool:
-    """True if a row has as many entries as its space, in all Dicts and Tuples; what else is wrong shows in joining."""
+    """True if a row has as many entries as its space, in all Dicts and Tuples; stacking finds other errors."""
     if not isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)):
         return True
     if not hasattr(row, "__len__") or len(row) != len(space.spaces):

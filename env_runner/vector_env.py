@@ -1,4 +1,4 @@
-"""Vector environments from a configuration, whatever way they reset."""
+"""Vector environments from a configuration, in any autoreset mode."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def make_vector_env(
     autoreset: Any = None,
     wrappers: Sequence[WrapperSpec] = (),
 ) -> Any:
-    """N environments that step together.
+    """Make N environments that step together.
 
     Args:
         env: A Gymnasium id, a name given to `register_env`, an environment class or its import path
             `module:Class`, or a function of the config that makes one environment. With
             "vector_entry_point" the class or function makes the vector environment: it is called with
-            `num_envs=N` if it takes that, and the config.
+            `num_envs=N` if it has that parameter, and the config.
         num_envs: N.
         mode: "sync", "async" (a process each), or "vector_entry_point" (the id's own vector version).
-        env_config: Handed to the environment: as keywords for an id; for a class or function as one
+        env_config: Passed to the environment: as keywords for an id; for a class or function as one
             dict if it has a required parameter or one called `config` or `env_config`, else as keywords.
             With "vector_entry_point" only the second counts, as the first may be `num_envs`.
         autoreset: When reset observations come: "next_step", "same_step", "disabled"; None: as the
@@ -57,8 +57,8 @@ def make_vector_env(
         A `gymnasium.vector.VectorEnv`.
 
     Raises:
-        ConfigError: no environment, an unknown mode or wrapper, something made that is no environment,
-            or a vector environment of another size or autoreset mode than asked for.
+        ConfigError: no environment, an unknown mode or wrapper, an object that is no environment,
+            or a vector environment of another size or autoreset mode than requested.
         UnknownNameError: an id that Gymnasium does not know.
         SpaceError: observations that cannot be stored as arrays.
 
@@ -103,7 +103,7 @@ def _made(env: Any, num_envs: int, mode: str, config: dict[str, Any], ways: tupl
 
 
 def _single(creator: Callable[..., Any], config: dict[str, Any], around: Sequence[Callable[[Any], Any]]) -> Any:
-    """One environment of a class or function, with its wrappers."""
+    """Make one environment of a class or function, with its wrappers."""
     env = check_env(call_creator(creator, config), creator)
     for wrapper in around:
         env = check_env(wrapper(env), wrapper)
@@ -111,7 +111,7 @@ def _single(creator: Callable[..., Any], config: dict[str, Any], around: Sequenc
 
 
 def _vector(creator: Callable[..., Any], config: dict[str, Any], offered: dict[str, Any]) -> Any:
-    """What a class or function makes as vector environment; of what is offered it gets what it has parameters for."""
+    """Make a vector environment with a class or function; it gets those keywords of `offered` that are parameters."""
     parameters = inspect.signature(creator).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     keywords = {name: value for name, value in offered.items() if name in parameters and value is not None}

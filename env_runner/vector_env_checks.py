@@ -1,4 +1,4 @@
-"""What an environment and a vector environment must be before anything is stepped."""
+"""Checks of environments and vector environments before the first step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ATTRIBUTES = ("num_envs", "single_observation_space", "single_action_space", "o
 
 
 def check_env(env: Any, maker: Any) -> Any:
-    """A single environment, as it is.
+    """Check a single environment, and return it unchanged.
 
     Args:
         env: What was made.
@@ -53,15 +53,15 @@ def check_env(env: Any, maker: Any) -> Any:
 
 
 def check_vector_env(env: Any, num_envs: int, wanted: Any = None) -> Any:
-    """A vector environment, as it is; one that is refused is closed.
+    """Check a vector environment, and return it unchanged; close it if it is refused.
 
     Args:
         env: What was made.
         num_envs: How many environments it must have.
-        wanted: The `gymnasium.vector.AutoresetMode` that was asked for; None: any.
+        wanted: The requested `gymnasium.vector.AutoresetMode`; None: any.
 
     Raises:
-        ConfigError: it is no vector environment, or another one than asked for.
+        ConfigError: it is no vector environment, or another one than requested.
         SpaceError: its observations cannot be stored as arrays.
     """
     if not isinstance(env, gym.vector.VectorEnv):
@@ -110,10 +110,10 @@ def _check_made(env: Any, num_envs: int, wanted: Any) -> None:
 
 
 def check_space(space: Any, where: str) -> None:
-    """Refuse spaces whose values are no arrays of one shape.
+    """Raise if the values of a space are not arrays of one shape.
 
     Raises:
-        SpaceError: it is one, or has such a part.
+        SpaceError: it is such a space, or has such a part.
     """
     if isinstance(space, gym.spaces.Dict):
         for key, sub in space.spaces.items():

@@ -22,7 +22,7 @@ _MODES = ("sync", "async")
 
 
 class VectorAgentStep(NamedTuple):
-    """What a step of several multi-agent environments brought: a dict by agent for each of them.
+    """Result of one step of several multi-agent environments: a dict by agent for each of them.
 
     Args:
         observations: Of the agents that act next, or ended; reset observations where `was_reset`.
@@ -47,9 +47,9 @@ class VectorAgentStep(NamedTuple):
 class VectorMultiAgentEnv:
     """N multi-agent environments that step together.
 
-    The step after an environment's end resets it (Gymnasium's mode NEXT_STEP): what it is given as actions then goes
-    nowhere, and it returns reset observations. So terminal observations are in the step that ended it, where they
-    belong. Nothing that was returned is written to later.
+    The step after an environment's end resets it (Gymnasium's mode NEXT_STEP): it ignores the actions and returns reset
+    observations. So terminal observations are in the step that ended the episode. Returned arrays are never
+    overwritten later.
 
     Args:
         env_fns: One function per environment, which makes it.
@@ -57,7 +57,7 @@ class VectorMultiAgentEnv:
         copy: Whether observations are copied ("sync"). Without it, those of environments that write into the same
             arrays again are right until the next call only.
         context: How processes are started (`multiprocessing.get_context`); None: the platform's way.
-        name: What error messages call the environments.
+        name: The environments' name in error messages.
 
     Attributes:
         num_envs: N.
@@ -134,7 +134,7 @@ class VectorMultiAgentEnv:
                 raise
 
     def _together(self, spaces: Sequence[dict[Any, Any]], kind: str) -> dict[Any, Any]:
-        """The agents of all environments; each must have the same space everywhere. Equal ones are one object."""
+        """Join the agents' spaces of all environments; an agent must have equal spaces, which become one object."""
         every: dict[Any, Any] = {}
         for index, own in enumerate(spaces):
             for agent, space in own.items():
@@ -171,7 +171,7 @@ class VectorMultiAgentEnv:
 
     @property
     def broken(self) -> bool:
-        """Whether a process has ended or works on something else, so that only new environments can go on."""
+        """True if a process has ended or still works on another call, so that the environments must be made again."""
         return any(handle.broken for handle in self._handles)
 
     def reset(
@@ -185,8 +185,8 @@ class VectorMultiAgentEnv:
 
         Args:
             seed: For the environment number 0, number i gets `seed + i`; or one for each of the N.
-            options: Handed to the environments.
-            indices: Which ones; default: all.
+            options: Passed to the environments.
+            indices: Numbers of the environments; default: all.
 
         Returns:
             Observations and infos: a dict by agent for each environment that was reset, in the order of `indices`.
@@ -213,15 +213,15 @@ class VectorMultiAgentEnv:
             Observations, rewards, terminateds, truncateds and infos: a dict by agent for each environment.
 
         Raises:
-            RunnerError: closed or broken environments, not one dict per environment. What an environment raises comes
-                with its number in front.
+            RunnerError: closed or broken environments, not one dict per environment. An environment's error begins
+                with its number.
         """
         result = self.try_step(actions)
         self._raise_first(result.failures)
         return result[:5]
 
     def try_step(self, actions: Sequence[dict[Any, Any]]) -> VectorAgentStep:
-        """Step as `step` does, but where an environment fails keep what the others returned.
+        """Step as `step` does, but keep the results of the other environments if some fail.
 
         Args:
             actions: For each environment a dict of the acting agents' actions.
@@ -231,7 +231,7 @@ class VectorMultiAgentEnv:
         """
         self._check_actions(actions)
         was_reset = self.ended.copy()
-        self.ended[:] = True  # Ctrl-C from here on: what was half done is no step
+        self.ended[:] = True  # Ctrl-C from here on: an interrupted step is not recorded
         calls = {i: ("reset", None, None) if was_reset[i] else ("step", own) for i, own in enumerate(actions)}
         answers, failures = self._ask(calls)
         rows = []
@@ -252,10 +252,10 @@ class VectorMultiAgentEnv:
         )
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """What a method of every environment returns, or its attribute.
+        """Return the result of a method, or an attribute, of every environment.
 
         Args:
-            name: The method's or attribute's.
+            name: Name of the method or attribute.
             *args: For the method.
             **kwargs: For the method.
 
@@ -267,11 +267,11 @@ class VectorMultiAgentEnv:
         return tuple(answers[i] for i in range(self.num_envs))
 
     def render(self) -> tuple[Any, ...]:
-        """What every environment draws."""
+        """Return the image of every environment."""
         return self.call("render")
 
     def close(self) -> None:
-        """Close the environments; processes that do not answer are ended."""
+        """Close the environments; processes that do not respond are ended."""
         self.closed = True
         while self._handles:
             self._handles.pop().close()
@@ -279,7 +279,7 @@ class VectorMultiAgentEnv:
     # -- the environments, all at once -------------------------------------------------------------
 
     def _ask(self, calls: dict[int, tuple[Any, ...]]) -> tuple[dict[int, Any], dict[int, Exception]]:
-        """Let environments work, all at the same time where they can: their answers, and errors of those that fail."""
+        """Call environments, in parallel if possible; return their results, and the errors of those that fail."""
         self._check_usable()
         handles: list[EnvHandle] = self._handles
         for index, call in calls.items():

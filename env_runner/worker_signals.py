@@ -1,4 +1,4 @@
-"""Ctrl-C is for the process that trains: its workers go on until they are told to stop."""
+"""Ctrl-C interrupts only the training process; its workers continue until they are stopped."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["workers_ignore_ctrl_c"]
 
 @contextmanager
 def workers_ignore_ctrl_c() -> Iterator[None]:
-    """Let processes that are started inside never get SIGINT.
+    """Block SIGINT in processes that are started inside this context.
 
-    A terminal sends it to every process at once; workers that die of it take the iteration with them that the
-    training process was about to finish. One that arrives meanwhile is not lost to this process. Windows has no
-    way to do so, and there nothing changes.
+    A terminal sends it to every process at once. If workers ended, the training process could not finish its
+    iteration. A signal that arrives inside the context is delivered to this process later. On Windows signals cannot
+    be blocked, so nothing changes there.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
