@@ -1,4 +1,4 @@
-"""Eats batches: minibatches, losses, advantages and the learner."""
+"""Losses, minibatches, advantages and optimisation."""
 
 from epibatch.core.lazy import lazy_exports
 

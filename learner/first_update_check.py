@@ -1,4 +1,4 @@
-"""Compares what modules compute in training with what was recorded while they acted, before anything is learned."""
+"""Comparison of modules' outputs in training with those recorded while acting, before the first gradient step."""
 
 from __future__ import annotations
 
@@ -43,15 +43,18 @@ _LOG = logging.getLogger("epibatch")
 
 
 class FirstUpdateCheck:
-    """Checks, for each module once, that the learner sees what the actor saw.
+    """Checks, once for each module, that its outputs in training equal those recorded while acting.
 
-    Two things are compared, on at most 4,096 rows: the `action_dist_inputs` that `forward_train` gives with the
-    recorded ones, and the log-probabilities of the recorded actions under the recorded inputs with the recorded ones.
-    Compared are rows that carry loss, that the module acted in with exploration, and that have the newest
-    `weights_seq_no`; without that column only a learner's very first update is checked.
+    There are two comparisons, on at most 4,096 rows:
 
-    The check leaves no trace: it works on copies, and puts the random generators of the process back. A check that
-    cannot be made is logged as a warning, and with "error" it raises what prevents it.
+    - the `action_dist_inputs` of `forward_train` with the recorded ones;
+    - the log-probabilities of the recorded actions under the recorded inputs with the recorded log-probabilities.
+
+    The rows are those that carry loss, in which the module acted with exploration, and that have the newest
+    `weights_seq_no`. Without that column only a learner's very first update is checked.
+
+    The check has no side effects: it works on copies, and restores the random generators of the process. If the check
+    cannot be made, the reason is logged as a warning; with "error" it is raised.
 
     Args:
         mode: "warn", "error" or "off".
@@ -82,10 +85,10 @@ class FirstUpdateCheck:
         """Prepare for an update, before the learner pipeline runs.
 
         Args:
-            pipeline: The learner pipeline. If pieces of it are for training alone, copies of the others make the batch
-                to compare; if its pieces are others than before, all modules are checked again.
+            pipeline: The learner pipeline. If some of its pieces are only for training, copies of the others make the
+                batch to compare. If its pieces have changed, all modules are checked again.
             modules: The modules, by id.
-            episodes: What the update is about.
+            episodes: The episodes of the update.
             trained: Ids of modules to train; None: all, or those that a function of the batch chooses.
 
         Returns:
@@ -176,7 +179,7 @@ def _is_for_training_only(piece: Any) -> bool:
 
 
 def _acting_part(pipeline: ConnectorPipelineV2) -> ConnectorPipelineV2:
-    """Remove the pieces that are for training alone; freeze those that then do what they do for acting."""
+    """Remove the pieces that are only for training; freeze the others, as for acting."""
     for piece in list(pipeline):
         if isinstance(piece, ConnectorPipelineV2):
             _acting_part(piece)
@@ -188,7 +191,7 @@ def _acting_part(pipeline: ConnectorPipelineV2) -> ConnectorPipelineV2:
 
 
 def _newest_episodes(episodes: Sequence[Any]) -> list[Any]:
-    """Return the last episodes, in their order, that hold as many steps as are compared."""
+    """Return the last episodes, in their order, with as many steps as are compared."""
     steps, first = 0, len(episodes)
     while first and steps < _MOST_ROWS:
         first -= 1
@@ -202,10 +205,10 @@ def _newest_number(batch: Mapping[str, Any]) -> int | None:
 
 
 def _rows_to_compare(columns: Mapping[str, Any], newest: int | None, *, burns_in: bool) -> torch.Tensor:
-    """Select rows that carry loss and were acted in by the newest weights with exploration: bool, [B] or [B, T].
+    """Return the rows with loss in which the newest weights acted with exploration: bool, [B] or [B, T].
 
-    A step whose sequence has a step of older weights before it does not count, since the state is another one. With
-    burn-in no step counts if any has older weights: it may have been burned in.
+    A step does not count if its sequence has a step of older weights before it, since the state is then different.
+    With burn-in no step counts if any has older weights, as it may have been burned in.
     """
     first = torch.as_tensor(flatten(columns[Columns.ACTION_DIST_INPUTS])[0][0])
     steps = torch.ones(first.shape[: 2 if Columns.SEQ_LENS in columns else 1], dtype=torch.bool)
@@ -225,7 +228,7 @@ def _rows_to_compare(columns: Mapping[str, Any], newest: int | None, *, burns_in
 
 @contextmanager
 def _buffers_kept(module: torch.nn.Module) -> Iterator[None]:
-    """Put the buffers of a module back at the end, such as the statistics of batch norm, for the next minibatch."""
+    """Restore the buffers of a module at the end, such as the statistics of batch norm, for the next minibatch."""
     kept = [
         (part, name, buffer, buffer.clone())
         for part in module.modules()
@@ -243,7 +246,7 @@ def _buffers_kept(module: torch.nn.Module) -> Iterator[None]:
 
 
 class _UsesHalves(TorchFunctionMode):
-    """Notes whether a 16-bit tensor is computed while it is active, as under autocast."""
+    """Records if a 16-bit tensor is computed while it is active, as under autocast."""
 
     found = False
 
@@ -260,12 +263,12 @@ class _Comparison:
     Args:
         trainer: Of the module.
         columns: The module's batch.
-        rows: Which rows to compare: bool, [B] or [B, T].
+        rows: Mask of the rows to compare: bool, [B] or [B, T].
 
     Attributes:
-        inputs: By how much `action_dist_inputs` differ, for each row; 0 within the tolerance.
-        change: By how much this changes the log-probability of the action.
-        actions: By how much the log-probabilities differ that follow from the recorded inputs.
+        inputs: Difference of the `action_dist_inputs`, for each row; 0 within the tolerance.
+        change: The resulting difference of the log-probability of the action.
+        actions: Difference of the log-probabilities that follow from the recorded inputs.
     """
 
     def __init__(self, trainer: ModuleTrainer, columns: Mapping[str, Any], rows: torch.Tensor) -> None:
@@ -278,7 +281,7 @@ class _Comparison:
             self.inputs, self.change, self.actions = self._compared()
 
     def _parts(self) -> Iterator[tuple[dict[str, Any], torch.Tensor]]:
-        """Yield copies of minibatches in the order of the batch, and which rows of them to compare."""
+        """Yield copies of minibatches in the order of the batch, and the mask of the rows to compare."""
         columns = {**self._columns, Columns.LOSS_MASK: self._rows}
         if Columns.LOSS_MASK in self._columns:
             columns[_MASK] = self._columns[Columns.LOSS_MASK]
@@ -314,7 +317,7 @@ class _Comparison:
         relative, absolute = (2e-2, 2e-2) if self._coarse else (1e-3, 1e-4)
         largest = torch.zeros(int(rows.sum()))
         for left, right in zip(flatten(actual)[0], flatten(recorded)[0], strict=True):
-            if left.shape != right.shape:  # the loss says so
+            if left.shape != right.shape:  # the loss raises an error
                 raise ValueError(f"shapes {list(left.shape)} and {list(right.shape)}")
             left, right = (each.detach().cpu().float()[rows].reshape(len(largest), -1) for each in (left, right))
             size = (left - right).abs().nan_to_num(torch.inf, torch.inf)
@@ -364,7 +367,7 @@ class _Comparison:
         return out
 
     def _causes(self) -> Sequence[str]:
-        """Return possible reasons for other outputs, as far as more forward passes tell."""
+        """Return possible reasons for the difference, found with more forward passes."""
         minibatch, rows = next(self._parts())
         recorded = minibatch[Columns.ACTION_DIST_INPUTS]
         first, second = self._forward(minibatch), self._forward(minibatch)
@@ -409,9 +412,9 @@ def _cloned(leaf: Any) -> Any:
 
 
 def _place(episodes: Sequence[Any], module_id: str, columns: Mapping[str, Any], row: int) -> str:
-    """Name the step and the episode of a row of the batch, which are found by the outputs recorded in it.
+    """Name the step and the episode of a row of the batch, which are found by the row's recorded outputs.
 
-    Of equal rows it is the one as far on among the rows with loss as in the episodes.
+    Among equal rows the position among the rows with loss decides.
     """
     names = [name for name in (Columns.ACTION_DIST_INPUTS, Columns.ACTION_LOGP) if name in columns]
     dims = 2 if Columns.SEQ_LENS in columns else 1

@@ -40,10 +40,10 @@ __all__ = ["Learner"]
 
 
 class Learner:
-    """Turns episodes into gradient steps of the modules of a `MultiRLModule`.
+    """Updates the modules of a `MultiRLModule` from episodes.
 
-    Each module is updated by itself: with its own optimiser, loss, minibatches and order of rows, which other modules
-    do not influence. (Modules that share parameters with each other step them in turn.)
+    Each module has its own optimiser, loss, minibatches and order of rows, independent of other modules. Modules that
+    share parameters step them in turn.
 
     Args:
         module: the modules; each that is trained has its own optimiser.
@@ -51,14 +51,14 @@ class Learner:
             metrics=)`, it returns `{module_id: {column: tensor}}`.
         settings: optimiser and minibatches.
         loss: a `Loss` (PPOLoss, say), or a function `(batch, outputs, distribution_class) -> (loss, metrics)`.
-        device: where the modules live and minibatches are moved to; None leaves both where they are.
+        device: the device of the modules and minibatches; None leaves both on their devices.
         multi_agent: which modules are trained, and their own settings and losses; None trains all of them alike.
-        columns: "all", or "auto": columns that nobody reads in a module's first update are not made for later ones.
-        check_first_update: "warn", "error" or "off": whether to compare, before the first gradient step of each
-            module, its outputs in training with those recorded while it acted. Turn it off for off-policy data.
+        columns: "all", or "auto": columns that are not read in a module's first update are not made for later ones.
+        check_first_update: "warn", "error" or "off": the comparison, before the first gradient step of each
+            module, of its outputs in training with those recorded while it acted. Turn it off for off-policy data.
 
     Raises:
-        UnknownNameError: `multi_agent` names a module that is not there.
+        UnknownNameError: `multi_agent` names a module that does not exist.
         ConfigError: it has a setting that no module has, or a value out of its range.
     """
 
@@ -105,12 +105,12 @@ class Learner:
         return self._settings
 
     def settings_of(self, module_id: str) -> LearnerSettings:
-        """One module's settings, its overrides included."""
+        """Return one module's settings, including its overrides."""
         self._module[module_id]
         return self._trainers()[module_id].settings
 
     def loss_of(self, module_id: str) -> Loss:
-        """One module's loss, its overrides included."""
+        """Return one module's loss, including its overrides."""
         self._module[module_id]
         return self._trainers()[module_id].loss
 
@@ -123,9 +123,9 @@ class Learner:
 
     @property
     def policies_to_train(self) -> PoliciesToTrain:
-        """The ids of the modules to update, a function that says it, or None for all; can be set at any time.
+        """The ids of the modules to update, a function that decides, or None for all; can be set at any time.
 
-        The optimiser of a module that is no longer trained is kept for when it is again.
+        The optimiser of a module that is no longer trained is kept, and used if the module is trained again.
         """
         return self._multi_agent.policies_to_train
 
@@ -136,12 +136,12 @@ class Learner:
         self._multi_agent = multi_agent
 
     def should_module_be_updated(self, module_id: str, batch: Any = None) -> bool:
-        """Whether a module is updated by a batch; as `policies_to_train` says.
+        """True if a module is updated by a batch; `policies_to_train` decides.
 
-        `update` asks it about each module of the train batch. Where `policies_to_train` lists ids, the learner
-        pipeline is told of them beforehand, as the frozenset `shared_data["policies_to_train"]`
-        (`epibatch.core.POLICIES_TO_TRAIN`): AgentToModuleMapping leaves other modules out, so that nothing behind it
-        is done for them.
+        `update` calls it for each module of the train batch. If `policies_to_train` lists ids, the learner
+        pipeline gets them as the frozenset `shared_data["policies_to_train"]`
+        (`epibatch.core.POLICIES_TO_TRAIN`). AgentToModuleMapping leaves other modules out, so that the pieces
+        after it do no work for them.
 
         Args:
             module_id: the module.
@@ -157,13 +157,13 @@ class Learner:
         config_overrides: Mapping[str, Any] | None = None,
         new_should_module_be_updated: PoliciesToTrain = None,
     ) -> MultiRLModuleSpec:
-        """Add a module between two updates; it is in the `MultiRLModule` that the learner was given, too.
+        """Add a module between two updates, also to the learner's `MultiRLModule`.
 
         Args:
-            module_id: an id that is free.
+            module_id: an unused id.
             module_spec: how to build the module, or the module itself.
             config_overrides: its own settings, as in `MultiAgentSettings.overrides_per_module`.
-            new_should_module_be_updated: from now on `policies_to_train`; None leaves that as it is, so that a list of
+            new_should_module_be_updated: the new `policies_to_train`; None leaves it unchanged, so that a list of
                 ids does not include the new module.
 
         Returns:
@@ -171,7 +171,7 @@ class Learner:
 
         Raises:
             ConfigError: the id is taken, or a setting does not exist or has a wrong value; nothing was added.
-            UnknownNameError: `new_should_module_be_updated` names a module that is not there; nothing was added.
+            UnknownNameError: `new_should_module_be_updated` names a module that does not exist; nothing was added.
         """
         self._trainers()
         multi_agent = self._multi_agent.with_module(module_id, config_overrides)
@@ -194,13 +194,13 @@ class Learner:
 
         Args:
             module_id: the module.
-            new_should_module_be_updated: from now on `policies_to_train`; None leaves that as it is but for the module.
+            new_should_module_be_updated: the new `policies_to_train`; None only removes the module from it.
 
         Returns:
-            The spec of the modules that are left.
+            The spec of the remaining modules.
 
         Raises:
-            UnknownNameError: there is no such module, or `new_should_module_be_updated` names one that is not there.
+            UnknownNameError: there is no such module, or `new_should_module_be_updated` names one that does not exist.
         """
         self._module[module_id]
         self._trainers()
@@ -218,12 +218,12 @@ class Learner:
     def update(self, *, episodes: Sequence[Any], metrics: Any = None) -> dict[str, dict[str, float]]:
         """Run the pipeline over the episodes, then all epochs of minibatches of every module to train in the batch.
 
-        A module that is not trained, or has no episodes, is not in the results. One whose rows all lack loss, of
-        several modules, has `num_rows` 0 there and is left as it is; of a learner's only module that is an error.
+        A module that is not trained, or has no episodes, is not in the results. If all rows of one of several modules
+        lack loss, it is not changed, and its `num_rows` is 0. For a learner's only module this is an error.
 
         Args:
             episodes: chunks as an environment runner returns them.
-            metrics: logger handed to the pipeline.
+            metrics: logger passed to the pipeline.
 
         Returns:
             Per module id the means of the loss's metrics over all minibatches, weighted by their valid rows, and
@@ -236,7 +236,7 @@ class Learner:
         Raises:
             EpisodeError: there are no episodes.
             BatchLayoutError: the pipeline returned something else than batches per module.
-            FirstUpdateError: with `check_first_update="error"`, a module computes something else than was recorded
+            FirstUpdateError: with `check_first_update="error"`, a module's outputs differ from those recorded
                 while it acted; nothing was updated.
             NonFiniteLossError: a loss, metric or gradient of a module is not finite; that step was not taken.
                 All other modules were updated before it was raised.
@@ -307,7 +307,7 @@ class Learner:
     # ----------------------------------------------------------------------------------------- state
 
     def get_state(self) -> dict[str, Any]:
-        """Everything the next update depends on, as dicts of NumPy arrays, numbers and strings (copies)."""
+        """Return the state that the next update depends on, as dicts of NumPy arrays, numbers and strings (copies)."""
         trainers = self._trainers()
         state = {
             "module": copies(self._module.get_state()),
@@ -323,14 +323,14 @@ class Learner:
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where `get_state` was called: the next update is bit-identical.
+        """Restore a state from `get_state`: the next update is bit-identical.
 
-        The settings (learning rate, which modules are trained and so on) are not part of the state; they are those of
-        this learner.
+        The settings (learning rate, ids of modules to train and so on) are not part of the state. This learner's
+        settings stay.
 
         Raises:
-            CheckpointError: the state lacks a part, is of other modules than are here, or does not fit them; the
-                learner is as it was.
+            CheckpointError: the state lacks a part, has other modules than this learner, or does not fit them; the
+                learner is unchanged.
         """
         check_state(state, list(self._module))
         before = self.get_state()
@@ -345,14 +345,14 @@ class Learner:
                 take_over(module_id, trainer, state)
         self._num_updates = check_count("learner state, 'num_updates'", state["num_updates"])
         self._num_gradient_steps = check_count("learner state, 'num_gradient_steps'", state["num_gradient_steps"])
-        steps = state.get("num_env_steps", 0)  # checkpoints of before there were schedules lack it
+        steps = state.get("num_env_steps", 0)  # checkpoints from before schedules existed lack it
         self._num_env_steps = check_count("learner state, 'num_env_steps'", steps)
         if "connector" in state and hasattr(self._learner_connector, "set_state"):
             with restoring("learner state", "connector"):
                 self._learner_connector.set_state(state["connector"])
 
     def _trainers(self) -> dict[str, ModuleTrainer]:
-        """One trainer for each module that is there now, with an optimiser if it is known to be trained."""
+        """Return one trainer for each current module, with an optimiser if the module is known to be trained."""
         made = self._made
         for module_id in [key for key, own in made.items() if self._module.get(key) is not own.module]:
             del made[module_id]
@@ -383,7 +383,7 @@ class Learner:
 
 
 def _no_batch_of_modules(batch: Any, modules: Any) -> BatchLayoutError:
-    """The error for what a pipeline made instead of a batch by module."""
+    """Return the error about a pipeline's output that is not a batch by module."""
     do = "keep BatchIndividualItems (or AgentToModuleMapping) in the learner pipeline"
     if not isinstance(batch, dict):
         found = type(batch).__name__

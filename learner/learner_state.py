@@ -1,4 +1,4 @@
-"""What a learner's state has to hold, and how each module takes its part over."""
+"""Checking a learner's state, and restoring each module's part of it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _PER_MODULE = ("module", "coefficients", "generators")
 
 
 def check_state(state: Any, module_ids: Sequence[str]) -> None:
-    """Check that a state has all its parts, and is of exactly these modules.
+    """Check that a state has all its parts, and has exactly these modules.
 
     Raises:
-        CheckpointError: it is no state, lacks a part, or modules are missing in it or here.
+        CheckpointError: it is no state, lacks a part, or modules are missing in it or in the learner.
     """
     state_parts("Learner.set_state", state)
     missing = [name for name in _PARTS if name not in state]
@@ -51,7 +51,7 @@ def check_state(state: Any, module_ids: Sequence[str]) -> None:
 
 
 def take_over(module_id: str, trainer: ModuleTrainer, state: Mapping[str, Any]) -> None:
-    """Give a module's trainer its part of a learner's state.
+    """Restore a module's trainer from its part of a learner's state.
 
     Raises:
         CheckpointError: the part does not fit.
@@ -75,7 +75,7 @@ def take_over(module_id: str, trainer: ModuleTrainer, state: Mapping[str, Any]) 
 
 
 def copies(state: Any) -> Any:
-    """Copies of the arrays of a state, tensors as arrays."""
+    """Return copies of the arrays of a state, tensors as arrays."""
     return map_struct(_copy, state)
 
 

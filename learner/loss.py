@@ -1,4 +1,4 @@
-"""What the learner asks of a loss."""
+"""The interface of losses."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Loss(ABC):
     """
 
     def setting_names(self) -> tuple[str, ...]:
-        """What `with_settings` takes."""
+        """The names that `with_settings` accepts."""
         return ()
 
     def with_settings(self, **changes: Any) -> Loss:
-        """This loss with some of its settings changed, for a module that has its own.
+        """Return this loss with some of its settings changed, for a module with its own settings.
 
         Args:
             **changes: values for some of `setting_names`.
@@ -48,11 +48,11 @@ class Loss(ABC):
         )
 
     def initial_coefficients(self) -> dict[str, float]:
-        """The coefficients of a module that was never updated."""
+        """Return the coefficients of a module that was never updated."""
         return {}
 
     def scheduled_coefficients(self, num_env_steps: int) -> dict[str, float]:
-        """The coefficients that follow a schedule, for an update.
+        """Return the coefficients that follow a schedule, for an update.
 
         Args:
             num_env_steps: environment steps that the learner has learned from so far.
@@ -60,7 +60,7 @@ class Loss(ABC):
         return {}
 
     def ends_update(self, metrics: Mapping[str, float]) -> bool:
-        """True if the update is to end before the step of the minibatch that gave these metrics."""
+        """True if the update ends before the step of the minibatch with these metrics."""
         return False
 
     @abstractmethod
@@ -75,13 +75,13 @@ class Loss(ABC):
 
         Args:
             batch: one minibatch, column -> tensor.
-            outputs: what `forward_train` returned, with `vf_preds` added for modules that predict values.
+            outputs: the output of `forward_train`, with `vf_preds` added for modules that predict values.
             distribution_class: the module's action distribution for training.
-            coefficients: as `initial_coefficients` and `adapt` gave them, and those of `scheduled_coefficients`.
+            coefficients: those of `initial_coefficients` or `adapt`, and those of `scheduled_coefficients`.
         """
 
     def adapt(self, coefficients: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
-        """The coefficients for the next update.
+        """Return the coefficients for the next update.
 
         Args:
             coefficients: those of this update.
@@ -108,12 +108,12 @@ class PlainLoss(Loss):
 
 
 def as_loss(loss: Loss | LossFunction | type[Loss] | str, settings: Any = None) -> Loss:
-    """A loss; a function, a class, or what stands at an import path, as one.
+    """Return a `Loss` for a loss, a function, a class or an import path.
 
     Args:
-        loss: the loss, or what makes it.
-        settings: what a class is called with that is a dataclass with a field `settings`, as subclasses of PPOLoss are;
-            others are called without.
+        loss: the loss, or a function, class or import path for it.
+        settings: argument for a class that is a dataclass with a field `settings`, such as a subclass of PPOLoss;
+            other classes are called without it.
 
     Raises:
         ConfigError: it is none of these.

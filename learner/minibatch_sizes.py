@@ -1,4 +1,4 @@
-"""How many rows each minibatch of an epoch takes, when rows hold different numbers of timesteps."""
+"""Sizes of an epoch's minibatches when rows hold different numbers of timesteps."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ REMAINDERS = ("keep", "drop", "spread")
 def minibatch_sizes(steps: npt.NDArray[np.int64], size: int | None, remainder: str) -> list[int]:
     """Divide rows, in their order, into minibatches of about `size` timesteps.
 
-    A row is never divided. A minibatch ends with the row that brings it nearest to `size`, and has at least one row.
-    With one timestep per row that is exactly `size` rows.
+    A row is never divided. A minibatch ends with the row that makes it nearest to `size`, and has at least one row.
+    With one timestep per row it has exactly `size` rows.
 
     Args:
         steps: int64 [R], the timesteps of each row; R >= 1.
         size: timesteps per minibatch, None for one minibatch of all rows.
-        remainder: what becomes of the rows at the end that do not reach `size`: "keep" delivers them, "drop" leaves
-            them out unless there is nothing else, "spread" makes `sum(steps) // size` minibatches as equal as rows
+        remainder: handling of the rows at the end that do not reach `size`: "keep" yields them, "drop" leaves
+            them out unless they are the only ones, "spread" makes `sum(steps) // size` minibatches as equal as rows
             allow.
 
     Returns:
@@ -53,7 +53,7 @@ def minibatch_sizes(steps: npt.NDArray[np.int64], size: int | None, remainder: s
 
 
 def _nearest(ends: npt.NDArray[np.int64], goal: float, *, first: int, last: int) -> int:
-    """The number of rows, from `first` to `last`, whose timesteps are nearest to `goal`; of two, the larger."""
+    """Return the number of rows, from `first` to `last`, with the timesteps nearest to `goal`; of two, the larger."""
     reached = int(np.searchsorted(ends, goal)) + 1
     if reached > first and goal - ends[reached - 2] < ends[reached - 1] - goal:
         reached -= 1

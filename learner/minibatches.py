@@ -27,9 +27,9 @@ class Minibatches:
     """The minibatches of one module's batch, over `epochs` passes.
 
     A batch with `seq_lens` is recurrent: its rows are sequences, which are selected whole. `size` counts the timesteps
-    that carry loss; padding and bootstrap steps come along and do not count. A minibatch of sequences ends with the one
-    that brings it nearest to `size`, so it is off by no more than half of that sequence. Rows (sequences) whose
-    `loss_mask` is False everywhere carry no loss and are left out once, before anything is shuffled; the
+    that carry loss. Padding and bootstrap steps are included, but do not count. A minibatch of sequences ends with the
+    sequence that makes it nearest to `size`, so it is off by no more than half of that sequence. Rows (sequences) with
+    a `loss_mask` of False everywhere carry no loss. They are left out once, before the rows are shuffled; the
     column stays.
     Lists and arrays with one item per row (infos, say) are selected like tensors; a list of another
     length in a recurrent batch cannot be aligned with sequences and is left out.
@@ -38,14 +38,14 @@ class Minibatches:
         batch: column -> tensor [B, ...] (or a struct of them), as a learner pipeline delivers it for one module.
         size: timesteps per minibatch, None for the whole batch.
         epochs: passes through the batch.
-        shuffle: "once" orders the rows anew once, "epoch" in every epoch, None never.
+        shuffle: "once" shuffles the rows once, "epoch" in every epoch, None never.
         generator: source of the random order; torch's global one if None.
-        remainder: what becomes of rows at the end that are too few for a minibatch: "keep" delivers them as a short
+        remainder: handling of rows at the end that are too few for a minibatch: "keep" yields them as a short
             one, "drop" leaves them out (unless there is no other), "spread" makes `timesteps // size` minibatches as
             equal as whole rows allow.
 
     Raises:
-        BatchLayoutError: the batch has no rows, or none that `loss_mask` leaves.
+        BatchLayoutError: the batch has no rows, or no row with loss.
         ColumnError: a column's rows differ in number from the others'; `seq_lens` holds something other than lengths of
             sequences, or `loss_mask` something other than booleans, ones and zeros.
         ConfigError: size, epochs, shuffle or remainder is none of the above.
@@ -89,7 +89,7 @@ class Minibatches:
             yield from epoch
 
     def by_epoch(self) -> Iterator[Iterator[dict[str, Any]]]:
-        """The minibatches of each epoch by themselves; an epoch is to be used up before the next one is asked for."""
+        """Yield the minibatches of each epoch as an iterator; exhaust it before taking the next one."""
         if self._shuffle == "epoch":
             for _ in range(self._epochs):
                 yield self._one_epoch(self._order())
@@ -105,7 +105,7 @@ class Minibatches:
         return order if self._kept is None else self._kept[order]
 
     def _sizes(self, order: torch.Tensor | None) -> list[int]:
-        """Rows of each minibatch when the rows come in this order."""
+        """Return the number of rows of each minibatch for this order of rows."""
         if self._steps is None:
             steps = np.ones(self._num_rows, np.int64)
         else:
@@ -133,7 +133,7 @@ class Minibatches:
 
 
 def carries_loss(batch: Mapping[str, Any]) -> bool:
-    """Whether a batch has a row to learn from: one that its `loss_mask`, if there is one, leaves.
+    """True if a batch has a row with loss, according to its `loss_mask` if it has one.
 
     Example:
         >>> carries_loss({"obs": torch.zeros(2, 4), "loss_mask": torch.tensor([False, False])})
@@ -146,7 +146,7 @@ def carries_loss(batch: Mapping[str, Any]) -> bool:
 
 
 def _aligned_columns(batch: Mapping[str, Any]) -> tuple[list[Any], Form, int]:
-    """The leaves of all columns that can be selected by row, their form, and the number of rows."""
+    """Return the leaves of all columns that can be selected by row, their form, and the number of rows."""
     recurrent = Columns.SEQ_LENS in batch
     _refuse_ragged(batch)
     columns: dict[str, Any] = {}
@@ -182,16 +182,16 @@ def _aligned_columns(batch: Mapping[str, Any]) -> tuple[list[Any], Form, int]:
 
 
 def _refuse_ragged(batch: Mapping[str, Any]) -> None:
-    """Raise for sequences that are no longer rows of equal length."""
+    """Raise if sequences are no longer rows of equal length."""
     packed = [name for name, column in batch.items() if isinstance(column, PackedSequence)]
     if packed or Columns.SEQ_OFFSETS in batch:
-        found = f"a PackedSequence as column {packed[0]!r}" if packed else "rows of sequences one behind the other"
+        found = f"a PackedSequence as column {packed[0]!r}" if packed else "rows of sequences one after the other"
         piece = "PackSequences" if packed else "JaggedSequences"
         raise BatchLayoutError(
             "minibatches",
             expected="columns [sequences, steps, ...], of which sequences can be drawn",
             found=found,
-            do=f"take {piece} out of the learner pipeline, or put it behind the minibatches in a loop of your own",
+            do=f"take {piece} out of the learner pipeline, or put it after the minibatches in a loop of your own",
         )
 
 
@@ -208,7 +208,7 @@ def _num_rows(leaf: Any, name: str) -> int:
 
 
 def _rows_with_loss(batch: Mapping[str, Any], rows: int) -> torch.Tensor | None:
-    """The rows on which the mask is True somewhere, or None if these are all rows."""
+    """Return the rows on which the mask is True somewhere, or None if these are all rows."""
     mask = batch.get(Columns.LOSS_MASK)
     if mask is None:
         return None
@@ -224,7 +224,7 @@ def _rows_with_loss(batch: Mapping[str, Any], rows: int) -> torch.Tensor | None:
 
 
 def _steps_per_row(batch: Mapping[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]] | None:
-    """The timesteps of every sequence that carry loss; None if rows are timesteps."""
+    """Return the timesteps with loss of every sequence; None if rows are timesteps."""
     if Columns.SEQ_LENS not in batch:
         return None
     mask = batch.get(Columns.LOSS_MASK)
@@ -234,7 +234,7 @@ def _steps_per_row(batch: Mapping[str, Any]) -> np.ndarray[Any, np.dtype[np.int6
 
 
 def _check_mask(batch: Mapping[str, Any]) -> None:
-    """Refuse masks that are neither True nor False somewhere; NaN would count as True."""
+    """Raise if a mask has values other than True and False; NaN would count as True."""
     mask = batch.get(Columns.LOSS_MASK)
     if isinstance(mask, (torch.Tensor, np.ndarray)):
         array = np.asarray(mask.cpu()) if isinstance(mask, torch.Tensor) else mask
@@ -255,7 +255,7 @@ def _check_mask(batch: Mapping[str, Any]) -> None:
 
 
 def _check_seq_lens(batch: Mapping[str, Any]) -> None:
-    """Refuse lengths that no sequences of this batch have."""
+    """Raise if a sequence of this batch cannot have the given length."""
     if Columns.SEQ_LENS not in batch:
         return
     given = batch[Columns.SEQ_LENS]
@@ -306,7 +306,7 @@ def _rows_error(name: str, expected: str, found: str, do: str = "") -> ColumnErr
 
 
 def _no_loss_error(batch: Mapping[str, Any], rows: int) -> BatchLayoutError:
-    """What is said of a batch whose rows all lack loss; of sequences, how long they are."""
+    """Return the error about a batch without rows that carry loss; for sequences it names their lengths."""
     if Columns.SEQ_LENS not in batch:
         return _empty_error(f"{rows} rows, all with a False loss_mask")
     longest = int(torch.as_tensor(batch[Columns.SEQ_LENS]).max())

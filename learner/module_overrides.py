@@ -1,4 +1,4 @@
-"""The settings and the loss of one module, where they differ from the common ones."""
+"""Settings and loss of one module with its overrides."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SETTINGS = tuple(LearnerSettings.names())
 def override(
     module_id: str, settings: LearnerSettings, loss: Loss, changes: Mapping[str, Any]
 ) -> tuple[LearnerSettings, Loss]:
-    """The common settings and loss with one module's changes.
+    """Return the common settings and loss with one module's changes.
 
     Args:
         module_id: of the module, for messages.
         settings: the common settings.
         loss: the common loss.
-        changes: fields of `LearnerSettings`; `loss`, as `as_loss` takes it; and fields of that loss's settings.
+        changes: fields of `LearnerSettings`; `loss`, as for `as_loss`; and fields of that loss's settings.
 
     Raises:
         ConfigError: a name is none of these, or a value is out of its range.

@@ -35,24 +35,24 @@ _MISSING = (
 
 
 class ModuleTrainer:
-    """Updates one module, and holds what that needs from one update to the next.
+    """Updates one module, and keeps its optimiser, coefficients and order of rows between updates.
 
     Args:
         module_id: the module's id.
         module: the module.
         settings: its optimiser and minibatches.
         loss: its loss.
-        device: where the module is moved to; None leaves it where it is.
+        device: the module's device; None leaves it unchanged.
 
     Attributes:
         module: the module.
         settings: as given.
         loss: as given.
-        coefficients: those of the loss, as it adapted them.
+        coefficients: the loss's adapted coefficients.
         optimizer: made by `prepare`; None before, and for a module without trainable parameters.
         num_gradient_steps: steps taken in the last update.
-        read: set to which the columns that are read are added; None: they are not recorded.
-        column_use: which columns are read, once that is known; others are not in batches.
+        read: set that collects the columns that are read; None: they are not recorded.
+        column_use: the columns that are read, if known; others are not in batches.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ModuleTrainer:
             module.to(device)
 
     def prepare(self) -> ModuleOptimizer | None:
-        """The module's optimiser, made at the first call; None for a module without trainable parameters."""
+        """Return the module's optimiser, made at the first call; None for a module without trainable parameters."""
         if self.optimizer is None and isinstance(self.module, torch.nn.Module):
             parameters = {name: value for name, value in self.module.named_parameters() if value.requires_grad}
             if parameters:
@@ -84,10 +84,10 @@ class ModuleTrainer:
         return self.optimizer
 
     def update(self, columns: Mapping[str, Any], num_env_steps: int = 0) -> dict[str, float]:
-        """Run all epochs of minibatches of the module's batch, or as many as the loss wants.
+        """Run all epochs of minibatches of the module's batch, or until the loss ends the update.
 
         Args:
-            columns: column -> tensor, as the learner pipeline gave it for this module.
+            columns: column -> tensor, the learner pipeline's output for this module.
             num_env_steps: environment steps learned from so far, for schedules.
 
         Returns:
@@ -132,11 +132,11 @@ class ModuleTrainer:
                     return
 
     def get_order(self) -> np.ndarray[Any, Any]:
-        """Where the random order of rows is, as bytes."""
+        """Return the state of the generator that orders rows, as bytes."""
         return self._generator.get_state().numpy().copy()
 
     def set_order(self, state: Any) -> None:
-        """Go on with the order of rows where `get_order` was called."""
+        """Restore the generator that orders rows to a state from `get_order`."""
         restore_torch_generator(f"the order of rows of {self._module_id!r}", self._generator, state)
 
     def _step(
@@ -146,7 +146,7 @@ class ModuleTrainer:
         coefficients: Mapping[str, float],
         means: UpdateMetrics,
     ) -> bool:
-        """Learn from a minibatch; False if the loss ends the update before this step."""
+        """Take a gradient step on a minibatch; return False if the loss ends the update before it."""
         module = self.module
         given = minibatch = self.to_device(minibatch)
         if self.read is not None:
@@ -173,7 +173,7 @@ class ModuleTrainer:
         return True
 
     def to_device(self, minibatch: dict[str, Any]) -> dict[str, Any]:
-        """Return a minibatch where the module is; the same one if the learner was given no device."""
+        """Return a minibatch on the module's device; the same one if the learner has no device."""
         moved: dict[str, Any] = minibatch if self._device is None else map_struct(self._moved, minibatch)
         return moved
 
@@ -182,11 +182,11 @@ class ModuleTrainer:
 
 
 def row_order(seed: int | None, module_id: str) -> torch.Generator:
-    """The generator that orders one module's rows.
+    """Return the generator that orders one module's rows.
 
-    Each module has a stream of its own, which depends on nothing but the learner's seed and the module's id: other
-    modules, their order, and whether they are trained make no difference to a module's minibatches. The stream of
-    `default_policy`, the only module of a single agent, is that of the seed itself.
+    Each module has a stream of its own, which depends only on the learner's seed and the module's id. Other modules,
+    their order, and their training have no effect on a module's minibatches. The stream of `default_policy`, the
+    only module of a single agent, is that of the seed itself.
 
     Args:
         seed: the learner's seed, None for a random one.
@@ -207,7 +207,7 @@ def row_order(seed: int | None, module_id: str) -> torch.Generator:
 
 
 def _outputs(module: Any, minibatch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a module's outputs for a minibatch; an error in it names the module and the shapes it was given."""
+    """Return a module's outputs for a minibatch; an error in it names the module and the input shapes."""
     method = "forward_train"
     try:
         outputs = module.forward_train(minibatch)
@@ -230,10 +230,10 @@ def _outputs(module: Any, minibatch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _loss_and_metrics(result: Any) -> tuple[torch.Tensor, Mapping[str, Any]]:
-    """The scalar loss and the metrics that a loss returned; a tensor alone is a loss without metrics.
+    """Return the scalar loss and the metrics from a loss's result; a tensor alone is a loss without metrics.
 
     Raises:
-        ConfigError: it returned something else, or a loss that no gradient comes from.
+        ConfigError: the result is something else, or a loss without a gradient.
     """
     pair = (result, {}) if isinstance(result, torch.Tensor) else result
     if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[1], (Mapping, type(None))):
@@ -257,7 +257,7 @@ def _no_loss(found: str, do: str = "return the loss as a tensor, and a dict of m
 
 
 def _numbers(scalars: Mapping[str, Any]) -> dict[str, float]:
-    """The values of scalar tensors, fetched at once; Python's and NumPy's numbers are taken too.
+    """Return the values of scalar tensors, fetched at once; Python's and NumPy's numbers are allowed too.
 
     Raises:
         ConfigError: one of them is no scalar.

@@ -1,4 +1,4 @@
-"""Which modules a learner updates, and what is different for some of them."""
+"""A learner's modules to update, and their settings that differ from the common ones."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _Overrides = Annotated[Mapping[Any, Mapping[Any, Any]], Expected("a dict of sett
 @reported(_error)
 @dataclass(frozen=True)
 class MultiAgentSettings:
-    """What distinguishes the modules of a learner.
+    """The modules of a learner to update, and their own settings.
 
     Args:
         overrides_per_module: module id -> settings of its own: fields of `LearnerSettings`, `loss`, and
             fields of the loss's settings, such as `{"lr": 1e-4, "minibatch_size": 64, "entropy_coeff": 0.01}`.
-        policies_to_train: the ids of the modules to update; or a function that is given a module's id and the
-            train batch `{module_id: {column: tensor}}`, and says whether the module is updated by it; None updates
+        policies_to_train: the ids of the modules to update; or a function of a module's id and the
+            train batch `{module_id: {column: tensor}}` that returns True to update the module; None updates
             all. The others get no optimiser.
 
     Raises:
@@ -61,15 +61,15 @@ class MultiAgentSettings:
 
     @property
     def known_ids(self) -> frozenset[str] | None:
-        """The ids of the modules to update, where they are known without a batch."""
+        """The ids of the modules to update, if they are known without a batch."""
         rule = self.policies_to_train
         return None if rule is None or callable(rule) else frozenset(rule)
 
     def check_ids(self, known: Iterable[str]) -> None:
-        """Check that every module that is named is there.
+        """Check that every named module exists.
 
         Raises:
-            UnknownNameError: one is not.
+            UnknownNameError: one does not.
         """
         names = list(known)
         for where, named in (
@@ -86,10 +86,10 @@ class MultiAgentSettings:
                     )
 
     def should_be_updated(self, module_id: str, batch: Any = None) -> bool:
-        """Whether a module is updated by a batch.
+        """True if a module is updated by a batch.
 
         Raises:
-            ConfigError: the function gave something other than True or False.
+            ConfigError: the function returned something other than True or False.
         """
         rule = self.policies_to_train
         if rule is None:
@@ -109,13 +109,13 @@ class MultiAgentSettings:
         return bool(answer)
 
     def with_module(self, module_id: str, overrides: Mapping[str, Any] | None) -> MultiAgentSettings:
-        """These settings with overrides for one more module."""
+        """Return these settings with overrides for one more module."""
         if overrides is None:
             return self
         return replace(self, overrides_per_module={**self.overrides_per_module, module_id: overrides})
 
     def without_module(self, module_id: str) -> MultiAgentSettings:
-        """These settings without what they say about a module."""
+        """Return these settings without those of a module."""
         overrides = {key: own for key, own in self.overrides_per_module.items() if key != module_id}
         rule = self.policies_to_train
         if rule is not None and not callable(rule):

@@ -33,7 +33,7 @@ class ModuleOptimizer:
         settings: optimiser, learning rate and clipping.
 
     Raises:
-        ConfigError: the optimiser does not take these keywords, or is none.
+        ConfigError: the optimiser does not accept these keywords, or is no optimiser.
     """
 
     def __init__(self, parameters: Mapping[str, torch.nn.Parameter], settings: LearnerSettings) -> None:
@@ -43,12 +43,12 @@ class ModuleOptimizer:
         self._optimizer = _made(settings.optimizer, self._parameters, value_at(settings.lr, 0))
 
     def set_lr(self, lr: float) -> None:
-        """Set the learning rate of the steps from here on."""
+        """Set the learning rate of later steps."""
         for group in self._optimizer.param_groups:
             group["lr"] = lr
 
     def zero_grad(self) -> None:
-        """Forget the gradients of the last minibatch."""
+        """Clear the gradients of the last minibatch."""
         for parameter in self._parameters:
             parameter.grad = None
 
@@ -79,7 +79,7 @@ class ModuleOptimizer:
         self._optimizer.step()
 
     def get_state(self) -> dict[str, dict[str, Any]]:
-        """Copies of the optimiser's values: parameter name -> {value name: array or number}."""
+        """Return copies of the optimiser's values: parameter name -> {value name: array or number}."""
         state: dict[str, dict[str, Any]] = {}
         for name, parameter in zip(self._names, self._parameters):
             values = self._optimizer.state.get(parameter, {})
@@ -87,9 +87,9 @@ class ModuleOptimizer:
         return state
 
     def set_state(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take over what `get_state` returned.
+        """Restore a state from `get_state`.
 
-        Every entry is compared with its parameter first: torch's fused kernels trust the sizes that they are given.
+        Every entry is compared with its parameter first, as torch's fused kernels do not check sizes.
 
         Raises:
             CheckpointError: the state belongs to other parameters, or an entry has another name, shape or type, or
@@ -120,9 +120,9 @@ class ModuleOptimizer:
         return values
 
     def _entries(self) -> dict[str, bool]:
-        """Name of a value that the optimiser keeps for a parameter -> True if it has the parameter's shape.
+        """Return the names of the values that the optimiser keeps for a parameter -> True if of the parameter's shape.
 
-        They are those of another parameter after its first step.
+        They are read from another parameter after its first step.
         """
         tried = torch.nn.Parameter(torch.zeros(2, 3))
         tried.grad = torch.zeros(2, 3)

@@ -41,7 +41,7 @@ class PPOLoss(Loss):
         return tuple(PPOSettings.names())
 
     def with_settings(self, **changes: Any) -> PPOLoss:
-        """This loss with some of its hyperparameters changed.
+        """Return this loss with some of its hyperparameters changed.
 
         Example:
             >>> PPOLoss().with_settings(clip_param=0.1).settings.clip_param
@@ -50,7 +50,7 @@ class PPOLoss(Loss):
         return replace(self, settings=self.settings.with_changes(**changes))
 
     def initial_coefficients(self) -> dict[str, float]:
-        """The KL coefficient of the settings."""
+        """Return the KL coefficient of the settings."""
         return {"kl_coeff": float(self.settings.kl_coeff)}
 
     def __call__(
@@ -69,7 +69,7 @@ class PPOLoss(Loss):
         return [name for name in _SCHEDULED if isinstance(getattr(self.settings, name), list)]
 
     def scheduled_coefficients(self, num_env_steps: int) -> dict[str, float]:
-        """Those of `entropy_coeff` and `clip_param` that are schedules.
+        """Return the values of `entropy_coeff` and `clip_param` that are schedules.
 
         Example:
             >>> PPOLoss(PPOSettings(clip_param=[[0, 0.3], [1000, 0.1]])).scheduled_coefficients(500)
@@ -99,10 +99,10 @@ def ppo_loss(
     settings: PPOSettings,
     kl_coeff: float,
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """The PPO loss of one minibatch: clipped surrogate, clipped value error, entropy and KL terms.
+    """Return the PPO loss of one minibatch: clipped surrogate, clipped value error, entropy and KL terms.
 
-    Every term is a mean over the rows whose `loss_mask` is True; masked rows reach neither the loss nor a
-    gradient, not even as NaN.
+    Every term is a mean over the rows with a `loss_mask` of True. Masked rows have no effect on the loss or a
+    gradient, even if they are NaN.
 
     Args:
         batch: `actions`, `action_logp`, `action_dist_inputs`, `advantages`, `value_targets` and, optionally,
@@ -119,7 +119,7 @@ def ppo_loss(
 
     Raises:
         ColumnError: a column is missing, or has another shape than one number per row.
-        ConfigError: a setting is a schedule; `PPOLoss` knows its value.
+        ConfigError: a setting is a schedule; use `PPOLoss`, which evaluates schedules.
     """
     _refuse_schedules(settings)
     columns, rows, mask = _read_columns(batch, outputs)
@@ -168,7 +168,7 @@ def _refuse_schedules(settings: PPOSettings) -> None:
 def _read_columns(
     batch: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> tuple[dict[str, Any], torch.Size, torch.Tensor | None]:
-    """All columns, checked, with zeros in rows that carry no loss; their shape; the mask if there are such rows."""
+    """Return all columns, checked, with zeros in rows without loss; their shape; the mask if there are such rows."""
     columns = _read(batch, _BATCH_COLUMNS, "the train batch")
     columns["logits"], columns["vf_preds"] = _read(outputs, _OUTPUT_COLUMNS, "the module's outputs").values()
     mask = _as_mask(batch.get(Columns.LOSS_MASK))
@@ -179,7 +179,7 @@ def _read_columns(
 
 
 def _check_rows(columns: Mapping[str, Any], mask: Any) -> torch.Size:
-    """The shape of the rows, [B] or [B, T]; columns of another one would be broadcast in silence.
+    """Return the shape of the rows, [B] or [B, T]; columns of another shape would be broadcast silently.
 
     Raises:
         ColumnError: a column has another shape than most have, or is no tensor.
@@ -187,7 +187,7 @@ def _check_rows(columns: Mapping[str, Any], mask: Any) -> torch.Size:
     shapes = {name: _shape(columns[name]) for name in _NUMBERS}
     for name in ("logits", Columns.ACTION_DIST_INPUTS):
         inputs = columns[name]
-        if not isinstance(inputs, (dict, tuple)):  # a distribution of yours may take them nested
+        if not isinstance(inputs, (dict, tuple)):  # a user's distribution may accept nested inputs
             floats = isinstance(inputs, torch.Tensor) and inputs.ndim and inputs.is_floating_point()
             shapes[name] = inputs.shape[:-1] if floats else None
     if mask is not None:
@@ -210,7 +210,7 @@ def _shape(value: Any) -> torch.Size | None:
 
 
 def _as_mask(mask: Any) -> torch.Tensor | None:
-    """The mask as a bool tensor."""
+    """Return the mask as a bool tensor."""
     if mask is None or (isinstance(mask, torch.Tensor) and mask.dtype is torch.bool):
         return mask
     if isinstance(mask, (np.ndarray, torch.Tensor)):
@@ -260,7 +260,7 @@ def _read(source: Mapping[str, Any], names: tuple[str, ...], owner: str) -> dict
 
 
 def _fill_masked(column: Any, mask: torch.Tensor) -> Any:
-    """Zeros in place of the masked rows of a tensor or of a struct of tensors."""
+    """Return a tensor or a struct of tensors with zeros in the masked rows."""
     if isinstance(column, dict):
         return {key: _fill_masked(leaf, mask) for key, leaf in column.items()}
     if isinstance(column, (tuple, list)):
@@ -270,7 +270,7 @@ def _fill_masked(column: Any, mask: torch.Tensor) -> Any:
 
 
 def _standardized(x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """The entries with mean 0 and standard deviation 1 over the valid rows."""
+    """Return the entries scaled to mean 0 and standard deviation 1 over the valid rows."""
     centred = x - _mean(x, mask)
     return centred / _mean(centred.square(), mask).sqrt().clamp(min=1e-4)
 

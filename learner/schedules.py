@@ -1,4 +1,4 @@
-"""Settings whose value depends on how many environment steps were learned from."""
+"""Settings with values that depend on the number of environment steps learned from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Schedule: TypeAlias = float | Sequence[Sequence[float]]
 
 
 def value_at(schedule: Schedule, num_env_steps: int) -> float:
-    """The value after some steps: between two points on the line from one to the other, after the last as there.
+    """Return a schedule's value after some steps: linear between two points, constant after the last point.
 
     Args:
         schedule: A number, or the points; the form is RLlib's.
@@ -34,11 +34,11 @@ def value_at(schedule: Schedule, num_env_steps: int) -> float:
 
 
 def _scheduled(number: Any, **bounds: Any) -> Any:
-    """The type of a number that may be a schedule.
+    """Return the type of a number that may be a schedule.
 
     Args:
         number: The type of its values.
-        **bounds: Of a value, as JSON schemas name them.
+        **bounds: Bounds of a value, named as in JSON schemas.
     """
     check = TypeAdapter(number, config=ConfigDict(strict=True)).validate_python
 

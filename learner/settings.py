@@ -72,7 +72,7 @@ class OptimizerSettings(SettingsModel):
 
 
 class LearnerSettings(OptimizerSettings):
-    """How a learner steps through a batch, checked when it is set.
+    """Optimiser and minibatches of a learner, validated when set.
 
     Args:
         lr: learning rate, > 0, or a schedule `[[0, value], [step, value], ...]` by environment steps learned from.
@@ -98,7 +98,7 @@ class LearnerSettings(OptimizerSettings):
 
 
 class PPOSettings(SettingsModel):
-    """The hyperparameters of the PPO loss, checked when they are set.
+    """The hyperparameters of the PPO loss, validated when set.
 
     Raises:
         ConfigError: a value is out of its range.

@@ -1,4 +1,4 @@
-"""The columns of train batches that nothing reads, so that the pipeline need not make them."""
+"""Columns of train batches that are never read, so that the pipeline can omit them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _LOG = logging.getLogger("epibatch")
 
 
 class ColumnUse(NamedTuple):
-    """Who needs which columns of a module's train batch.
+    """Columns of a module's train batch that are read, and those that are not.
 
     Args:
         read: Columns that the module, the loss or a piece read.
-        left_out: Columns that nobody does.
-        bytes_saved: Of the latter, in the batch that was looked at.
-        bytes_before: Of all columns in it.
+        left_out: Columns that are not read.
+        bytes_saved: Size of the columns that are left out, in the examined batch.
+        bytes_before: Size of all its columns.
     """
 
     read: frozenset[str]
@@ -38,19 +38,19 @@ class ColumnUse(NamedTuple):
 
 
 def trace_columns(module: Any, loss: Loss | LossFunction, batch: Mapping[str, Any], pipeline: Any = None) -> ColumnUse:
-    """Run a batch through a module and a loss, and say which of its columns they read; for a loop of one's own.
+    """Run a batch through a module and a loss, and return the columns that they read; for custom training loops.
 
-    The module's `forward_train` and `compute_values` are run, without gradients and without using up random numbers.
-    Give later calls of the pipeline `shared_data={"columns_left_out": {"default_policy": use.left_out}}`.
+    The module's `forward_train` and `compute_values` run without gradients and leave random generators unchanged.
+    Pass `shared_data={"columns_left_out": {"default_policy": use.left_out}}` to later calls of the pipeline.
 
     Args:
         module: The module; of several, one.
-        loss: What the learner is given: a Loss, or a function `(batch, outputs, distribution_class)`.
-        batch: The module's train batch, as the pipeline made it: column -> tensor; a small one is enough.
-        pipeline: The learner pipeline, whose pieces read columns, too.
+        loss: The learner's loss: a Loss, or a function `(batch, outputs, distribution_class)`.
+        batch: The module's train batch from the pipeline: column -> tensor; a small one is enough.
+        pipeline: The learner pipeline; its pieces read columns, too.
 
     Returns:
-        The columns that are read, those that are not, and what these take. Rewards and flags always stay.
+        The columns that are read, those that are not, and their size in bytes. Rewards and flags always stay.
 
     Example:
         >>> from epibatch.core.rl_module import TorchRLModule
@@ -80,7 +80,7 @@ def trace_columns(module: Any, loss: Loss | LossFunction, batch: Mapping[str, An
 def _use(batch: Mapping[str, Any], read: set[str], pieces: Iterable[Any]) -> ColumnUse:
     kept = {*read, *ALWAYS_KEPT}
     if kept & {Columns.NEXT_STATE_IN, Columns.NEXT_RESET_STATES}:
-        kept.add(Columns.NEXT_OBS)  # beside which they are made
+        kept.add(Columns.NEXT_OBS)  # they are made together with it
     for piece in pieces:
         kept.update(piece.reads or ())
         if "tensors" in (piece.input_layouts or ()):
@@ -92,10 +92,10 @@ def _use(batch: Mapping[str, Any], read: set[str], pieces: Iterable[Any]) -> Col
 
 
 class UnreadColumns:
-    """Finds, in the first update of each module, which columns it reads; later updates omit the others.
+    """Records the columns that each module reads in its first update; later updates omit the others.
 
-    The update itself is recorded: nothing runs twice. Recording starts again for a module that was replaced, which has
-    a trainer of its own, and for all modules when the pipeline has other pieces.
+    The update itself is recorded, so nothing runs twice. Recording starts again for a module that was replaced, as it
+    has a new trainer, and for all modules when the pieces of the pipeline change.
 
     Args:
         pipeline: The learner pipeline.
@@ -107,7 +107,7 @@ class UnreadColumns:
         self._read: defaultdict[Any, set[str]] = defaultdict(set)
 
     def begin(self, trainers: Mapping[str, Any]) -> dict[str, Any]:
-        """Let the trainers record what they read; returns what the pipeline needs in `shared_data`."""
+        """Start recording in the trainers; return the `shared_data` for the pipeline."""
         pieces = self._pipeline.pieces() if hasattr(self._pipeline, "pieces") else ()
         changed = list(map(id, pieces)) != list(map(id, self._pieces))
         self._pieces, self._read = pieces, defaultdict(set)
@@ -119,7 +119,7 @@ class UnreadColumns:
         return {COLUMNS_READ: self._read, COLUMNS_LEFT_OUT: left_out}
 
     def end(self, batch: Mapping[str, Any], trainers: Mapping[str, Any]) -> int:
-        """Keep what a first update has shown; returns the bytes that this update omitted."""
+        """Store the columns recorded in first updates; return the bytes that this update omitted."""
         saved = 0
         for module_id, columns in batch.items():
             trainer = trainers[module_id]

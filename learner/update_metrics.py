@@ -25,14 +25,14 @@ class UpdateMetrics:
         self._targets: list[torch.Tensor] = []
 
     def begin_epoch(self) -> None:
-        """The minibatches from here on are those of another epoch."""
+        """Begin the next epoch of minibatches."""
         self._first_of_epoch = len(self._values)
         self._epochs += 1
         self._predictions.clear()
         self._targets.clear()
 
     def add(self, values: Mapping[str, float], minibatch: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
-        """Take in one minibatch's metrics, value predictions and targets."""
+        """Add one minibatch's metrics, value predictions and targets."""
         mask = minibatch.get(Columns.LOSS_MASK)
         recurrent = mask is not None and mask.ndim > 1
         self._values.append(values)
@@ -44,11 +44,11 @@ class UpdateMetrics:
             self._targets.append(targets[mask] if recurrent else targets)
 
     def last_epoch(self) -> dict[str, float]:
-        """Means over the last epoch."""
+        """Return means over the last epoch."""
         return self._means(self._first_of_epoch)
 
     def result(self) -> dict[str, float]:
-        """Means over the whole update, with `explained_variance`, `num_rows` and `num_minibatches`."""
+        """Return means over the whole update, with `explained_variance`, `num_rows` and `num_minibatches`."""
         means = self._means(0)
         if self._targets:
             means["explained_variance"] = _explained_variance(torch.cat(self._predictions), torch.cat(self._targets))
@@ -63,7 +63,7 @@ class UpdateMetrics:
 
 
 def _explained_variance(predictions: torch.Tensor, targets: torch.Tensor) -> float:
-    """The share of the targets' variance that the predictions explain; 0 if the targets do not vary."""
+    """Return the share of the targets' variance that the predictions explain; 0 if the targets do not vary."""
     variance = float(targets.double().var(correction=0))
     if variance == 0.0:
         return 0.0

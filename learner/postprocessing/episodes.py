@@ -1,4 +1,4 @@
-"""Lengthening episodes by a bootstrap step, and shortening them again."""
+"""Adding a bootstrap step to episodes, and removing it again."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = [
 def add_one_ts_to_episodes_and_truncate(episodes: Sequence[SingleAgentEpisode]) -> list[bool]:
     """Lengthen every episode, in place, by one step that repeats its last row with reward 0.
 
-    An episode that did not terminate is truncated afterwards. This changes the episodes it is given;
-    inside a learner pipeline `AddOneTsToEpisodesAndTruncate` adds the same rows to the batch alone.
+    An episode that did not terminate is truncated afterwards. This changes the episodes themselves.
+    In a learner pipeline `AddOneTsToEpisodesAndTruncate` adds the same rows only to the batch.
 
     Args:
         episodes: chunks with at least one step each.
@@ -56,7 +56,7 @@ def remove_last_ts_from_episodes_and_restore_truncateds(
 
     Args:
         episodes: the lengthened episodes.
-        orig_truncateds: what that function returned.
+        orig_truncateds: the result of that function.
 
     Raises:
         EpisodeError: an episode has no step, or the flags differ in number from the episodes.
@@ -78,7 +78,7 @@ def remove_last_ts_from_episodes_and_restore_truncateds(
 
 
 def remove_last_ts_from_data(episode_lens: Sequence[int], *data: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], ...]:
-    """Leave the last row of every episode out of concatenated rows.
+    """Remove the last row of every episode from concatenated rows.
 
     Args:
         episode_lens: rows per episode, the last row included.
