@@ -1,4 +1,4 @@
-"""RLlib's episodes and connector pieces as ours, and ours as RLlib's.
+"""Conversion of episodes and connector pieces between RLlib and epibatch.
 
 It needs RLlib, which `pip install 'epibatch[rllib]'` installs, and loads it when one of these names is used.
 """

@@ -1,4 +1,4 @@
-"""Per-episode batches between the libraries: the keys of one for those of the other, and each its own tags."""
+"""Conversion of per-episode batches between the libraries: their keys and their tags."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from .library import rllib
 __all__ = ["ROW_MAP", "key_of_theirs", "rekeyed", "retag_as_ours", "retag_as_theirs", "sequences"]
 
 Key = tuple[Any, ...]
-ROW_MAP = "memorized_map_structure"  # in `shared_data`: which episode each row of an acting batch belongs to
+ROW_MAP = "memorized_map_structure"  # in `shared_data`: the episode of each row of an acting batch
 
 
 def key_of_theirs(episode: Any) -> Key:
-    """The key under which RLlib's pieces keep the rows of one of its single-agent episodes."""
+    """Return the key under which RLlib's pieces store the rows of one of its single-agent episodes."""
     if episode.agent_id is not None:
         return (episode.multi_agent_episode_id, episode.agent_id, episode.module_id)
     return (episode.id_,)
 
 
 def retag_as_theirs(item: Any) -> Any:
-    """An item of a batch, with RLlib's tag in the place of ours on arrays of several rows."""
+    """Return an item of a batch with RLlib's tag instead of ours on arrays of several rows."""
     cls = rllib().BatchedNdArray
     return map_struct(lambda leaf: leaf.view(cls) if isinstance(leaf, BatchedNdArray) else leaf, item)
 
 
 def retag_as_ours(item: Any) -> Any:
-    """An item of a batch, with our tag in the place of RLlib's on arrays of several rows."""
+    """Return an item of a batch with our tag instead of RLlib's on arrays of several rows."""
     cls = rllib().BatchedNdArray
     return map_struct(lambda leaf: leaf.view(BatchedNdArray) if isinstance(leaf, cls) else leaf, item)
 
@@ -48,20 +48,20 @@ def rekeyed(
     retag: Callable[[Any], Any],
     lengths: Sequence[int] = (),
 ) -> dict[str, Any]:
-    """A batch whose per-episode columns have other keys and tags; other columns stay.
+    """Return a batch with other keys and tags in its per-episode columns; other columns stay.
 
-    A column whose keys are not known goes by its order if it has one key per chunk: RLlib's pieces rename episodes
-    on the way, and columns that were added before keep the old names.
+    A column with unknown keys is matched by order if it has one key per chunk: RLlib's pieces rename episodes, and
+    columns that were added earlier keep the old names.
 
     Args:
         batch: The batch.
-        old: The key of each chunk in it; chunks may share one, as RLlib's do where ids occur twice.
-        new: The key of each chunk in what is returned.
-        retag: Makes an item of the new batch of one of the old.
-        lengths: Rows of each chunk, by which the items of a shared key are told apart.
+        old: The key of each chunk in it; chunks may share one, as RLlib's do if ids occur twice.
+        new: The key of each chunk in the returned batch.
+        retag: Converts an item of the old batch to one of the new.
+        lengths: Rows of each chunk, which distinguish the items of a shared key.
 
     Raises:
-        BatchLayoutError: keys that belong to no chunk, or items of a shared key that cannot be told apart.
+        BatchLayoutError: keys that belong to no chunk, or items of a shared key that cannot be distinguished.
     """
     chunks: dict[Key, list[int]] = defaultdict(list)
     for i, key in enumerate(old):
@@ -83,12 +83,12 @@ def rekeyed(
 
 
 def sequences(batch: dict[str, Any], keys: Sequence[Key], shared_data: dict[str, Any]) -> Any:
-    """How many padded sequences each chunk has in a per-episode batch; None before a time axis was added.
+    """Return the number of padded sequences of each chunk in a per-episode batch; None without a time axis.
 
     Args:
         batch: The batch.
         keys: The key of each chunk.
-        shared_data: What pieces share; the one that pads notes it there, in both libraries.
+        shared_data: The pieces' shared data; the padding piece stores the numbers there, in both libraries.
     """
     column = batch.get(Columns.SEQ_LENS, {})
     if not is_plain(column) or not any(str(name).startswith("_zero_padded_for_mid=") for name in shared_data):
@@ -97,7 +97,7 @@ def sequences(batch: dict[str, Any], keys: Sequence[Key], shared_data: dict[str,
 
 
 def _owners(name: str, column: dict[Key, Any], chunks: dict[Key, list[int]], count: int) -> list[list[int]]:
-    """The chunks that each key of a column stands for."""
+    """Return the chunks of each key of a column."""
     strangers = [key for key in column if key not in chunks]
     if not strangers:
         return [chunks[key] for key in column]
@@ -112,7 +112,7 @@ def _owners(name: str, column: dict[Key, Any], chunks: dict[Key, list[int]], cou
 
 
 def _shares(name: str, items: list[Any], chunks: list[int], lengths: Sequence[int]) -> list[list[Any]]:
-    """The items of a key, those of each of its chunks apart."""
+    """Return the items of a key, separated by chunk."""
     if len(chunks) == 1:
         return [items]
     for counts in ([1] * len(chunks), [lengths[i] for i in chunks] if lengths else []):

@@ -1,4 +1,4 @@
-"""What a piece of one library changed in episodes is carried back to those of the other."""
+"""Copying a piece's changes of converted episodes back to the original episodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES = ("observations", "actions", "rewards")
 
 
 class OurChanges:
-    """Carries back to an episode of RLlib's what was changed in ours, which was made of it without copying.
+    """Copies changes of our episode back to RLlib's episode, from which it was made without copying.
 
     Args:
         theirs: RLlib's.
@@ -40,7 +40,7 @@ class OurChanges:
         }
 
     def carry_back(self) -> None:
-        """Write what has changed since; arrays that are shared hold it already."""
+        """Write the changes; shared arrays have them already."""
         theirs, ours = self._theirs, self._ours
         buffers = _columns(theirs)
         for name, column in _columns(ours).items():
@@ -83,7 +83,7 @@ class OurChanges:
 
 
 class TheirChanges:
-    """Carries back to an episode of ours what was changed in RLlib's, which was made of it without copying.
+    """Copies changes of RLlib's episode back to our episode, from which it was made without copying.
 
     Args:
         ours: Ours.
@@ -99,13 +99,13 @@ class TheirChanges:
         self._infos = list(theirs.infos.data)
 
     def carry_back(self, piece: str) -> None:
-        """Write what has changed since; arrays that are shared hold it already.
+        """Write the changes; shared arrays have them already.
 
         Args:
             piece: The class of the piece, for the message.
 
         Raises:
-            EpisodeStateError: steps were added or removed, or the pipeline does not allow what was written.
+            EpisodeStateError: steps were added or removed, or the pipeline does not allow the change.
         """
         ours, theirs = self._ours, self._theirs
         if len(theirs) != self._length:
@@ -136,7 +136,7 @@ class TheirChanges:
 
 
 def _columns(episode: Any) -> dict[str, Any]:
-    """The columns of an episode of either library, infos excepted."""
+    """Return the columns of an episode of either library, without infos."""
     return {**{name: getattr(episode, name) for name in _NAMES}, **episode.extra_model_outputs}
 
 
@@ -150,13 +150,13 @@ def _write(episode: SingleAgentEpisode, name: str, rows: Any, at: Any) -> None:
 
 
 def _stored(column: InfiniteLookbackBuffer) -> list[Leaf]:
-    """The rows in the column's arrays: without a newest one that does not fit them yet."""
+    """Return the rows in the column's arrays, without a newest row that does not fit them yet."""
     count = column.len_incl_lookback() - (column.raw_row() is not NOTHING)
     return column.rows(-column.lookback, count - column.lookback)
 
 
 def _shows(data: Any, column: InfiniteLookbackBuffer) -> bool:
-    """Whether RLlib's stacked rows are a column's own, or equal to them."""
+    """True if RLlib's stacked rows are a column's own arrays, or equal to them."""
     if column.raw_row() is not NOTHING:
         return False
     leaves, form = flatten(without_lists(data))
@@ -179,7 +179,7 @@ def _same(a: Any, b: Leaf) -> bool:
 
 
 def _differ(one: Leaf, other: Leaf) -> Any:
-    """Which rows of two leaves differ; NaN equals NaN."""
+    """Return the mask of the rows in which two leaves differ; NaN equals NaN."""
     if object in (one.dtype, other.dtype):
         return np.array([not same_value(a, b) for a, b in zip(one, other)], np.bool_)
     unequal = (one != other) & ~((one != one) & (other != other))

@@ -1,4 +1,4 @@
-"""One column of an episode in the form of the other library."""
+"""Conversion of one column of an episode to the form of the other library."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["our_column", "rows_as_list", "their_buffer", "their_data", "without_
 
 
 def their_data(column: InfiniteLookbackBuffer, *, numpy: bool = True, copy: bool = False) -> Any:
-    """All rows of a column as RLlib's buffer holds them.
+    """Return all rows of a column in the form of RLlib's buffer.
 
     Args:
         column: The column.
-        numpy: Whether as stacked arrays, views of the column's; otherwise a list of rows. A column without
-            rows, and one whose newest row does not fit the others yet, are lists in any case.
-        copy: Whether to copy what would share memory.
+        numpy: True for stacked arrays, views of the column's; otherwise a list of rows. A column without
+            rows, or with a newest row that does not fit the others yet, is always a list.
+        copy: True to copy arrays that would share memory.
     """
     if not numpy or column.raw_row() is not NOTHING:
         rows = rows_as_list(column)
@@ -33,7 +33,7 @@ def their_data(column: InfiniteLookbackBuffer, *, numpy: bool = True, copy: bool
 
 
 def rows_as_list(column: InfiniteLookbackBuffer) -> list[Any]:
-    """The rows of a column one by one: scalars of NumPy, and views of arrays."""
+    """Return the rows of a column as a list: scalars of NumPy, and views of arrays."""
     raw = column.raw_row()
     count = column.len_incl_lookback() - (raw is not NOTHING)
     leaves = column.rows(-column.lookback, count - column.lookback)
@@ -46,13 +46,13 @@ def rows_as_list(column: InfiniteLookbackBuffer) -> list[Any]:
 
 
 def their_buffer(make: Any, column: InfiniteLookbackBuffer, *, numpy: bool, copy: bool) -> Any:
-    """RLlib's buffer with the rows, the lookback and the space of a column.
+    """Return RLlib's buffer with the rows, the lookback and the space of a column.
 
     Args:
         make: The class of the buffer.
         column: The column.
-        numpy: Whether its rows are stacked.
-        copy: Whether to copy what would share memory.
+        numpy: True to stack its rows.
+        copy: True to copy arrays that would share memory.
     """
     buffer = make(their_data(column, numpy=numpy, copy=copy), 0, column.space)
     buffer.lookback = column.lookback  # its constructor takes a dict's number of keys for the number of rows
@@ -60,13 +60,13 @@ def their_buffer(make: Any, column: InfiniteLookbackBuffer, *, numpy: bool, copy
 
 
 def our_column(buffer: Any, *, newest: bool = False, copy: bool = False, rows: int | None = None) -> Any:
-    """A column with the rows, the lookback and the space of RLlib's buffer.
+    """Return a column with the rows, the lookback and the space of RLlib's buffer.
 
     Args:
         buffer: RLlib's buffer.
-        newest: Whether its last row is an observation that may still be replaced by one of another kind.
-        copy: Whether to copy what would share memory.
-        rows: How many of the first rows to take; default: all.
+        newest: True if its last row is an observation that may still be replaced by one of another kind.
+        copy: True to copy arrays that would share memory.
+        rows: Number of the first rows to take; default: all.
 
     Raises:
         ColumnError: rows that are nested differently.
@@ -90,14 +90,14 @@ def our_column(buffer: Any, *, newest: bool = False, copy: bool = False, rows: i
 
 
 def without_lists(data: Any) -> Any:
-    """Stacked rows whose nesting has tuples in the place of lists, which RLlib takes for nesting too."""
+    """Return stacked rows with tuples instead of lists in their nesting, as RLlib nests lists too."""
     if isinstance(data, dict):
         return {key: without_lists(value) for key, value in data.items()}
     return tuple(map(without_lists, data)) if isinstance(data, (tuple, list)) else data
 
 
 def _leaf(value: Any, copy: bool) -> Leaf:
-    """A stacked array as the leaf of a column: the array itself if it can be written to, and holds no text."""
+    """Return a stacked array as the leaf of a column: the array itself if it is writable and holds no text."""
     array = np.asarray(value)
     if array.dtype.kind in "US":
         return object_leaf(array.tolist())

@@ -1,4 +1,4 @@
-"""Where two batches differ."""
+"""Comparison of two batches."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["compare_batches"]
 
 
 def compare_batches(theirs: Any, ours: Any, *, rtol: float = 0.0, atol: float = 0.0) -> list[str]:
-    """Every place where two batches differ, as sentences; none if they are equal.
+    """Return the differences of two batches as sentences; none if they are equal.
 
-    Compared are nesting, columns, shapes, types and values, NaN being equal to NaN. Tensors and arrays compare by
-    what they hold, lists of numbers by the array they make.
+    The function compares nesting, columns, shapes, types and values; NaN equals NaN. Tensors and arrays compare by
+    their values, lists of numbers by the arrays made from them.
 
     Args:
         theirs: RLlib's batch: a dict of columns, per module or not, of any nesting.
         ours: The batch to compare with it.
-        rtol: Relative tolerance of floating-point values; 0 asks for equality bit by bit.
+        rtol: Relative tolerance of floating-point values; 0 requires bit-identical values.
         atol: Absolute tolerance of floating-point values.
 
     Example:

@@ -1,4 +1,4 @@
-"""Episodes of one library as episodes of the other."""
+"""Conversion of episodes between the libraries."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def to_rllib(episodes: SingleAgentEpisode, *, numpy: bool = ..., copy: bool = ..
 @overload
 def to_rllib(episodes: Sequence[SingleAgentEpisode], *, numpy: bool = ..., copy: bool = ...) -> list[Any]: ...
 def to_rllib(episodes: Any, *, numpy: bool = True, copy: bool = False) -> Any:
-    """RLlib's episode with everything that ours holds.
+    """Convert our episodes to RLlib's.
 
-    That is all columns with their lookback, infos, custom data, names, spaces, times and flags. Unless `copy`,
-    arrays are views of the episode's own, and infos and custom data are the same objects: what is written to
-    one episode shows in the other. Adding steps to one leaves the other as it is.
+    The result has all columns with their lookback, infos, custom data, names, spaces, times and flags. Unless `copy`,
+    arrays are views of the episode's own, and infos and custom data are the same objects, so writing to
+    one episode changes the other. Adding steps to one does not change the other.
 
-    RLlib holds these differently: a column without rows is an empty list; observations are a list while the newest
-    one has another shape or type than its column. It does not hold at all: whether the newest observation may still
-    be replaced by one of another shape or type, and the space that new observations are checked against, where a
-    piece has changed `observation_space` since.
+    RLlib stores two things differently: a column without rows is an empty list; observations are a list while the
+    newest one has another shape or type than its column. Two facts are lost: if the newest observation may still be
+    replaced by one of another shape or type, and, after a piece has changed `observation_space`, the space that new
+    observations are checked against.
 
     Args:
         episodes: An episode or chunk, a sequence of them, or a `VectorEpisodes`.
-        numpy: Stacked arrays, as RLlib's `to_numpy()` makes them; otherwise lists of rows, as its acting pieces
-            and `add_env_step` want them. Numbers in such lists are NumPy's, of the columns' types.
+        numpy: Stacked arrays, as from RLlib's `to_numpy()`; otherwise lists of rows, as for its acting pieces
+            and `add_env_step`. Numbers in such lists are NumPy's, of the columns' types.
         copy: Copy everything, so that nothing is shared.
 
     Returns:
@@ -66,12 +66,12 @@ def to_rllib(episodes: Any, *, numpy: bool = True, copy: bool = False) -> Any:
 
 
 def from_rllib(episodes: Any, *, copy: bool = False) -> Any:
-    """Our episode with everything that RLlib's holds.
+    """Convert RLlib's episodes to ours.
 
-    That is all columns with their lookback, infos, custom data, names, spaces, times and flags, from RLlib's list
-    mode and from its numpy mode. Unless `copy`, arrays of the numpy mode that can be written to are shared, and
-    infos and custom data are the same objects: what is written to one episode shows in the other. Rows of the list
-    mode, and read-only arrays, as Ray hands them over, are copied.
+    The result has all columns with their lookback, infos, custom data, names, spaces, times and flags, from RLlib's
+    list mode and its numpy mode. Unless `copy`, writable arrays of the numpy mode are shared, and infos and custom
+    data are the same objects, so writing to one episode changes the other. Rows of the list mode, and read-only
+    arrays, which come from Ray's object store, are copied.
 
     A column is arrays here, so a list of Python numbers gets the type that NumPy gives it, and numbers of several
     types become one; text becomes a column of Python strings; nested lists in stacked columns become tuples; a
@@ -86,7 +86,7 @@ def from_rllib(episodes: Any, *, copy: bool = False) -> Any:
 
     Raises:
         MissingExtraError: RLlib is not installed.
-        EpisodeError: something that is no episode of RLlib's, or one whose columns do not fit one another.
+        EpisodeError: something that is no episode of RLlib's, or an episode with columns that do not fit together.
         ColumnError: rows of a column that are nested differently.
         NotAvailableError: a multi-agent episode.
 
@@ -108,12 +108,12 @@ def from_rllib(episodes: Any, *, copy: bool = False) -> Any:
 def episode_like_theirs(
     episode: SingleAgentEpisode, *, numpy: bool = True, copy: bool = False, buffer: Any = None
 ) -> Any:
-    """RLlib's episode with what one of ours holds; `to_rllib` says how.
+    """Convert one of our episodes to RLlib's, as `to_rllib` does.
 
     Args:
         episode: Ours.
-        numpy: Whether columns are stacked arrays.
-        copy: Whether to copy what would be shared.
+        numpy: True for columns as stacked arrays.
+        copy: True to copy values that would be shared.
         buffer: The class of the columns' buffers; default: RLlib's own.
     """
     library = rllib()
@@ -152,12 +152,12 @@ def _rewards_space() -> Any:
 
 
 def episode_like_ours(theirs: Any, *, copy: bool = False, steps: int | None = None) -> SingleAgentEpisode:
-    """Our episode with what one of RLlib's holds; `from_rllib` says how.
+    """Convert one of RLlib's episodes to ours, as `from_rllib` does.
 
     Args:
         theirs: RLlib's.
-        copy: Whether to copy what would be shared.
-        steps: How many of its first steps to take; default: all.
+        copy: True to copy values that would be shared.
+        steps: Number of its first steps to take; default: all.
     """
     episode = SingleAgentEpisode(theirs.id_ or None)
     rows = None if steps is None else steps + theirs.rewards.lookback
@@ -185,7 +185,7 @@ def episode_like_ours(theirs: Any, *, copy: bool = False, steps: int | None = No
 
 
 def check_ours(where: str, episodes: Sequence[Any]) -> None:
-    """Refuse what is no single-agent episode of ours.
+    """Raise unless all episodes are our single-agent episodes.
 
     Raises:
         EpisodeError: something that is no episode of ours.
@@ -197,7 +197,7 @@ def check_ours(where: str, episodes: Sequence[Any]) -> None:
 
 
 def check_theirs(where: str, episodes: Sequence[Any]) -> None:
-    """Refuse what is no single-agent episode of RLlib's.
+    """Raise unless all episodes are RLlib's single-agent episodes.
 
     Raises:
         EpisodeError: something that is no episode of RLlib's.
@@ -219,7 +219,7 @@ def _are_several(episodes: Any) -> bool:
 def _no_episode(
     where: str, found: Any, expected: str, other: str, do_then: str = "use it as it is"
 ) -> EpisodeError | NotAvailableError:
-    """The error for something that cannot be exchanged."""
+    """Return the error about an object that cannot be converted."""
     library = rllib()
     if isinstance(found, (MultiAgentEpisode, library.MultiAgentEpisode)):
         return NotAvailableError(

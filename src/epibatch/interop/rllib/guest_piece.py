@@ -1,4 +1,4 @@
-"""One of RLlib's pieces as a piece of ours."""
+"""Adapter that runs one of RLlib's pieces as a piece of ours."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class GuestPiece(ConnectorV2):
 
     Args:
         piece: RLlib's.
-        rewrites_observations: Whether it replaces the episodes' newest observations.
-        lookback: How many steps before a chunk's start it reads at least; what it was seen to read counts too.
+        rewrites_observations: True if it replaces the episodes' newest observations.
+        lookback: Least number of steps that it reads before a chunk's start; recorded reads count too.
         input_observation_space: Space of the observations that come in.
         input_action_space: Space of the actions that come in.
 
@@ -58,7 +58,7 @@ class GuestPiece(ConnectorV2):
         metrics: Any = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Show the piece the episodes and the batch as RLlib's; give back what it made of them."""
+        """Run the piece on the episodes and the batch converted to RLlib's; convert the result back."""
         check_ours(type(self.piece).__name__, episodes)
         call = running_call()
         keys = chunk_keys(episodes) if call is None else [key_for(episode) for episode in episodes]
@@ -68,8 +68,8 @@ class GuestPiece(ConnectorV2):
         given = rekeyed(batch, keys, before, retag_as_theirs)
         shared = {} if shared_data is None else shared_data
         if isinstance(rows := shared.get(ROW_MAP), RowMap):
-            shared[ROW_MAP] = list(rows)  # RLlib's pieces ask whether it is one
-        if not hasattr(self.piece, "connectors"):  # as RLlib's pipelines hand it on, for the sake of old pieces
+            shared[ROW_MAP] = list(rows)  # RLlib's pieces check that it is a list
+        if not hasattr(self.piece, "connectors"):  # as RLlib's pipelines pass it on, for old pieces
             kwargs["data"] = given
         out = self.piece(
             rl_module=rl_module,
@@ -99,12 +99,12 @@ class GuestPiece(ConnectorV2):
     # -- spaces and state ----------------------------------------------------------------------
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-        """The space of observations after the piece."""
+        """Return the space of observations after the piece."""
         self._show_spaces(input_observation_space, input_action_space)
         return self.piece.observation_space
 
     def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-        """The space of actions after the piece."""
+        """Return the space of actions after the piece."""
         self._show_spaces(input_observation_space, input_action_space)
         return self.piece.action_space
 
@@ -113,25 +113,25 @@ class GuestPiece(ConnectorV2):
         self.piece.input_observation_space = observations
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The piece's state."""
+        """Return the piece's state."""
         state: dict[str, Any] = self.piece.get_state(components, not_components=not_components, **kwargs)
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Give the piece a state."""
+        """Restore the piece's state."""
         self.piece.set_state(state)
 
     def reset_state(self) -> None:
-        """Let the piece forget what it has learned."""
+        """Reset the piece's state."""
         self.piece.reset_state()
 
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
-        """One state from those of several copies."""
+        """Merge the states of several copies into one."""
         merged: dict[str, Any] = self.piece.merge_states(states)
         return merged
 
     def freeze(self) -> None:
-        """Stop RLlib's filter from updating its statistics; other pieces of RLlib's cannot be told."""
+        """Stop RLlib's filter from updating its statistics; RLlib's other pieces cannot be frozen."""
         if hasattr(self.piece, "_update_stats"):
             self.piece._update_stats = False
 
@@ -148,12 +148,12 @@ def guest(piece: Any, rewrites_observations: bool, lookback: int, *spaces: Any) 
 
 @cache
 def named(cls: type, name: str) -> Any:
-    """A class like `cls` that has the name of the piece inside: both libraries keep states and timers by it."""
+    """Return a class like `cls` with the name of the piece inside, as both libraries key states and timers by it."""
     return type(cls)(name, (cls,), {"__doc__": cls.__doc__, "__module__": cls.__module__})
 
 
 def _shown(episodes: Sequence[Any], keys: Sequence[Key], *, numpy: bool) -> list[Any]:
-    """The episodes as RLlib's, each under the name that this call has for it."""
+    """Convert episodes to RLlib's, each under its name in this call."""
     from .watched_buffer import WatchedBuffer
 
     shown = []
@@ -171,7 +171,7 @@ def _shown(episodes: Sequence[Any], keys: Sequence[Key], *, numpy: bool) -> list
 def _as_ours(
     batch: dict[str, Any], before: list[Key], after: list[Key], keys: list[Key], lengths: list[int]
 ) -> dict[str, Any]:
-    """A batch under our keys, where some columns may have the names that the piece gave the episodes."""
+    """Return a batch under our keys; some columns may have the names that the piece gave the episodes."""
     renamed = set(after) - set(before)
     new = {name: column for name, column in batch.items() if isinstance(column, dict) and renamed & column.keys()}
     old = {name: column for name, column in batch.items() if name not in new}

@@ -1,4 +1,4 @@
-"""One of our pieces as a piece of RLlib's."""
+"""Adapter that runs one of our pieces as a piece of RLlib's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HostedPiece(ConnectorV2):  # type: ignore[misc]
 
     Args:
         piece: Ours.
-        pipeline: The pipeline it stands in: "env_to_module", "module_to_env", "learner"; None: not said.
+        pipeline: Its pipeline: "env_to_module", "module_to_env", "learner"; None: unknown.
         input_observation_space: Space of the observations that come in.
         input_action_space: Space of the actions that come in.
 
@@ -59,11 +59,11 @@ class HostedPiece(ConnectorV2):  # type: ignore[misc]
         metrics: Any = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Show the piece the episodes and the batch as ours; give back what it made of them."""
-        kwargs.pop("data", None)  # the batch once more, as RLlib hands it on for the sake of old pieces
+        """Run the piece on the episodes and the batch converted to ours; convert the result back."""
+        kwargs.pop("data", None)  # the batch a second time, which RLlib passes on for old pieces
         check_theirs(type(self.piece).__name__, episodes)
         shared = {} if shared_data is None else shared_data
-        longer = bool(shared.get(ADDED_LOSS_MASK))  # by the bootstrap step, which RLlib's episodes have as a real one
+        longer = bool(shared.get(ADDED_LOSS_MASK))  # by the bootstrap step, which is a real step in RLlib's episodes
         shown = [episode_like_ours(episode) for episode in episodes]
         changes = [OurChanges(*pair) for pair in zip(episodes, shown)]
         call = PipelineCall(
@@ -118,7 +118,7 @@ class HostedPiece(ConnectorV2):  # type: ignore[misc]
 
     @staticmethod
     def _spell_row_map(shared_data: dict[str, Any], ours: list[Any], keys: list[Key]) -> None:
-        """Name the rows of a batch as RLlib's pieces look them up: by the ids of its episodes, in a list."""
+        """Write the row map of a batch in RLlib's form: a list with the ids of its episodes."""
         rows = shared_data.get(ROW_MAP)
         if isinstance(rows, RowMap):
             names = {own[0]: theirs[0] for own, theirs in zip(ours, keys)}
@@ -127,12 +127,12 @@ class HostedPiece(ConnectorV2):  # type: ignore[misc]
     # -- spaces and state ----------------------------------------------------------------------
 
     def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-        """The space of observations after the piece."""
+        """Return the space of observations after the piece."""
         self._show_spaces(input_observation_space, input_action_space)
         return self.piece.observation_space
 
     def recompute_output_action_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
-        """The space of actions after the piece."""
+        """Return the space of actions after the piece."""
         self._show_spaces(input_observation_space, input_action_space)
         return self.piece.action_space
 
@@ -140,25 +140,25 @@ class HostedPiece(ConnectorV2):  # type: ignore[misc]
         self.piece.input_action_space, self.piece.input_observation_space = actions, observations
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """The piece's state."""
+        """Return the piece's state."""
         state: dict[str, Any] = self.piece.get_state(components, not_components=not_components, **kwargs)
         return state
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Give the piece a state."""
+        """Restore the piece's state."""
         self.piece.set_state(state)
 
     def reset_state(self) -> None:
-        """Let the piece forget what it has learned."""
+        """Reset the piece's state."""
         self.piece.reset_state()
 
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
-        """One state from those of several copies."""
+        """Merge the states of several copies into one."""
         merged: dict[str, Any] = self.piece.merge_states(states)
         return merged
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What makes the piece again."""
+        """Return the constructor arguments of the piece."""
         return (self.piece, self._pipeline, self.input_observation_space, self.input_action_space), {}
 
     def __reduce__(self) -> Any:
@@ -171,7 +171,7 @@ def hosted(piece: Any, pipeline: str | None, *spaces: Any) -> Any:
 
 
 def _lengthen(episodes: Sequence[Any]) -> None:
-    """Give RLlib's episodes the bootstrap step and a name of their own each: its pieces count on both from there on."""
+    """Add the bootstrap step and a unique name to RLlib's episodes, as RLlib's later pieces need both."""
     from ray.rllib.utils.postprocessing.episodes import add_one_ts_to_episodes_and_truncate
 
     for i, episode in enumerate(episodes):

@@ -1,4 +1,4 @@
-"""RLlib's classes, loaded when they are first asked for."""
+"""RLlib's classes, loaded at first use."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _PURPOSE = "exchanging episodes and pieces with RLlib"
 
 
 class Library(NamedTuple):
-    """The classes of RLlib that are exchanged with.
+    """The classes of RLlib that the conversion uses.
 
     Args:
         SingleAgentEpisode: Its episode.
         MultiAgentEpisode: Its episode of several agents.
-        InfiniteLookbackBuffer: The buffer behind a column of its episodes.
+        InfiniteLookbackBuffer: The buffer of a column of its episodes.
         ConnectorV2: Its piece.
         BatchedNdArray: Its tag of arrays that hold several rows.
     """
@@ -32,7 +32,7 @@ class Library(NamedTuple):
 
 @lru_cache(maxsize=1)
 def rllib() -> Library:
-    """Load RLlib; from then on its pieces take our modules of modules for such.
+    """Load RLlib, and register our `MultiRLModule` with its pieces' isinstance checks.
 
     Raises:
         MissingExtraError: RLlib is not installed; the message has the command.
@@ -53,7 +53,7 @@ def _load(name: str) -> Any:
 
 
 def _introduce_modules() -> None:
-    """Tell RLlib's abstract classes of ours that have the same methods: its pieces ask with isinstance."""
+    """Register our classes with RLlib's abstract classes of the same methods, as its pieces use isinstance."""
     from epibatch.core.rl_module.rl_module import MultiRLModule, RLModule
     from epibatch.core.rl_module.value_function_api import ValueFunctionAPI
 

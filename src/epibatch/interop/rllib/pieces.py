@@ -1,4 +1,4 @@
-"""Connector pieces of one library as pieces of the other."""
+"""Conversion of connector pieces between the libraries."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ _REWRITERS = (
 
 
 def to_rllib_piece(piece: ConnectorV2, *, pipeline: str | None = None) -> Any:
-    """One of our pieces, or a pipeline of ours, for a pipeline of RLlib's.
+    """Wrap one of our pieces, or a pipeline of ours, for a pipeline of RLlib's.
 
-    At each call it is shown RLlib's episodes as ours, and the batch with our keys and tags; what it changes in them is
-    written to RLlib's. Numeric columns of RLlib's numpy mode are not copied; those of its list mode, which acting
-    episodes are in, are stacked at every call. The piece's spaces follow RLlib's, its state is in RLlib's state, under
-    its class's name. `AddOneTsToEpisodesAndTruncate` lengthens and renames RLlib's episodes as RLlib's own does: the
-    pieces behind it count on that. A piece that `from_rllib_piece` made is taken out again.
+    At each call the piece gets RLlib's episodes converted to ours, and the batch with our keys and tags. Its changes
+    are written back to RLlib's. Numeric columns of RLlib's numpy mode are not copied. Those of its list mode, which
+    acting episodes use, are stacked at every call. The piece's spaces follow RLlib's. Its state is in RLlib's state,
+    under its class's name. `AddOneTsToEpisodesAndTruncate` lengthens and renames RLlib's episodes as RLlib's own piece
+    does, since later pieces need that. A piece from `from_rllib_piece` is unwrapped.
 
     Args:
         piece: The piece.
-        pipeline: Which pipeline it is for: "env_to_module", "module_to_env" or "learner". Default: the one it says it
-            is made for, if that is one.
+        pipeline: Its pipeline: "env_to_module", "module_to_env" or "learner". Default: the one that it declares, if
+            there is exactly one.
 
     Returns:
         A `ray.rllib.connectors.connector_v2.ConnectorV2`; its `piece` is the one given.
 
     Raises:
         MissingExtraError: RLlib is not installed.
-        PieceError: something that is no piece of ours, or a pipeline that is none.
+        PieceError: something that is no piece of ours, or an unknown pipeline.
 
     Example:
         >>> from epibatch.connectors.env_to_module import MeanStdFilter
@@ -68,22 +68,22 @@ def to_rllib_piece(piece: ConnectorV2, *, pipeline: str | None = None) -> Any:
 
 
 def from_rllib_piece(piece: Any, *, rewrites_observations: bool | None = None, lookback: int = 0) -> ConnectorV2:
-    """One of RLlib's pieces, or a pipeline of RLlib's, for a pipeline of ours.
+    """Wrap one of RLlib's pieces, or a pipeline of RLlib's, for a pipeline of ours.
 
-    At each call it is shown our episodes as RLlib's, in numpy mode when learning and in list mode when acting, as in
-    RLlib, and the batch with RLlib's keys and tags; what it changes in them is written to ours. Numeric columns are
-    not copied. It is an undeclared piece: its place is not checked, and how far back it reads is watched, so that
-    chunks are cut with enough lookback. Its state is saved with the pipeline's.
+    At each call the piece gets our episodes converted to RLlib's, in numpy mode when learning and in list mode when
+    acting, as in RLlib, and the batch with RLlib's keys and tags. Its changes are written back to ours. Numeric columns
+    are not copied. It is an undeclared piece: its position is not checked, and its reads into lookback are recorded,
+    so that chunks are cut with enough lookback. Its state is saved with the pipeline's.
 
-    Of RLlib's `AddOneTsToEpisodesAndTruncate` ours is made: here bootstrap rows are rows of the batch, and episodes
-    stay as they are. A piece that `to_rllib_piece` made is taken out again.
+    RLlib's `AddOneTsToEpisodesAndTruncate` is replaced by ours: here bootstrap rows are rows of the batch, and episodes
+    do not change. A piece from `to_rllib_piece` is unwrapped.
 
     Args:
         piece: The piece.
-        rewrites_observations: Whether it replaces the episodes' newest observations, so that learner pieces find
-            what it wrote. Default: whether it is one of RLlib's that do, or derives from one.
-        lookback: How many steps before a chunk's start it reads at least, for one that may come to read further back
-            than it was seen to when its chunks were cut.
+        rewrites_observations: True if it replaces the episodes' newest observations, so that learner pieces read
+            the new ones. Default: True for RLlib's pieces that do so, and their subclasses.
+        lookback: Least number of steps that it reads before a chunk's start, for a piece that may later read further
+            back than it did when its chunks were cut.
 
     Returns:
         A `ConnectorV2`; its `piece` is the one given.

@@ -1,4 +1,4 @@
-"""RLlib's buffer that tells our pipeline how far back a piece reads."""
+"""RLlib's buffer with a record of a piece's reads into lookback, for our pipelines."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["WatchedBuffer"]
 
 
 class WatchedBuffer(InfiniteLookbackBuffer):  # type: ignore[misc]
-    """A column of an episode that a piece of RLlib's is shown in a pipeline of ours.
+    """A column of an episode that one of RLlib's pieces gets in a pipeline of ours.
 
-    The pipeline learns of every read into lookback, as it does when a piece of ours reads, so that chunks are cut
-    with as much of it as the piece needs.
+    The pipeline records every read into lookback, as for our own pieces, so that chunks are cut with as much lookback
+    as the piece needs.
 
     Args:
         data: Its rows.
-        lookback: How many of them lie before the chunk's start.
+        lookback: Number of rows before the chunk's start.
         space: Their space.
 
     Attributes:
@@ -37,10 +37,10 @@ class WatchedBuffer(InfiniteLookbackBuffer):  # type: ignore[misc]
     t_started = 0
 
     def get(self, indices: Any = None, *, neg_index_as_lookback: bool = False, fill: Any = None, **kwargs: Any) -> Any:
-        """Rows, as RLlib's buffer gives them.
+        """Return rows, as RLlib's buffer does.
 
         Raises:
-            LookbackError: rows that the episode has had and this chunk does not carry.
+            LookbackError: rows of the episode that this chunk does not contain.
         """
         total = self.len_incl_lookback()
         first = self.lookback
