@@ -1,4 +1,4 @@
-"""What there is to say about every piece that a config can name, as data and as text."""
+"""Descriptions of all pieces that a config can name, as data and as text."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ _AS_ARGUED = "as its arguments say"
 
 
 def describe_pieces() -> list[dict[str, Any]]:
-    """Every piece, second names included, sorted by name; one that cannot be used says why under `error`."""
+    """Return every piece, with second names, sorted by name; for an unusable piece `error` has the reason."""
     return [_describe(name, entries) for name, entries in piece_entries().items()]
 
 
 def describe_piece(name: str) -> dict[str, Any]:
-    """One piece by its name.
+    """Return the description of one piece by its name.
 
     Raises:
         UnknownNameError: no piece has this name.
     """
     entries = piece_entries()
     if name not in entries:
-        piece_class(name)  # says what is wrong with the name
+        piece_class(name)  # raises an error that explains the name
     return _describe(name, entries[name])
 
 
 def describe_named(name: str) -> tuple[str, list[dict[str, Any]]]:
-    """What a name leads to: a piece, or those that a class of RLlib or TorchRL is here.
+    """Return the pieces of a name: a piece, or the pieces that replace a class of RLlib or TorchRL.
 
     Args:
-        name: a piece's, or the class's.
+        name: the piece's or the class's name.
 
     Returns:
         A sentence about a class of another library, "" for a piece of this name; and the pieces.
 
     Raises:
-        UnknownNameError: neither is called so.
+        UnknownNameError: neither a piece nor a class has this name.
     """
     try:
         return "", [describe_piece(name)]
@@ -95,7 +95,7 @@ def _describe(name: str, entries: list[PieceEntry]) -> dict[str, Any]:
 
 
 def _declared(cls: Any) -> dict[str, Any]:
-    """What a piece's class says about itself; None where it says nothing."""
+    """Return the declarations of a piece's class; None for those that it lacks."""
     names = ("pipelines", "reads", "writes", "input_layouts", "output_layout", "mutates_episodes", "lookback")
     said = {name: getattr(cls, name) for name in names}
     declared = said["reads"] is not None
@@ -111,7 +111,7 @@ def _declared(cls: Any) -> dict[str, Any]:
 
 
 def _columns_said(cls: Any, said: dict[str, Any], key: str) -> list[str] | None:
-    """Columns that a piece's class reads or writes; None where that depends on its arguments."""
+    """Return the columns that a piece's class reads or writes; None if that depends on its arguments."""
     if said[key] is not None or not hasattr(type(getattr(cls, key)), "__get__"):
         return list(said[key] or ())
     names = getattr(cls, "columns", ())
@@ -122,7 +122,7 @@ def _columns_said(cls: Any, said: dict[str, Any], key: str) -> list[str] | None:
 
 
 def _keywords(cls: type) -> dict[str, dict[str, Any]]:
-    """The constructor's keywords: {} or {"default": value} for each, with its documentation."""
+    """Return the constructor's keywords: {} or {"default": value} for each, with its documentation."""
     texts = _argument_texts(cls)
     keywords: dict[str, dict[str, Any]] = {}
     for key, parameter in constructor_parameters(cls).items():
@@ -140,7 +140,7 @@ def _keywords(cls: type) -> dict[str, dict[str, Any]]:
 
 
 def _argument_texts(cls: type) -> dict[str, str]:
-    """What the docstrings of a class, its constructor and the classes above it say under `Args:`."""
+    """Return the `Args:` of the docstrings of a class, its constructor and its base classes."""
     texts: dict[str, str] = {}
     for owner in cls.__mro__[:-1]:
         init = owner.__dict__.get("__init__")
@@ -154,7 +154,7 @@ def _argument_texts(cls: type) -> dict[str, str]:
 
 
 def first_sentence(docstring: str | None) -> str:
-    """The first sentence of a docstring, on one line.
+    """Return the first sentence of a docstring, on one line.
 
     Example:
         >>> first_sentence("Stack frames of images. More.")
@@ -171,9 +171,9 @@ def list_text(pieces: Iterable[dict[str, Any]], *, short: bool = False, width: i
     """Return the pieces as lines, under the packages that they are from.
 
     Args:
-        pieces: What `describe_pieces` gives.
-        short: True for one line with the description of each; False for what a config has to know too.
-        width: Of the terminal; None leaves lines whole, for files and other programs.
+        pieces: The result of `describe_pieces`.
+        short: True for one line with the description of each; False adds the facts needed in a config.
+        width: Width of the terminal; None leaves lines whole, for files and other programs.
     """
     groups: dict[str, list[dict[str, Any]]] = {}
     for piece in pieces:
@@ -189,7 +189,7 @@ def list_text(pieces: Iterable[dict[str, Any]], *, short: bool = False, width: i
 
 
 def _group(piece: dict[str, Any]) -> str:
-    """Return the package of a piece of epibatch, else who offers the piece."""
+    """Return the package of a piece of epibatch, or the provider of another piece."""
     return piece["path"].partition(":")[0].rpartition(".")[0] if piece["owner"] == "epibatch" else _owner(piece)
 
 
@@ -207,8 +207,8 @@ def piece_text(piece: dict[str, Any], *, width: int | None = None) -> str:
     """Return everything about one piece as lines.
 
     Args:
-        piece: What `describe_piece` gives.
-        width: Of the terminal; None leaves lines whole.
+        piece: The result of `describe_piece`.
+        width: Width of the terminal; None leaves lines whole.
     """
     title = f"{piece['piece']}  {_owner(piece)}"
     if piece["error"]:

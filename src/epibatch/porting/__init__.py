@@ -1,4 +1,4 @@
-"""Moves files written for RLlib here: their imports are changed, and what is left to do is listed."""
+"""Ports files written for RLlib: it changes their imports, and lists the remaining work."""
 
 from epibatch.core.lazy import lazy_exports
 

@@ -16,9 +16,9 @@ _PACKAGES = ("ray.rllib", "ray.tune", "epibatch")
 
 
 def failing_config_calls(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
-    r"""Every method and setting of an algorithm's config that is not here: line, name and what to do.
+    r"""Yield every unsupported method and setting of an algorithm's config: line, name and what to do.
 
-    A config is what has "config" in its name, in a file that imports from RLlib or epibatch.
+    A config is an object with "config" in its name, in a file that imports from RLlib or epibatch.
 
     Example:
         >>> source = "from ray.rllib.algorithms.ppo import PPOConfig\nPPOConfig().training(lr=1, use_critic=True)"
@@ -49,7 +49,7 @@ def _is_import(node: ast.AST) -> bool:
 
 
 def _is_config(node: ast.AST) -> bool:
-    """Whether the object of a method has "config" in one of the names that lead to it."""
+    """True if the object of a method has "config" in its name or in a part of its dotted path."""
     while isinstance(node, (ast.Attribute, ast.Call)):
         node = node.func if isinstance(node, ast.Call) else node.value
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

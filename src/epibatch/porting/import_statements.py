@@ -1,4 +1,4 @@
-"""One import statement, ported: only what has to change in it is written anew."""
+"""Porting of one import statement; only the parts that must change are rewritten."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PRAGMAS = ("# noqa", "# type:", "# pylint:", "# isort:", "# pragma:", "# pyrigh
 
 @dataclass(frozen=True)
 class Ported:
-    """What one import statement became.
+    """A ported import statement.
 
     Attributes:
-        text: the statements in its place; equal to what was there if nothing changes.
-        missing: positions of the imported names that are not here.
-        lines: on which line of `text` those stand, by position; empty if lines stay lines.
+        text: the new statements; equal to the old text if nothing changes.
+        missing: positions of the imported names that do not exist here.
+        lines: their lines in `text`, by position; empty if line numbers do not change.
     """
 
     text: str
@@ -34,7 +34,7 @@ class Ported:
 
 @dataclass
 class _Item:
-    """One imported name as it is written, with the comments that belong to it."""
+    """One imported name as written, with its comments."""
 
     above: list[str] = field(default_factory=list)
     behind: str = ""
@@ -50,7 +50,7 @@ def port_plain_import(node: ast.Import, text: str) -> Ported:
 
     Args:
         node: the statement.
-        text: its source, as it is written.
+        text: its source text.
     """
     changes, missing = [], []
     for position, (alias, (start, end)) in enumerate(zip(node.names, _dotted_names(text))):
@@ -67,7 +67,7 @@ def port_plain_import(node: ast.Import, text: str) -> Ported:
 
 
 def _dotted_names(text: str) -> Iterator[tuple[int, int]]:
-    """Where each module of an `import` statement begins and ends."""
+    """Yield the start and end of each module in an `import` statement."""
     offset = _offsets(text)
     start: int | None = None
     end = 0
@@ -79,7 +79,7 @@ def _dotted_names(text: str) -> Iterator[tuple[int, int]]:
         elif end >= 0 and token.string == "as":
             if start is not None:
                 yield start, end
-            start, end = None, -1  # what follows is the name it is bound to
+            start, end = None, -1  # the next token is the name it is bound to
         elif end >= 0 and (token.type == tokenize.NAME or token.string == "."):
             start = offset(token.start) if start is None else start
             end = offset(token.end)
@@ -89,13 +89,13 @@ def _dotted_names(text: str) -> Iterator[tuple[int, int]]:
 
 
 def port_from_import(node: ast.ImportFrom, text: str, before: str, behind: str) -> Ported:
-    """Port `from a.b import c, d as e`; the statement is split where the names live in several modules here.
+    """Port `from a.b import c, d as e`; the statement is split if its names are in several modules here.
 
     Args:
         node: the statement, with an absolute module.
-        text: its source, as it is written.
-        before: what stands in front of it on its first line.
-        behind: what stands behind it on its last line.
+        text: its source text.
+        before: the text before it on its first line.
+        behind: the text after it on its last line.
     """
     theirs = node.module or ""
     groups: dict[str, list[tuple[int, str]]] = {}
@@ -126,7 +126,7 @@ def _with_module(text: str, module: str) -> str:
 def _split(
     groups: dict[str, list[tuple[int, str]]], node: ast.ImportFrom, text: str, before: str, behind: str
 ) -> tuple[str, dict[int, int]]:
-    """The statements, one per module, and on which line of them the names stand that stay RLlib's."""
+    """Return the statements, one per module, and the lines of the names that still come from RLlib."""
     head, items, several_lines = _items(text, len(node.names))
     indent = before[: len(before) - len(before.lstrip())]
     alone = not before.strip() and (not behind or behind.startswith("#"))
@@ -145,7 +145,7 @@ def _split(
 def _statement(
     module: str, names: list[tuple[str, _Item]], head: str, indent: str, several_lines: bool
 ) -> tuple[str, list[int]]:
-    """One import statement, and on which line of it each name stands."""
+    """Return one import statement, and the line of each name in it."""
     short = f"from {module} import {', '.join(name for name, _ in names)}"
     commented = head or any(item.above or item.behind or item.below for _, item in names)
     if not commented and (not several_lines or len(indent) + len(short) <= _ONE_LINE):
@@ -160,7 +160,7 @@ def _statement(
 
 
 def _items(text: str, count: int) -> tuple[str, list[_Item], bool]:
-    """The comment behind the opening parenthesis, the names' comments, and whether names stand on several lines."""
+    """Return the comment after the opening parenthesis, the names with comments, and True for several lines."""
     tokens = _tokens(text)
     tokens = tokens[next(i for i, token in enumerate(tokens) if token.string == "import") + 1 :]
     first_row = tokens[0].start[0]
@@ -197,7 +197,7 @@ def _tokens(text: str) -> list[tokenize.TokenInfo]:
 
 
 def _offsets(text: str) -> Callable[[tuple[int, int]], int]:
-    """Where a position (row from 1, column) of a text is in it."""
+    """Return a function from a position (row from 1, column) in a text to its offset."""
     starts = [0]
     for line in text.split("\n"):
         starts.append(starts[-1] + len(line) + 1)

@@ -1,4 +1,4 @@
-"""Which module here takes the place of which module of RLlib."""
+"""Table of the modules here that replace modules of RLlib."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Rule(NamedTuple):
     """A module of RLlib and the module here that offers its names.
 
     Attributes:
-        theirs: RLlib's module; `.*` behind it stands for all modules below it, too.
+        theirs: RLlib's module; a trailing `.*` includes all modules below it.
         ours: the module here. With `.*`, modules below keep their names; without, all names are in this one module.
     """
 
@@ -70,9 +70,9 @@ MOVED_NAMES: dict[tuple[str, str], tuple[str, str]] = {
 
 
 def module_here(theirs: str) -> str | None:
-    """The module that takes the place of one of RLlib's; None if no rule speaks of it.
+    """Return the module that replaces one of RLlib's; None if there is no rule for it.
 
-    Whether it is there is another question: some belong to capabilities that are to come.
+    The module need not exist: some rules are for features that are not implemented yet.
 
     Example:
         >>> module_here("ray.rllib.core.rl_module.torch.torch_rl_module")

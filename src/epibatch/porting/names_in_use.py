@@ -1,4 +1,4 @@
-"""Uses of ray that stand outside import statements."""
+"""Uses of ray outside import statements."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Use(NamedTuple):
 
     Attributes:
         line: its line.
-        name: what is used, in full.
-        reason: why it was left, and what to write.
-        in_code: whether it needs the import; a string does not.
+        name: the full name of the used object.
+        reason: the reason why it was not ported, and what to write.
+        in_code: True if it needs the import; a string does not.
     """
 
     line: int
@@ -37,7 +37,7 @@ class Use(NamedTuple):
 
 
 def uses_of_ray(tree: ast.Module) -> Iterator[Use]:
-    """Every use of a module of ray, or of a key of its `SampleBatch`, that changing the imports cannot port."""
+    """Yield every use of a module of ray, or of a key of its `SampleBatch`, that needs more than new imports."""
     modules = _bound_modules(tree)
     inner: set[int] = set()
     docstrings = _docstrings(tree)
@@ -53,7 +53,7 @@ def uses_of_ray(tree: ast.Module) -> Iterator[Use]:
 
 
 def _bound_modules(tree: ast.Module) -> dict[str, str]:
-    """Local name -> module of ray, for every import that binds a module or `SampleBatch`."""
+    """Return local name -> module of ray, for every import that binds a module or `SampleBatch`."""
     modules: dict[str, str] = {}
     own, imported = own_names(tree.body)
     if "ray" not in own - imported:
@@ -76,7 +76,7 @@ def _is_module(theirs: str, name: str) -> bool:
 
 
 def _chain(node: ast.Attribute, inner: set[int]) -> tuple[list[str], ast.expr]:
-    """The names of `a.b.c` behind its first part, and that part; attributes on the way are put into `inner`."""
+    """Return the names of `a.b.c` after its first part, and that part; add its inner attributes to `inner`."""
     parts: list[str] = []
     value: ast.expr = node
     while isinstance(value, ast.Attribute):
@@ -88,11 +88,11 @@ def _chain(node: ast.Attribute, inner: set[int]) -> tuple[list[str], ast.expr]:
 
 def _use_of_chain(line: int, parts: list[str], bound: str, module: str) -> Iterator[Use]:
     if module.endswith(".SampleBatch"):
-        if _column(parts[0]):  # the import is listed, whatever else it is used for
+        if _column(parts[0]):  # the import itself is listed
             yield Use(line, f"{module}.{parts[0]}", _advice(f"{module}.{parts[0]}", "as an attribute"))
         return
     if bound != "ray" and module_here(module) is not None and offered_names(module_here(module) or "") is not None:
-        if home_of(module, parts[0]) is None:  # the module is ported; this name of it is not there
+        if home_of(module, parts[0]) is None:  # the module is ported, but lacks this name
             yield Use(line, f"{module}.{parts[0]}", reason_for(module, parts[0]))
         return
     path = ".".join([module, *parts])
@@ -100,13 +100,13 @@ def _use_of_chain(line: int, parts: list[str], bound: str, module: str) -> Itera
 
 
 def _column(key: str) -> str:
-    """The name that a key of `SampleBatch` has among `Columns`; empty if there is none."""
+    """Return the name of a key of `SampleBatch` in `Columns`; empty if there is none."""
     name = {"CUR_OBS": "OBS"}.get(key, key)
     return name if name.isupper() and hasattr(Columns, name) else ""
 
 
 def _advice(path: str, how: str) -> str:
-    """What to write in the place of a dotted path: the name that it leads to, or why there is none."""
+    """Return the replacement of a dotted path, or the reason why there is none."""
     parts = path.split(".")
     if "SampleBatch" in parts[:-1] and (column := _column(parts[parts.index("SampleBatch") + 1])):
         return f"used {how}: write epibatch.core.columns.Columns.{column}"
@@ -125,7 +125,7 @@ def _docstrings(tree: ast.Module) -> set[int]:
 
 
 def names_from_star(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Names that a module uses and binds nowhere, so that they must come from a star import: (line, name)."""
+    """Yield names that a module uses but does not bind, so that they come from a star import: (line, name)."""
     nodes = list(ast.walk(tree))
     bound = {"__file__"} | {
         node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)

@@ -1,4 +1,4 @@
-"""What modules here offer, found in their source: nothing is run, and no torch loaded, to look a name up."""
+"""Names that modules here export, read from their source without running it or loading torch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Home", "home_of", "offered_names"]
 
 
 class Home(NamedTuple):
-    """Where a name of RLlib is here.
+    """The place of one of RLlib's names here.
 
     Attributes:
         module: the module to import it from.
         name: its name there.
-        is_module: whether it is a module itself.
+        is_module: True if it is a module itself.
     """
 
     module: str
@@ -31,7 +31,7 @@ class Home(NamedTuple):
 
 @cache
 def offered_names(module: str) -> frozenset[str] | None:
-    """The names in a package's stub or a module's `__all__`; None if there is no such module.
+    """Return the names in a package's stub or a module's `__all__`; None if there is no such module.
 
     Example:
         >>> sorted(offered_names("epibatch.learner.postprocessing.value_predictions"))
@@ -54,7 +54,7 @@ def offered_names(module: str) -> frozenset[str] | None:
 
 
 def home_of(module: str, name: str) -> Home | None:
-    """Where a name that RLlib has in `module` is here, be it a class, a function, a constant or a module.
+    """Return the place here of a name in RLlib's `module`: a class, a function, a constant or a module.
 
     Example:
         >>> home_of("ray.rllib.connectors.connector_v2", "ConnectorV2")

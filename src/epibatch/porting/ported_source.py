@@ -31,12 +31,12 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n|$)")
 
 
 class Leftover(NamedTuple):
-    """Something that is left to do by hand.
+    """A name that must be ported by hand.
 
     Attributes:
-        line: its line in the source that was given, from 1.
+        line: its line in the original source, from 1.
         name: the name of RLlib or ray, in full; of a config's method, the call.
-        reason: why it was left, or what to write in its place.
+        reason: the reason why it was not ported, or its replacement.
         line_after: its line in the ported text.
     """
 
@@ -48,13 +48,13 @@ class Leftover(NamedTuple):
 
 @dataclass(frozen=True)
 class PortedSource:
-    """What porting a source text gave.
+    """A ported source text.
 
     Attributes:
-        original: the text that was given.
+        original: the original text.
         text: the text with its imports changed.
-        imports: how many import statements changed.
-        leftovers: what is left to do by hand, by line.
+        imports: number of changed import statements.
+        leftovers: names to port by hand, by line.
     """
 
     original: str
@@ -63,7 +63,7 @@ class PortedSource:
     leftovers: tuple[Leftover, ...]
 
     def diff(self, name: str = "module.py") -> str:
-        """The change as a unified diff, "" if there is none; programs such as `patch` read it.
+        """Return the change as a unified diff for programs such as `patch`; "" if there is none.
 
         Args:
             name: the file's name, for the diff's head.
@@ -84,8 +84,8 @@ class _Edit(NamedTuple):
 def port_source(text: str, name: str = "module.py") -> PortedSource:
     r"""Change the imports of a module written for RLlib to those that epibatch has.
 
-    Only import statements are touched, and of those only the ones that must change. Nothing is run or imported
-    from the text. Porting what was ported changes nothing.
+    Only import statements that must change are changed. The text is neither run nor imported. Porting a ported text
+    changes nothing.
 
     Args:
         text: Python source.
@@ -152,14 +152,14 @@ def _missing(node: ast.Import | ast.ImportFrom, position: int, used: set[str]) -
 
 
 def _used_names(tree: ast.Module) -> set[str]:
-    """Every name that stands in the code, and every word of its strings, which may be annotations or exports."""
+    """Return every name in the code, and every word of its strings, which may be annotations or exports."""
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     strings = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return names.union(*(re.findall(r"\w+", string) for string in strings if len(string) < _ANNOTATION))
 
 
 def _without_used_imports(left: list[_Left], used: set[str], tree: ast.Module) -> list[_Left]:
-    """Leave out `import ray` and `from ray import tune` where their uses are listed one by one."""
+    """Leave out `import ray` and `from ray import tune` if their uses are listed one by one."""
     imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
     lines = {alias.lineno for node in imports for alias in node.names}
     return [
@@ -170,7 +170,7 @@ def _without_used_imports(left: list[_Left], used: set[str], tree: ast.Module) -
 
 
 def _not_in_stars(tree: ast.Module, stars: list[tuple[int, str]]) -> list[tuple[int, str, str]]:
-    """Names that only a star import can have brought, and that the module here does not offer."""
+    """Return names that come from a star import, and that the module here lacks."""
     if not stars:
         return []
     offered = {name for _, theirs in stars for name in offered_names(module_here(theirs) or "") or ()}
@@ -185,7 +185,7 @@ def _not_in_stars(tree: ast.Module, stars: list[tuple[int, str]]) -> list[tuple[
 def _parsed(text: str, name: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in somebody else's strings
+            warnings.simplefilter("ignore")  # about escapes in strings of the ported file
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         where = f"{name}, line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else name
@@ -201,7 +201,7 @@ def _is_of_ray(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines as Python counts them, with their ends."""
+    """Return the lines as Python counts them, with their ends."""
     return [line for line in _LINE.findall(text) if line]
 
 
@@ -213,7 +213,7 @@ def _line_starts(text: str) -> list[int]:
 
 
 def _span(node: ast.stmt, text: str, starts: list[int]) -> tuple[int, int]:
-    """Where a statement begins and ends; ast counts columns in bytes of UTF-8."""
+    """Return the start and end of a statement; ast counts columns in bytes of UTF-8."""
 
     def offset(line: int, column: int) -> int:
         start = starts[line - 1]
@@ -224,13 +224,13 @@ def _span(node: ast.stmt, text: str, starts: list[int]) -> tuple[int, int]:
 
 
 def _with_newlines(ported: str, text: str, start: int, end: int) -> str:
-    """The ported statement with the newlines of the text around it."""
+    """Return the ported statement with the newlines of the surrounding text."""
     near = re.search(r"\r\n|\r|\n", text[start:end]) or re.search(r"\r\n|\r|\n", text)
     return ported.replace("\n", near[0]) if near else ported
 
 
 class _LinesAfter:
-    """Which line of the ported text a line of the original became."""
+    """Map from lines of the original text to lines of the ported text."""
 
     def __init__(self, edits: list[_Edit], starts: list[int]) -> None:
         ordered = sorted(edits)

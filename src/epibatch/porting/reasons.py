@@ -1,4 +1,4 @@
-"""Why a name of RLlib is not here."""
+"""Reasons why names of RLlib do not exist here."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _REASONS: tuple[tuple[str, str], ...] = (
 
 
 def reason_for(module: str, name: str) -> str:
-    """Why `name` of RLlib's `module` is not here, and the nearest name that is.
+    """Return the reason why `name` of RLlib's `module` does not exist here, and the nearest name that does.
 
     Example:
         >>> reason_for("ray.rllib.offline", "JsonReader")

@@ -1,4 +1,4 @@
-"""What porting files is told as: the diff, what is left to do, a line at the end."""
+"""Report of a port: the diff, the remaining work, and a summary."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _STYLES = (("---", "bold"), ("+++", "bold"), ("@@", "cyan"), ("-", "red"), ("+",
 
 
 def show_ported(console: Console, name: str, ported: PortedSource, *, written: bool) -> None:
-    """Print the diff, in colours on a terminal, and a line for each thing that is left.
+    """Print the diff, in colours on a terminal, and a line for each remaining change.
 
-    What goes elsewhere is the diff as it is, with its tabs and carriage returns, so that `patch` can read it.
+    Elsewhere the diff is printed unchanged, with its tabs and carriage returns, so that `patch` can read it.
 
     Args:
-        console: where to.
+        console: the console to print on.
         name: the file's name.
-        ported: what porting it gave.
-        written: whether the file has the ported text by now, so that its lines are meant.
+        ported: the ported source.
+        written: True if the file has the ported text already; line numbers are then those of the ported text.
     """
     diff = ported.diff(name)
     if not console.is_terminal:
         console.file.write(diff)
-        console.file.flush()  # in front of what goes to another stream of the same terminal
+        console.file.flush()  # before output on another stream of the same terminal
     for line in diff.splitlines() if console.is_terminal else ():
         style = next((style for start, style in _STYLES if line.startswith(start)), "")
         console.print(Text(line, style=style), soft_wrap=True)
@@ -39,11 +39,11 @@ def show_ported(console: Console, name: str, ported: PortedSource, *, written: b
 
 
 def summary(ported: Sequence[PortedSource], *, write: bool) -> str:
-    """One sentence about all files.
+    """Return one sentence about all files.
 
     Args:
-        ported: what porting each of them gave.
-        write: whether they were to be written.
+        ported: the ported source of each file.
+        write: True if the files were to be written.
 
     Example:
         >>> from epibatch.porting import port_source

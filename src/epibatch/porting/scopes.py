@@ -1,4 +1,4 @@
-"""Which names mean something of their own inside functions and comprehensions."""
+"""Names that functions and comprehensions bind locally."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Names = frozenset[str]
 
 
 def nodes_in_scopes(tree: ast.AST) -> Iterator[tuple[ast.AST, _Names]]:
-    r"""Every node of a module, and the names that functions and comprehensions around it use for something else.
+    r"""Yield every node of a module, and the names that the functions and comprehensions around it bind locally.
 
     Example:
         >>> tree = ast.parse("ray.init()\ndef trace(ray): return ray.origin")
@@ -30,7 +30,7 @@ def nodes_in_scopes(tree: ast.AST) -> Iterator[tuple[ast.AST, _Names]]:
 
 
 def _children(node: ast.AST, hidden: _Names) -> Iterator[tuple[ast.AST, _Names]]:
-    """The children of a node, each with the names that are hidden there."""
+    """Yield the children of a node, each with the names that are hidden there."""
     if isinstance(node, _FUNCTIONS):
         body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else [*node.body]
         own, shared = own_names(body)
@@ -57,7 +57,7 @@ def _arguments(arguments: ast.arguments) -> Iterator[ast.arg]:
 
 
 def own_names(parts: Iterable[ast.AST]) -> tuple[_Names, _Names]:
-    """The names that a scope binds itself, and those that it imports or shares with the module."""
+    """Return the names that a scope binds itself, and those that it imports or shares with the module."""
     own: set[str] = set()
     shared: set[str] = set()
     waiting = list(parts)

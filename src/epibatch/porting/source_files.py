@@ -1,4 +1,4 @@
-"""Source files: read and written back as they are encoded, with their own newlines."""
+"""Reading and writing source files in their own encoding and newlines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["SourceFile", "read_source", "write_source"]
 
 
 class SourceFile(NamedTuple):
-    """A source file's text, newlines as they are, and how it is encoded."""
+    """A source file's text, with its newlines, and its encoding."""
 
     path: Path
     text: str
@@ -48,16 +48,16 @@ def read_source(path: str | os.PathLike[str]) -> SourceFile:
 
 
 def write_source(file: SourceFile, text: str) -> None:
-    """Replace a file's text at once: it is written beside the file and renamed over it.
+    """Replace a file's text atomically: write a temporary file beside it, and rename that over it.
 
-    Permissions stay, and a link goes on leading to its file.
+    Permissions stay, and a link still points to its file.
 
     Args:
-        file: the file as `read_source` found it.
+        file: the file as returned by `read_source`.
         text: the new text.
 
     Raises:
-        StorageError: it cannot be written; the file is as it was.
+        StorageError: it cannot be written; the file is unchanged.
     """
     target = file.path.resolve()
     if not os.access(target, os.W_OK):
