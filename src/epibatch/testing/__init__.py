@@ -1,4 +1,4 @@
-"""The contract of connector pieces, as checks for the tests of whoever writes one."""
+"""Checks of the contract of connector pieces, for tests of custom pieces."""
 
 from epibatch.core.lazy import lazy_exports
 

@@ -1,4 +1,4 @@
-"""One piece on one side, tried on episodes of several agents."""
+"""Runs of one piece in one pipeline on multi-agent episodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AGENTS = ("left", "right")
 
 
 class AgentsRehearsal(Rehearsal):
-    """A piece on one side, in pipelines for several agents that have one module.
+    """A piece in pipelines for several agents with one module.
 
     Args:
         factory: makes a new piece.
@@ -48,17 +48,17 @@ class AgentsRehearsal(Rehearsal):
 
 
 def all_to_one(agent_id: Any, episode: Any) -> str:
-    """The one module of all agents."""
+    """Return the id of the one module of all agents."""
     return "default_policy"
 
 
 def own_module(agent_id: Any, episode: Any) -> Any:
-    """A module of each agent's name."""
+    """Return the agent's name as module id."""
     return agent_id
 
 
 def unlike_single_agents(rehearsal: Rehearsal) -> str | NotApplied:
-    """Where an agent's rows differ from those of the same steps without other agents; empty if nowhere."""
+    """Return the first difference of an agent's rows to the same steps without other agents; empty if none."""
     if rehearsal.several:
         return NotApplied("it is tried on several agents in every check")
     if rehearsal.with_module:

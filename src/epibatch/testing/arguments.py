@@ -1,4 +1,4 @@
-"""What `check_connector` was asked for, checked and completed."""
+"""Validation and defaults of the arguments of `check_connector`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AgentSpaces(gym.spaces.Dict):
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be checked.
+    """The validated arguments of a check.
 
     Args:
         name: the piece's class.
@@ -40,7 +40,7 @@ class Asked:
         spaces: observation and action space of one environment.
         sides: the pipelines.
         model_config: settings of the default module.
-        checks: names of the checks to make or to report as skipped.
+        checks: names of the checks to run or to report as skipped.
         skip: names of those to leave out, with the reasons.
     """
 
@@ -59,8 +59,8 @@ def asked_for(
     """Check the arguments of `check_connector`, and complete them.
 
     Raises:
-        PieceError: `piece` makes no piece, or an argument cannot be meant.
-        UnknownNameError: a check that there is not.
+        PieceError: `piece` makes no piece, or an argument is invalid.
+        UnknownNameError: a check that does not exist.
     """
     _refuse(retired)
     factory, made = _factory_of(piece)
@@ -126,7 +126,7 @@ def _sides(piece: Any, given: Any) -> tuple[str, ...]:
 
 
 def _is_for_training(piece: Any) -> bool:
-    """Whether a piece that says nothing about its pipelines is about columns that there are in training only."""
+    """True if a piece that declares no pipelines uses columns that exist only in training."""
     if not isinstance(piece, ColumnTransform) or type(piece).pipelines is not ColumnTransform.pipelines:
         return False
     return not {path.column for path in piece.paths} <= {Columns.OBS, Columns.ACTIONS}

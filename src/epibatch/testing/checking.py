@@ -1,4 +1,4 @@
-"""Checks that a connector piece keeps the contract, for the tests of whoever writes one."""
+"""`check_connector`: run the checks of the contract on a connector piece."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ def check_connector(
 ) -> CheckReport:
     """Check that a piece keeps the contract of `ConnectorV2`, in the pipelines it is made for.
 
-    New pieces are put where a config puts a user's, or where their declarations let them stand, and run on recorded
-    episodes in every way in which they can be handed over. docs/contract-kit.md lists the checks.
+    New pieces are inserted where a config inserts a user's piece, or where their declarations allow it. They run on
+    recorded episodes in every form that a pipeline accepts. docs/contract-kit.md lists the checks.
 
     Args:
-        piece: the class, a function that makes a new piece, or a piece, of which new ones are made.
-        spaces: observation and action space of one environment; or the first alone; or two dicts by agent, to try the
-            piece on several agents with one module. Default: a Box of shape (3,) and Discrete(2).
+        piece: the class, a function that makes a new piece, or a piece, from which new ones are made.
+        spaces: observation and action space of one environment; or only the observation space; or two dicts by agent,
+            to run the piece on several agents with one module. Default: a Box of shape (3,) and Discrete(2).
         sides: some of "env_to_module", "module_to_env", "learner"; default: those that the piece names in `pipelines`;
-            for a `ColumnTransform` that names none of its own, the learner's unless it is about `obs` or `actions`.
+            for a `ColumnTransform` that names none, the learner's unless it transforms `obs` or `actions`.
             In the learner's, pieces with an argument `as_learner_connector` are made with it.
-        model_config: settings of the default module, such as {"use_lstm": True}; with none, pieces that take no tensors
-            run without a module.
-        only: names of the checks to make; default: all.
-        skip: names of checks to leave out, each with the reason, which the report repeats.
-        **retired: keywords of earlier releases, for which there is an error that names their successor.
+        model_config: settings of the default module, such as {"use_lstm": True}; without settings, pieces that need no
+            tensors run without a module.
+        only: names of the checks to run; default: all.
+        skip: names of checks to leave out, each with the reason, which the report prints.
+        **retired: keywords of earlier releases; they raise an error that names the new keyword.
 
     Returns:
         The report: `print` shows it as a table.
 
     Raises:
-        PieceCheckError: everything that was found; an AssertionError, too. It has the report as `report`.
-        PieceError: `piece` makes no piece, or an argument cannot be meant.
+        PieceCheckError: all faults; it is also an AssertionError. It has the report as `report`.
+        PieceError: `piece` makes no piece, or an argument is invalid.
 
     Example:
         >>> import gymnasium as gym
@@ -64,7 +64,7 @@ def check_connector(
 
 
 def report_on(asked: Asked) -> CheckReport:
-    """Make the checks that were asked for; what they find is in the report, and nothing is raised."""
+    """Run the requested checks; the report has their faults, and no error is raised."""
     results: list[CheckResult] = []
     known: dict[str, list[CheckResult]] = {}
     for side in asked.sides:
@@ -101,7 +101,7 @@ def _side(asked: Asked, side: str) -> Iterator[CheckResult]:
 
 
 def _made(check: ContractCheck, rehearsal: Rehearsal, where: str) -> CheckResult:
-    """The result of one check; what it finds after an exception would only fail in the same way."""
+    """Return the result of one check; it ends at the first exception, as later steps would fail in the same way."""
     faults: list[Fault] = []
     why = ""
     try:

@@ -1,4 +1,4 @@
-"""The rows of recorded episodes that a transform of columns is a function of."""
+"""The input rows of a column transform in recorded episodes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _BUFFERS = {
 
 
 def column_rows(rehearsal: Rehearsal, piece: Any) -> Iterator[tuple[Any, int, Any]]:
-    """The rows of each address that a `ColumnTransform` changes, in each episode of the first recorded call.
+    """Yield the rows of each address that a `ColumnTransform` changes, in each episode of the first recorded call.
 
     Args:
-        rehearsal: What recorded the episodes.
+        rehearsal: Has the recorded episodes.
         piece: The transform.
 
     Yields:

@@ -1,4 +1,4 @@
-"""What `epibatch check` runs: a piece by its name or import path, with arguments and spaces as text."""
+"""`epibatch check`: check a piece by its name or import path, with arguments and spaces as text."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def check_by_name(
     chosen: tuple[Iterable[str], Iterable[str]] = ((), ()),
     allow_imports: bool = False,
 ) -> CheckReport:
-    """The report on a piece that is named by text.
+    """Return the report on a piece given by its name.
 
     Args:
         name: a registered name, or, if imports are allowed, `pkg.module:Class`.
-        sides: the pipelines; default: those that the piece names.
+        sides: the pipelines; default: those that the piece declares.
         arguments: `key=value` each, the constructor's, with values as YAML.
         spaces: observation and action space as text, or None.
         model: `key=value` each, settings of the default module.
-        chosen: names of the checks to make (none: all), and `check=reason` for those to leave out.
-        allow_imports: whether `name` may be an import path, which runs code.
+        chosen: names of the checks to run (none: all), and `check=reason` for those to leave out.
+        allow_imports: True if `name` may be an import path, which runs code.
 
     Raises:
-        EpibatchError: no such piece, wrong arguments, spaces that are none, unknown checks.
+        EpibatchError: no such piece, wrong arguments, invalid spaces, unknown checks.
     """
     spec = {"piece": name, **_pairs(arguments, "--set")}
     _check_arguments(spec, allow_imports)
@@ -57,7 +57,7 @@ def check_by_name(
 
 
 def _check_arguments(spec: Mapping[str, Any], allow_imports: bool) -> None:
-    """Refuse arguments that the piece's constructor does not take, and ask for those that it needs."""
+    """Raise for arguments that the piece's constructor does not accept, and for missing ones."""
     wrong = [(key, what) for key, what in spec_problems(spec, allow_imports=allow_imports) if key not in ("", "piece")]
     if wrong:
         raise PieceError(

@@ -1,4 +1,4 @@
-"""Where two results differ, in words."""
+"""Comparison of two results, with the difference as text."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _NEAR = {"rtol": 1e-5, "atol": 1e-6}
 
 
 def difference(one: Any, other: Any, *, near: bool = False, path: str = "") -> str:
-    """The first place where two structures differ, and both values there; empty where they are the same.
+    """Return the first difference of two structures, with both values; empty if they are equal.
 
     Args:
         one: dicts, lists, tuples, arrays, numbers and strings.
-        other: the same, hopefully.
-        near: whether floats may differ as sums in another order do.
-        path: what leads to these two.
+        other: the structure to compare with it.
+        near: True if floats may differ by rounding, like sums in another order.
+        path: the path of these two in the whole structure.
 
     Example:
         >>> difference({"rewards": np.array([1.0, 2.0])}, {"rewards": np.array([1.0, 2.5])})
@@ -88,7 +88,7 @@ def _arrays(one: Any, other: Any, near: bool, path: str) -> str:
 
 
 def facts_of(episode: Any) -> dict[str, Any]:
-    """Copies of an episode's columns and flags, without what belongs to its user; of several agents each one's."""
+    """Return copies of an episode's columns and flags, without custom data; for several agents each agent's."""
     if hasattr(episode, "agent_episodes"):
         return {str(agent): facts_of(own) for agent, own in episode.agent_episodes.items()}
     columns = {"observations": episode.observations, "actions": episode.actions, "rewards": episode.rewards}
@@ -105,7 +105,7 @@ def _copied(struct: Any) -> Any:
 
 
 def rows_of(batch: Any, counts: list[int]) -> list[dict[str, Any]] | None:
-    """What each episode's rows of a batch are, column by column; None if they are not one after the other.
+    """Return each episode's rows of a batch, column by column; None if they are not contiguous.
 
     Args:
         batch: columns of arrays with a row axis first, or lists with one item for each episode.

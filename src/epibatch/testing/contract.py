@@ -1,4 +1,4 @@
-"""What a check of the contract is: a name, a sentence, and a function that looks at one piece."""
+"""Checks of the contract: a name, a sentence, and a function that examines one piece."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _checks: dict[str, ContractCheck] = {}
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that breaks the contract.
+    """One violation of the contract.
 
     Args:
-        where: what was looked at: an attribute, a method, a column.
-        expected: what should have been there.
-        found: what was there.
-        do: how to mend it.
+        where: the examined object: an attribute, a method, a column.
+        expected: the expected value.
+        found: the actual value.
+        do: the way to fix it.
     """
 
     where: str
@@ -52,7 +52,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class NotApplied:
-    """Why a check says nothing about a piece.
+    """The reason why a check does not apply to a piece.
 
     Args:
         why: the reason, as the report prints it.
@@ -71,12 +71,12 @@ class ContractCheck:
     """One named check.
 
     Args:
-        name: by which `only`, `skip` and reports know it.
-        sentence: what it makes sure of.
-        look: finds what is wrong; an exception in it is a fault too.
-        sides: pipelines whose pieces it is about.
-        after: checks without which it would say nothing new: it is not made if one of them failed.
-        once: whether one side's answer is that of all sides.
+        name: its name in `only`, `skip` and reports.
+        sentence: the property that it checks.
+        look: yields the faults; an exception in it is a fault too.
+        sides: the pipelines that it applies to.
+        after: checks that must pass first: it does not run if one of them failed.
+        once: True if the result of one side holds for all sides.
     """
 
     name: str
@@ -88,7 +88,7 @@ class ContractCheck:
 
 
 def contract_check(**facts: Any) -> Callable[[LookT], LookT]:
-    """Make a check of a function; its name and the first sentence of its docstring are the check's."""
+    """Register a function as a check, under its name; the first sentence of its docstring becomes the check's."""
 
     def register(look: LookT) -> LookT:
         sentence = " ".join((inspect.getdoc(look) or "").split("\n\n")[0].split())
@@ -99,7 +99,7 @@ def contract_check(**facts: Any) -> Callable[[LookT], LookT]:
 
 
 def contract_checks() -> dict[str, ContractCheck]:
-    """Every check by its name, in the order in which they are made.
+    """Return every check by its name, in the order in which they run.
 
     Example:
         >>> checks = contract_checks()
@@ -112,7 +112,7 @@ def contract_checks() -> dict[str, ContractCheck]:
 
 
 def contract_table() -> str:
-    """All checks as a Markdown table: name, sides, and what each makes sure of."""
+    """Return all checks as a Markdown table: name, sides, and the property that each one checks."""
     rows = ["| check | side | what it makes sure of |", "|---|---|---|"]
     for check in contract_checks().values():
         sides = "all" if check.sides == PIPELINE_NAMES else ", ".join(f"`{side}`" for side in check.sides)

@@ -1,4 +1,4 @@
-"""Pieces that look at a batch on its way, to stand beside the one that is checked."""
+"""Pieces that record a batch before or after the checked piece."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Probe", "layout_of", "shown_columns"]
 
 
 class Probe(ColumnarPiece):
-    """Shows a function the batch, and hands it on.
+    """Calls a function with the batch, and passes the batch on.
 
     Args:
-        look: called with the columns; what it returns, if anything, is the batch from then on.
+        look: called with the columns; its result, if any, replaces the batch.
     """
 
     reads: ClassVar[tuple[str, ...]] = ()
@@ -30,13 +30,13 @@ class Probe(ColumnarPiece):
         self.look = look
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
-        """Show the batch."""
+        """Call the function with the batch."""
         changed = self.look(columns)
         return columns if changed is None else changed
 
 
 def layout_of(column: Any) -> str:
-    """The layout of a column: "episodes", "arrays", "tensors", or "" for what is neither."""
+    """Return the layout of a column: "episodes", "arrays", "tensors", or "" for anything else."""
     if isinstance(column, EpisodeColumn):
         return "episodes"
     leaves = flatten(column)[0] if not isinstance(column, list) else []
@@ -46,7 +46,7 @@ def layout_of(column: Any) -> str:
 
 
 def shown_columns(batch: dict[str, Any]) -> dict[str, tuple[str, Any]]:
-    """Each column's layout, and a copy of what it holds."""
+    """Return each column's layout, and a copy of its content."""
     return {str(name): (layout_of(column), _copied(column)) for name, column in batch.items()}
 
 

@@ -1,4 +1,4 @@
-"""One piece on one side: new copies of it in pipelines, and what these give."""
+"""Runs of one piece in one pipeline: new copies of it in pipelines, and their outputs."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ _SIDE = "as_learner_connector"
 
 
 class Rehearsal:
-    """A piece on one side, and everything that a check needs to try it.
+    """A piece in one pipeline, and the methods that checks use to run it.
 
     Args:
         factory: makes a new piece.
         side: "env_to_module", "module_to_env" or "learner".
         spaces: observation and action space of one environment.
-        model_config: settings of the default module; with none a piece that takes no tensors runs without a module.
+        model_config: settings of the default module; without settings a piece that accepts no tensors runs without a
+            module.
 
     Attributes:
-        piece: one piece that no pipeline has seen, to look at.
-        acting: whether the side is called at every step, about the newest row of each episode.
-        recording: where episodes come from.
-        several: whether they are of several agents.
+        piece: one unused piece, to examine.
+        acting: True if the pipeline is called at every step, for the newest row of each episode.
+        recording: the source of episodes.
+        several: True for multi-agent episodes.
     """
 
     several = False
@@ -68,22 +69,22 @@ class Rehearsal:
 
     @property
     def declared(self) -> bool:
-        """Whether the piece says what it reads."""
+        """True if the piece declares the columns that it reads."""
         return self.piece.reads is not None
 
     @property
     def draws(self) -> bool:
-        """Whether the piece draws random numbers."""
+        """True if the piece draws random numbers."""
         return hasattr(self.piece, "seed")
 
     def overrides(self, method: str) -> bool:
-        """Whether the piece has a method of its own in place of `ConnectorV2`'s."""
+        """True if the piece overrides a method of `ConnectorV2`."""
         return getattr(type(self.piece), method) is not getattr(ConnectorV2, method)
 
     # -- pieces and pipelines --------------------------------------------------------------------
 
     def make(self) -> Any:
-        """A new piece; where its side is an argument, of this side."""
+        """Return a new piece; if its side is an argument, for this side."""
         piece = self._factory()
         if self.side != "learner" or _SIDE not in constructor_keywords(type(piece)):
             return piece
@@ -91,12 +92,12 @@ class Rehearsal:
         return piece if _SIDE in given else made_again(piece, **{_SIDE: True})
 
     def pipeline(self, piece: Any, before: Iterable[Any] = (), after: Iterable[Any] = ()) -> Any:
-        """A pipeline with the piece in its place, seeded.
+        """Return a seeded pipeline with the piece at its position.
 
         Args:
             piece: the piece.
-            before: further pieces right in front of it.
-            after: further pieces right behind it.
+            before: further pieces directly before it.
+            after: further pieces directly after it.
         """
         default = self._default()
         at, instead = self._placed(default)
@@ -105,12 +106,12 @@ class Rehearsal:
         return pipeline
 
     def pipeline_of_agents(self, piece: Any, agent_ids: Sequence[str], mapping: Callable[[Any, Any], Any]) -> Any:
-        """A pipeline for agents of these spaces, each with a module of its name; the piece in its place.
+        """Return a pipeline for agents of these spaces, each with a module of its name, and the piece at its position.
 
         Args:
             piece: the piece.
             agent_ids: the agents.
-            mapping: gives each agent its module.
+            mapping: returns the module of an agent.
         """
         agents = {"rl_module_specs": list(agent_ids), "agent_to_module_mapping_fn": mapping}
         default = self._default(agents)
@@ -136,7 +137,7 @@ class Rehearsal:
         return list((env_to_module if side == "env_to_module" else module_to_env).default_pipeline(**agents or {}))
 
     def _placed(self, default: list[Any]) -> tuple[int, int]:
-        """Where the piece goes, and how many default pieces it replaces: where a config puts it, or the next place."""
+        """Return the piece's position (a config's, or the next valid one), and the number of pieces it replaces."""
         if self._place is not None:
             return self._place
         own = [i for i, one in enumerate(default) if type(one) is type(self.piece)]
@@ -156,24 +157,24 @@ class Rehearsal:
         raise refused or PipelineError(self.name)
 
     def _user_place(self) -> int:
-        """How many default pieces stand in front of a user's."""
+        """Return the number of default pieces before a user's."""
         return 4 + has_the_last_word(self.piece) if self.side == "module_to_env" else 0
 
     @property
     def at_start(self) -> bool:
-        """Whether the piece stands where a config puts a user's."""
+        """True if the piece is at the position of a config's user pieces."""
         return self._placed(self._default()) == (self._user_place(), 0)
 
     # -- running -----------------------------------------------------------------------------------
 
     @property
     def with_module(self) -> bool:
-        """Whether pipelines get a module, and make tensors for it."""
+        """True if pipelines get a module, and make tensors for it."""
         first = (self.piece.input_layouts or ("episodes",))[0]
         return self._own_module or self.side == "module_to_env" or "tensors" in (first, self.piece.output_layout)
 
     def module(self, observation_space: Any) -> Any:
-        """The default module for what comes out of a pipeline, with the same weights every time."""
+        """Return the default module for a pipeline's output, with the same weights every time."""
         key = repr(observation_space)
         if key not in self._modules:
             import torch
@@ -189,12 +190,12 @@ class Rehearsal:
         return default_module_spec(observation_space, self.spaces[1], self.model_config).build()
 
     def call(self, pipeline: Any, episodes: Any, *, module: bool = False) -> Any:
-        """What one call of the pipeline about these episodes gives, as arrays.
+        """Return the output of one pipeline call on these episodes, as arrays.
 
         Args:
             pipeline: one of this side.
-            episodes: whole ones for the learner's, growing ones for those of an acting step.
-            module: whether there is a module, even if the piece can do without one.
+            episodes: whole ones for the learner pipeline, growing ones for an acting step.
+            module: True to pass a module even if the piece can run without one.
         """
         how: dict[str, Any] = {"episodes": episodes, "explore": False, "shared_data": {}}
         first = self._to_module() if self.side == "module_to_env" else pipeline
@@ -214,12 +215,12 @@ class Rehearsal:
         return self._first
 
     def outputs(self, pipeline: Any, episodes: Any = None) -> list[Any]:
-        """What the pipeline gives: one train batch, or what each of several acting steps gives.
+        """Return the outputs of the pipeline: one train batch, or one output for each of several acting steps.
 
         Args:
             pipeline: one of this side.
-            episodes: for the learner's, episodes; for others what gives episodes step by step; default: those of the
-                first recorded call.
+            episodes: episodes for the learner pipeline; for others an iterable of episodes by step; default: those of
+                the first recorded call.
         """
         if not self.acting:
             return [self.call(pipeline, self.recording.episodes() if episodes is None else episodes)]
@@ -227,7 +228,7 @@ class Rehearsal:
         return [self.call(pipeline, shown) for shown in steps]
 
     def outputs_in(self, layout: str) -> list[Any]:
-        """What a new piece gives that stands behind what makes a layout, with a module to make tensors for.
+        """Return the outputs of a new piece after the pieces that make a layout, with a module to make tensors for.
 
         Args:
             layout: "episodes", "arrays" or "tensors".
@@ -240,7 +241,7 @@ class Rehearsal:
         return [self.call(pipeline, episodes, module=True) for episodes in shown]
 
     def base(self) -> list[Any]:
-        """What a new piece gives for the first recorded call; worked out once, and not to be changed."""
+        """The outputs of a new piece for the first recorded call; cached, so do not change them."""
         if self._outputs is None:
             piece = self.make()
             self._outputs = self.outputs(self.pipeline(piece))
@@ -248,25 +249,25 @@ class Rehearsal:
         return self._outputs
 
     def has_state(self) -> bool:
-        """Whether the piece has something to save once it ran."""
+        """True if the piece has a state after it ran."""
         self.base()
         return self._has_state
 
     def later(self) -> Any:
-        """Other episodes than the first call's, in the form that `outputs` takes."""
+        """Return other episodes than the first call's, in the form of `outputs`."""
         return growing(self.recording.played(first=1)) if self.acting else self.recording.episodes(1)
 
     def counts(self, episodes: Sequence[Any]) -> list[int]:
-        """Rows of each episode in a batch: one to act on, or one per step and one for the bootstrap."""
+        """Return the rows of each episode in a batch: one when acting, otherwise one per step and one bootstrap row."""
         return [1 if self.acting else len(episode) + 1 for episode in episodes]
 
 
 def made_again(piece: Any, **changes: Any) -> Any:
-    """A new piece from the arguments that another was made with.
+    """Return a new piece with the constructor arguments of another.
 
     Args:
         piece: the other one.
-        **changes: arguments that are to differ.
+        **changes: arguments to replace.
     """
     args, kwargs = piece.get_ctor_args_and_kwargs()
     return type(piece)(*args, **{**kwargs, **changes})
@@ -274,7 +275,7 @@ def made_again(piece: Any, **changes: Any) -> Any:
 
 @contextmanager
 def same_numbers() -> Iterator[None]:
-    """Let the random numbers of the process be the same in each of these contexts, and put them back behind it."""
+    """Seed the random generators of the process equally in each of these contexts, and restore them afterwards."""
     known = random.getstate(), np.random.get_state()
     random.seed(0)
     np.random.seed(0)
@@ -286,7 +287,7 @@ def same_numbers() -> Iterator[None]:
 
 
 def plain_neighbour() -> Any:
-    """A piece that does nothing and declares nothing, so that its neighbours see plain dicts."""
+    """Return a piece that does nothing and declares nothing, so that its neighbours get plain dicts."""
 
     class Plain(ConnectorV2):
         def __call__(self, *, rl_module: Any, batch: Any, episodes: Any, **kwargs: Any) -> Any:

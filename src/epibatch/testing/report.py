@@ -1,4 +1,4 @@
-"""What a piece's checks found, as an object and as a table."""
+"""The results of a piece's checks, as an object and as a table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class CheckResult:
 
     Args:
         check: its name.
-        side: the pipeline; empty if the answer is that of all.
+        side: the pipeline; empty if the result holds for all.
         outcome: "passed", "failed", "does not apply", "skipped" or "not run".
-        why: the reason, where it is none of the first two.
-        faults: what was found, if it failed.
+        why: the reason, for outcomes other than the first two.
+        faults: the faults, if it failed.
     """
 
     check: str
@@ -56,7 +56,7 @@ class CheckReport:
         return len(self.results)
 
     def names(self, outcome: str) -> list[str]:
-        """Names of the checks with an outcome on some side, each once."""
+        """Return the names of the checks with an outcome on some side, each once."""
         return list(dict.fromkeys(one.check for one in self.results if one.outcome == outcome))
 
     @property
@@ -71,18 +71,18 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether none failed."""
+        """True if no check failed."""
         return not self.failed
 
     def rows(self) -> list[dict[str, str]]:
-        """The table's rows: check, side, outcome, why."""
+        """Return the table's rows: check, side, outcome, why."""
         return [
             {"check": one.check, "side": one.side or "all", "outcome": one.outcome, "why": _why(one)}
             for one in self.results
         ]
 
     def faults_text(self) -> str:
-        """Every fault in full, each behind the name of the check that found it; empty if there is none."""
+        """Return every fault in full, each after the name of its check; empty if there is none."""
         texts = [
             f"- {one.check}{f' ({one.side})' if one.side else ''}: {fault}".replace("\n", "\n  ")
             for one in self.results

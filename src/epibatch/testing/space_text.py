@@ -17,14 +17,14 @@ _NUMBERS = {"inf": np.inf}
 
 
 def space_from_text(text: str) -> gym.Space[Any]:
-    """A Gymnasium space from the call that makes it.
+    """Return a Gymnasium space from the text of its constructor call.
 
     Args:
         text: such as `Box(-1, 1, (3,))`, with numbers, strings, lists, tuples, dicts, `inf` and further spaces as
             arguments; a type is its name, `uint8` or `"uint8"`.
 
     Raises:
-        SpaceError: the text is no such call, or the space does not take these arguments.
+        SpaceError: the text is no such call, or the space does not accept these arguments.
 
     Example:
         >>> space_from_text("Box(0, 255, (8, 8, 1), uint8)")
@@ -44,7 +44,7 @@ def space_from_text(text: str) -> gym.Space[Any]:
 
 
 class _Unreadable(Exception):
-    """What the text may not hold."""
+    """Raised for text that is not allowed in a space."""
 
 
 def _value(node: ast.expr) -> Any:

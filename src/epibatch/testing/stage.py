@@ -1,4 +1,4 @@
-"""What pieces are tried on: an environment that keeps to its space, and what a runner recorded in it."""
+"""An environment for checks, and the episodes that a runner recorded in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAYED = 4
 
 
 class Stage(gym.Env[Any, Any]):
-    """Draws observations from its space, ends its episodes after known numbers of steps, and checks actions."""
+    """Environment that draws observations from its space, ends episodes after fixed lengths, and checks actions."""
 
     def __init__(self, env_config: dict[str, Any]) -> None:
         self.observation_space, self.action_space = copy.deepcopy(env_config["spaces"])
@@ -53,12 +53,12 @@ class Stage(gym.Env[Any, Any]):
 
 
 def _stage_config(spaces: tuple[Any, Any], model_config: dict[str, Any], refused: list[Any]) -> Any:
-    """A small config of a run on a `Stage`, with two environments.
+    """Return a small config with two `Stage` environments.
 
     Args:
         spaces: observation and action space of one environment.
         model_config: settings of the default module.
-        refused: gets the actions that are not in the action space.
+        refused: collects the actions that are not in the action space.
     """
     from epibatch.algorithms.ppo import PPOConfig
 
@@ -72,12 +72,12 @@ def _stage_config(spaces: tuple[Any, Any], model_config: dict[str, Any], refused
 
 @dataclass
 class Recording:
-    """What two calls of a runner gave, from which new episodes are made.
+    """Recorded results of two calls of a runner, from which new episodes are made.
 
     Args:
         spaces: observation and action space.
         model_config: settings of the module that acted.
-        calls: for each call the constructor's arguments of its chunks; the second's go on from the first's.
+        calls: for each call the constructor's arguments of its chunks; the second's continue the first's.
     """
 
     spaces: tuple[Any, Any]
@@ -85,25 +85,25 @@ class Recording:
     calls: list[list[dict[str, Any]]] = field(default_factory=list)
 
     def block(self) -> Any:
-        """What the first call gave, as a runner hands it over; sampled anew, because a piece may write to it."""
+        """Return the episodes of the first call as from a runner; sampled again, as a piece may write to them."""
         return _samples(_config_of(self), [_CALL])[0]
 
     def episodes(self, call: int = 0) -> list[Any]:
-        """New episodes of one call, those with steps."""
+        """Return new episodes of one call, without those that have no steps."""
         return [self.episode(own) for own in self.calls[call]]
 
     def episode(self, facts: dict[str, Any]) -> Any:
-        """A new episode of these facts."""
+        """Return a new episode of these facts."""
         infos = [dict(info) for info in facts["infos"]]
         return SingleAgentEpisode(
             **{**facts, "infos": infos}, observation_space=self.spaces[0], action_space=self.spaces[1]
         )
 
     def played(self, first: int = 0) -> list[Stream]:
-        """Episodes of the first call from their start on that are long enough to be acted in.
+        """Return episodes of the first call, from their start, that are long enough for acting.
 
         Args:
-            first: how many of them to leave out.
+            first: number of episodes to leave out.
         """
         chunks = [own for own in self.calls[0] if own["t_started"] == 0 and len(own["rewards"]) >= PLAYED]
         return [Stream(self, own) for own in (chunks + chunks)[first : first + len(chunks)]]
@@ -111,28 +111,28 @@ class Recording:
 
 @dataclass(frozen=True)
 class Stream:
-    """The rows of one recorded episode, given out step by step."""
+    """The rows of one recorded episode, step by step."""
 
     recording: Recording
     facts: dict[str, Any]
 
     def row(self, name: str, step: int) -> Any:
-        """One row of a column."""
+        """Return one row of a column."""
         return map_struct(lambda leaf: leaf[step], self.facts[name])
 
     def outputs(self, step: int) -> dict[str, Any]:
-        """The module's other outputs at a step."""
+        """Return the module's other outputs at a step."""
         own = self.facts["extra_model_outputs"]
         return {key: map_struct(lambda leaf: leaf[step], rows) for key, rows in own.items()}
 
     def begun(self) -> Any:
-        """A new episode, after its reset."""
+        """Return a new episode, after its reset."""
         episode = SingleAgentEpisode(self.facts["id_"], observation_space=self.recording.spaces[0])
         episode.add_env_reset(self.row("observations", 0), {"step": 0})
         return episode
 
     def step(self, episode: Any, step: int) -> None:
-        """Add one step to an episode that has all before it."""
+        """Add one step to an episode that has all earlier steps."""
         row = {name: self.row(name, step) for name in ("actions", "rewards")}
         seen, outputs = self.row("observations", step + 1), self.outputs(step)
         episode.add_env_step(seen, row["actions"], row["rewards"], {"step": step + 1}, extra_model_outputs=outputs)
@@ -142,7 +142,7 @@ _recordings: list[Recording] = []
 
 
 def recorded_in(spaces: tuple[Any, Any], model_config: dict[str, Any]) -> Recording:
-    """What a runner records with these spaces and this module; made once for each."""
+    """Return the recording of a runner with these spaces and this module; cached."""
     for known in _recordings:
         if known.spaces == spaces and known.model_config == model_config:
             return known
@@ -187,11 +187,11 @@ def _arguments(episode: Any) -> dict[str, Any]:
 
 
 def growing(streams: Sequence[Any], cut: tuple[int, int] | None = None) -> Iterator[list[Any]]:
-    """Episodes that grow by a step each time, as a list.
+    """Yield a list of episodes that grow by one step each time.
 
     Args:
-        streams: what happens in them: `Stream`s, or others that begin an episode and add its steps.
-        cut: after which step chunks go on from them, and with how much lookback.
+        streams: their steps: `Stream`s, or other objects that begin an episode and add its steps.
+        cut: the step after which they continue in new chunks, and the lookback of these.
     """
     episodes = [own.begun() for own in streams]
     yield episodes
@@ -204,7 +204,7 @@ def growing(streams: Sequence[Any], cut: tuple[int, int] | None = None) -> Itera
 
 
 def growing_block(streams: Sequence[Stream]) -> Iterator[Any]:
-    """The same episodes as a runner shows them while they grow."""
+    """Yield the same episodes as a runner passes them to pipelines while they grow."""
     recording = streams[0].recording
     recorder = VectorRecorder(len(streams), *recording.spaces)
     recorder.reset(stack_rows([own.row("observations", 0) for own in streams]), {"step": [0] * len(streams)})
@@ -225,7 +225,7 @@ def growing_block(streams: Sequence[Stream]) -> Iterator[Any]:
 
 
 def sampled_with(pieces: list[Any], side: str, spaces: tuple[Any, Any], model_config: dict[str, Any]) -> list[Any]:
-    """Actions that a runner with these pieces gives to the environment although they are not in its space.
+    """Return actions outside of the action space that a runner with these pieces passes to the environment.
 
     Args:
         pieces: those of one of its pipelines.

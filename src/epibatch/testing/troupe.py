@@ -16,12 +16,12 @@ __all__ = ["Ensemble", "Troupe"]
 
 @dataclass(frozen=True)
 class Ensemble:
-    """The rows of several agents' episodes, given out step by step as those of one environment.
+    """The rows of several agents' episodes, step by step, as those of one environment.
 
     Args:
-        troupe: whose agents they are.
-        name: the episode's.
-        streams: agent -> what happens to it.
+        troupe: the recordings of the agents.
+        name: the episode's name.
+        streams: agent -> its steps.
     """
 
     troupe: Troupe
@@ -29,7 +29,7 @@ class Ensemble:
     streams: dict[str, Stream]
 
     def begun(self) -> Any:
-        """A new episode, after its reset."""
+        """Return a new episode, after its reset."""
         spaces, how = self.troupe.spaces, self.troupe.mapping
         episode = MultiAgentEpisode(
             self.name, observation_space=spaces[0], action_space=spaces[1], agent_to_module_mapping_fn=how
@@ -41,12 +41,12 @@ class Ensemble:
         return episode
 
     def step(self, episode: Any, step: int, *, ends: bool = False) -> None:
-        """Add one step; agents whose own episodes are over take no part.
+        """Add one step; agents with ended episodes do not take part.
 
         Args:
-            episode: one that has all steps before it.
-            step: which.
-            ends: whether agents end with their own episodes.
+            episode: an episode with all earlier steps.
+            step: the number of the step.
+            ends: True if agents end with their own episodes.
         """
         playing = {agent: own for agent, own in self.streams.items() if len(own.facts["rewards"]) > step}
         last = {agent: ends and len(own.facts["rewards"]) == step + 1 for agent, own in playing.items()}
@@ -66,8 +66,8 @@ class Troupe:
     """Recordings of several agents, from which episodes of all of them are made.
 
     Args:
-        recordings: agent -> what was recorded with its spaces.
-        mapping: called with an agent and an episode; gives its module's id.
+        recordings: agent -> the recording with its spaces.
+        mapping: called with an agent and an episode; returns its module's id.
     """
 
     recordings: dict[str, Recording]
@@ -80,7 +80,7 @@ class Troupe:
         return gym.spaces.Dict(own[0]), gym.spaces.Dict(own[1])
 
     def episodes(self, call: int = 0) -> list[Any]:
-        """New whole episodes, in which agents end one before the other."""
+        """Return new whole episodes, in which agents end at different steps."""
         streams = {
             agent: [Stream(own, facts) for facts in own.calls[call] if facts["t_started"] == 0]
             for agent, own in self.recordings.items()
@@ -94,15 +94,15 @@ class Troupe:
         return episodes
 
     def played(self, first: int = 0) -> list[Ensemble]:
-        """Episodes that are long enough to be acted in.
+        """Return episodes that are long enough for acting.
 
         Args:
-            first: how many recorded ones to leave out.
+            first: number of recorded ones to leave out.
         """
         return self._ensembles({agent: own.played(first) for agent, own in self.recordings.items()}, "acting troupe")
 
     def _ensembles(self, streams: dict[str, list[Stream]], name: str) -> list[Ensemble]:
-        """Each agent has an episode of its own in each of them."""
+        """Combine the agents' streams: each agent has an episode of its own in each result."""
         several, most = len(streams), min(map(len, streams.values()))
         return [
             Ensemble(

@@ -1,4 +1,4 @@
-"""The checks of the contract, grouped by what they look at; importing a module of this package makes its checks."""
+"""The checks of the contract, grouped by topic; importing a module of this package registers its checks."""
 
 from __future__ import annotations
 

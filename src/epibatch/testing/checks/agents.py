@@ -1,4 +1,4 @@
-"""Whether several agents are as many single ones."""
+"""The check of multi-agent episodes against single-agent ones."""
 
 from __future__ import annotations
 

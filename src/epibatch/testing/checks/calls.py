@@ -1,4 +1,4 @@
-"""That a piece runs, and gives the same however the same episodes reach it."""
+"""Checks that a piece runs, and has the same output for the same episodes in every form."""
 
 from __future__ import annotations
 

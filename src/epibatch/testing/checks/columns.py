@@ -1,4 +1,4 @@
-"""Whether a piece does to columns what it declares."""
+"""Checks of a piece's columns against its declarations."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _NOT_DECLARED = NotApplied("it declares no reads, so that pipelines trust it")
 
 
 class _Enough(Exception):
-    """Ends a run behind the piece, with what was there."""
+    """Ends a run after the piece."""
 
 
 def _ran(rehearsal: Rehearsal, without: str = "") -> tuple[dict[str, Any], dict[str, Any]]:
-    """Columns in front of the piece, and behind it, in the first call.
+    """Return the columns before and after the piece, in the first call.
 
     Args:
         rehearsal: the piece.
-        without: a column that is taken away in front of it.
+        without: a column that is removed before it.
     """
     seen: dict[str, dict[str, Any]] = {}
 
@@ -73,7 +73,7 @@ def writes(rehearsal: Rehearsal) -> Iterator[Finding]:
     missing = [name for name in piece.writes if name not in after and not (undone and name == Columns.ACTIONS)]
     if missing:
         do = f"leave {missing[0]!r} out of writes, unless it is written in other circumstances"
-        yield Fault(where, "columns that are there behind it", f"no column {missing[0]!r}", do)
+        yield Fault(where, "columns that exist after it", f"no column {missing[0]!r}", do)
 
 
 @contract_check()

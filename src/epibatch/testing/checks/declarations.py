@@ -1,4 +1,4 @@
-"""What a piece says about itself, without running it."""
+"""Checks of a piece's declarations and constructor, without running it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def unknown_keywords(rehearsal: Rehearsal) -> Iterator[Finding]:
     yield Fault(
         f"{rehearsal.name}(...)",
         "an error that names a misspelt keyword",
-        "it is swallowed, and nobody is told that it changes nothing",
+        "it is ignored without an error",
         "leave **kwargs out of __init__; a piece that is ported as it stands may skip this check",
     )
 
@@ -90,7 +90,7 @@ def arguments(rehearsal: Rehearsal) -> Iterator[Finding]:
 
 
 def _numbers_of(piece: Any) -> dict[str, Any]:
-    """The arguments of a piece that are numbers or switches, as they were given or as they are by default."""
+    """Return the arguments of a piece that are numbers or switches, defaults included."""
     parameters = inspect.signature(type(piece).__init__).parameters
     given = piece.get_ctor_args_and_kwargs()[1]
     known = {name: given.get(name, own.default) for name, own in parameters.items()}
@@ -104,7 +104,7 @@ def _others(value: Any) -> tuple[Any, ...]:
 
 
 def _kept(piece: Any) -> dict[str, str]:
-    """What a piece holds, but for the arguments themselves, which every piece does."""
+    """Return the attributes of a piece, except for the stored arguments, which every piece has."""
     return {name: repr(own) for name, own in vars(piece).items() if name != "_ctor"}
 
 

@@ -1,4 +1,4 @@
-"""Where chunks are cut, and what a piece reads from before that."""
+"""Checks of chunks, and of the lookback that a piece reads."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def lookback(rehearsal: Rehearsal) -> Iterator[Finding]:
     if not rehearsal.acting and (rehearsal.several or rehearsal.draws or rehearsal.has_state()):
         yield _NO_ROWS if rehearsal.several else _MEMORY
         return
-    fewer = piece.lookback - 1 - rehearsal.acting  # the first call about a chunk is about its second observation
+    fewer = piece.lookback - 1 - rehearsal.acting  # the first call for a chunk acts on its second observation
     if fewer < 0:
         yield NotApplied("one step is what a chunk that goes on has at least")
         return
     try:
         unlike = _cut(rehearsal, fewer)
     except EpibatchError:
-        return  # it says so itself
+        return  # the piece raises its own error
     if isinstance(unlike, NotApplied):
         yield unlike
     elif not unlike:
@@ -75,7 +75,7 @@ def lookback(rehearsal: Rehearsal) -> Iterator[Finding]:
 
 
 def _needed(rehearsal: Rehearsal) -> int:
-    """The lookback that a runner would keep for it."""
+    """Return the lookback that a runner would keep for the piece."""
     pipeline = rehearsal.pipeline(rehearsal.make())
     if rehearsal.declared or rehearsal.piece.lookback:
         return int(pipeline.lookback_needed)
@@ -97,7 +97,7 @@ def _cut_acting(rehearsal: Rehearsal, steps: int) -> str:
 
 
 def _cut_training(rehearsal: Rehearsal, steps: int) -> str | NotApplied:
-    """Each later chunk of each episode beside the end of the whole; what lies ahead is in both."""
+    """Compare each later chunk of each episode with the end of the whole episode."""
     whole = [own for own in rehearsal.recording.episodes() if len(own) > 2 and own.t_started == 0]
     (batch,) = rehearsal.outputs(rehearsal.pipeline(rehearsal.make()), whole)
     rows = rows_of(batch, rehearsal.counts(whole))

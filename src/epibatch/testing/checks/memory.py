@@ -1,4 +1,4 @@
-"""Whose arrays are whose: what a piece may write to, and what it may keep."""
+"""Checks of shared memory: arrays that a piece may write to, and arrays that it may keep."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _changes(
 
 
 def _facts(episode: Any, newest: bool) -> dict[str, Any]:
-    """What is to stay; with `newest` the newest observation may change, in type and nesting too."""
+    """Return the values that must not change; with `newest` the newest observation may, in type and nesting too."""
     if hasattr(episode, "agent_episodes"):
         return {str(agent): _facts(own, newest) for agent, own in episode.agent_episodes.items()}
     facts = facts_of(episode)
@@ -65,7 +65,7 @@ def _facts(episode: Any, newest: bool) -> dict[str, Any]:
 
 @contract_check()
 def shared_memory(rehearsal: Rehearsal) -> Iterator[Finding]:
-    """What it gives shares no memory with the episodes: whoever writes to a batch changes none of them."""
+    """Its output shares no memory with the episodes: writing to a batch changes none of them."""
     pipeline = rehearsal.pipeline(rehearsal.make())
     if rehearsal.acting:
         shown = growing(rehearsal.recording.played())

@@ -1,4 +1,4 @@
-"""Whether what comes out fits the spaces that a piece declares."""
+"""Checks of a piece's output against its declared spaces."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def observation_space(rehearsal: Rehearsal) -> Iterator[Finding]:
 
 
 def _observations_of_all(batch: dict[str, Any]) -> dict[str, Any]:
-    """The observations of all modules in one column."""
+    """Return the observations of all modules in one column."""
     return {Columns.OBS: {name: own[Columns.OBS] for name, own in batch.items() if Columns.OBS in own}}
 
 
 def _misfit(space: Any, rows: Any, where: str) -> Fault | None:
-    """What does not fit: the first leaf whose rows are not in its space."""
+    """Return the first leaf with rows outside of its space, as a fault."""
     declares = "declare it in recompute_output_observation_space, or give what it declares"
     if isinstance(space, gym.spaces.Dict):
         if not isinstance(rows, dict) or set(rows) != set(space.spaces):

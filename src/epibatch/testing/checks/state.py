@@ -1,4 +1,4 @@
-"""What a piece learns, and how that is saved, restored, merged, frozen and forgotten."""
+"""Checks of a piece's state: saving, restoring, merging, freezing and resetting it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DRAWS = NotApplied("it draws random numbers")
 
 
 def _ran(rehearsal: Rehearsal) -> tuple[Any, Any]:
-    """A new piece that has seen the first recorded call, and its pipeline."""
+    """Return a new piece that has processed the first recorded call, and its pipeline."""
     piece = rehearsal.make()
     pipeline = rehearsal.pipeline(piece)
     rehearsal.outputs(pipeline)
@@ -37,7 +37,7 @@ def _ran(rehearsal: Rehearsal) -> tuple[Any, Any]:
 
 
 def _saved(state: Any) -> Any:
-    """A state as a checkpoint gives it back."""
+    """Return a state after a round trip through a checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         return load_state(save_state(Path(folder) / "piece", state))
 
@@ -141,7 +141,7 @@ def merge_states(rehearsal: Rehearsal) -> Iterator[Finding]:
 
 
 def _known(rehearsal: Rehearsal, state: Any) -> list[Any]:
-    """What a piece of this state gives for some episodes."""
+    """Return the outputs of a piece with this state for some episodes."""
     piece = rehearsal.make()
     pipeline = rehearsal.pipeline(piece)
     piece.set_state(copy.deepcopy(state))

@@ -1,4 +1,4 @@
-"""Functions of rows: the way back, and the same in every layout."""
+"""Checks of column transforms: the inverse, and equal results in every layout."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def every_layout(rehearsal: Rehearsal) -> Iterator[Finding]:
         yield NotApplied("it draws random numbers" if rehearsal.draws else "it takes one layout, or says none")
         return
     if rehearsal.piece.reads or rehearsal.piece.output_layout:
-        yield NotApplied("it stands behind the pieces that write what it reads")
+        yield NotApplied("it comes after the pieces that write the columns it reads")
         return
     known: list[Any] = []
     for layout in layouts:
@@ -67,7 +67,7 @@ def every_layout(rehearsal: Rehearsal) -> Iterator[Finding]:
 
 
 def _real_rows(batch: dict[str, Any]) -> dict[str, Any]:
-    """A batch without rows that no loss is about, such as those for the bootstrap."""
+    """Return a batch without rows that have no loss, such as bootstrap rows."""
     mask = batch.get(Columns.LOSS_MASK)
     if not isinstance(mask, np.ndarray):
         return batch
@@ -79,7 +79,7 @@ def _real_rows(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numbers(struct: Any) -> Any:
-    """Numbers without their types, which a module's tensors and an environment's actions have of their own."""
+    """Return numbers without their types, as a module's tensors and an environment's actions differ in type."""
     if isinstance(struct, list):
         return [_numbers(one) for one in struct]
     return map_struct(lambda leaf: leaf.astype(np.float64) if _is_numeric(leaf) else leaf, struct)
