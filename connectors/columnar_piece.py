@@ -47,7 +47,7 @@ class ColumnarPiece(FieldPiece):
 
     reads: ClassVar[tuple[str, ...] | None] = ()
     uses_spaces: ClassVar[bool] = False
-    """Whether what the piece does to rows depends on its spaces, so that each agent needs a copy with its own."""
+    """True if what the piece does to rows depends on its spaces, so that each agent needs a copy with its own."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

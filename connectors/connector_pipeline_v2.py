@@ -37,17 +37,17 @@ class ConnectorPipelineV2(ConnectorV2):
     """Runs pieces in order, each on what the one before it left.
 
     The pipeline checks its order when it is built and after every edit. Each piece has a stable
-    name, its class in snake_case with a number after it from the second one on, by which state is
-    kept and pieces are found.
+    name: its class in snake_case, with a number from the second piece of the class on. States are
+    stored by this name, and pieces are found by it.
 
     Args:
         connectors: Pieces, or `(class, args, kwargs)` triples, or piece specs such as
             `{"piece": "frame_stacking", "num_frames": 4}`.
 
     Raises:
-        PieceError: something is no connector piece.
+        PieceError: an item is no connector piece.
         PipelineError: the order cannot work.
-        SpaceError: an input space that is none.
+        SpaceError: an input space is no space.
     """
 
     start_layout: ClassVar[str] = "episodes"
@@ -79,7 +79,7 @@ class ConnectorPipelineV2(ConnectorV2):
         return built_piece(type(self).__name__, position, item)
 
     def plan(self) -> Plan:
-        """The checked order of pieces; made again when the list has changed."""
+        """The checked order of pieces, updated when the list has changed."""
         plan, planned = self._plan, self._planned
         if plan is not None and planned is not None and _are_the_same(planned, self.connectors):
             return plan
@@ -94,7 +94,7 @@ class ConnectorPipelineV2(ConnectorV2):
             for piece in self.connectors:
                 piece.in_pipeline = PipelineReference(self)
         self._nested = any(isinstance(piece, ConnectorPipelineV2) for piece in self.connectors)
-        self._planned = None if self._nested else list(self.connectors)  # whose own lists may change
+        self._planned = None if self._nested else list(self.connectors)  # nested lists may change
         return plan
 
     def _check_apart(self) -> None:
@@ -300,8 +300,8 @@ class ConnectorPipelineV2(ConnectorV2):
     def set_state(self, state: dict[str, Any]) -> None:
         """Give each piece its state; if one of them does not fit, all pieces are as they were.
 
-        A piece whose state is {} is reset: it knew nothing when the state was taken. Pieces of which the state says
-        nothing stay as they are.
+        A piece with state {} is reset, because it had learned nothing when the state was saved. Pieces without an entry
+        in the state stay as they are.
 
         Raises:
             UnknownNameError: a state of a piece that this pipeline does not have.
@@ -368,7 +368,7 @@ class ConnectorPipelineV2(ConnectorV2):
 
     @property
     def lookback_known(self) -> bool:
-        """Whether every piece declares what history it reads, or has run and was watched."""
+        """True if every piece declares what history it reads, or has run and was watched."""
         return not self.plan().trusting or bool(self.history.calls)
 
     def __call__(
@@ -428,19 +428,19 @@ class ConnectorPipelineV2(ConnectorV2):
             with within(call), watch_history(self.history):
                 batch = run_plan(plan, batch, call, self.history, watches)
             self.history.calls += 1
-        else:  # nobody asks which call is running
+        else:  # no piece reads the running call
             batch = run_plan(plan, batch, call, self.history, watches)
         return self.finished(batch)
 
     def _watches(self, call: PipelineCall, timed: bool) -> list[StepWatch]:
-        """Who is told about this run's steps."""
+        """Return the callbacks for this run's steps."""
         watches = self.all_watches()
         if timed:
             watches.append(MetricsTimers(call.metrics, tuple(call.kwargs.get("metrics_prefix_key") or ())))
         return watches
 
     def all_watches(self) -> list[StepWatch]:
-        """What watches this pipeline, or a pipeline among its pieces."""
+        """All callbacks of this pipeline and of pipelines among its pieces."""
         watches: list[StepWatch] = [*([] if self.watch is None else [self.watch]), *self.watches]
         for piece in self.connectors:
             if isinstance(piece, ConnectorPipelineV2):
@@ -505,7 +505,7 @@ def _owner(piece: Any) -> Any:
 
 
 def _are_the_same(before: Sequence[Any], now: Sequence[Any]) -> bool:
-    """Whether these are the very same pieces; equal ones may have other states."""
+    """True if these are the same objects. Equal pieces may have other states."""
     return len(before) == len(now) and all(map(is_, before, now))
 
 

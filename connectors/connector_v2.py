@@ -69,9 +69,9 @@ class ConnectorV2(Checkpointable, ABC):
     output_layout: ClassVar[str | None] = None
     """The layout of the batch after the piece, one of these three; None: as before it."""
     mutates_episodes: ClassVar[bool] = False
-    """Whether a declared learner piece writes to the episodes it is given."""
+    """True if a declared learner piece writes to the episodes it is given."""
     rewrites_observations: bool = False
-    """Whether the piece replaces the episodes' newest observations, which learner pieces then find there."""
+    """True if the piece replaces the episodes' newest observations, which learner pieces then find there."""
     training_only: bool = False
     """True if the piece is meant for training alone, as augmentation is.
 
@@ -204,7 +204,7 @@ class ConnectorV2(Checkpointable, ABC):
     # -- state ---------------------------------------------------------------------------------
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """What the piece has learned, as plain data; {} for one that knows nothing, which `reset_state` restores."""
+        """Return what the piece has learned, as plain data; {} for a piece as `reset_state` leaves it."""
         return {}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -306,7 +306,7 @@ def _check_arguments(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def _advice(cls: type, name: str, known: list[str], has_own: bool) -> str:
-    """What to do about a keyword that the constructor of a class does not know."""
+    """Return the advice for a keyword that the constructor of a class does not take."""
     if not has_own:
         return _TAKE.format(name=cls.__name__, unknown=name)
     value = inspect.getattr_static(cls, name, cls)

@@ -218,7 +218,7 @@ class AgentTable:
         return self._table(steps), data, np.concatenate(known)
 
     def _waiting(self, life: _Life, name: str) -> Any:
-        """Return the action of an agent that has no next observation yet; None if there is none."""
+        """Return the pending action or model output of an agent; None if there is none."""
         episode, agent_id = self._call.episodes[life.owner], life.segment.agent_id
         if life.segment.ended_at is not None or name == Columns.REWARDS:
             return None

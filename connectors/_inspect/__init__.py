@@ -1,3 +1,3 @@
-"""What a pipeline did and costs: traces, column spaces and profiles."""
+"""Traces, column spaces and profiles of a pipeline."""
 
 __all__: list[str] = []

@@ -35,10 +35,10 @@ _AXES = ("batch", "time")
 
 
 class ColumnSpace(NamedTuple):
-    """What a column is like.
+    """The space and axes of a column.
 
     Args:
-        space: Of one row, without the leading axes.
+        space: Space of one row, without the leading axes.
         axes: The leading axes: ("batch",), or ("batch", "time") in padded sequences of a recurrent module.
         layout: "episodes" (rows of each episode by themselves), "arrays" or "tensors".
     """
@@ -224,10 +224,10 @@ def _seen(column: Any) -> _Column:
 
 
 def _described(first: _Column, other: _Column | None, known: Any) -> ColumnSpace | None:
-    """What is common to a column of both runs: bounds are those of a known space, where it fits.
+    """Return the common properties of a column of both runs. Bounds are those of a known space, if it fits.
 
     Returns:
-        None: rows are not of one nesting, shape and type, or of a type that has no space.
+        None if the rows differ in nesting, shape or type, or have a type without a space.
     """
     if other is None or first.form != other.form or not first.leaves:
         return None

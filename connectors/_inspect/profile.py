@@ -1,4 +1,4 @@
-"""What each piece of a pipeline costs: calls, seconds, and the rows and bytes that it leaves."""
+"""Costs of each piece of a pipeline: calls, seconds, and the rows and bytes of its output."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["PieceCost", "PipelineProfile", "profile_pipelines", "rows_and_bytes"
 
 
 class PieceCost(NamedTuple):
-    """What one piece took in all calls together.
+    """The cost of one piece, summed over all calls.
 
     Args:
         pipeline: Name of the pipeline.
         piece: Stable name of the piece in it.
-        calls: How often it ran to its end.
-        seconds: What that took, bringing the batch into the layout it takes included.
+        calls: Number of completed calls.
+        seconds: Time of these calls. It includes converting the batch to the layout of the piece.
         share: Part of the seconds of all pieces of the profile, from 0 to 1.
-        rows: Rows of the batches that it left: of each the longest column's.
+        rows: Rows of the batches that it returned: those of each batch's longest column.
         bytes: Bytes of the arrays and tensors in those batches, column by column.
     """
 
@@ -223,7 +223,7 @@ def _of_column(column: Any) -> tuple[int, int]:
 
 
 def _of_items(column: dict[tuple[Any, ...], list[Any]]) -> tuple[int, int]:
-    """Rows and bytes of a plain per-episode column, whose items are single rows or tagged as many."""
+    """Return rows and bytes of a plain per-episode column. Its items are single rows, or tagged as many rows."""
     items = [item for own in column.values() for item in own]
     return sum(map(_rows_of_item, items)), sum(map(_nbytes, items))
 

@@ -1,4 +1,4 @@
-"""What each piece of a pipeline does to the columns of one batch."""
+"""Changes that each piece of a pipeline makes to the columns of one batch."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ __all__ = ["PipelineTrace", "TracedColumn", "TracedPiece", "copied", "trace_pipe
 
 
 class TracedColumn(NamedTuple):
-    """What one array of a batch looks like.
+    """A summary of one array of a batch.
 
     Args:
-        name: Its column; with `/` between, the parts of a nested one, and in front the module of several: `obs/camera`,
-            `walker/obs`.
+        name: Its column. The parts of a nested column are separated by `/`: `obs/camera`. With several modules the name
+            begins with the module: `walker/obs`.
         layout: "episodes" (rows of each episode by themselves), "arrays", "tensors", "objects" (neither), or "stored":
             what the episodes themselves hold, under the names `episode.observations`, `.actions` and `.rewards`.
         shape: Rows first; None if rows differ in shape.
@@ -71,7 +71,7 @@ def traced_columns(batch: Any) -> dict[str, TracedColumn]:
 
 
 def stored_columns(episodes: Iterable[Any]) -> dict[str, TracedColumn]:
-    """What episodes hold of observations, actions and rewards, by name.
+    """Return the observations, actions and rewards that episodes hold, by name.
 
     Example:
         >>> from epibatch.episodes import SingleAgentEpisode
@@ -91,11 +91,11 @@ def stored_columns(episodes: Iterable[Any]) -> dict[str, TracedColumn]:
 
 
 def differences(before: TracedColumn | None, after: TracedColumn | None) -> tuple[str, ...]:
-    """In what a column differs: ("added",), ("removed",), or some of "layout", "shape", "dtype", "values".
+    """Return the differences of a column: ("added",), ("removed",), or some of "layout", "shape", "dtype", "values".
 
     Args:
         before: The column before a piece; None if there is none.
-        after: Behind it.
+        after: The column after it.
     """
     if before is None or after is None:
         return () if before is after else ("added",) if before is None else ("removed",)
@@ -205,12 +205,12 @@ def _digest(array: Any, start: int) -> int:
 
 
 def _digest_of(part: Any, start: int, inside: tuple[int, ...] = ()) -> int:
-    """The checksum of any object: of all numbers in arrays, at any depth of containers and dataclasses.
+    """Return the checksum of any object: of all numbers in arrays, at any depth of containers and dataclasses.
 
     Args:
         part: The object.
-        start: The checksum of what stands before it.
-        inside: The `id` of each object that it lies in.
+        start: The checksum of the objects before it.
+        inside: The `id` of each object that contains it.
     """
     if id(part) in inside:
         return start
@@ -239,13 +239,13 @@ _SIGNS = {"added": "+", "removed": "-"}
 
 
 class TracedPiece(NamedTuple):
-    """What one piece did to the batch, and to what the episodes hold (`episode.rewards`), if it may write there.
+    """The changes of one piece to the batch, and to the episodes (`episode.rewards`) if it may write to them.
 
     Args:
         piece: Its stable name in the pipeline.
-        before: The columns that it found, by name.
-        after: The columns that it left; what it found if it raised.
-        error: What it raised, or what the next piece could not make columns of; or None.
+        before: The columns before the piece, by name.
+        after: The columns after the piece; those before it if it raised.
+        error: The error that it raised, or that its output caused before the next piece; or None.
     """
 
     piece: str
@@ -262,7 +262,7 @@ class TracedPiece(NamedTuple):
 
     @property
     def bytes(self) -> tuple[int, int]:
-        """Of all columns of the batch before the piece, and after it."""
+        """The bytes of all columns of the batch, before the piece and after it."""
         before, after = (
             sum(own.bytes for own in columns.values() if own.layout != "stored")
             for columns in (self.before, self.after)
@@ -271,18 +271,18 @@ class TracedPiece(NamedTuple):
 
 
 class PipelineTrace:
-    """What the pieces of a pipeline did to one batch: print it, or read `pieces`.
+    """The changes of each piece of a pipeline to one batch: print it, or read `pieces`.
 
     Args:
-        pipeline: What is to run.
+        pipeline: The pipeline to run.
         start: The batch at its start.
-        episodes: What it is about.
+        episodes: The episodes of the call.
 
     Attributes:
-        pieces: One entry per piece that ran, and one for the piece that raised. An error about the batch that a piece
-            left is that piece's, although nobody sees it before the next piece.
-        error: What was raised, or None.
-        batch: What the pipeline gave; None if a piece raised.
+        pieces: One entry per piece that ran, and one for the piece that raised. An error in the batch that a piece
+            returned belongs to that piece, although it is raised before the next piece.
+        error: The error, or None.
+        batch: The pipeline's output; None if a piece raised.
 
     Example:
         >>> import numpy as np
@@ -439,13 +439,13 @@ def trace_pipeline(
 
 
 def _is_about_the_batch(error: Exception) -> bool:
-    """Whether no piece was running, but columns were made of the batch before one."""
+    """True if no piece was running, but columns were made of the batch before one."""
     codes = _codes(error)
     return codes[codes.index(run_plan.__code__) :][1:2] == [columns_of.__code__]
 
 
 def _codes(error: Exception) -> list[Any]:
-    """What was running, outermost first."""
+    """Return the code objects that were running, outermost first."""
     return [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
 
 

@@ -21,12 +21,12 @@ __all__ = ["ActionMask"]
 
 
 class ActionMask(ObservationRewriter):
-    """Adds column `action_mask`: which actions are legal, as a part of the observation or the infos say.
+    """Adds column `action_mask`, the legal actions, from a part of the observation or of the infos.
 
-    The default modules give illegal actions the lowest logits, so that they are neither drawn nor the most likely, and
-    return the mask: it is recorded with the step, and training masks the same actions without a piece of its own. A
-    module of yours does it in two lines, with `epibatch.core.distributions.mask_logits`. Random actions of a runner are
-    drawn among the legal ones, too.
+    The default modules give illegal actions the lowest logits, so that these are neither drawn nor the most likely.
+    They also return the mask. The mask is recorded with the step, and training masks the same actions without another
+    piece. A user's module does it in two lines, with `epibatch.core.distributions.mask_logits`. Random actions of a
+    runner are drawn from the legal ones, too.
 
     The mask has an entry for each value of a Discrete space, or for all choices of a MultiDiscrete or MultiBinary one,
     entry after entry; not 0 is legal. Put the piece after those that change the action space.
@@ -35,14 +35,14 @@ class ActionMask(ObservationRewriter):
 
     Args:
         input_action_space: Space of one action: Discrete, MultiDiscrete or MultiBinary.
-        source: Where the mask is: a part of the observation as `obs/action_mask`, or a key of the infos as
+        source: Place of the mask: a part of the observation as `obs/action_mask`, or a key of the infos as
             `infos/action_mask`.
-        keep: Whether the mask stays in the observation as well. Otherwise it is taken out, for the learner too; of two
-            parts the other one becomes the observation.
+        keep: Whether the mask stays in the observation as well. Otherwise it is removed, for the learner too. If
+            the observation has two parts, the other part becomes the observation.
 
     Raises:
-        ConfigError: a source that is neither.
-        SpaceError: actions that are not chosen among a few, or a mask that is not there or of another length.
+        ConfigError: the source is neither.
+        SpaceError: the action space is none of these, or the mask is missing or has another length.
         ColumnError: no legal action while the episode goes on, or infos without the key.
 
     Example:
@@ -177,5 +177,5 @@ class ActionMask(ObservationRewriter):
 
 
 def _rest(parts: dict[Any, Any], make: Any) -> Any:
-    """What is left of a Dict, or the one thing that is."""
+    """Return a Dict without the mask, or its only other part."""
     return next(iter(parts.values())) if len(parts) == 1 else make(parts)

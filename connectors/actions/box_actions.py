@@ -21,9 +21,9 @@ _MOST_SPACES = 64
 
 
 def numbers_for(piece: Any, make: Callable[[Any], tuple[Any, ...]]) -> tuple[Any, ...] | None:
-    """What `make(box)` gives for the float Box of the rows that a transform is given; None for rows of another space.
+    """Return `make(box)` for the float Box of a transform's rows; None for rows of another space.
 
-    It is made once as long as the rows are of the same spaces.
+    The result is cached as long as the rows have the same spaces.
 
     Args:
         piece: The transform, while it runs.
@@ -71,7 +71,7 @@ class BoxActionTransform(ColumnTransform):
 
 
 def _has_box(space: Any, keys: tuple[str, ...]) -> bool:
-    """Whether there is a float Box in the part of a space at some keys."""
+    """True if there is a float Box in the part of a space at some keys."""
     if isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)):
         named = space.spaces.items() if isinstance(space, gym.spaces.Dict) else enumerate(space.spaces)
         return any(_has_box(own, keys[1:]) for key, own in named if not keys or str(key) == keys[0])
@@ -79,7 +79,7 @@ def _has_box(space: Any, keys: tuple[str, ...]) -> bool:
 
 
 def is_continuous(space: Any) -> bool:
-    """Whether a space is a Box of floats."""
+    """True if a space is a Box of floats."""
     return isinstance(space, gym.spaces.Box) and np.dtype(space.dtype).kind == "f"
 
 

@@ -18,7 +18,7 @@ _MOST_CHOICES = 2**20
 
 
 class DiscretizeActions(BoxActionTransform):
-    """Cuts each entry of continuous actions into bins, of which the module chooses one.
+    """Cuts each entry of continuous actions into bins for the module to choose from.
 
     The module acts in a Discrete space where the Box has one entry or `flat` is set, else in a MultiDiscrete space of
     the Box's shape. The environment is given a number of the chosen bin. Episodes store the choices. Put it into
@@ -29,9 +29,9 @@ class DiscretizeActions(BoxActionTransform):
     Counterparts: TorchRL's `ActionDiscretizer`.
 
     Args:
-        bins: How many bins each entry has; or a list of numbers, one for each entry of the Box in C order.
-        value: Which number of a bin the environment gets: "midpoint"; "edge", where the bins are points and the
-            outermost two are the bounds; or "random", drawn again each time, all numbers of the bin alike.
+        bins: Number of bins of each entry; or a list of numbers, one for each entry of the Box in C order.
+        value: The number of a bin that the environment gets: "midpoint"; "edge" (the bins are points, and the outermost
+            two are the bounds); or "random", drawn uniformly from the bin each time.
         flat: Whether the module makes one choice, among all combinations of bins; the last entry goes round fastest.
         columns: The actions, or some parts of them, as `actions/steer`.
 
@@ -114,13 +114,13 @@ class DiscretizeActions(BoxActionTransform):
     # -- rows ----------------------------------------------------------------------------------
 
     def transform(self, x: Any) -> Any:
-        """The choices whose bins actions lie in.
+        """Return the bins of actions.
 
         Args:
             x: Actions of a Box, [rows, ...].
 
         Raises:
-            ColumnError: NaN among them, which is in no bin.
+            ColumnError: there is NaN among them, which is in no bin.
         """
         bins = numbers_for(self, self._bins)
         if bins is None:

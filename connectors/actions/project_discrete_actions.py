@@ -16,18 +16,18 @@ __all__ = ["ProjectDiscreteActions"]
 
 
 class ProjectDiscreteActions(ColumnTransform):
-    """Gives a module a larger Discrete space than the environment has, and brings choices back into the smaller.
+    """Gives a module a larger Discrete space than the environment has, and maps choices back to the smaller one.
 
-    One module can so act in environments with different numbers of actions. No choice outside of the environment's
-    actions ever reaches it. Episodes store what the module chose. Where a module is to see which choices there are,
-    `ActionMask` is the better way. Put it into the env-to-module pipeline; configs see to the way back.
+    One module can then act in environments with different numbers of actions. Choices outside of the environment's
+    actions never reach it. Episodes store the module's choices. If the module should see which choices are legal,
+    use `ActionMask` instead. Put it into the env-to-module pipeline; configs see to the way back.
 
     Counterparts: TorchRL's `DiscreteActionProjection`.
 
     Args:
-        num_actions: How many choices the module has, 0 to `num_actions - 1`; at least as many as the environment.
-        outside: What becomes of choice i where the environment has n actions and i is n or more: "modulo" makes it
-            i modulo n, "last" the last action, "random" any action, drawn again each time.
+        num_actions: Number of choices of the module, 0 to `num_actions - 1`; at least as many as the environment.
+        outside: Handling of a choice i that is not below the environment's number n of actions: "modulo" makes it
+            i modulo n, "last" the last action, "random" a random action, drawn each time.
         columns: The actions, or one part of them, as `actions/gear`.
 
     Raises:

@@ -65,10 +65,10 @@ class ColumnPath(NamedTuple):
         )
 
     def part(self, struct: Any) -> Any:
-        """What a structure has at this path.
+        """Return the part of a structure at this path.
 
         Raises:
-            ColumnError: there is nothing.
+            ColumnError: there is nothing at the path.
         """
         for depth, key in enumerate(self.keys):
             own = _key_of(struct, key)
@@ -78,7 +78,7 @@ class ColumnPath(NamedTuple):
         return struct
 
     def without(self, struct: Any) -> Any:
-        """A structure whose part at this path is left out; of Tuples later parts move up.
+        """Return a structure without the part at this path. In Tuples later parts move up.
 
         Raises:
             ColumnError: there is nothing at the path.

@@ -78,9 +78,9 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
     columns: Any = ()
     """Name of the column, or names; `obs/camera` is one part of a nested column."""
     takes_tensors: ClassVar[bool] = False
-    """Whether `transform` works on tensors as it does on arrays, so that the piece may stand after NumpyToTensor."""
+    """True if `transform` works on tensors as it does on arrays, so that the piece may stand after NumpyToTensor."""
     monotonic: ClassVar[bool] = False
-    """Whether entries of the result never fall, or each never rises, as entries of the row rise (moving them about is
+    """True if entries of the result never fall, or each never rises, as entries of the row rise (moving them about is
     such a function, too); gives the bounds."""
 
     row_space: gym.Space[Any] | None = None
@@ -97,7 +97,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
 
     @abstractmethod
     def transform(self, x: Any) -> Any:
-        """What becomes of rows.
+        """Return the new rows.
 
         Args:
             x: An array of shape [rows, ...], one leaf of a nested column; not to be kept. Its space is `row_space`.
@@ -123,13 +123,13 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
         )
 
     def output_space(self, space: gym.Space[Any]) -> gym.Space[Any] | None:
-        """The space of what `transform` makes of rows of a space, by default found out by trying it.
+        """Return the space of transformed rows. By default it follows from a trial on samples.
 
         Args:
-            space: Of one row: neither Dict nor Tuple, whose parts are given one by one.
+            space: Space of one row, neither Dict nor Tuple; their parts are passed one by one.
 
         Returns:
-            None where it is not known: of complex numbers, say, of which there is no Box.
+            None if it is not known, as for complex numbers, because there is no Box of them.
         """
         trial = copy.deepcopy(self)  # which may keep statistics, or draw
         trial.row_space = space
@@ -137,15 +137,15 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
 
     @property
     def has_inverse(self) -> bool:
-        """Whether the class writes `inverse`."""
+        """True if the class writes `inverse`."""
         return type(self).inverse is not ColumnTransform.inverse
 
     @property
     def paths(self) -> tuple[ColumnPath, ...]:
-        """What `columns` says, taken apart.
+        """The parsed entries of `columns`.
 
         Raises:
-            PieceError: it says nothing.
+            PieceError: it is empty.
         """
         if self._known_paths[0] is not self.columns or not self._known_paths[1]:
             self._known_paths = self.columns, paths_from(type(self).__name__, self.columns)
@@ -257,7 +257,7 @@ class ColumnTransform(ParameterPiece, ColumnarPiece):
 
 
 def _is_nobodys(name: str, group: ChunkGroup) -> bool:
-    """Whether a column that the batch does not have is not to be made either."""
+    """True if a column that the batch does not have is not to be added either."""
     if group.training is False:  # neither is there yet; undo() maps the module's actions back
         return name in (Columns.ACTIONS, Columns.NEXT_OBS)
     return name in group.left_out
@@ -285,7 +285,7 @@ def _zeroed(column: Any, where: Any) -> Any:
 
 
 def _refuse_vectors(piece: ColumnTransform, path: ColumnPath, before: Any, after: Any) -> None:
-    """Make sure that rewards of one number each stay so, for later losses that do not say who made something else."""
+    """Refuse a transform of scalar rewards to vectors. Later losses could not name the piece that did it."""
     if type(before) is type(after) is np.ndarray and before.ndim == after.ndim:
         return
     one, other = (flatten(path.part(own))[0] for own in (before, after))
@@ -314,15 +314,15 @@ def _refuse_objects(data: Any, piece: str) -> None:
 class Undo(ColumnarPiece):
     """Adds `actions_for_env`: the module's actions, mapped back by the inverse of a transform of `actions`.
 
-    The transform stands in the env-to-module pipeline, where it changes the space that the module acts in; what
-    the module gave stays in `actions`, and is what episodes record. Several of them are undone last first. What comes
-    out has the type of the environment's action space and, in a Box, is clipped to it; nothing is stretched after it.
+    The transform is in the env-to-module pipeline, where it changes the space that the module acts in. The module's
+    output stays in `actions`, and episodes record it. Several transforms are undone in reverse order. The result has
+    the type of the environment's action space and is clipped to it if it is a Box. It is not rescaled afterwards.
 
     Counterparts: TorchRL's `Transform`.
 
     Args:
         input_action_space: The environment's action space.
-        of: The transform: the piece itself, whose parameters and state are then shared, or a piece spec.
+        of: The transform: the piece itself (its parameters and state are then shared), or a piece spec.
 
     Raises:
         PieceError: `of` is no transform of `actions` with an inverse.
@@ -366,13 +366,12 @@ class Undo(ColumnarPiece):
 
 
 def acted_at_random(env_to_module: Any, actions: Any, agent_id: Any = None) -> tuple[Any, Any]:
-    """Actions that were drawn from the environment's space, as a module would have given them, and what they then are
-    there.
+    """Return random actions of the environment's space as the module's actions, and as the environment gets them.
 
     Args:
         env_to_module: The pipeline whose pieces may transform actions.
         actions: One action of an agent, or a batch of them where there is one agent only.
-        agent_id: The agent; None: there is one only.
+        agent_id: The agent; None: there is only one.
 
     Returns:
         The actions to store, and those for the environment.
@@ -392,12 +391,12 @@ def acted_at_random(env_to_module: Any, actions: Any, agent_id: Any = None) -> t
 
 
 def actions_for_env(env_to_module: Any, actions: Any, agent_id: Any = None) -> Any:
-    """What actions of the module's space are in the environment's.
+    """Return actions of the module's space as actions of the environment's space.
 
     Args:
         env_to_module: The pipeline whose pieces may transform actions.
         actions: A batch of them.
-        agent_id: The agent whose they are; None: there is one only.
+        agent_id: The agent of the actions; None: there is only one.
     """
     for transform in reversed(_transforms(env_to_module, agent_id)):
         actions = _undone(transform, actions)
@@ -422,7 +421,7 @@ def _undone(transform: Any, actions: Any) -> Any:
 
 
 def _env_rows(transform: Any, y: Any) -> Any:
-    """What the inverse makes of rows, if it is as many rows of the space that `transform` takes."""
+    """Return the inverse of rows, if it has as many rows of the space that `transform` takes."""
     space, rows = transform.row_space, transform.inverse(y)
     shape = getattr(rows, "shape", None)
     own = getattr(space, "shape", None)
@@ -460,14 +459,14 @@ def _typed(actions: Any, space: Any) -> Any:
 
 
 def undo_actions(env_to_module: Any, module_to_env: Any) -> None:
-    """Let a module-to-env pipeline undo what pieces of an env-to-module pipeline make of the action space.
+    """Add to a module-to-env pipeline the inverses of an env-to-module pipeline's transforms of actions.
 
-    An `Undo` of each is put before `NormalizeAndClipActions` (or `ListifyDataForVectorEnv`, or at the end), last
-    first. Those that are there already are given the pieces themselves, in place of copies that were built from data.
+    An `Undo` of each is inserted before `NormalizeAndClipActions` (or `ListifyDataForVectorEnv`, or at the end), last
+    first. An `Undo` that is there already gets the piece itself instead of a copy that was built from data.
 
     Args:
         env_to_module: Pipeline whose pieces may transform `actions`.
-        module_to_env: The pipeline to mend.
+        module_to_env: The pipeline to change.
 
     Raises:
         PieceError: a piece transforms actions and has no inverse.

@@ -16,9 +16,9 @@ __all__ = ["EpisodeTransform"]
 class EpisodeTransform(ParameterPiece):
     """A function of each single-agent episode, which may write to it: reward shaping, relabelling.
 
-    It stands in the learner pipeline before what makes columns, and is given one chunk after the other; of
-    episodes of several agents each agent's own, with `agent_id` and `module_id`. Chunks without steps are left out.
-    What is written stays in the episodes, so it is done once and not again when the same episodes come back.
+    Put it into the learner pipeline before the pieces that make columns. It gets one chunk after the other. With
+    several agents it gets each agent's own chunks, with `agent_id` and `module_id`. Chunks without steps are skipped.
+    Changes stay in the episodes, so each episode is transformed once and not again when it comes back.
 
     Annotated attributes are parameters, as `ParameterPiece` says.
 
@@ -26,7 +26,7 @@ class EpisodeTransform(ParameterPiece):
         **parameters: The parameters of the class.
 
     Raises:
-        PieceOutputError: `transform_episode` returned something.
+        PieceOutputError: `transform_episode` returned a value.
 
     Example:
         >>> class StepPenalty(EpisodeTransform):

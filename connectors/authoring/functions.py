@@ -87,7 +87,7 @@ def episode_function(function: Callable[..., Any]) -> type[EpisodeTransform]:
 def _class_of(
     base: PieceT, function: Any, methods: dict[str, Callable[..., Any]], attributes: dict[str, Any]
 ) -> PieceT:
-    """A subclass whose methods call functions with the piece's parameters."""
+    """Return a subclass with methods that call functions with the piece's parameters."""
     parameters = _parameters(function)
     namespace: dict[str, Any] = {
         "__module__": function.__module__,
@@ -114,7 +114,7 @@ def _annotation(parameter: inspect.Parameter) -> Any:
 
 
 def _parameters(function: Any) -> dict[str, inspect.Parameter]:
-    """What a function takes after its first parameter."""
+    """Return the parameters of a function after its first one."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
     if inspect.isfunction(function):
         given = list(inspect.signature(function).parameters.values())

@@ -11,7 +11,7 @@ __all__ = ["ParameterPiece"]
 
 
 class ParameterPiece(FieldPiece):
-    """A piece whose constructor, repr, equality and data form come from the annotated attributes of its class.
+    """A piece with constructor, repr, equality and data form made from the annotated attributes of its class.
 
     Each annotated attribute is a keyword of the constructor, with the attribute's value as default; without one it must
     be given. Values are checked against numbers, strings, booleans, None, literals and unions of these, and kept as

@@ -22,21 +22,21 @@ _FLOATS = (np.float16, np.float32, np.float64)
 def probed_space(
     space: gym.Space[Any], function: Callable[[Any], Any], *, monotonic: bool = False
 ) -> gym.Space[Any] | None:
-    """The space of a function's results, one row each.
+    """Return the space of one row of a function's results.
 
-    Its shape and type are those of what the function makes of a few samples. Its bounds are not known from them, so
-    they are those of the type, unless the function is said to be monotonic: then they are its values at the bounds.
+    Shape and type are those of the function's results for a few samples. The samples do not show the bounds, so the
+    bounds are those of the type. For a monotonic function they are its values at the bounds of the input.
 
     Args:
-        space: Of the rows that go in: Box, Discrete, MultiDiscrete or MultiBinary.
+        space: Space of the input rows: Box, Discrete, MultiDiscrete or MultiBinary.
         function: Array of rows to array of rows.
         monotonic: Whether entries of a result never fall, or each never rises, as entries of the row rise.
 
     Returns:
-        A Box; None where there is none of the results' type, such as complex numbers.
+        A Box; None if there is none of the results' type, such as complex numbers.
 
     Raises:
-        SpaceError: a space whose samples are no arrays.
+        SpaceError: the samples of the space are no arrays.
     """
     rows = _samples(space)
     try:

@@ -1,4 +1,4 @@
-"""Spaces whose values are arrays of numbers, as lower and upper bounds."""
+"""Lower and upper bounds of spaces with arrays of numbers as values."""
 
 from __future__ import annotations
 

@@ -23,18 +23,19 @@ __all__ = ["CheckFinite"]
 
 
 class CheckFinite(ParameterPiece, ColumnarPiece):
-    """Raises on NaN or infinity in a column, and says in which column, row, episode and step.
+    """Raises on NaN or infinity in a column, and names the column, row, episode and step.
 
-    It checks what the batch has where it stands; before everything, where the batch is empty, what the episodes
-    have: observations, and for training actions and rewards. Behind `NumpyToTensor` it waits for the device.
+    It checks the columns that the batch has at its position. At the start of a pipeline, where the batch is empty, it
+    checks the episodes: observations, and for training actions and rewards. After `NumpyToTensor` it waits for the
+    device.
 
     Counterparts: TorchRL's `FiniteTensorDictCheck`.
 
     Args:
-        columns: What is checked; None: all columns.
+        columns: The columns to check; None: all columns.
 
     Raises:
-        ColumnError: a number that is not finite, or no such column.
+        ColumnError: a number is not finite, or there is no such column.
 
     Example:
         >>> from epibatch.episodes import SingleAgentEpisode
@@ -87,11 +88,11 @@ def _is_finite(leaf: Any) -> bool:
 
 
 def _not_finite(leaf: Any, name: str, counts: Any, group: ChunkGroup, *, padded: bool) -> ColumnError:
-    """What is said about an array with such numbers.
+    """Return the error of an array with such numbers.
 
     Args:
         leaf: Array or tensor, rows first.
-        name: Of the column.
+        name: Name of the column.
         counts: Rows of each chunk; None: one each; False: not known.
         group: The chunks.
         padded: Whether rows are sequences of steps.

@@ -31,18 +31,18 @@ _AT_ONCE = 1 << 15
 
 
 def hashed_rows(leaves: Sequence[Any], where: str) -> npt.NDArray[np.int64]:
-    """A 64-bit hash of each row, the same in every process and on every run.
+    """Return a 64-bit hash of each row, the same in every process and on every run.
 
     Each eight bytes are mixed with their place (by the finaliser of SplitMix64, Steele et al. 2014) and summed up.
-    Zero and minus zero are one number. Two rows that differ have one hash with a probability of about 2**-64, unless
-    somebody looks for such.
+    Zero and minus zero are one number. Two different rows have the same hash with a probability of about 2**-64,
+    unless they are constructed to.
 
     Args:
         leaves: Arrays of one number of rows, or of strings.
-        where: Whose rows they are, for messages.
+        where: Source of the rows, for messages.
 
     Raises:
-        ColumnError: rows that are neither numbers nor strings.
+        ColumnError: the rows are neither numbers nor strings.
 
     Example:
         >>> first, second, third = hashed_rows([np.array([[1.0, 0.0], [2.0, 0.0], [1.0, -0.0]])], "example")

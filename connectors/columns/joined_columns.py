@@ -26,18 +26,18 @@ __all__ = ["ConcatenateColumns", "SplitColumn"]
 class ConcatenateColumns(ParameterPiece, ColumnarPiece):
     """Joins columns, or parts of nested ones, into one array: `["obs/pose", "obs/speed"]` to `"obs"`.
 
-    On both sides, before the default pieces too: parts of observations are then taken from the episodes, and
-    the observation space is that of the result. A nested part gives all that is in it, dicts by sorted key. Numbers
-    are joined as they are, a Discrete one as one number; `flatten_observations` makes one-hots. The type is that of
-    the floats among them, or one that holds all of them.
+    It works in both pipelines. Before the default pieces it takes parts of observations from the episodes, and the
+    observation space is that of the result. A nested part is joined completely, with dicts in the order of sorted
+    keys. Numbers are joined as they are, and a Discrete value is one number; `flatten_observations` makes one-hots.
+    The type is that of the floats among them, or a type that holds all of them.
 
     Counterparts: TorchRL's `CatTensors`.
 
     Args:
-        columns: What is joined, in this order.
+        columns: The columns to join, in this order.
         to: The column, or part of one, that the result becomes.
         axis: Axis of a row along which they are joined; None: each row is made a vector first.
-        keep: Whether what was joined stays, too.
+        keep: Whether the joined columns stay, too.
 
     Raises:
         ConfigError: `keep`, and a name that is one of the columns.

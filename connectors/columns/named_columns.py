@@ -21,8 +21,8 @@ __all__ = ["DropColumns", "RenameColumns", "SelectColumns"]
 class RenameColumns(ParameterPiece, ColumnarPiece):
     """Gives columns other names, or parts of nested ones: `{"vf_preds": "values", "obs/rgb": "obs/camera"}`.
 
-    It comes after the pieces that make the columns; parts of observations may be renamed before them, on both
-    sides, and the observation space is that of the new names. All names change at once, so two columns can be swapped.
+    Put it after the pieces that make the columns. Parts of observations may be renamed before them, in both
+    pipelines; the observation space then has the new names. All names change at once, so two columns can be swapped.
 
     Counterparts: TorchRL's `RenameTransform`.
 
@@ -30,7 +30,7 @@ class RenameColumns(ParameterPiece, ColumnarPiece):
         names: Old name -> new one.
 
     Raises:
-        ConfigError: names that cannot be meant.
+        ConfigError: the names are not valid.
         ColumnError: the batch lacks a column, or has one of a new name already.
 
     Example:
@@ -165,7 +165,7 @@ class _NamedPaths(ParameterPiece, ColumnarPiece):
 
     @abstractmethod
     def _left(self, tree: Any, paths: Any) -> Any:
-        """What stays of a structure `{column: {part: ...}}`."""
+        """Return the remaining parts of a structure `{column: {part: ...}}`."""
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
         """Leave out what does not stay."""
@@ -178,9 +178,9 @@ class _NamedPaths(ParameterPiece, ColumnarPiece):
 class DropColumns(_NamedPaths):
     """Leaves columns out, or parts of nested ones, such as `obs/debug`.
 
-    It comes after the piece that makes the columns, where nobody needs them any more: a piece after it that declares
-    to read one is refused when the pipeline is built. Parts of observations may be left out before it, on both sides,
-    and the observation space is that of what stays.
+    Put it after the piece that makes the columns and the pieces that read them. A later piece that declares to read
+    one is refused when the pipeline is built. Parts of observations may be dropped before the columns are made, in
+    both pipelines; the observation space is then that of the remaining parts.
 
     Counterparts: TorchRL's `ExcludeTransform`.
 
@@ -238,9 +238,10 @@ class _AllBut(tuple[str, ...]):
 class SelectColumns(_NamedPaths):
     """Keeps columns, and leaves out all others; of nested ones parts can be kept, such as `obs/pose`.
 
-    `loss_mask`, `seq_lens`, `resets` and `reset_states` always stay: they say which rows are real. It comes after the
-    pieces that make the columns, where nobody needs the others any more: a piece after it that declares to read one
-    of those is refused when the pipeline is built. Of observations parts alone may be named before it, on both sides.
+    `loss_mask`, `seq_lens`, `resets` and `reset_states` always stay, because they say which rows are real. Put it
+    after the pieces that make the columns and the pieces that read the others. A later piece that declares to read
+    a dropped column is refused when the pipeline is built. Only parts of observations may be selected before the
+    columns are made, in both pipelines.
 
     Counterparts: TorchRL's `SelectTransform`.
 

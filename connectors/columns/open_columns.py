@@ -62,7 +62,7 @@ class OpenColumns:
     Args:
         batch: Columns.
         call: The running call.
-        paths: Addresses whose columns are wanted. Of parts of columns, episodes have what the batch has not.
+        paths: Addresses of the columns to open. Parts of columns that the batch lacks are read from the episodes.
         piece: Name of the piece, for messages.
         pull: Whether whole columns may come from the episodes, too.
 
@@ -71,7 +71,7 @@ class OpenColumns:
         leading: Axes before those of a row: 1, or 2 in sequences `[B, T, ...]`.
 
     Raises:
-        ColumnError: a column that is not there, or columns with rows of other steps.
+        ColumnError: a column is missing, or columns have rows of other steps.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def moved_space(space: gym.Space[Any], move: Any) -> gym.Space[Any]:
-    """The observation space after a piece that moves parts of columns.
+    """Return the observation space after a piece that moves parts of columns.
 
     Args:
         space: The space before it.

@@ -1,4 +1,4 @@
-"""Axes of rows: taken out, put in, reordered, or grouped in another way; each with its inverse."""
+"""Pieces that remove, insert, reorder or reshape axes of rows; each has an inverse."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class PermuteColumns(ColumnTransform):
 
 
 class ReshapeColumns(ColumnTransform):
-    """Gives rows another shape with as many entries; undone by giving them the old one.
+    """Gives rows another shape with as many entries. Its inverse restores the old shape.
 
     Counterparts: TorchRL's `BatchSizeTransform`.
 
@@ -174,8 +174,8 @@ class ReshapeColumns(ColumnTransform):
         back: The shape that `inverse` gives; default: that of the action space.
 
     Raises:
-        ConfigError: no shape.
-        ColumnError: rows of another number of entries, or an inverse of which nobody said the shape.
+        ConfigError: no valid shape.
+        ColumnError: the rows have another number of entries, or the shape of the inverse is not known.
 
     Example:
         >>> import gymnasium as gym

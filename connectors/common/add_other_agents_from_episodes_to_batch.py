@@ -32,7 +32,7 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
     agent's last observation. With `actions`, in training, `other_actions` and `other_actions_mask` are added in the
     same way: what the others did on those observations, as far as they did it before the chunk's end.
 
-    Observations are those of the episodes: pieces that rewrite them stand in front when acting, and what a piece puts
+    Observations are those of the episodes: pieces that rewrite them come first when acting, and what a piece puts
     into the column `obs` only is not seen. So the columns are the same in acting and in training, and wherever
     episodes are cut: a chunk holds all that is needed (a step that was under way at the cut included), and no
     lookback is asked for.
@@ -78,7 +78,7 @@ class AddOtherAgentsFromEpisodesToBatch(ColumnarPiece):
             raise ConfigError(
                 "AddOtherAgentsFromEpisodesToBatch.actions",
                 expected="the learner's side",
-                found="a piece for acting, when nobody has acted yet",
+                found="a piece for acting, before the agents have acted",
                 do="leave actions=True out in the env-to-module pipeline",
             )
         if self.as_learner_connector is None:

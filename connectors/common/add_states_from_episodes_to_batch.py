@@ -153,7 +153,7 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
         return map_struct(placed, states)
 
     def _begins(self, group: ChunkGroup, wanted: Any) -> Any:
-        """Which chunks start with their episode's reset; each other one that is wanted needs lookback."""
+        """Return a mask of the chunks that start with their episode's reset. Other wanted chunks need lookback."""
         check_lookback(group, Columns.STATE_OUT, wanted.astype(np.int64), "AddStatesFromEpisodesToBatch")
         return group.reader.starts == 0
 

@@ -25,7 +25,7 @@ class AddTimeDimToBatchAndZeroPad(TwoSidedPiece):
     For acting, time has length 1. In training each chunk is cut into sequences of the module's
     `max_seq_len`; the last one of a chunk is padded with zeros on the right. `seq_lens` says how
     many steps of each sequence are real (an artificial bootstrap step is not), `loss_mask` which. A
-    `loss_mask` that is in the batch already holds as well: rows that either leaves out carry no loss.
+    `loss_mask` that is in the batch already is combined with it: rows that either leaves out carry no loss.
 
     The module's `model_config` may say `sequence_end` ("pad", "drop", "truncate", "overlap" or
     "continue", see `epibatch.core.sequence_ends.sequence_layout`) and `burn_in`. Rows that two
@@ -90,7 +90,7 @@ class AddTimeDimToBatchAndZeroPad(TwoSidedPiece):
 
 
 def _mask(batch: dict[str, Any], layout: PaddedLayout) -> Any:
-    """Where loss is: as the layout says, and the mask that is in the batch already, if there is one."""
+    """Return the loss mask: that of the layout, combined with the mask that is in the batch already, if any."""
     given = batch.get(Columns.LOSS_MASK)
     if given is None:
         return layout.loss
@@ -116,7 +116,7 @@ def _real_steps(layout: PaddedLayout, group: ChunkGroup) -> np.ndarray[Any, np.d
 
 
 def _none_left(group: ChunkGroup) -> EpisodeError:
-    """What is said where no chunk makes a sequence: which lengths there are, which are asked for and by what."""
+    """Return the error if no chunk gives a sequence: the lengths there are, and the setting that rules them out."""
     settings = sequence_settings(group.rl_module) if group.cut is None else group.cut.settings(group.rl_module)
     lengths = group.lengths.tolist()
     longest, burned = max(lengths, default=0), settings.burn_in

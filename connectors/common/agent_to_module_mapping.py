@@ -26,23 +26,22 @@ __all__ = ["AgentToModuleMapping"]
 class AgentToModuleMapping(AgentMapper):
     """Turns columns by agent into columns by module, each module's rows in the order of episodes and agents.
 
-    Which module an agent has is kept by its episode, whose mapping function was asked once. For acting,
-    agents that ended with their newest observation are left out: they have been seen by the earlier pieces,
-    and do not act. For training, so are those of modules that a learner does not train, if it says so in
-    `shared_data["policies_to_train"]`.
+    The episode calls its mapping function once per agent and stores the agent's module. For acting, agents that
+    ended with their newest observation are left out, because they do not act. For training, agents of modules that
+    are not trained are left out, if the learner lists the trained ones in `shared_data["policies_to_train"]`.
 
     Counterparts: RLlib's `AgentToModuleMapping`.
 
     Args:
         input_observation_space: Dict of the agents' observation spaces.
         input_action_space: Dict of the agents' action spaces.
-        rl_module_specs: Module id -> its RLModuleSpec, whose spaces are the output's; others follow from the agents'.
-            A set of ids names modules without specs.
+        rl_module_specs: Module id -> its RLModuleSpec, with the spaces of the output. Spaces of other modules follow
+            from the agents'. A set of ids names modules without specs.
         agent_to_module_mapping_fn: The mapping, for the spaces of modules without spec; called as `fn(agent_id, None)`.
 
     Raises:
         BatchLayoutError: episodes of one agent each.
-        SpaceError: agents of one module whose spaces differ.
+        SpaceError: agents of one module have different spaces.
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("env_to_module", "learner")

@@ -22,12 +22,13 @@ __all__ = ["BatchIndividualItems", "RowMap"]
 
 
 class RowMap(Sequence[Any]):
-    """Which episode each row of a batch belongs to, spelled out only when somebody looks.
+    """A sequence of the episode of each row of a batch, built when it is read.
 
     Args:
-        episodes: Of the call that made the batch; not the call itself, which holds the map in its `shared_data`.
+        episodes: Episodes of the call that made the batch; not the call itself, because its `shared_data` holds the
+            map.
         counts: Rows per chunk; None: one each.
-        keys: Of the chunks, where there are no episodes to take them from.
+        keys: Keys of the chunks, if there are no episodes to take them from.
     """
 
     def __init__(self, episodes: Sequence[Any], counts: Any, keys: Sequence[Any] = ()) -> None:

@@ -73,11 +73,11 @@ class FlatRows:
             self.size += width
 
     def __call__(self, observations: Any) -> npt.NDArray[np.float32]:
-        """Rows `[n, size]` of observations whose leaves are arrays `[n, ...]`; a copy.
+        """Return rows `[n, size]` of observations with leaves `[n, ...]`; a copy.
 
         Raises:
-            ColumnError: nested otherwise than the space.
-            SpaceError: a choice that its space does not have, or a leaf of another shape.
+            ColumnError: the nesting differs from that of the space.
+            SpaceError: a value is not in its Discrete space, or a leaf has another shape.
         """
         leaves = [np.asarray(leaf) for leaf in flatten_like(self._form, observations)]
         if self._form is None and self._parts[0].counts is None:
@@ -114,7 +114,7 @@ def _set_one_hot(out: npt.NDArray[np.float32], part: _Part, leaf: npt.NDArray[An
 
 
 def _choices(leaf: Any) -> tuple[npt.NDArray[np.int64] | None, npt.NDArray[np.int64] | None]:
-    """How many values each entry of a Discrete or MultiDiscrete leaf has, and the first of them."""
+    """Return the number of values of each entry of a Discrete or MultiDiscrete leaf, and the first of them."""
     if isinstance(leaf, gym.spaces.Discrete):
         return np.array([leaf.n], np.int64), np.array([leaf.start], np.int64)
     if isinstance(leaf, gym.spaces.MultiDiscrete):
@@ -148,14 +148,15 @@ class FlattenObservations(ObservationRewriter):
 
     Dict entries go by sorted key; Discrete and MultiDiscrete parts become one-hots, Boxes and MultiBinary are
     flattened. For acting it writes the newest observations back into the episodes, so that the learner sees
-    vectors too. As a learner piece, for episodes whose observations are not flat (recorded elsewhere, say), it
-    adds column `obs` and leaves the episodes alone. The default networks take nested observations as they are.
+    vectors too. As a learner piece it adds column `obs` and does not change the episodes; use it for episodes with
+    observations that are not flat, such as those recorded elsewhere. The default
+    networks take nested observations as they are.
 
     Counterparts: RLlib's `FlattenObservations`, TorchRL's `FlattenObservation`, `CatTensors`.
 
     Args:
         keys_to_remove: Entries of a Dict observation that are left out.
-        agent_ids: Of several agents those whose observations are flattened; default: all.
+        agent_ids: With several agents, the agents to flatten; default: all.
 
     Raises:
         ConfigError: `keys_to_remove` is no list of keys, or `agent_ids` on the learner side.
@@ -207,7 +208,7 @@ class FlattenObservations(ObservationRewriter):
 
     @property
     def _left_alone(self) -> bool:
-        """Whether this is the copy for an agent that is not among those to flatten."""
+        """True if this is the copy for an agent that is not among those to flatten."""
         return self.agent_ids is not None and self.part_of is not None and self.part_of not in self.agent_ids
 
     def _kept(self, space: Any) -> Any:

@@ -38,22 +38,22 @@ class FrameStacking(ObservationWindow):
 
     Train batches are contiguous as their shape says, `[B, ..., num_frames]`: rows of a minibatch are then
     picked ten times as fast, and PyTorch convolves such images (`channels_last`) up to 1.7 times as fast as
-    others. Stacks to act on are made again in every step, and are a view of `[N, num_frames, ...]`, which
-    takes a tenth of the time to make.
+    others. Stacks to act on are built in every step. They are a view of `[N, num_frames, ...]`, which
+    takes a tenth of the time to build.
 
     Counterparts: RLlib's `FrameStacking`, TorchRL's `CatFrames`.
 
     Args:
-        input_observation_space: A Box; without `axis` and `new_axis` one whose last axis has length 1, such as
+        input_observation_space: A Box; without `axis` and `new_axis` one with a last axis of length 1, such as
             (84, 84, 1).
-        num_frames: How many observations make a stack.
+        num_frames: Number of observations in a stack.
         axis: Axis of a frame to join frames on; with `new_axis`, axis of a stack that frames are on. Negative ones
             count from the end. Default: the last one; with `new_axis` the first.
         new_axis: Whether frames are put on an axis of their own.
-        padding: What stands for frames before an episode's start: zeros, or its first observation.
-        max_pool: How many observations make a frame, each entry their maximum: the newest and those before it that
-            there are. 2 takes out the flicker of games that draw an object in every other frame, as in Mnih et al.
-            2015, "Human-level control through deep reinforcement learning".
+        padding: Values of frames before an episode's start: zeros, or its first observation.
+        max_pool: Number of observations in a frame: the newest one and those before it, as far as there are any. Each
+            entry is their maximum. 2 removes the flicker of games that draw an object in every other frame, as in Mnih
+            et al. 2015, "Human-level control through deep reinforcement learning".
 
     Raises:
         ConfigError: `num_frames` or `max_pool` is no positive int.
@@ -167,7 +167,7 @@ class FrameStacking(ObservationWindow):
         return SpaceError(where, expected=f"{things} {kind}", found=found, do=do)
 
     def _position(self, axes: int) -> int:
-        """Axis of a frame before which the stack's is."""
+        """Return the position of the stack's axis among the axes of a frame."""
         axis = (0 if self.new_axis else -1) if self.axis is None else self.axis
         return axis % (axes + self.new_axis)
 

@@ -65,7 +65,7 @@ def pool_frames(out: npt.NDArray[Any], rows: npt.NDArray[Any], before: int, size
         out: Shape [T, ...]: entry t is about frame `before + t`.
         rows: The frames, shape [before + T, ...].
         before: Frames before the first one's own.
-        size: How many frames make one, their own included.
+        size: Number of frames in one, including its own.
 
     Example:
         >>> out = np.empty((3, 1))

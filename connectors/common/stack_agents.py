@@ -35,32 +35,33 @@ STACKED = "_stacked_agents"
 class StackAgents(ColumnarPiece):
     """Makes one row of all agents' rows at an env step: columns become `[B, A, ...]`, with A agents in a fixed order.
 
-    It comes after BatchIndividualItems, in the env-to-module pipeline and in the learner's, and `UnstackAgents` at
-    the start of the module-to-env pipeline gives each agent its part of the outputs, which the module returns as `[B,
-    A, ...]`. A row is an env step at which an agent of the module has a row, episode by episode. `agent_mask` [B, A]
-    says which agents observed there; the others are zeros in every column. Joint observations are whole in both
-    pipelines: agents that observed without having a row of their own are in them too, as the episodes have them. They
-    have ended, or another module decides for them, or their step ends in another chunk; where their rows would be
-    other columns have zeros. In training `loss_mask` [B, A] is False for all but rows of agents that carry loss.
+    Put it after BatchIndividualItems, in the env-to-module pipeline and in the learner pipeline. The module returns
+    outputs `[B, A, ...]`. `UnstackAgents` at the start of the module-to-env pipeline gives each agent its part of them.
+
+    A row is an env step at which an agent of the module has a row, episode by episode. `agent_mask` [B, A] is True for
+    the agents that observed at this step; the others are zeros in every column. Joint observations are complete in both
+    pipelines. They include agents that observed but have no row of their own: agents that have ended, that another
+    module decides for, or with a step that ends in another chunk. Other columns have zeros for them. In training
+    `loss_mask` [B, A] is True only for rows of agents that carry loss.
 
     The module's observation space is that of such a row, `(A, ...)` with zeros in it; its action space is one agent's,
-    to which UnstackAgents leads back. GeneralAdvantageEstimation after it takes values [B, A] and goes by agent.
-    Recurrent modules have sequences of each agent's own steps, which no env step is common to; they cannot be stacked.
+    as UnstackAgents returns it. After this piece GeneralAdvantageEstimation takes values [B, A] and works by agent.
+    Recurrent modules cannot be stacked: they have sequences of each agent's own steps, without common env steps.
 
     Counterparts: TorchRL's `Stack`.
 
     Args:
         input_observation_space: Dict of the modules' observation spaces.
         input_action_space: Dict of the modules' action spaces.
-        agent_ids: The agents that are in a row, in their order; among them all of the module.
-        module_ids: The modules whose batches are stacked; default: all.
+        agent_ids: The agents of a row, in their order. They must include all agents of the module.
+        module_ids: The modules with stacked batches; default: all.
 
     Raises:
         ConfigError: no `agent_ids`, or no list of agents that differ.
         UnknownNameError: an agent of the module that is not among them.
         BatchLayoutError: a recurrent module, an episode that is in the call twice, or episodes of one agent each.
-        ColumnError: an agent without a row whose observation differs in shape from the rows' (a piece that changes
-            observations in the batch only, such as FrameStacking).
+        ColumnError: the observation of an agent without a row differs in shape from the rows. A piece that changes
+            observations only in the batch, such as FrameStacking, causes this.
 
     Example:
         >>> from epibatch.connectors.common import (

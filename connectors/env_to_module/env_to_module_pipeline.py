@@ -45,7 +45,7 @@ class EnvToModulePipeline(ConnectorPipelineV2):
 
 
 def _choices(space: Any) -> list[Any]:
-    """What says how actions of a space are shown: kind, shape and choices of each part."""
+    """Return a key of the form in which actions of a space are shown: kind, shape and choices of each part."""
     leaves = flatten(get_base_struct_from_space(space))[0]
     choices = [getattr(leaf, "nvec", getattr(leaf, "n", None)) for leaf in leaves]
     return [(type(leaf), leaf.shape, np.array(count).tolist()) for leaf, count in zip(leaves, choices)]

@@ -45,7 +45,7 @@ class BoxLeaf(NamedTuple):
 
 
 class BoxLeaves:
-    """Where the entries of an observation space's Boxes stand in a row of all of them, sorted by name.
+    """Positions of the entries of an observation space's Boxes in a row of all of them, sorted by name.
 
     Args:
         space: Space of one observation.
@@ -231,13 +231,13 @@ class MeanStdFilter(ObservationRewriter):
         return boxes.put_back(leaves, rows)
 
     def inverse(self, observations: Any) -> Any:
-        """Observations as they were before the filter, by the statistics of now.
+        """Return the observations before the filter, by its current statistics.
 
-        What was clipped stays at its limit, and what was a whole number is a float.
+        Clipped values stay at their limit, and integers are returned as floats.
 
         Args:
-            observations: Filtered ones, arrays of shape [rows, ...] in the nesting of one observation. Of several
-                agents those of one: `filter.parts.of(agent_id).inverse(...)`.
+            observations: Filtered ones, arrays of shape [rows, ...] in the nesting of one observation. With several
+                agents call it for one agent: `filter.parts.of(agent_id).inverse(...)`.
         """
         boxes = self._leaves()
         leaves = flatten_like(boxes.form, observations)
@@ -295,7 +295,7 @@ class MeanStdFilter(ObservationRewriter):
             part.unfreeze()
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """What was known at the last synchronisation and what was seen since; {} before there is a space.
+        """Return the statistics at the last synchronisation and those since; {} before there is a space.
 
         Returns:
             `synchronised` and `since`, each with `count` (int), `mean` and `squares` (float64,

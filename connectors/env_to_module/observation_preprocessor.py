@@ -1,4 +1,4 @@
-"""Changes the newest observations of each episode by a method of one's own, one agent's or all agents' together."""
+"""Base classes for pieces that change the newest observations, by agent or for all agents together."""
 
 from __future__ import annotations
 
@@ -82,11 +82,11 @@ class SingleAgentObservationPreprocessor(_Preprocessor):
 
     @abstractmethod
     def preprocess(self, observation: Any, episode: Any) -> Any:
-        """What an observation becomes.
+        """Return the new value of an observation.
 
         Args:
             observation: the newest observation, one row, nested as its space is.
-            episode: the `SingleAgentEpisode` that it belongs to; what came before can be read from it.
+            episode: the `SingleAgentEpisode` that it belongs to; earlier steps can be read from it.
 
         Returns:
             One row of the output observation space. Whole floats become integers where the space has integers.
@@ -103,13 +103,13 @@ class SingleAgentObservationPreprocessor(_Preprocessor):
 
 
 class MultiAgentObservationPreprocessor(_Preprocessor):
-    """A base for pieces that turn the newest observations of all agents of an episode into others, together.
+    """Base class for pieces that transform the newest observations of all agents of an episode together.
 
-    Subclasses write `preprocess`, which is given a dict of the observations of all agents that have one at the newest
-    env step, and `recompute_output_observation_space` if what comes out is of other spaces; that gets the Dict of all
-    agents' spaces and returns one. What `preprocess` returns is written back into the agents' episodes, so that the
-    learner sees what the modules saw. It is called once per episode and env step in which somebody observed. Where each
-    agent's observation is changed by itself, `SingleAgentObservationPreprocessor` does that for several agents too.
+    Subclasses write `preprocess`. It gets a dict of the observations of all agents that have one at the newest env
+    step. If the spaces change, they also write `recompute_output_observation_space`. It gets the Dict of all agents'
+    spaces and returns one. The result of `preprocess` is written back to the agents' episodes, so that the learner
+    sees what the modules saw. It is called once per episode and env step with an observation of any agent. To
+    transform each agent's observation by itself, use `SingleAgentObservationPreprocessor`.
 
     Example:
         >>> import numpy as np
@@ -130,11 +130,11 @@ class MultiAgentObservationPreprocessor(_Preprocessor):
 
     @abstractmethod
     def preprocess(self, observations: dict[Any, Any], episode: Any) -> Mapping[Any, Any]:
-        """What observations become.
+        """Return the new values of observations.
 
         Args:
             observations: the newest observation of each agent that has one at the newest env step, one row each.
-            episode: the `MultiAgentEpisode` that they belong to; what came before can be read from it.
+            episode: the `MultiAgentEpisode` that they belong to; earlier steps can be read from it.
 
         Returns:
             A dict with the new observations; those of agents that are left out stay as they are.

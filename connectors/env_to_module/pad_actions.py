@@ -23,16 +23,16 @@ _MASK, _OBSERVATIONS = "action_mask", "observations"
 
 
 class PadActions(PaddingPiece):
-    """Gives agents whose action spaces differ one common space, and shows each which of its actions are real.
+    """Gives agents with different action spaces one common space, and masks the actions that an agent does not have.
 
-    The common space is what modules are built for. Of Discrete spaces it is the smallest one that has all their
-    values; an observation becomes `{"action_mask": ..., "observations": observation}` then, with a 1 for each value
-    that is the agent's own. If it is a Dict with an `action_mask` already, that one is lengthened with zeros instead.
-    The module has to heed the mask, by setting the logits of masked actions very low. Boxes are padded to the largest
-    length of each axis, and observations stay: entries that an agent does not have are ignored. Where all spaces are
-    equal nothing is done.
+    Modules are built for the common space. For Discrete spaces it is the smallest one that has all their values. An
+    observation then becomes `{"action_mask": ..., "observations": observation}`, with a 1 for each value that the agent
+    has. If the observation is a Dict with an `action_mask` already, that mask is padded with zeros instead. The module
+    has to apply the mask by setting the logits of masked actions very low. Boxes are padded to the largest length of
+    each axis. Observations stay then, and entries that an agent does not have are ignored. If all spaces are equal,
+    nothing is done.
 
-    `CutPaddedActions` in the module-to-env pipeline is the way back; it refuses masked actions. After
+    `CutPaddedActions` in the module-to-env pipeline is the inverse; it refuses masked actions. After
     pad_action_space_v0 of SuperSuit (Terry et al. 2020, "Multi-agent deep reinforcement learning with parameter
     sharing"), which makes them 0.
 
@@ -81,7 +81,7 @@ class PadActions(PaddingPiece):
         return gym.spaces.Dict({_MASK: mask, _OBSERVATIONS: space})
 
     def _common(self) -> _Common | None:
-        """What the agents' spaces become; None for an agent that is left alone."""
+        """Return the agents' common space; None for an agent that is left alone."""
         if self.left_alone:
             return None
         whole = self.whole
@@ -147,7 +147,7 @@ class PadActions(PaddingPiece):
 
 
 class _Common(NamedTuple):
-    """What agents' action spaces become.
+    """The common action space of several agents.
 
     Args:
         of: The Dict of the agents' spaces.

@@ -21,12 +21,12 @@ __all__ = ["PadObservations"]
 
 
 class PadObservations(PaddingPiece):
-    """Pads observations of agents whose spaces differ to one common space, so that they can share a module.
+    """Pads observations of agents with different spaces to one common space, so that they can share a module.
 
-    Boxes get zeros after the end of each axis, up to the longest agent's; MultiBinary vectors too. Of Discrete
-    observations the values stay, and the space becomes the smallest one that has all of them. Dicts with the same
-    keys and Tuples go part by part, parts that are equal stay. What comes out is written back into the episodes, so
-    that the learner sees it. After pad_observations_v0 of SuperSuit (Terry et al. 2020, "Multi-agent deep
+    Boxes and MultiBinary vectors are padded with zeros at the end of each axis, up to the longest agent's. Discrete
+    observations keep their values, and the space becomes the smallest one that has all of them. Dicts with the same
+    keys and Tuples are padded part by part; equal parts stay. The results are written back to the episodes, so that
+    the learner sees them. After pad_observations_v0 of SuperSuit (Terry et al. 2020, "Multi-agent deep
     reinforcement learning with parameter sharing").
 
     Args:
@@ -37,8 +37,7 @@ class PadObservations(PaddingPiece):
     Raises:
         ConfigError: `agent_ids` is no list of agents that differ.
         UnknownNameError: `agent_ids` names one without an observation space.
-        SpaceError: spaces that have no common one, such as Boxes with one axis and with two; or observations that do
-            not
+        SpaceError: the spaces have no common one, such as Boxes with one axis and with two; or observations do not
             match their space.
         BatchLayoutError: episodes of one agent each.
 

@@ -47,7 +47,7 @@ class PaddingPiece(ObservationRewriter):
 
 
 def common_space(spaces: Sequence[gym.Space[Any]], where: str) -> gym.Space[Any]:
-    """The smallest space that has room for the values of all, entry by entry.
+    """Return the smallest common space of several spaces, entry by entry.
 
     Boxes with the same number of axes are padded to the largest length of each axis: their bounds take in the zeros of
     the padding, and types are promoted. Discrete spaces give the Discrete from their smallest value to their largest,
@@ -56,10 +56,10 @@ def common_space(spaces: Sequence[gym.Space[Any]], where: str) -> gym.Space[Any]
 
     Args:
         spaces: At least one.
-        where: What they are of, for the message.
+        where: Their source, for the message.
 
     Raises:
-        SpaceError: spaces of different kinds, or Boxes whose numbers of axes differ.
+        SpaceError: spaces of different kinds, or Boxes with different numbers of axes.
 
     Example:
         >>> common_space([gym.spaces.Box(-1, 1, (2,)), gym.spaces.Box(2, 3, (3,))], "observations")
@@ -112,19 +112,19 @@ def _common_box(spaces: Sequence[Any]) -> gym.spaces.Box:
 
 
 def _padded(rows: npt.NDArray[Any], shape: tuple[int, ...], dtype: Any = None) -> npt.NDArray[Any]:
-    """Zeros after the end of each axis but the first."""
+    """Return an array padded with zeros at the end of each axis but the first."""
     out = np.zeros((len(rows), *shape), dtype or rows.dtype)
     out[tuple(map(slice, rows.shape))] = rows
     return out
 
 
 def padding(own: gym.Space[Any], common: gym.Space[Any], where: str) -> Callable[[Any], Any]:
-    """What brings rows of one space to the common one.
+    """Return the function that pads rows of one space to the common one.
 
     Args:
         own: Their space.
-        common: What `common_space` made of this and others.
-        where: What the rows are, for the message.
+        common: The result of `common_space` for this space and others.
+        where: Source of the rows, for the message.
 
     Returns:
         A function of arrays of shape [N, ...], nested like `own`, that gives arrays nested like `common`; the same ones

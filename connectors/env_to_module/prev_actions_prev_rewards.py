@@ -58,7 +58,7 @@ class StepHistory:
         self.space = gym.spaces.Box(np.tile(low, count), np.tile(high, count), dtype=np.float32)
 
     def before_newest(self, group: ChunkGroup) -> Vectors:
-        """What came before the newest observation of each chunk: float32, shape [chunks, count * size].
+        """Return the rows before the newest observation of each chunk: float32, shape [chunks, count * size].
 
         Raises:
             LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
@@ -72,7 +72,7 @@ class StepHistory:
         return out.reshape(len(out), -1)
 
     def before_every(self, group: ChunkGroup) -> Vectors:
-        """What came before each observation that is in the batch: float32, shape [rows, count * size].
+        """Return the rows before each observation of the batch: float32, shape [rows, count * size].
 
         Raises:
             LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
@@ -124,7 +124,7 @@ class StepsBefore(ColumnarPiece):
         self._shown: list[tuple[Any, dict[str, StepHistory]]] = []
 
     def shown(self, action_space: gym.Space[Any] | None) -> dict[str, StepHistory]:
-        """What is shown beside the observation, by key."""
+        """Return the histories to show beside the observation, by key."""
         for space, known in self._shown:
             if space is action_space:
                 return known

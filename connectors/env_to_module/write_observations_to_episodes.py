@@ -20,7 +20,7 @@ __all__ = ["WriteObservationsToEpisodes"]
 class WriteObservationsToEpisodes(ColumnarPiece):
     """Makes column `obs` the newest observations of the episodes, so that the learner sees what the module saw.
 
-    It comes after a piece that changes the column and before BatchIndividualItems; the batch stays as it is. A
+    Put it after a piece that changes the column and before BatchIndividualItems. The batch stays as it is. A
     piece that changes observations in the episodes, such as a `SingleAgentObservationPreprocessor`, does not need it.
 
     Counterparts: RLlib's `WriteObservationsToEpisodes`.

@@ -44,15 +44,15 @@ def images_of(x: npt.NDArray[Any], piece: str) -> npt.NDArray[Any]:
 def in_blocks(
     images: npt.NDArray[Any], shape: tuple[int, ...], function: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 ) -> npt.NDArray[Any]:
-    """What a function makes of images, with floats of a few of them at a time.
+    """Apply a function to images, a few of them at a time as floats.
 
     Args:
         images: Shape [images, ...], numbers of any type.
-        shape: Of what one image becomes.
-        function: Gets images as float32 (float64 where those have more digits) and gives floats.
+        shape: Shape of one result.
+        function: Gets images as float32 (float64 if those have more digits) and returns floats.
 
     Returns:
-        Shape [images, ...], of the images' type; what was a whole number, or a bool, is rounded to one.
+        Shape [images, ...], of the images' type. Results for integers and bools are rounded.
     """
     floats = np.dtype(np.float32) if np.can_cast(images.dtype, np.float32) else np.dtype(np.float64)
     out = np.empty((len(images), *shape), images.dtype)

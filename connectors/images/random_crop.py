@@ -23,9 +23,9 @@ __all__ = ["RandomCrop"]
 
 
 class RandomCrop(ColumnTransform):
-    """Keeps a part of each image for training, drawn for each row; for acting, the middle.
+    """Crops each image: for training a random part, drawn for each row; for acting the middle.
 
-    With `pad` alone images are shifted by up to so many pixels each way, and keep their size: the edge is repeated
+    With `pad` alone images are shifted by up to `pad` pixels each way and keep their size. The edge is repeated
     `pad` times on every side, then a part as large as the image is cut out (DrQ: Kostrikov et al. 2021, "Image
     Augmentation Is All You Need"). For acting they stay as they are: the piece is needed in the learner pipeline only.
     With `height` and `width` parts of this size are cut out (RAD: Laskin et al. 2020, "Reinforcement Learning with
@@ -34,9 +34,9 @@ class RandomCrop(ColumnTransform):
     All frames of a row's stack are cut alike. Images have the channels last, (height, width, channels).
 
     Args:
-        height: Of the part, in pixels; None: the image's own.
-        width: Of the part, in pixels; None: the image's own.
-        pad: How many pixels to repeat the edge before.
+        height: Height of the part in pixels; None: the image's own.
+        width: Width of the part in pixels; None: the image's own.
+        pad: Number of pixels to repeat the edge by before cropping.
         columns: Name of the column, or names; `obs/camera` is one part of a nested column. Each is drawn for by itself.
 
     Raises:
@@ -71,7 +71,7 @@ class RandomCrop(ColumnTransform):
         self._random = np.random.default_rng(seed)
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """Where the random stream is, so that a run that is restored draws what it would have drawn."""
+        """Return the state of the random stream, so that a restored run draws the same numbers."""
         return {"random": copy.deepcopy(self._random.bit_generator.state)}
 
     def set_state(self, state: dict[str, Any]) -> None:

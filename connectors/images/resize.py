@@ -23,7 +23,7 @@ class Resize(ColumnTransform):
 
     - `area`: each new pixel is the mean of the old ones below it, those at its edge in part; best for making images
       smaller, and what `INTER_AREA` is in OpenCV.
-    - `bilinear`: between the four old pixels whose centres are nearest, as in PyTorch without `align_corners` and
+    - `bilinear`: between the four old pixels with the nearest centres, as in PyTorch without `align_corners` and
       without `antialias`; torchvision and TorchRL antialias when they make images smaller.
     - `nearest`: one old pixel, the next up and left; no new colours.
 
@@ -36,7 +36,7 @@ class Resize(ColumnTransform):
         height: New height in pixels.
         width: New width in pixels.
         columns: Name of the column, or names; `obs/camera` is one part of a nested column.
-        method: How pixels are made.
+        method: The interpolation.
 
     Raises:
         ConfigError: a height or width below 1.
@@ -90,7 +90,7 @@ class Resize(ColumnTransform):
 
 @functools.lru_cache(32)
 def _weights(old: int, new: int, method: Method) -> npt.NDArray[np.float64]:
-    """How much of each old pixel is in each new one, along one axis: [new, old], rows add up to 1."""
+    """Return the weight of each old pixel in each new one, along one axis: [new, old], rows add up to 1."""
     if method == "area":
         edges = np.arange(new + 1) * (old / new)
         pixels = np.arange(old)

@@ -18,8 +18,8 @@ __all__ = ["AddColumnsFromEpisodesToBatch", "AddColumnsFromEpisodesToTrainBatch"
 class AddColumnsFromEpisodesToTrainBatch(ColumnarPiece):
     """Adds actions, rewards, terminateds, truncateds and the model's outputs, one row per step.
 
-    Columns that the batch has already are left alone; recurrent states are not added here, nor what the learner found
-    that nobody reads (`columns="auto"`).
+    Columns that the batch has already are left alone. Recurrent states are not added here. With `columns="auto"` the
+    piece skips columns that the learner does not read.
 
     Counterparts: RLlib's `AddColumnsFromEpisodesToTrainBatch`.
     """

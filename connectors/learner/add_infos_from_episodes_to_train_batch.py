@@ -16,7 +16,7 @@ __all__ = ["AddInfosFromEpisodesToTrainBatch"]
 class AddInfosFromEpisodesToTrainBatch(ColumnarPiece):
     """Adds column `infos`: for each step the info dict that came with the observation before it.
 
-    The column is a list of dicts, of which no piece makes arrays, and which is not cut into sequences for recurrent
+    The column is a list of dicts. No piece makes arrays of it, and it is not cut into sequences for recurrent
     modules. A bootstrap row has the info of the last observation. A batch that has the column already is left alone.
 
     Counterparts: RLlib's `AddInfosFromEpisodesToTrainBatch`.

@@ -16,9 +16,9 @@ __all__ = ["AddNextObservationsFromEpisodesToTrainBatch"]
 class AddNextObservationsFromEpisodesToTrainBatch(ColumnarPiece):
     """Adds column `new_obs`: for each step the observation after it; a bootstrap row repeats the last one.
 
-    A batch that has the column already is left alone, so a transform of `columns=("obs", "new_obs")` may stand in
-    front; one of `obs` alone is refused when the pipeline is built. Losses that bootstrap from the next step's value
-    (Q-learning, say) read it; PPO does not.
+    A batch that has the column already is left alone, so a transform of `columns=("obs", "new_obs")` may come
+    before it. One of `obs` alone is refused when the pipeline is built. Losses that bootstrap from the next step's
+    value, such as Q-learning, read it; PPO does not.
 
     Counterparts: RLlib's `AddNextObservationsFromEpisodesToTrainBatch`.
 

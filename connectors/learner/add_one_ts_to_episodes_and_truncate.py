@@ -22,7 +22,7 @@ _ZEROED = (Columns.REWARDS, Columns.TERMINATEDS, Columns.TRUNCATEDS, Columns.LOS
 
 
 class AddOneTsToEpisodesAndTruncate(ColumnarPiece):
-    """Adds one virtual bootstrap row to each chunk of the batch, whose loss is masked out.
+    """Adds one virtual bootstrap row to each chunk of the batch, with its loss masked out.
 
     The row holds the last observation, so that a value function sees what came after the last
     step. Rewards there are 0, flags and `loss_mask` False; other columns repeat their last row.

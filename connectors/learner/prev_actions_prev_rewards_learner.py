@@ -20,14 +20,14 @@ __all__ = ["PrevActionsPrevRewardsLearner"]
 class PrevActionsPrevRewardsLearner(StepsBefore):
     """Adds column `obs`: dicts of each observation and the actions and rewards before it.
 
-    It gives a train batch the observations that `PrevActionsPrevRewards` gave the module, only for
-    episodes recorded without the acting piece: offline, or in a loop of one's own. Where that piece
-    acted, its dicts are in the episodes, and this one is refused. The episodes stay as they are.
+    It gives a train batch the observations that `PrevActionsPrevRewards` gives the module. Use it only for
+    episodes that were recorded without the acting piece: offline, or in a user's loop. If that piece acted,
+    its dicts are in the episodes, and this piece is refused. The episodes stay as they are.
 
     Args:
         input_observation_space: Space of one observation, of any kind.
-        n_prev_actions: How many actions to show; 0 leaves the key out.
-        n_prev_rewards: How many rewards to show; 0 leaves the key out.
+        n_prev_actions: Number of actions to show; 0 leaves the key out.
+        n_prev_rewards: Number of rewards to show; 0 leaves the key out.
 
     Raises:
         ConfigError: a number that is no int of at least 0.

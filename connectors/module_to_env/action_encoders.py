@@ -1,4 +1,4 @@
-"""What makes environments' actions of modules' actions, for agents with spaces of their own."""
+"""Encoders from modules' actions to environments' actions, for agents with different spaces."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _COUNTED = "modules_whose_actions_count_from_low"
 
 
 class ActionEncoders:
-    """One `EnvActions` for all spaces that are equal, and which one an agent's is.
+    """A map from agents to encoders, with one `EnvActions` for all equal spaces.
 
     Args:
-        piece: Whose they are; its `normalize_actions` and `clip_actions` say what is done.
+        piece: The piece that uses them. Its `normalize_actions` and `clip_actions` say what is done.
         from_low: Whether integer Boxes' actions count from the lower bound without normalising too.
     """
 
@@ -46,7 +46,7 @@ class ActionEncoders:
         self._by_agent: dict[Any, tuple[Any, EnvActions]] = {}
 
     def of_agent(self, spaces: gym.spaces.Dict, agent_id: Any) -> EnvActions:
-        """What encodes an agent's actions.
+        """Return the encoder of an agent's actions.
 
         Raises:
             SpaceError: the Dict has no entry for the agent.
@@ -58,7 +58,7 @@ class ActionEncoders:
         return known[1]
 
     def of_space(self, space: Any) -> EnvActions:
-        """What encodes actions of a space."""
+        """Return the encoder of actions of a space."""
         for encoder in self._encoders:
             if encoder.space is space:
                 return encoder
@@ -86,6 +86,6 @@ class EncodingPiece(ColumnarPiece):
         self._encoders = ActionEncoders(self), ActionEncoders(self, from_low=True)
 
     def encoders(self, group: ChunkGroup) -> ActionEncoders:
-        """What encodes the actions of a group: those that a module gave, or drawn ones."""
+        """Return the encoder of a group's actions, from a module or drawn at random."""
         counted = not self.normalize_actions and group.module_id in group.shared_data.get(_COUNTED, ())
         return self._encoders[counted]

@@ -78,7 +78,7 @@ class CutPaddedActions(EncodingPiece):
         return columns
 
     def _of_agent(self, encoders: ActionEncoders, agent_id: Any) -> EnvActions:
-        """What encodes an agent's actions; one for all spaces that are equal."""
+        """Return the encoder of an agent's actions; one for all equal spaces."""
         spaces = self.input_action_space
         if spaces is None:
             raise no_space(self, "a Dict of the agents' own action spaces", "None, action_spaces")

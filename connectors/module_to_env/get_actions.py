@@ -177,7 +177,7 @@ class GetActions(ColumnarPiece):
 
 
 def _inputs_of(distribution: Any, space: gym.Space[Any]) -> int | None:
-    """How many inputs a distribution class takes for a space; None if it does not say."""
+    """Return the number of inputs that a distribution class takes for a space; None if it does not say."""
     required = getattr(distribution, "required_input_dim", None)
     try:
         return None if required is None else int(required(space))
@@ -206,7 +206,7 @@ def _counts_from_low(leaf: Any) -> bool:
 
 
 def _has_nan(tensor: torch.Tensor) -> bool:
-    """True if there is NaN in a tensor on the CPU; asked of NumPy, whose call costs less where rows are few."""
+    """True if there is NaN in a tensor on the CPU. NumPy's call costs less than torch's for few rows."""
     try:
         array = tensor.numpy(force=True)
     except TypeError:  # bfloat16, which NumPy does not have

@@ -28,11 +28,11 @@ _OR = "\n            or "
 class ModuleToEnvPipeline(ConnectorPipelineV2):
     """Makes actions for an environment from a module's output.
 
-    The environment gets the column `actions_for_env`. Where no piece makes one, it gets `actions`.
+    The environment gets the column `actions_for_env`. If no piece makes one, it gets `actions`.
 
     Raises:
-        PipelineError: what `ConnectorPipelineV2` refuses; a transform of `actions`, which are stored beside their
-            log-probabilities; or one of `actions_for_env` before the piece that makes them.
+        PipelineError: `ConnectorPipelineV2` refuses the pieces; a piece transforms `actions`, which are stored with
+            their log-probabilities; or a piece transforms `actions_for_env` before the piece that makes them.
     """
 
     start_layout: ClassVar[str] = "tensors"
@@ -158,7 +158,7 @@ def default_pipeline(
 
 
 def has_the_last_word(piece: Any) -> bool:
-    """Whether a piece transforms `actions_for_env`, so that it comes after the piece that makes them."""
+    """True if a piece transforms `actions_for_env`, so that it comes after the piece that makes them."""
     return Columns.ACTIONS_FOR_ENV in _transformed(piece)
 
 
@@ -176,6 +176,6 @@ def _may_change_actions(piece: Any) -> bool:
 
 
 def _may_make(piece: Any) -> bool:
-    """Whether a piece makes the environment's actions, or does not say what it makes."""
+    """True if a piece makes the environment's actions, or does not say what it makes."""
     declared = isinstance(piece, ConnectorV2) and piece.reads is not None
     return not declared or Columns.ACTIONS_FOR_ENV in piece.writes

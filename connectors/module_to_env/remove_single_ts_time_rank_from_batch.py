@@ -25,7 +25,7 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
     Counterparts: RLlib's `RemoveSingleTsTimeRankFromBatch`.
 
     Raises:
-        ColumnError: a column whose time axis is missing or longer, or no new state.
+        ColumnError: the time axis of a column is missing or longer, or there is no new state.
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("module_to_env",)
@@ -70,7 +70,7 @@ class RemoveSingleTsTimeRankFromBatch(ColumnarPiece):
                 )
 
     def _has_time_axis(self, batch: dict[str, Any], group: ChunkGroup) -> bool:
-        """Whether the outputs have a time axis: the env-to-module side says so, or they look like it."""
+        """True if the outputs have a time axis, as the env-to-module call noted or as their shapes show."""
         added = group.shared_data.get("_added_single_ts_time_rank")
         if added is None:
             inputs = batch.get(Columns.ACTION_DIST_INPUTS)

@@ -22,9 +22,9 @@ __all__ = ["UnstackAgents"]
 
 
 class UnstackAgents(ColumnarPiece):
-    """Makes rows of agents of a module's outputs `[B, A, ...]`: the way back of `StackAgents`.
+    """Splits a module's outputs `[B, A, ...]` into rows of agents: the inverse of `StackAgents`.
 
-    It stands at the start of the module-to-env pipeline, whose call gets the `shared_data` of the env-to-module call.
+    Put it at the start of the module-to-env pipeline. Its call needs the `shared_data` of the env-to-module call.
     Outputs of agents that do not act are left out. Modules whose batch was not stacked are left alone.
 
     Counterparts: TorchRL's `Stack`.

@@ -131,7 +131,7 @@ class Affine(ColumnTransform):
         return self
 
     def _fitted_paths(self) -> list[Any]:
-        """What statistics are taken of; next observations have those of observations."""
+        """The paths that statistics are computed of. Next observations use those of observations."""
         own = self.paths
         return [one for one in own if one.column != Columns.NEXT_OBS or one._replace(column=Columns.OBS) not in own]
 

@@ -131,10 +131,10 @@ class Encoder:
 class FrozenModule(ColumnTransform):
     """Replaces the rows of a column by a frozen network's output for them: a pretrained image encoder, for example.
 
-    The network runs in eval mode, without gradients and a few rows at a time, in both pipelines or, in the
-    env-to-module pipeline alone, before `WriteObservationsToEpisodes`: episodes then keep embeddings, and nothing
-    is encoded twice. What comes out is a column of arrays of the network's type, float32 mostly, and its space follows
-    from a trial. Behind `NumpyToTensor` the network runs on the batch's device.
+    The network runs in eval mode, without gradients and a few rows at a time. Put the piece into both pipelines. Or put
+    it only into the env-to-module pipeline, before `WriteObservationsToEpisodes`: episodes then keep embeddings, and
+    no observation is encoded twice. The result is a column of arrays of the network's type, mostly float32. Its space
+    follows from a trial. After `NumpyToTensor` the network runs on the batch's device.
 
     A copy of the network is kept, so that training the original changes nothing here. Its weights are saved with the
     piece's state. In config files `module` is an import path, which they may have where imports are allowed.

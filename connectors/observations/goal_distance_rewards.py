@@ -91,7 +91,7 @@ class GoalDistanceRewards(ParameterPiece, ColumnarPiece):
         return columns
 
     def _distances(self, observations: Any) -> Any:
-        """How far each observation is from the goal: float32, or the type of the observations or embeddings."""
+        """Return the distance of each observation to the goal: float32, or the type of observations or embeddings."""
         goal = np.asarray(self.goal)
         if not isinstance(observations, np.ndarray) or observations.shape[1:] != goal.shape:
             raise ColumnError(

@@ -45,9 +45,8 @@ class _StepColumn(ColumnarPiece):
 class MarkFirstSteps(_StepColumn):
     """Adds column `is_first`: whether a row is of its episode's first step.
 
-    That is the step after a reset, of one environment among several too; a chunk that goes on from another has none. A
-    recurrent network that keeps its state itself can be told by it where to start again. With several agents it is each
-    agent's own first step.
+    The first step is the one after a reset. A chunk that continues another has none. A recurrent network that stores
+    its own state can reset it where `is_first` is True. With several agents it is each agent's own first step.
 
     Counterparts: TorchRL's `InitTracker`.
 

@@ -57,7 +57,7 @@ class _Counts:
 
 
 class SharedCounts:
-    """What all copies knew when they were last brought together, and what this one has seen since.
+    """Counts of all copies at their last merge, and the counts of this copy since then.
 
     Example:
         >>> counts = SharedCounts()
@@ -109,14 +109,14 @@ class SharedCounts:
 
 
 def merge_shared_counts(states: Sequence[Any], where: str) -> dict[str, Any]:
-    """One state that knows what any copy has seen; to be given to each before it goes on.
+    """Merge the counts of all copies into one state. Set it in each copy before it continues.
 
     Args:
-        states: What `to_state` of each copy gave.
-        where: Whose states they are, for messages.
+        states: The result of `to_state` of each copy.
+        where: Source of the states, for messages.
 
     Raises:
-        StateError: copies that were last brought together with different states.
+        StateError: the copies were last merged with different states.
     """
     copies = [SharedCounts.from_state(state, f"{where}, state {i}") for i, state in enumerate(states)]
     first = next((own.synchronised for own in copies if len(own.synchronised.keys)), _Counts())

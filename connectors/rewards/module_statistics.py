@@ -28,7 +28,7 @@ class ModuleStatistics(ParameterPiece, ColumnarPiece):
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)
     input_layouts: ClassVar[tuple[str, ...]] = ("episodes",)
     update_stats: bool = True
-    """Whether calls change what is known; a parameter of each class."""
+    """True if calls update the statistics; a parameter of each class."""
 
     def _prepare(self) -> None:
         self._learns = self.update_stats
@@ -54,7 +54,7 @@ class ModuleStatistics(ParameterPiece, ColumnarPiece):
 
     @property
     def learns(self) -> bool:
-        """Whether calls change what is known."""
+        """True if calls update the statistics."""
         return self._learns
 
     def freeze(self) -> None:

@@ -42,29 +42,29 @@ class _Seen:
 class NormalizeReward(ModuleStatistics):
     """Divides rewards by a running standard deviation: that of discounted returns, or their own.
 
-    With a discount, the deviation is that of `gamma * return so far + reward` over all steps seen, so that what is to
-    come has a variance near 1 (Engstrom et al. 2020; Gymnasium's wrapper of the name, and VecNormalize, do so).
-    With `gamma=None` it is the rewards' own, and `center` takes out their mean, too. Each batch is counted, then scaled
-    by all that was seen. Each module has statistics of its own.
+    With a discount, the deviation is that of `gamma * return so far + reward` over all steps seen, so that future
+    returns have a variance near 1 (Engstrom et al. 2020; Gymnasium's wrapper of the same name and VecNormalize do so).
+    With `gamma=None` it is that of the rewards, and `center` also subtracts their mean. Each batch updates the
+    statistics first and is then scaled by them. Each module has its own statistics.
 
-    A chunk in the middle of an episode goes on from its lookback, if that goes back to the episode's start, or from the
-    chunk that the piece saw before it; otherwise its lookback is all that counts of what came before, as a discount
-    makes little of it. Chunks of one id that overlap, as samples of a replay buffer do, are counted with a warning.
-    Rewards that an earlier piece put into the batch are the ones that count.
+    A chunk in the middle of an episode continues from its lookback, if that reaches the episode's start, or from the
+    chunk that the piece saw before it. Otherwise only its lookback counts, because a discount makes earlier rewards
+    small. Chunks of one id that overlap, such as samples of a replay buffer, are counted with a warning. If an earlier
+    piece put rewards into the batch, these count.
 
-    Copies are brought together exactly by `merge_states`; `freeze` stops counting.
+    `merge_states` merges copies exactly; `freeze` stops counting.
 
     Counterparts: TorchRL's `RewardScaling`, `VecNorm`, `VecNormV2`.
 
     Args:
         update_stats: Whether to count; see `freeze`.
-        gamma: Discount in [0, 1) of the returns whose deviation it is, or None: of the rewards themselves.
+        gamma: Discount in [0, 1) of the returns; None: use the rewards themselves.
         center: Whether to subtract the mean of the rewards; without a discount only.
-        clip: Limit of the absolute values that come out; None: no limit.
-        epsilon: Is added to the variance.
+        clip: Limit of the absolute values of the result; None: no limit.
+        epsilon: Added to the variance.
 
     Raises:
-        ConfigError: arguments that cannot be meant.
+        ConfigError: invalid arguments.
         ColumnError: rewards that are NaN, infinite or above 1e100; the statistics stay as they were. (Above 1e15 the
             piece warns once.)
 
@@ -110,7 +110,7 @@ class NormalizeReward(ModuleStatistics):
         _check(rewards, column.counts, group)
         seen, bootstraps = self.statistics(group), np.empty(0, np.int64)
         if len(rewards) > group.lengths.sum():
-            bootstraps = np.cumsum(column.counts) - 1  # nobody's
+            bootstraps = np.cumsum(column.counts) - 1  # no real step's
         if self.learns:
             real = np.delete(rewards, bootstraps) if len(bootstraps) else rewards
             seen.moments.add(self._counted(real.astype(np.float64, copy=False), group, seen)[:, None])
@@ -151,7 +151,7 @@ class NormalizeReward(ModuleStatistics):
         return rewards if self.clip is None else rewards.clip(-self.clip, self.clip, out=rewards)
 
     def _counted(self, rewards: Floats, group: ChunkGroup, seen: _Seen) -> Floats:
-        """What is counted: the rewards, or the discounted returns up to each step."""
+        """Return the values to count: the rewards, or the discounted returns up to each step."""
         if self.gamma is None:
             return rewards
         lengths = group.lengths

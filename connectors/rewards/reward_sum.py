@@ -24,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def returns_before(group: ChunkGroup, piece: str) -> Floats:
-    """What each chunk's episode got before the chunk: float64 [chunks].
+    """Return the return of each episode before its chunk: float64 [chunks].
 
     Raises:
         LookbackError: a chunk does not know it.
@@ -33,11 +33,11 @@ def returns_before(group: ChunkGroup, piece: str) -> Floats:
 
 
 def returns_so_far(group: ChunkGroup, piece: str) -> Floats:
-    """What each running episode has got up to its newest observation: float64 [chunks].
+    """Return the return of each running episode up to its newest observation: float64 [chunks].
 
     Raises:
-        ColumnError: whoever acts did not say what a reward was.
-        LookbackError: a chunk does not know what came before it.
+        ColumnError: the caller did not give a reward.
+        LookbackError: the return before a chunk is not known.
     """
     return _known(group.reader.returns_so_far(), group, piece)
 

@@ -19,27 +19,27 @@ __all__ = ["TargetReturn"]
 
 
 class TargetReturn(ParameterPiece, ObservationRewriter):
-    """Makes of each newest observation a dict of it and the return that is still wanted of the episode.
+    """Replaces each newest observation by a dict of it and the return that is still to be reached.
 
-    `obs` is the observation, `target_return` a float32 vector of one number: the target, less the rewards that the
-    episode got so far ("reduce"), or the target itself all along ("constant"). So acts what was trained on returns to
-    come, as decision transformers are (Chen et al. 2021). Each of several agents has a target of its own, of the same
-    height, reduced by its own rewards.
+    `obs` is the observation, `target_return` a float32 vector of one number: the target minus the rewards of
+    the episode so far ("reduce"), or always the target itself ("constant"). Use it to act with a model that was trained
+    on returns to go, such as a decision transformer (Chen et al. 2021). With several agents each has the same target,
+    reduced by its own rewards.
 
-    The dict is written back into the episodes, where the learner finds the very numbers that the module acted on: this
-    needs no learner piece. What an episode got before a chunk is known without a lookback. To train on episodes
-    that were recorded otherwise, `compute_returns_to_go` gives what turned out to be the return to come.
+    The dict is written back to the episodes. The learner reads the numbers that the module acted on from there, so no
+    learner piece is needed. The return before a chunk is known without a lookback. To train on episodes that were
+    recorded without this piece, `compute_returns_to_go` gives the actual returns to go.
 
     Counterparts: TorchRL's `TargetReturn`.
 
     Args:
-        target: The return that is wanted of a whole episode.
+        target: The return that a whole episode should reach.
         mode: "reduce" or "constant".
 
     Raises:
         ConfigError: a target that is not finite.
-        ColumnError: whoever acts from outside did not say what a reward was.
-        LookbackError: an episode made of data that starts in the middle, and holds too little of what was before.
+        ColumnError: the caller of a `Policy` did not give a reward.
+        LookbackError: an episode made of data starts in the middle and holds too little lookback.
 
     Example:
         >>> from epibatch.episodes import SingleAgentEpisode

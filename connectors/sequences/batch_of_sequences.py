@@ -1,4 +1,4 @@
-"""A finished train batch of sequences, as pieces after NumpyToTensor find it."""
+"""Helpers for pieces after NumpyToTensor that work on a finished train batch of sequences."""
 
 from __future__ import annotations
 

@@ -22,22 +22,22 @@ __all__ = ["BurnIn"]
 
 
 class BurnIn(ColumnarPiece):
-    """Runs the first steps of each sequence without gradient, and leaves the rest with the state after them.
+    """Runs the first steps of each sequence without gradient, and keeps the rest with the state after them.
 
-    How many, k, is the setting `burn_in` in the module's `model_config`; they count for `max_seq_len`, so T becomes
-    T - k. The module goes from the recorded state k steps earlier to `state_in` with the weights it has now (stored
-    state and burn-in, Kapturowski et al. 2019, R2D2). The rows are those that the sequence before learns from, so
-    none is lost. A chunk's first sequence has none before it; it keeps its recorded state. Views that there are
-    once per sequence are then those of the first row that is left, as they were recorded.
+    The setting `burn_in` in the module's `model_config` is the number k of these steps. They count for `max_seq_len`,
+    so T becomes T - k. The module computes `state_in` from the recorded state k steps earlier, with its current
+    weights (stored state and burn-in, Kapturowski et al. 2019, R2D2). The sequence before trains on these rows, so none
+    is lost. A chunk's first sequence has no earlier rows and keeps its recorded state. Views with one row per sequence
+    are then those of the first remaining row, as they were recorded.
 
-    Configs put the piece after NumpyToTensor if a module asks for it; without it the rows before it stay in the batch,
-    carry no loss, and the gradient flows through them.
+    Configs put the piece after NumpyToTensor if a module asks for it. Without it the rows stay in the batch and carry
+    no loss, but the gradient flows through them.
 
     Counterparts: TorchRL's `BurnInTransform`.
 
     Raises:
-        ColumnError: the module's `forward_train` gives no `state_out`, or one of another shape than `state_in`; or a
-            piece in front has changed a column that there is once per sequence.
+        ColumnError: the module's `forward_train` gives no `state_out`, or one of another shape than `state_in`; or an
+            earlier piece has changed a column with one row per sequence.
 
     Example:
         >>> from epibatch.algorithms import PPOConfig
@@ -103,7 +103,7 @@ def _taken_anew(name: str, column: Any, rows: Any, group: ChunkGroup) -> Any:
 
 
 def _states(batch: dict[str, Any], module: Any, burned: torch.Tensor, group: ChunkGroup) -> dict[str, Any]:
-    """The columns with one row per sequence, states as they are after the rows to burn in."""
+    """Return the columns with one row per sequence; states are those after the rows to burn in."""
     out = map_sequences(batch, group, lambda leaf: leaf)
     for name, obs in ((Columns.STATE_IN, Columns.OBS), (Columns.NEXT_STATE_IN, Columns.NEXT_OBS)):
         if name in batch:
@@ -114,7 +114,7 @@ def _states(batch: dict[str, Any], module: Any, burned: torch.Tensor, group: Chu
 def _state_behind(
     batch: dict[str, Any], module: Any, burned: torch.Tensor, group: ChunkGroup, names: tuple[str, str]
 ) -> Any:
-    """The states of a column `state_in` after rows that are burned in, of which another one holds observations."""
+    """Return the states of a column `state_in` after the rows that are burned in."""
     import torch
 
     name, obs = names

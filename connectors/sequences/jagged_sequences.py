@@ -17,11 +17,11 @@ class JaggedSequences(ColumnarPiece):
     """Makes each column `[B, T, ...]` the rows `[R, ...]` of its real steps, one sequence after the other.
 
     `seq_offsets` int64 [B + 1] says where sequences begin: rows `seq_offsets[b]` to `seq_offsets[b + 1]` are sequence
-    b. That is the form of attention for sequences of different lengths (its `cu_seqlens`), and
+    b. Attention for sequences of different lengths takes this form (as `cu_seqlens`), and
     `torch.nested.nested_tensor_from_jagged(batch["obs"], batch["seq_offsets"])` is the nested tensor over the same
     memory. Columns with one row per sequence (`state_in`, `seq_lens`) stay. Put it at the pipeline's end.
 
-    It is for loops of one's own: the Learner cuts batches into minibatches, and refuses what is ragged.
+    Use it in a user's training loop. The Learner refuses ragged batches, because it cuts batches into minibatches.
 
     Example:
         >>> from types import SimpleNamespace

@@ -27,14 +27,14 @@ class PackSequences(ColumnarPiece):
     for padding. All columns are packed alike, so their `data` [R, ...] lie row by row beside each other. Sequences
     without a step (a bootstrap row alone) are left out. Put it at the pipeline's end, after advantages.
 
-    It is for loops of one's own: the Learner cuts batches into minibatches, and refuses what is packed.
+    Use it in a user's training loop. The Learner refuses packed batches, because it cuts batches into minibatches.
 
     Args:
-        columns: Which columns to pack; None: all that have a time axis.
+        columns: The columns to pack; None: all that have a time axis.
 
     Raises:
-        BatchLayoutError: sequences that hold several chunks, within which a packed one cannot start again.
-        UnknownNameError: a column that the batch does not have.
+        BatchLayoutError: sequences hold several chunks. A packed sequence cannot reset its state in between.
+        UnknownNameError: the batch does not have a column.
         ConfigError: `columns` is no list of names.
 
     Example:

@@ -20,20 +20,20 @@ _SHORT = ("pad", "drop")
 
 
 class RandomSubsequences(ColumnarPiece):
-    """Lets the train batch of a recurrent module have one random sub-sequence of each chunk.
+    """Makes the train batch of a recurrent module of one random sub-sequence of each chunk.
 
-    Every place where the sub-sequence fits has the same probability. It starts from the state that was recorded there.
-    With `burn_in` in the module's `model_config` the rows that carry loss are as many less, and are drawn; the rows
-    to burn in are those before them. Modules without state that learn beside a recurrent one keep all their rows.
+    Every possible start has the same probability. A sub-sequence starts from the state that was recorded there.
+    With `burn_in` in the module's `model_config` fewer rows carry loss. These rows are drawn, and the rows to burn in
+    are those before them. Modules without state that learn beside a recurrent one keep all their rows.
 
-    Put it where pieces of one's own go, before those that make sequences. Without a seed it draws again in each
-    process; `seed` makes it repeatable, and its state goes on where it was.
+    Put it at the place of a user's pieces, before those that make sequences. Without a seed it draws other rows in each
+    process. `seed` makes it repeatable, and its state resumes the random stream.
 
     Counterparts: TorchRL's `RandomCropTensorDict`.
 
     Args:
         length: Steps per sub-sequence; None: the module's `max_seq_len`.
-        short: What becomes of chunks that are too short: "pad" takes all their rows and pads them with zeros, which
+        short: Handling of chunks that are too short: "pad" takes all their rows and pads them with zeros, which
             `loss_mask` leaves out; "drop" leaves them out.
 
     Raises:

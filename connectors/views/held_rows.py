@@ -1,4 +1,4 @@
-"""Where the rows lie that views read: in each chunk's part of an episode, or in the block of a recorder."""
+"""The rows that views read: in each chunk's part of an episode, or in the block of a recorder."""
 
 from __future__ import annotations
 

@@ -28,17 +28,17 @@ Indices = npt.NDArray[np.int64]
 
 
 class OtherAgents:
-    """What other agents saw and did, for the rows of all modules of a call.
+    """The observations and actions of other agents, for the rows of all modules of a call.
 
-    A value stands at the env step of the row's own observation, shifted; what an agent did there is what it did on
-    its observation of that very env step. Agents without one are `fill`, and False in the mask.
+    A value is taken at the shifted env step of the row's own observation. An agent's action there is its action on
+    its observation at the same env step. Agents without one are `fill`, and False in the mask.
 
     Args:
         piece: The piece that has the views, with `agent_ids` and `as_learner_connector`.
         call: What the pipeline call is about.
 
     Raises:
-        SpaceError: nothing says which agents there are.
+        SpaceError: the agents are not known.
     """
 
     def __init__(self, piece: Any, call: PipelineCall) -> None:

@@ -34,7 +34,7 @@ __all__ = ["TrajectoryViews"]
 
 
 def stacked_space(space: Any, view: View) -> Any:
-    """The space of what a view shows of a column.
+    """Return the space of a view of a column.
 
     Args:
         space: The column's space.
@@ -100,11 +100,11 @@ _AT_OBSERVATIONS = (Columns.T, Columns.INFOS, Columns.TERMINATEDS, Columns.TRUNC
 class TrajectoryViews(ColumnarPiece):
     """Adds a column for each view: the value of another step for every row, such as the reward before.
 
-    The same views go into the piece of either side, and what the module acted on at a step is what it is trained on
-    there, wherever episodes were cut. Chunks keep as many earlier steps as the views reach back. Before an episode's
-    start stands the view's `fill`. Positive shifts are for training: after a chunk's last step there is one
-    observation, so the next observation of the last row is real; everything else there is `fill`, in an episode that
-    goes on in another chunk too. The bootstrap row is the step after the last one: what came before it is real.
+    Put pieces with the same views into both pipelines. The module is then trained on the values that it acted on,
+    wherever episodes were cut. Chunks keep as many earlier steps as the views reach back. Values before an episode's
+    start are the view's `fill`. Positive shifts are for training. After a chunk's last step there is one observation,
+    so the next observation of the last row is real. All other values there are `fill`, even if the episode continues
+    in another chunk. The bootstrap row is the step after the last one, so values before it are real.
 
     A view named `obs` replaces the observations, and the observation space that the module is built for is stacked:
     View("obs", "-3:0") is frame stacking on a new first axis, [rows, 4, ...].
@@ -120,8 +120,8 @@ class TrajectoryViews(ColumnarPiece):
         as_learner_connector: Whether the batch is for training; default: if no view is for acting.
 
     Raises:
-        ConfigError: views that cannot be meant, none that is for this side, or a name that the pipeline needs itself.
-        LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
+        ConfigError: invalid views, no view for this side, or a name that the pipeline itself needs.
+        LookbackError: a chunk starts in the middle of an episode and keeps too few steps before it.
         UnknownNameError: a column that the episodes do not have.
         ColumnError: rows of several shapes, or that are no numbers; or of a type that cannot hold a view's `fill`.
         PipelineError: the piece comes after the one that adds the time axis; or before it, with views that

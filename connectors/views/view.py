@@ -1,4 +1,4 @@
-"""What a module wants to see of a trajectory, as a declaration."""
+"""Declarations of columns with values of other steps of a trajectory."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class View:
             range "-50:-1", which is the list from the first number to the last, both included: the last 50.
         space: The Gymnasium space of one value, or the dict that `epibatch.core.spaces.space_to_dict` makes of it. Rows
             are like it before anything was recorded; needed only for model outputs that are shown while acting.
-        fill: A number that stands where the episode has no step: before its start, and after the chunk's end. The
+        fill: A number for places where the episode has no step: before its start, and after the chunk's end. The
             column's type has to hold it: a fraction among integers is an error.
         train: Whether train batches have the column.
         act: Whether batches to act on have it. Default: if it can be known by then.
-        agent: Another agent, whose column it is at the same env steps; "*" for all others, on a new axis.
+        agent: Another agent. The column is that agent's, at the same env steps; "*" for all others, on a new axis.
         mask: Whether a column `<name>_mask` (bool) says which values are real. Default: only for other agents'.
         per_sequence: Whether the batch of a recurrent module has it once per sequence, as it is at the sequence's first
             step; without time axis. While acting, each step begins one.
 
     Raises:
-        ConfigError: something that cannot be meant, or `act=True` for what is not known while acting.
+        ConfigError: an invalid argument, or `act=True` for a value that is not known while acting.
 
     Example:
         >>> View("rewards", -1).shifts, View("obs", "-2:0").shifts, View("actions", 1).act
@@ -72,7 +72,7 @@ class View:
     if not TYPE_CHECKING:  # type checkers see the fields
 
         def __new__(cls, *args: Any, **kwargs: Any) -> View:
-            """A view; keywords are checked here, before the constructor that dataclasses makes."""
+            """Make a view. Keywords are checked here, before the constructor that dataclasses makes."""
             _refuse_unknown(cls, kwargs)
             return super().__new__(cls)
 
@@ -93,7 +93,7 @@ class View:
 
     @cached_property
     def is_range(self) -> bool:
-        """Whether its shifts follow one another."""
+        """True if its shifts follow one another."""
         return self.shifts == tuple(range(self.shifts[0], self.shifts[0] + len(self.shifts)))
 
     @property
@@ -104,7 +104,7 @@ class View:
 
     @cached_property
     def is_single(self) -> bool:
-        """Whether it is one value per row, without a new axis."""
+        """True if it is one value per row, without a new axis."""
         return isinstance(self.shift, int)
 
     @cached_property
@@ -119,7 +119,7 @@ class View:
 
     @cached_property
     def masked(self) -> bool:
-        """Whether a column says which of its values are real."""
+        """True if a column says which of its values are real."""
         return self.agent is not None if self.mask is None else self.mask
 
     def named(self, name: str) -> View:
@@ -131,7 +131,7 @@ class View:
         return self if self.column is not None else replace(self, column=name)
 
     def to_dict(self) -> dict[str, Any]:
-        """What differs from the defaults, as keywords of plain data; a space as a dict."""
+        """Return the arguments that differ from the defaults, as plain data; a space is a dict."""
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         own["shift"] = list(self.shift) if isinstance(self.shift, tuple) else self.shift
         own["space"] = None if self.space is None else space_to_dict(self.space)
