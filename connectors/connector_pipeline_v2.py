@@ -115,7 +115,7 @@ class ConnectorPipelineV2(ConnectorV2):
             raise PieceError(where, expected="a piece of its own", found=found, do=do)
 
     def _check_pieces(self, pieces: tuple[ConnectorV2, ...]) -> None:
-        """Refuse pieces that cannot be meant in a pipeline of this kind."""
+        """Refuse pieces that do not work in a pipeline of this kind."""
 
     def finished(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Complete what the last piece left."""

@@ -79,7 +79,7 @@ class ConnectorV2(Checkpointable, ABC):
     acting.
     """
     lookback: int = 0
-    """How many steps before a chunk's start the piece reads."""
+    """Number of steps before a chunk's start that the piece reads."""
 
     # State that pipelines, `freeze`, `share` and copies for single agents set.
     frozen: bool = False

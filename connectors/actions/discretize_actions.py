@@ -22,7 +22,7 @@ class DiscretizeActions(BoxActionTransform):
 
     The module acts in a Discrete space where the Box has one entry or `flat` is set, else in a MultiDiscrete space of
     the Box's shape. The environment is given a number of the chosen bin. Episodes store the choices. Put it into
-    the env-to-module pipeline; configs see to the way back. In the learner pipeline it makes bins of continuous actions
+    the env-to-module pipeline; configs add its inverse. In the learner pipeline it makes bins of continuous actions
     that were recorded elsewhere. Parts of nested actions that are no float Boxes stay as they are. After the
     discretisation of Tang & Agrawal (2020), "Discretizing continuous action space for on-policy optimization".
 

@@ -20,7 +20,7 @@ class ProjectDiscreteActions(ColumnTransform):
 
     One module can then act in environments with different numbers of actions. Choices outside of the environment's
     actions never reach it. Episodes store the module's choices. If the module should see which choices are legal,
-    use `ActionMask` instead. Put it into the env-to-module pipeline; configs see to the way back.
+    use `ActionMask` instead. Put it into the env-to-module pipeline; configs add its inverse.
 
     Counterparts: TorchRL's `DiscreteActionProjection`.
 

@@ -146,7 +146,7 @@ class ConcatenateColumns(ParameterPiece, ColumnarPiece):
 
 
 class SplitColumn(ParameterPiece, ColumnarPiece):
-    """Takes a column apart along an axis of its rows: the way back of `ConcatenateColumns`.
+    """Takes a column apart along an axis of its rows: the inverse of `ConcatenateColumns`.
 
     On both sides; observations are taken from the episodes if the batch has none yet, and their space is a Dict of
     the parts'.

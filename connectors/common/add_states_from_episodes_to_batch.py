@@ -33,7 +33,7 @@ class AddStatesFromEpisodesToBatch(TwoSidedPiece):
     Counterparts: RLlib's `AddStatesFromEpisodesToBatch`, TorchRL's `TensorDictPrimer`, `InitTracker`.
 
     Raises:
-        LookbackError: a chunk goes on in the middle of an episode and kept no lookback.
+        LookbackError: a chunk starts in the middle of an episode and keeps no lookback.
     """
 
     writes: ClassVar[tuple[str, ...]] = (Columns.STATE_IN, Columns.RESET_STATES)

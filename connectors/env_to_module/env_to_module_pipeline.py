@@ -82,7 +82,7 @@ def default_pipeline(
     Raises:
         PieceError: `connectors` holds something that is no piece.
         PipelineError: your pieces cannot work in this order.
-        ConfigError: a view that cannot be meant.
+        ConfigError: an invalid view.
 
     Example:
         >>> import gymnasium as gym, torch

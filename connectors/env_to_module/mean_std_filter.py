@@ -338,7 +338,7 @@ class MeanStdFilter(ObservationRewriter):
         self.parts.clear()
 
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
-        """One state that knows what any copy has seen; to be given to each before it goes on.
+        """Merge the states of all copies into one. Set it in each copy before it continues.
 
         Raises:
             StateError: states of other observations, or of copies that were last synchronised

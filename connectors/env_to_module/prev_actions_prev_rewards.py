@@ -61,7 +61,7 @@ class StepHistory:
         """Return the rows before the newest observation of each chunk: float32, shape [chunks, count * size].
 
         Raises:
-            LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
+            LookbackError: a chunk starts in the middle of an episode and keeps too little lookback.
         """
         out = np.zeros((len(group.episodes), self._count, self._size), np.float32)
         rows, held = newest_window(group, self._name, self._count, self._owner)
@@ -75,7 +75,7 @@ class StepHistory:
         """Return the rows before each observation of the batch: float32, shape [rows, count * size].
 
         Raises:
-            LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
+            LookbackError: a chunk starts in the middle of an episode and keeps too little lookback.
         """
         shifts, counts = range(-self._count, 0), group.counts
         firsts, stops = window_bounds(group, self._name, shifts, 0, counts, self._owner)
@@ -166,7 +166,7 @@ class PrevActionsPrevRewards(StepsBefore, ObservationRewriter):
     Raises:
         ConfigError: a number that is no int of at least 0.
         SpaceError: no action space, or one with parts of another kind.
-        LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
+        LookbackError: a chunk starts in the middle of an episode and keeps too little lookback.
 
     Example:
         >>> from epibatch.episodes import SingleAgentEpisode

@@ -95,7 +95,7 @@ def default_pipeline(
     Raises:
         PieceError: `connectors` holds something that is no piece.
         PipelineError: your pieces cannot work in this order.
-        ConfigError: gamma or lambda_ outside [0, 1], or a view that cannot be meant.
+        ConfigError: gamma or lambda_ outside [0, 1], or an invalid view.
 
     Example:
         >>> import numpy as np, torch

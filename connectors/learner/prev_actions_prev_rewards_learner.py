@@ -32,7 +32,7 @@ class PrevActionsPrevRewardsLearner(StepsBefore):
     Raises:
         ConfigError: a number that is no int of at least 0.
         SpaceError: observations that are such dicts already, or actions of another kind.
-        LookbackError: a chunk goes on in the middle of an episode and kept too little of it.
+        LookbackError: a chunk starts in the middle of an episode and keeps too little lookback.
     """
 
     pipelines: ClassVar[tuple[str, ...]] = ("learner",)

@@ -25,7 +25,7 @@ __all__ = ["CutPaddedActions"]
 class CutPaddedActions(EncodingPiece):
     """Adds `actions_for_env`, cut to each agent's own space; the module's padded actions stay in `actions`.
 
-    It is the way back of `PadActions`. Of Box actions the entries that the agent has are kept. A Discrete action that
+    It is the inverse of `PadActions`. Of Box actions the entries that the agent has are kept. A Discrete action that
     is not one of the agent's own is an error, and is never made another one: the module did not heed the mask. What
     remains is stretched and clipped as by `NormalizeAndClipActions`, which leaves these actions alone; so give this
     piece the same two settings if they are not the default ones.

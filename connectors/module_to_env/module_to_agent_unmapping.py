@@ -15,7 +15,7 @@ __all__ = ["ModuleToAgentUnmapping"]
 
 
 class ModuleToAgentUnmapping(AgentMapper):
-    """Turns columns by module into columns by agent: the way back of `AgentToModuleMapping`.
+    """Turns columns by module into columns by agent: the inverse of `AgentToModuleMapping`.
 
     Counterparts: RLlib's `ModuleToAgentUnmapping`.
 

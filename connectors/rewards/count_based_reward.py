@@ -169,7 +169,7 @@ class CountBasedReward(ModuleStatistics):
         add: Whether the bonus is added to the rewards; otherwise it stands in its column alone.
 
     Raises:
-        ConfigError: arguments that cannot be meant.
+        ConfigError: invalid arguments.
 
     Example:
         >>> from epibatch.connectors.learner import BatchIndividualItems, LearnerConnectorPipeline

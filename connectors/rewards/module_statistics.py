@@ -58,7 +58,7 @@ class ModuleStatistics(ParameterPiece, ColumnarPiece):
         return self._learns
 
     def freeze(self) -> None:
-        """Learn no more, and go on applying what is known."""
+        """Stop updating the statistics, and keep applying them."""
         self._learns = False
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class ModuleStatistics(ParameterPiece, ColumnarPiece):
         self._known = {}
 
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
-        """One state that knows what any copy knows; to be given to each before it goes on.
+        """Merge the states of all copies into one. Set it in each copy before it continues.
 
         Raises:
             StateError: states of something else, or of copies that were last merged with different states.

@@ -43,7 +43,7 @@ def add_view(pipeline: ConnectorPipelineV2, name: str, view: View | Mapping[str,
         view: What it shows, or a dict of `View`'s arguments.
 
     Raises:
-        ConfigError: a view that cannot be meant, or a name that the pipeline has a view of already.
+        ConfigError: an invalid view, or a name that the pipeline has a view of already.
 
     Example:
         >>> from epibatch.connectors.learner import LearnerConnectorPipeline
@@ -72,7 +72,7 @@ def declare_views(pipeline: ConnectorPipelineV2, views: Views, per_module: Mappi
         per_module: Module id -> views of its rows.
 
     Raises:
-        ConfigError: views that cannot be meant.
+        ConfigError: invalid views.
     """
     pipeline.replace_pieces(with_declared_views(pipeline.connectors, views, per_module, bool(pipeline.training)))
 
@@ -89,7 +89,7 @@ def with_declared_views(
         training: Whether it is the learner's.
 
     Raises:
-        ConfigError: views that cannot be meant.
+        ConfigError: invalid views.
     """
     out = [piece for piece in pieces if not getattr(piece, "declared", False)]
     for per_sequence in (False, True):
