@@ -103,7 +103,13 @@ def taken(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str) -> 
     if column in batch:
         return batch[column]
     if group.batched:
-        raise _too_late(batch, column, piece)
+        known = list(map(str, batch))
+        raise ColumnError(
+            f"{piece}, column {column!r}",
+            expected="a column of the batch, which BatchIndividualItems has made arrays of",
+            found=f"columns {sorted(known)}",
+            do=f"{nearest_column(column, known)}; or put {piece} before BatchIndividualItems",
+        )
     if group.training is not False and column == Columns.NEXT_OBS:
         return next_observations(group)
     if group.training is not False and column in _OF_EPISODES:
@@ -119,16 +125,6 @@ def taken(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str) -> 
     if column in outputs:
         return gather_column(group, column)
     raise _missing(batch, group, column, piece, outputs)
-
-
-def _too_late(batch: dict[str, Any], column: str, piece: str) -> ColumnError:
-    known = list(map(str, batch))
-    return ColumnError(
-        f"{piece}, column {column!r}",
-        expected="a column of the batch, which BatchIndividualItems has made arrays of",
-        found=f"columns {sorted(known)}",
-        do=f"{nearest_column(column, known)}; or put {piece} before BatchIndividualItems",
-    )
 
 
 def _missing(batch: dict[str, Any], group: ChunkGroup, column: str, piece: str, outputs: list[str]) -> ColumnError:

@@ -386,7 +386,13 @@ class _ColumnFlow:
         reads = piece.reads or ()
         gone = next((name for name in reads if name in self._dropped), None)
         if gone is not None:
-            raise _dropped(where, gone, self._dropped[gone])
+            dropper, reader = (one.split(", ", 1)[1] for one in (self._dropped[gone], where))
+            raise PipelineError(
+                where,
+                expected=f"column {gone!r}",
+                found=f"it is dropped before, by {dropper}",
+                do=f"move {dropper} after {reader}, or let it keep the column",
+            )
         return next((name for name in reads if name not in self.written), None)
 
     def add(self, piece: Any, where: str) -> None:
@@ -395,16 +401,6 @@ class _ColumnFlow:
         self.written = {name: by for name, by in self.written.items() if name not in lost}
         self.written.update(dict.fromkeys(piece.writes, where))
         self._dropped = {name: by for name, by in {**self._dropped, **lost}.items() if name not in piece.writes}
-
-
-def _dropped(where: str, column: str, by: str) -> PipelineError:
-    dropper, reader = (one.split(", ", 1)[1] for one in (by, where))
-    return PipelineError(
-        where,
-        expected=f"column {column!r}",
-        found=f"it is dropped before, by {dropper}",
-        do=f"move {dropper} after {reader}, or let it keep the column",
-    )
 
 
 class _ColumnMakers:

@@ -133,7 +133,13 @@ class DiscretizeActions(BoxActionTransform):
             np.rint(places, out=places)
         np.clip(places, 0.0, one_for_all(counts) - 1.0, out=places)
         if np.isnan(places.sum()):
-            raise _no_number(x)
+            row = int(np.flatnonzero(np.isnan(x.reshape(len(x), -1)).any(1))[0])
+            raise ColumnError(
+                "DiscretizeActions",
+                expected="numbers, each of which lies in a bin",
+                found=f"NaN in row {row}: {x[row].tolist()}",
+                do="leave the steps out whose actions are not known, or write a number there with an earlier piece",
+            )
         choices = places.astype(np.int64)  # which rounds down
         if self.flat or counts.size == 1:
             return np.ravel_multi_index(tuple(choices.T), tuple(counts))
@@ -184,13 +190,3 @@ class DiscretizeActions(BoxActionTransform):
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _no_number(actions: Any) -> ColumnError:
-    row = int(np.flatnonzero(np.isnan(actions.reshape(len(actions), -1)).any(1))[0])
-    return ColumnError(
-        "DiscretizeActions",
-        expected="numbers, each of which lies in a bin",
-        found=f"NaN in row {row}: {actions[row].tolist()}",
-        do="leave the steps out whose actions are not known, or write a number there with an earlier piece",
-    )

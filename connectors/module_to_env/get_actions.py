@@ -114,7 +114,13 @@ class GetActions(ColumnarPiece):
         if named:
             distribution = module.get_exploration_action_dist_cls()
         elif space is None:
-            raise self._no_distribution(module)
+            name = type(module).__name__
+            raise PipelineError(
+                "GetActions",
+                expected="a module that names the distribution of its outputs, or an action space to choose one for",
+                found=f"{name}, which has no get_exploration_action_dist_cls, and no action space",
+                do=f"give the pipeline its spaces, or {name} an attribute action_space",
+            )
         else:
             from epibatch.core.distributions.choosing import distribution_for
 
@@ -136,15 +142,6 @@ class GetActions(ColumnarPiece):
         """The action space of the piece for a module, if there is one."""
         space = self.input_action_space
         return space.spaces.get(group.module_id) if group.several and isinstance(space, gym.spaces.Dict) else space
-
-    def _no_distribution(self, module: Any) -> PipelineError:
-        name = type(module).__name__
-        return PipelineError(
-            "GetActions",
-            expected="a module that names the distribution of its outputs, or an action space to choose one for",
-            found=f"{name}, which has no get_exploration_action_dist_cls, and no action space",
-            do=f"give the pipeline its spaces, or {name} an attribute action_space",
-        )
 
     def _not_a_number(self, module: Any, found: torch.Tensor) -> ColumnError:
         import torch

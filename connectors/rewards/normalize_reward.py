@@ -114,7 +114,11 @@ class NormalizeReward(ModuleStatistics):
         if self.learns:
             real = np.delete(rewards, bootstraps) if len(bootstraps) else rewards
             seen.moments.add(self._counted(real.astype(np.float64, copy=False), group, seen)[:, None])
-            self._warn_of_huge(rewards, column.counts, group)
+            huge = np.abs(rewards) > HUGE
+            if not self._warned and huge.any():
+                self._warned = True
+                where, value = _first(huge, rewards, column.counts, group)
+                warn_of_huge(where, value, "rewards")
         scaled = self._scaled(rewards.astype(np.float64), seen.moments.total)
         scaled[bootstraps] = 0.0
         kind = rewards.dtype if rewards.dtype.kind == "f" else np.float64
@@ -133,13 +137,6 @@ class NormalizeReward(ModuleStatistics):
             "several episodes, give each an id_ of its own",
         )
         warnings.warn(warning, stacklevel=2)
-
-    def _warn_of_huge(self, rewards: Any, counts: Any, group: ChunkGroup) -> None:
-        huge = np.abs(rewards) > HUGE
-        if not self._warned and huge.any():
-            self._warned = True
-            where, value = _first(huge, rewards, counts, group)
-            warn_of_huge(where, value, "rewards")
 
     def _scaled(self, rewards: Floats, moments: Any) -> Floats:
         """The rewards, shifted, divided and limited in place."""
@@ -165,7 +162,8 @@ class NormalizeReward(ModuleStatistics):
         reached: dict[str, int] = {}
         for i in order:  # chunks of one episode in their order
             chunk, gamma = int(filled[i]), self.gamma
-            id_, started = self._name(chunk, group)
+            episode = group.episodes[chunk]
+            id_, started = str(episode.id_), int(episode.t_started)
             before[i] = self._before(chunk, started, id_, running, group)
             own = rewards[starts[i] : ends[i] + 1]
             last = float(discounted_sums(own[::-1], [len(own)], gamma)[0] + gamma ** len(own) * before[i])
@@ -179,10 +177,6 @@ class NormalizeReward(ModuleStatistics):
         rows[starts] += self.gamma * before
         return discounted_sums(rows[::-1], lengths[::-1], self.gamma)[::-1]
 
-    def _name(self, chunk: int, group: ChunkGroup) -> tuple[str, int]:
-        episode = group.episodes[chunk]
-        return str(episode.id_), int(episode.t_started)
-
     def _before(
         self, chunk: int, started: int, id_: str, running: Mapping[str, tuple[int, float]], group: ChunkGroup
     ) -> float:
@@ -193,12 +187,10 @@ class NormalizeReward(ModuleStatistics):
         step, known = running.get(id_, (-1, 0.0))
         if step == started and lookback < started:
             return known
-        held: Any = (
-            np.asarray(group.episodes[chunk].rewards.rows(-min(lookback, started), 0)[0], np.float64)
-            if lookback
-            else []
-        )
-        return float(discounted_sums(held[::-1], [len(held)], self.gamma or 0.0)[0]) if len(held) else 0.0
+        if not lookback:
+            return 0.0
+        held = np.asarray(group.episodes[chunk].rewards.rows(-min(lookback, started), 0)[0], np.float64)
+        return float(discounted_sums(held[::-1], [len(held)], self.gamma or 0.0)[0])
 
     # -- statistics --------------------------------------------------------------------------------
 

@@ -79,9 +79,9 @@ class OtherAgents:
         history = view.lookback if acting else 0
         key = view.agent, history
         if key not in self._tables:
-            some = {} if view.agent == "*" else {"only": True}
-            agents = self._agents if view.agent == "*" else [view.agent]
-            self._tables[key] = AgentTable(self._call, agents, self._piece, newest=acting, history=history, **some)
+            only = view.agent != "*"
+            agents = [view.agent] if only else self._agents
+            self._tables[key] = AgentTable(self._call, agents, self._piece, newest=acting, only=only, history=history)
         return self._tables[key]
 
     def _check_history(self, table: AgentTable, group: ChunkGroup, view: View, where: str) -> None:

@@ -158,8 +158,7 @@ class TrajectoryViews(ColumnarPiece):
             module_id: as_views(own, f"TrajectoryViews.per_module[{module_id!r}]")
             for module_id, own in (self.per_module or {}).items()
         }
-        own = [view for views in self._per_module.values() for view in views.items()]
-        every = [*self._views.items(), *own]
+        every = [view for views in (self._views, *self._per_module.values()) for view in views.items()]
         if self.as_learner_connector is None:
             self.as_learner_connector = not any(view.act for _, view in every)
         self._check(every)
