@@ -106,7 +106,7 @@ def _cast(actions: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _offsets(box: spaces.Box) -> Array | None:
-    """What integers that count from the lower bound lack; None if nothing, or if not all bounds are there."""
+    """Return the offset of integers that count from the lower bound; None if it is 0 or a bound is missing."""
     if not box.is_bounded() or not box.low.any():
         return None
     return box.low.astype(np.int64)

@@ -180,7 +180,7 @@ def compute_value_targets(
     gamma: float,
     lambda_: float,
 ) -> npt.NDArray[np.float32]:
-    """GAE value targets of rows whose segments end wherever a flag is set.
+    """Return the GAE value targets of rows; a segment ends at each row with a flag.
 
     A row's next value is that of the row after it (0 after the last row); `terminateds` removes it,
     `truncateds` keeps it but stops the trace, so a truncated chunk is followed by its bootstrap row.

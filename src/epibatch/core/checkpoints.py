@@ -145,7 +145,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _previous(path: Path) -> Path:
-    """Where the old checkpoint waits while the new one takes its place."""
+    """Return the temporary path of the old checkpoint while the new one replaces it."""
     return path.with_name(f".{path.name}.previous")
 
 
@@ -226,7 +226,7 @@ def arrays_size(state: Any) -> int:
 
 
 def is_checkpoint(path: str | os.PathLike[str]) -> bool:
-    """Whether a folder is a checkpoint that was written to its end; `check_state` tells whether it still is whole."""
+    """True if a folder is a completely written checkpoint; `check_state` checks that it is still complete."""
     return (Path(path) / _MARKER).is_file()
 
 
@@ -408,7 +408,7 @@ def _damaged(folder: Path, found: str) -> CheckpointError:
 
 
 class Checkpointable:
-    """Anything whose state is a nested dict: it can be saved to a folder and restored from it.
+    """Base class of objects with a nested dict as state, which can be saved to a folder and restored from it.
 
     Subclasses implement `get_state` and `set_state`.
 

@@ -16,7 +16,7 @@ def device_name(device: object) -> str:
         device: a `torch.device` or its name.
 
     Raises:
-        ValueError: it names none, or one whose tensors have no values.
+        ValueError: it names no device, or "meta", which has no tensor values.
 
     Example:
         >>> device_name("cuda:1")
@@ -31,7 +31,7 @@ def device_name(device: object) -> str:
 
 
 def missing_device(name: str) -> str | None:
-    """Why a device cannot be used here; None if it can.
+    """Return the reason why a device cannot be used here; None if it can.
 
     Args:
         name: what `device_name` gave.

@@ -224,7 +224,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def add_context(error: BaseException, context: str) -> None:
-    """Put `context` in front of an error's message, keeping its class and traceback.
+    """Put `context` before an error's message, keeping its class and traceback.
 
     Errors that make their message from several arguments, or quote it, get a note instead.
     """
@@ -236,7 +236,7 @@ def add_context(error: BaseException, context: str) -> None:
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Put `note` behind an error's message, where its traceback is printed."""
+    """Append `note` to an error's message in its printed traceback."""
     if hasattr(error, "add_note"):
         error.add_note(note)
         return

@@ -1,4 +1,4 @@
-"""Files in folders whose content may come from a stranger: read, written and locked without following links.
+"""Reading, writing and locking files in untrusted folders, without following links.
 
 A link in such a folder may lead to any file of the user, and a named pipe may block for ever. Reading therefore opens
 regular files only, writing goes to a new file that is renamed, and a folder can be checked as a whole.
@@ -269,7 +269,7 @@ def _release(descriptor: int, path: Path, owner: int) -> None:
         with suppress(OSError):
             path.unlink()
         return
-    with suppress(OSError):  # while it is held: nobody else can hold a file of this name then
+    with suppress(OSError):  # while it is held: no other process can hold a file of this name then
         path.unlink()
     os.close(descriptor)
 

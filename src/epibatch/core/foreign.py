@@ -8,7 +8,7 @@ __all__ = ["advice_for_episode", "advice_for_piece", "is_rllibs"]
 
 
 def is_rllibs(kind: type) -> bool:
-    """Whether a class comes from RLlib, or inherits from one that does.
+    """True if a class comes from RLlib, or inherits from such a class.
 
     Example:
         >>> is_rllibs(dict)
@@ -18,7 +18,7 @@ def is_rllibs(kind: type) -> bool:
 
 
 def advice_for_piece(piece: Any) -> str:
-    """What to do with one of RLlib's pieces; nothing if it is none of them."""
+    """Return the advice for one of RLlib's pieces; empty for other objects."""
     if not is_rllibs(piece if isinstance(piece, type) else type(piece)):
         return ""
     return (
@@ -28,5 +28,5 @@ def advice_for_piece(piece: Any) -> str:
 
 
 def advice_for_episode(kind: type) -> str:
-    """What to do with one of RLlib's episodes; nothing if it is none of them."""
+    """Return the advice for one of RLlib's episodes; empty for other classes."""
     return "convert it with epibatch.interop.rllib.from_rllib(episode)" if is_rllibs(kind) else ""

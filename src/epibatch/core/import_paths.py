@@ -1,4 +1,4 @@
-"""Objects by import path, `module:name`; importing runs code, so whoever calls this has to have leave."""
+"""Objects by import path, `module:name`; importing runs code, so callers need permission for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def load_object(path: str, where: str, kind: str = "class") -> Any:
     """Import what stands at `module:name`.
 
     Args:
-        path: the import path; behind the colon there may be several names with dots between them.
+        path: the import path; after the colon there may be several names with dots between them.
         where: the beginning of error messages.
         kind: what is looked for, for messages.
 

@@ -1,4 +1,4 @@
-"""Packages whose public names load when they are first used (PEP 562), and what to import in place of a wrong name."""
+"""Packages with public names that load at first use (PEP 562), and suggestions for wrong names."""
 
 from __future__ import annotations
 

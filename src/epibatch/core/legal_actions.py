@@ -16,7 +16,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def choice_counts(space: gym.Space[Any] | None) -> list[int]:
-    """How many choices each entry of an action has; a mask has one entry for each of them, one behind the other.
+    """Return the number of choices of each entry of an action; a mask has one value per choice, concatenated.
 
     Raises:
         SpaceError: actions that are not chosen among a few.
@@ -41,7 +41,7 @@ def choice_counts(space: gym.Space[Any] | None) -> list[int]:
 
 
 def has_legal_choices(mask: Mask, counts: list[int]) -> Mask:
-    """Whether each entry of an action has a legal choice: bool [rows].
+    """True for each row in which every entry of an action has a legal choice: bool [rows].
 
     Args:
         mask: bool [rows, sum of counts].
@@ -54,12 +54,12 @@ def has_legal_choices(mask: Mask, counts: list[int]) -> Mask:
 
 
 def random_legal_actions(space: gym.Space[Any], mask: Mask, rng: np.random.Generator) -> npt.NDArray[Any]:
-    """Actions of a space among those that are legal, all alike; in rows where an entry has none, among all.
+    """Draw uniform legal actions of a space; an entry without a legal choice is drawn among all choices.
 
     Args:
         space: Discrete, MultiDiscrete or MultiBinary.
-        mask: bool [rows, choices]; the choices of several entries one behind the other.
-        rng: Where they are drawn from.
+        mask: bool [rows, choices]; the choices of several entries are concatenated.
+        rng: The random generator.
 
     Returns:
         An array [rows, ...] of the space's type.

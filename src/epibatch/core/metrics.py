@@ -133,7 +133,7 @@ class _Metric:
         return sum(values) if reduce == "sum" else min(values) if reduce == "min" else max(values)
 
     def per_second(self) -> float:
-        """What was logged per second since the last reduction."""
+        """Return the sum per second since the last reduction."""
         return self._recent / max(time.perf_counter() - self._since, 1e-9)
 
     def end_round(self) -> None:

@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class PaddedLayout:
-    """Where each row of ragged chunks lies in sequences `[B, T]`.
+    """Places of the rows of ragged chunks in sequences `[B, T]`.
 
     Built by `padded_layout`, by `epibatch.core.sequence_ends` where sequences end in another way, and by
     `placed_layout`.
@@ -41,15 +41,15 @@ class PaddedLayout:
         counts: int64 [C], rows per chunk.
         max_seq_len: T, rows per sequence.
         seq_lens: int64 [B], valid rows per sequence.
-        mask: bool [B, T], True where a row is.
+        mask: bool [B, T], True at places with a row.
         sequence_chunks: int64 [B], the chunk of each sequence's first row.
         num_rows: R, the sum of `counts`.
-        offsets: int64 [B], which row of its chunk each sequence begins with.
-        scattered: Whether some rows lie in several sequences or in none; otherwise all do in one, in their order.
+        offsets: int64 [B], index in its chunk of each sequence's first row.
+        scattered: True if some rows are in several sequences or in none; otherwise each is in one, in order.
         prefixes: int64 [B], rows at the start of each sequence that belong to the one before it; None: none.
         muted: bool [B], sequences that carry no loss at all; None: none.
-        burn_in: int64 [B], rows of the prefix that are there for the state alone; None: none.
-        resets: bool [B, T], True where another chunk begins behind the first place of a sequence; None: nowhere.
+        burn_in: int64 [B], rows of the prefix that only compute the state; None: none.
+        resets: bool [B, T], True where another chunk begins after the first place of a sequence; None: nowhere.
         places: int64 [R], the place of each row in the layout flattened to `[B * T]`, where rows change their order;
             None: they keep it.
     """
@@ -116,7 +116,7 @@ class PaddedLayout:
 
     @cached_property
     def gaps(self) -> list[int]:
-        """Places without a row behind each chunk's rows; only where the layout is not `scattered`."""
+        """Number of places without a row after each chunk's rows; only for layouts that are not `scattered`."""
         if self.resets is None:
             return [-count % self.max_seq_len for count in self.counts.tolist()]
         gaps = [0] * len(self.counts)

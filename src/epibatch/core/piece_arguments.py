@@ -1,4 +1,4 @@
-"""What a piece's constructor takes: names, defaults, and values of the types that it says."""
+"""Arguments of a piece's constructor: names, defaults, and values of the annotated types."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def wrong_values(cls: type, values: Mapping[str, Any]) -> dict[str, tuple[str, s
 
 
 def _misfit(hint: Any, value: Any) -> str:
-    """What a value should have been; empty if it fits."""
+    """Return the expected form of a value; empty if the value fits."""
     from pydantic import ValidationError
 
     try:
@@ -85,7 +85,7 @@ def _misfit(hint: Any, value: Any) -> str:
 
 @functools.lru_cache(maxsize=512)
 def _hints(cls: type) -> dict[str, Any]:
-    """Keyword -> type, for those whose values can be checked."""
+    """Return keyword -> type, for keywords with types that can be checked."""
     hints = {}
     for name, (_, init) in _parameters(cls).items():
         hint = _resolved(init).get(name)

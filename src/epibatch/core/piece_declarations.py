@@ -1,4 +1,4 @@
-"""Whether what a piece declares can be meant."""
+"""Validation of a piece's declarations."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ _env_creators: dict[str, Callable[..., Any]] = {}
 
 @dataclass(frozen=True)
 class PieceEntry:
-    """A registered name and the class behind it.
+    """A registered name and its class.
 
     Args:
         name: What a config writes after `piece:`.
@@ -123,7 +123,7 @@ def built_in_pieces() -> dict[str, str]:
 
 @functools.cache
 def _offered() -> dict[str, list[PieceEntry]]:
-    """Return who offers each name: epibatch or an installed package; of several, none can be used."""
+    """Return the providers of each name: epibatch or an installed package; with several, none can be used."""
     offered = {name: [PieceEntry(name, path, "epibatch", __version__)] for name, path in built_in_pieces().items()}
     for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP):
         owner = (point.dist.name, point.dist.version) if point.dist else (point.value.partition(":")[0],)
@@ -134,7 +134,7 @@ def _offered() -> dict[str, list[PieceEntry]]:
 
 
 def piece_entries() -> dict[str, list[PieceEntry]]:
-    """Return who offers each name, sorted by name: epibatch, installed packages, and scripts through `register`."""
+    """Return the providers of each name, sorted by name: epibatch, installed packages, scripts with `register`."""
     entries = {name: [_entry(name, cls)] for name, cls in _registered.items()} | _offered()
     return dict(sorted(entries.items()))
 
@@ -233,7 +233,7 @@ def unregister(name: str) -> None:
 
 
 def piece_class(name: str, *, allow_imports: bool = False) -> type:
-    """Return the class behind a registered name.
+    """Return the class of a registered name.
 
     Args:
         name: a registered name, or, if imports are allowed, `pkg.module:Class` or `pkg.module.Class`.

@@ -122,7 +122,7 @@ class RunningMoments:
         return deviation
 
     def same_as(self, other: RunningMoments) -> bool:
-        """Whether both are equal bit by bit."""
+        """True if both are equal bit by bit."""
         return (
             self.count == other.count
             and np.array_equal(self.mean, other.mean)

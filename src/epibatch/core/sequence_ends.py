@@ -35,13 +35,13 @@ def sequence_layout(
 
     - `pad`: a chunk's last sequence has zeros on its right.
     - `drop`: a chunk's last sequence is left out if it is short; so is a chunk of less than T rows.
-    - `truncate`: a chunk is cut to its first sequence; what lies behind is left out. A short chunk is padded.
+    - `truncate`: a chunk is cut to its first sequence; the rest is left out. A short chunk is padded.
     - `overlap`: a chunk's last sequence reaches back so far that it is full. Rows that the sequence before it has too
       are its prefix and carry no loss. A chunk of less than T rows is padded.
     - `continue`: chunks follow one another without a gap, across sequences; only the very last one is padded.
 
-    With `burn_in` = k, sequences own T - k rows each, and every one but a chunk's first has up to k rows in front of
-    them that the one before it owns: a prefix, which carries no loss.
+    With `burn_in` = k, sequences own T - k rows each. Before these, every sequence but a chunk's first has a prefix of
+    up to k rows, which the sequence before it owns and which carry no loss.
 
     With `bootstrapped` the last row of each chunk is no step but holds what came after the last one. A value function
     needs all rows then, so `drop` and `truncate` leave nothing out: what they would leave out carries no loss.
@@ -155,7 +155,7 @@ def burned_layout(layout: PaddedLayout, burn_in: int) -> PaddedLayout:
 
 
 def merged_layout(layouts: Sequence[PaddedLayout], places: Sequence[Sequence[int]]) -> PaddedLayout:
-    """One layout of several groups of chunks, none of whose sequences holds more than one chunk.
+    """Merge the layouts of several groups of chunks; each of their sequences has rows of only one chunk.
 
     Args:
         layouts: of each group; made with the same settings.
@@ -225,7 +225,7 @@ def check_burn_in(burn_in: Any, steps: int, end: str, where: str) -> int:
 
 
 def _owned(rows: npt.NDArray[np.int64], stride: int) -> tuple[Any, Any, Any]:
-    """The chunk of each sequence, and the first row of that chunk that it owns, and the one behind the last."""
+    """Return the chunk of each sequence, and the chunk's rows that it owns: the first, and one past the last."""
     per_chunk = -(-rows // stride)
     chunks = np.repeat(np.arange(len(rows)), per_chunk)
     first = np.cumsum(per_chunk) - per_chunk
@@ -241,7 +241,7 @@ def _placed(
     burn_in: int,
     muted: npt.NDArray[np.bool_] | None = None,
 ) -> PaddedLayout:
-    """The layout of sequences with these first rows, first rows of their own, and rows behind the last."""
+    """Return the layout of sequences with these first rows, first own rows, and ends (one past the last row)."""
     first, begin, stop = spans
     seq_lens = stop - first
     return PaddedLayout(

@@ -15,9 +15,9 @@ LeafShapes = dict[str, list[int]]
 
 
 class SharedMoments:
-    """What all copies knew when they were last brought together, and what this one has seen since.
+    """Moments that all copies had at the last merge, and moments of the rows that this copy has added since.
 
-    Keeping the two apart is what makes repeated merging exact: the common part counts once, the
+    Storing the two separately makes repeated merging exact: the common part counts once, and the
     rest of each copy once.
 
     Args:

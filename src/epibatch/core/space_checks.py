@@ -1,4 +1,4 @@
-"""What a space is made of, and whether a row fits it: cheap enough for every step."""
+"""Structure of a space, and checks of rows against it that are cheap enough for every step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ADVICE: dict[type, str] = {
 
 
 def encoding_advice(space: gym.Space[Any]) -> str:
-    """What to do about a part of an observation that is no array of one shape, for messages.
+    """Return the advice about a part of an observation that is no array of one shape, for messages.
 
     Example:
         >>> encoding_advice(spaces.Text(5)).partition(",")[0]

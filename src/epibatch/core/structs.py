@@ -31,7 +31,7 @@ Form: TypeAlias = "tuple[str, tuple[Any, ...], tuple[Form, ...]] | None"
 
 
 def is_leaf(struct: Any) -> bool:
-    """Whether `struct` is a leaf, that is neither a dict nor a tuple."""
+    """True if `struct` is a leaf, that is neither a dict nor a tuple."""
     return not isinstance(struct, (dict, tuple))
 
 
@@ -109,7 +109,7 @@ def spell_form(form: Form) -> str:
 
 
 def paths_of(form: Form) -> list[str]:
-    """Where the leaves of a form are, in their order, as one would index them.
+    """Return the index expressions of the leaves of a form, in their order.
 
     Example:
         >>> paths_of(form_of({"a": 1, "b": (2, {"c": 3})}))

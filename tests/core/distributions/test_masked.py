@@ -74,5 +74,5 @@ def test_rows_without_a_legal_choice_are_left_as_they_are(dtype):
 
 
 def test_a_mask_of_another_length_is_named():
-    with pytest.raises(ColumnError, match=r"\[2, 3\](.|\n)*\[2, 4\](.|\n)*put ActionMask behind"):
+    with pytest.raises(ColumnError, match=r"\[2, 3\](.|\n)*\[2, 4\](.|\n)*put ActionMask after"):
         mask_logits(torch.zeros(2, 3), torch.ones(2, 4))

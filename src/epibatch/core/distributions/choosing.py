@@ -145,14 +145,14 @@ def _struct(space: Any, whole: Any, path: str, squash: bool) -> Any:
 
 
 def _lens(space: Any, struct: Any) -> list[int]:
-    """How many inputs each part takes, in the order of the parts."""
+    """Return the number of inputs of each part, in the order of the parts."""
     if not isinstance(struct, (dict, tuple)):
         return [int(struct.required_input_dim(space))]
     return [length for key, sub in _parts(space) for length in _lens(sub, struct[key])]
 
 
 def input_lens_for(space: gym.Space[Any]) -> list[int]:
-    """How many network outputs each part of an action takes, dict entries by sorted key.
+    """Return the number of network outputs for each part of an action, dict entries by sorted key.
 
     Raises:
         SpaceError: there is no distribution for a part of the space.
@@ -161,7 +161,7 @@ def input_lens_for(space: gym.Space[Any]) -> list[int]:
 
 
 def log_std_columns(space: gym.Space[Any]) -> list[int]:
-    """Which of a network's outputs are log standard deviations: those of the space's float Boxes.
+    """Return the indices of a network's outputs that are log standard deviations: those of the space's float Boxes.
 
     Example:
         >>> log_std_columns(spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1, 1, (2,))))
@@ -299,7 +299,7 @@ class MultiDistribution(Distribution):
 
     @staticmethod
     def required_input_dim(space: gym.Space[Any], input_lens: Any = None, as_list: bool = False) -> Any:
-        """How many network outputs an action of `space` takes.
+        """Return the number of network outputs for an action of `space`.
 
         Args:
             space: a Dict or Tuple space.

@@ -1,4 +1,4 @@
-"""What every action distribution offers."""
+"""The interface of action distributions."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Distribution(ABC):
     @staticmethod
     @abstractmethod
     def required_input_dim(space: gym.Space[Any], *args: Any, **kwargs: Any) -> int:
-        """How many network outputs an action of `space` takes.
+        """Return the number of network outputs for an action of `space`.
 
         Raises:
             SpaceError: this distribution does not fit the space.

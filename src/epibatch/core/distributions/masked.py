@@ -23,7 +23,7 @@ def mask_logits(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
     Args:
         logits: Float tensor [..., n].
-        mask: Which choices are legal: bool, or 0 and 1, [..., n]; those of several entries one behind the other.
+        mask: Legal choices: bool, or 0 and 1, [..., n]; the choices of several entries are concatenated.
 
     Raises:
         ColumnError: a mask of another shape.
@@ -40,7 +40,7 @@ def mask_logits(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
             expected=f"one entry for each logit, shape {list(logits.shape)}",
             found=f"shape {list(mask.shape)}",
             do="mask all choices of the action space the module is built for: "
-            "put ActionMask behind the pieces that change it",
+            "put ActionMask after the pieces that change it",
         )
     legal = mask if mask.dtype is torch.bool else mask != 0
     kept = legal | ~legal.any(-1, keepdim=True)

@@ -22,12 +22,12 @@ __all__ = ["MultiCategorical", "TorchMultiCategorical"]
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the logits of each choice lie, and what its integers are.
+    """Positions of the logits of each choice, and its integers.
 
     Attributes:
         widest: number of logits of the widest choice.
         columns: position of each choice's logits among the inputs, int64 `[choices * widest]`; the position
-            behind the last input stands for "no such logit". None if all choices have the same number.
+            after the last input stands for "no such logit". None if all choices have the same number.
         start: the first integer of each choice, int64 `[choices]`; None if all are 0.
     """
 

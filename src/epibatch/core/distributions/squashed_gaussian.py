@@ -29,7 +29,7 @@ _WEIGHTS = _WEIGHTS / math.sqrt(2.0 * math.pi)
 
 @final
 class SquashedGaussian(Distribution):
-    """Independent Gaussians behind a tanh that is stretched to finite bounds (Haarnoja et al. 2018, soft actor-critic).
+    """Independent Gaussians with a tanh that is scaled to finite bounds (Haarnoja et al. 2018, soft actor-critic).
 
     The log-probability is exact: the Jacobian's logarithm is that of `1 - y**2`, from the action itself.
     `sample_and_logp` knows the number before squashing, which an action close to a bound no longer tells: there it

@@ -49,7 +49,7 @@ def default_conv_filters(shape: Sequence[int]) -> list[list[int]]:
 
 
 def conv_size(shape: Sequence[int], filters: Sequence[Sequence[Any]]) -> int:
-    """How many features convolutions make of an image.
+    """Return the number of features that convolutions make from an image.
 
     Example:
         >>> conv_size((10, 10, 3), [[16, 4, 2], [32, 4, 2]])
@@ -135,8 +135,7 @@ def sizes_of(shape: Sequence[int], config: DefaultModelConfig) -> tuple[int, int
         raise SpaceError(
             f"images of shape {tuple(shape)} for a default module",
             expected="the channels last, (height, width, channels)",
-            found=f"{first} in front of {second} and {third}: the channels seem to come first, as to_chw_float "
-            "puts them",
+            found=f"{first} before {second} and {third}: the channels seem to come first, as to_chw_float puts them",
             do="leave to_chw_float out, as default modules move and scale images themselves; or say which it is, "
             'model_config={"conv_channels": "first"} or "last"',
         )
@@ -186,6 +185,6 @@ def _pair(value: Any) -> tuple[int, int]:
 
 
 def _padding(side: int, kernel: int, stride: int) -> tuple[int, int]:
-    """Zeros in front and behind, the odd one behind, for an output of ceil(side / stride)."""
+    """Return the zeros before and after, an odd one after, for an output of ceil(side / stride)."""
     total = max(0, (-(-side // stride) - 1) * stride + kernel - side)
     return total // 2, total - total // 2

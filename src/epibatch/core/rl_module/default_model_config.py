@@ -101,7 +101,7 @@ def _error(name: str, wanted: str, value: Any) -> ConfigError:
 @reported(_error, "DefaultModelConfig: ")
 @dataclass(config=ConfigDict(strict=True, extra="forbid"))
 class DefaultModelConfig:
-    """How large the default networks are and how they are put together; the field names are RLlib's.
+    """Size and structure of the default networks; the field names are RLlib's.
 
     An initializer is the name of a function in `torch.nn.init` (with or without its trailing underscore)
     or a callable that fills a tensor in place. None means orthogonal weights, with a small policy
@@ -110,14 +110,14 @@ class DefaultModelConfig:
     Args:
         fcnet_hiddens: sizes of the encoder's hidden layers; images go through the convolutions first.
         fcnet_activation: activation after each of them, one of `ACTIVATIONS`.
-        fcnet_kernel_initializer: initializer of the encoder's weights; `_kwargs` are handed to it.
+        fcnet_kernel_initializer: initializer of the encoder's weights; `_kwargs` are passed to it.
         fcnet_bias_initializer: initializer of the encoder's biases.
         fcnet_use_layernorm: normalise each encoder layer before its activation.
         conv_filters: convolutions for the images among the observations, that is Boxes with three axes
             [height, width, channels]: a list of `[channels, kernel, stride]` with kernel and stride a number or
             (height, width); every layer is padded to `ceil(side / stride)`. None picks them by the image's size
             (`epibatch.core.rl_module.cnn.default_conv_filters`) and flattens images with a side under 8; `[]`
-            flattens all. Images of bytes (uint8) are scaled to [0, 1] in front of them.
+            flattens all. Images of bytes (uint8) are scaled to [0, 1] before them.
         conv_channels: "first" for images [channels, height, width], as the piece `to_chw_float` leaves them; "last" for
             [height, width, channels]. None means the last, and refuses images that look like the other.
         conv_activation: activation after each of them.
@@ -135,15 +135,15 @@ class DefaultModelConfig:
             not depend on the observation.
         log_std_clip_param: log standard deviations are clipped to plus or minus this value.
         vf_share_layers: let policy and value function share the encoder; recurrent modules always do.
-        use_lstm: put an LSTM behind the encoder.
-        use_gru: put a GRU there instead; the options that begin with `lstm_` are its.
-        use_prev_action: with `use_lstm` or `use_gru`, show that layer the action before each observation too.
-        use_prev_reward: with one of them, show it the reward before each observation.
+        use_lstm: put an LSTM after the encoder.
+        use_gru: put a GRU there instead, with the options that begin with `lstm_`.
+        use_prev_action: with `use_lstm` or `use_gru`, the action before each observation is an input of that layer.
+        use_prev_reward: with one of them, the reward before each observation is an input of that layer.
         max_seq_len: longest sequence in a training batch of a recurrent module, in timesteps.
-        sequence_end: what becomes of a chunk's last, short sequence in a training batch: "pad" with zeros, "drop", let
-            it "overlap" the one before, "continue" with the next chunk; "truncate" keeps a chunk's first sequence only.
-        burn_in: timesteps in front of each training sequence that are run without gradient, for the state alone; they
-            count for `max_seq_len`.
+        sequence_end: handling of a chunk's last, short sequence in a training batch: "pad" with zeros, "drop",
+            "overlap" the one before, "continue" with the next chunk; "truncate" keeps a chunk's first sequence only.
+        burn_in: timesteps before each training sequence that are run without gradient, only to compute the state;
+            they count for `max_seq_len`.
         lstm_cell_size: size of the LSTM's state.
         lstm_kernel_initializer: initializer of the LSTM's weights.
         lstm_bias_initializer: initializer of the LSTM's biases.

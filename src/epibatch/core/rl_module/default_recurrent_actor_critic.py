@@ -1,4 +1,4 @@
-"""What the default networks for policies with memory have in common."""
+"""The base class of the default recurrent networks."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ States: TypeAlias = tuple[torch.Tensor, ...]
 
 
 class DefaultRecurrentActorCritic(TorchRLModule, ValueFunctionAPI):
-    """An MLP (behind convolutions for images) and a recurrent layer that policy and value function share, and a head
-    for each; `DefaultLSTMActorCritic` and `DefaultGRUActorCritic` say which layer.
+    """An MLP (after convolutions for images) and a recurrent layer that policy and value function share, and a head
+    for each; `DefaultLSTMActorCritic` and `DefaultGRUActorCritic` choose the layer.
 
     A batch holds `obs` `[B, T, ...]` and `state_in`, a dict of `[B, H]`; each row is one sequence that starts from its
     state. Outputs are `action_dist_inputs` `[B, T, n]` and `state_out`, the state after the last timestep of the row

@@ -32,7 +32,7 @@ def read_states(path: str | os.PathLike[str], component: str | None = None) -> d
     """The state of a module, or of one of several, in a checkpoint.
 
     Args:
-        path: a folder that `save_to_path` wrote; behind it there may be the id of a module in it, as in
+        path: a folder that `save_to_path` wrote; it may be followed by the id of a module in it, as in
             `"checkpoint/main"`.
         component: the id of a module in it. Of other states than modules' the names of the parts that lead there,
             with `/` between them: `"state/learner/module/main"` in the checkpoint of an Algorithm.
@@ -63,7 +63,7 @@ def split_path(path: str | os.PathLike[str], component: str | None) -> tuple[Pat
 
 
 def part_of(state: Any, names: str, folder: Path) -> dict[str, Any]:
-    """What `names`, with slashes between them, lead to; a key may hold slashes itself."""
+    """Return the part of a state at `names`, with slashes between them; a key may contain slashes itself."""
     while names:
         keys = [key for key in state if isinstance(key, str)] if isinstance(state, Mapping) else []
         fitting = [key for key in keys if names == key or names.startswith(f"{key}/")]

@@ -1,4 +1,4 @@
-"""What the layers of the default modules are made of."""
+"""Layers of the default modules."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _HIDDEN_GAIN = math.sqrt(2.0)
 
 
 def run(module: nn.Module, x: Any) -> torch.Tensor:
-    """What `module(x)` gives, without the call's own cost where nothing hangs on it.
+    """Return `module(x)`, without the overhead of the call if there are no hooks.
 
     At a batch of one that cost is a tenth of a small network's. Hooks of the module, and those of all modules, are run.
     """
@@ -56,7 +56,7 @@ def run(module: nn.Module, x: Any) -> torch.Tensor:
 
 @final
 class MLP(nn.Sequential):
-    """An `nn.Sequential` whose plain Linear and Tanh or ReLU layers are computed without a call per layer.
+    """An `nn.Sequential` that computes plain Linear and Tanh or ReLU layers without a call per layer.
 
     At a batch of one the calls cost as much as the arithmetic. Layers of other types, and layers with
     hooks, are called as usual, and all of them where there are hooks of all modules.
@@ -84,7 +84,7 @@ class MLP(nn.Sequential):
 
 @dataclass(frozen=True)
 class LayerStyle:
-    """How the layers of an MLP are made.
+    """Style of the layers of an MLP.
 
     Args:
         activation: name of the activation after hidden layers.

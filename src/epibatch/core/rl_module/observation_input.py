@@ -179,7 +179,7 @@ def _part(obs: Any, path: tuple[Any, ...]) -> torch.Tensor:
 
 
 def _encoder(leaf: Any, path: tuple[Any, ...], whole: Any) -> tuple[Encoder, int]:
-    """What encodes one part, and the length of its vectors."""
+    """Return the encoder of one part, and the length of its vectors."""
     choices = int(leaf.n) if isinstance(leaf, spaces.Discrete) else int(np.sum(getattr(leaf, "nvec", 0)))
     if choices > _MOST_CHOICES:
         raise SpaceError(

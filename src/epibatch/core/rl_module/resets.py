@@ -69,7 +69,7 @@ def resetting(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, states: 
 
 
 def _by_parts(layer: nn.RNNBase, x: torch.Tensor, resets: torch.Tensor, starts: Any, at: Any) -> tuple[Any, list[Any]]:
-    """Outputs, and the states behind each row's last timestep, of rows that are run part by part."""
+    """Run rows part by part; return the outputs, and the states after each row's last timestep."""
     rows, steps = resets.shape
     number = resets.cumsum(1)  # of the part within its row
     first = torch.cumsum(number[:, -1] + 1, 0) - number[:, -1] - 1  # of each row's parts among all

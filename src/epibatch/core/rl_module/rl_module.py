@@ -65,7 +65,7 @@ _OPTIONS = ("observation_space", "action_space", "inference_only", "learner_only
 
 
 class RLModule(Checkpointable, ABC):
-    """A network (or any other policy) behind three forward methods: inference, exploration, training.
+    """A network (or any other policy) with three forward methods: inference, exploration, training.
 
     Subclasses build what they need in `setup` and implement `_forward`, or one method per situation:
     `_forward_inference`, `_forward_exploration`, `_forward_train`. All take a dict of columns and give one.
@@ -93,7 +93,7 @@ class RLModule(Checkpointable, ABC):
     default_max_seq_len: ClassVar[int | None] = None
     """Rows per training sequence of a recurrent module whose `model_config` has no `max_seq_len`; None: it must."""
     handles_resets: ClassVar[bool] = False
-    """Whether a recurrent module begins anew from `reset_states` where the column `resets` says so."""
+    """True if a recurrent module begins again from `reset_states` at steps where the column `resets` is True."""
 
     view_requirements: ClassVar[Mapping[str, Any]] = {}
     """Columns of other steps that the module reads, by name: `epibatch.connectors.views.View`s, or their arguments.
@@ -148,7 +148,7 @@ class RLModule(Checkpointable, ABC):
         return {}
 
     def is_stateful(self) -> bool:
-        """Whether the module has a recurrent state.
+        """True if the module has a recurrent state.
 
         Raises:
             ColumnError: `get_initial_state` gave something other than a dict.
@@ -247,7 +247,7 @@ class RLModule(Checkpointable, ABC):
         return distribution_for(self.action_space)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles carry: not the distribution class, which may have no importable name."""
+        """Return the state of copies and pickles, without the distribution class, which may have no importable name."""
         return {**self.__dict__, "_dist_cls": None}
 
     def unwrapped(self) -> RLModule:
@@ -327,7 +327,7 @@ class RLModule(Checkpointable, ABC):
         Args:
             path: the folder; `"folder/main"` is the module `main` of the several in it.
             component: the same id by itself.
-            allow_imports: whether a class of yours may be imported by its path; importing runs code.
+            allow_imports: True if a custom class may be imported by its path; importing runs code.
 
         Raises:
             CheckpointError: the folder cannot be read, has no such module, or how to build it is no data: a class
@@ -375,12 +375,12 @@ class TorchRLModule(nn.Module, RLModule):
         RLModule.__init__(self, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles carry; torch's own method, which comes first, knows nothing of RLModule's."""
+        """Return the state of copies and pickles; torch's own method, which comes first, does not call RLModule's."""
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         return {**state, "_dist_cls": None}
 
     def forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        """What calling the module gives: the same as `forward_train`."""
+        """Return the same as `forward_train`; calling the module runs this method."""
         return self.forward_train(batch, **kwargs)
 
     def forward_inference(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
@@ -397,7 +397,7 @@ class TorchRLModule(nn.Module, RLModule):
 
     @property
     def device(self) -> torch.device:
-        """Where the module's parameters are; the CPU for a module without any."""
+        """The device of the module's parameters; the CPU for a module without any."""
         parameter = next(self.parameters(), None)
         return torch.device("cpu") if parameter is None else parameter.device
 
@@ -611,7 +611,7 @@ class MultiRLModule(TorchRLModule):
         return results if return_dict else list(results.values())
 
     def is_stateful(self) -> bool:
-        """Whether any of the modules has a recurrent state."""
+        """True if any of the modules has a recurrent state."""
         return any(module.is_stateful() for module in self._rl_modules.values())
 
     def get_initial_state(self) -> dict[str, Any]:
@@ -893,7 +893,7 @@ class RLModuleSpec:
 
         Args:
             d: what `to_dict` gave.
-            allow_imports: whether a class of yours may be imported by its path; importing runs code.
+            allow_imports: True if a custom class may be imported by its path; importing runs code.
 
         Raises:
             ConfigError: unknown entries.
@@ -1094,7 +1094,7 @@ class MultiRLModuleSpec:
 
         Args:
             d: what `to_dict` gave.
-            allow_imports: whether classes of yours may be imported by their paths; importing runs code.
+            allow_imports: True if custom classes may be imported by their paths; importing runs code.
 
         Raises:
             ConfigError: unknown entries.

@@ -98,7 +98,7 @@ def fields_to_data(spec: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def fields_from_data(cls: type, data: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """What `fields_to_data` wrote, as keywords of a spec's class.
+    """Return the keywords of a spec's class from the output of `fields_to_data`.
 
     Raises:
         ConfigError: it is no dict, or has entries that the class does not know.

@@ -1,4 +1,4 @@
-"""What a module offers whose observations have a value."""
+"""The interface of modules that predict values of observations."""
 
 from __future__ import annotations
 
