@@ -68,10 +68,10 @@ def test_an_agent_that_nothing_fits():
         ({None: "x"}, "the agent None"),
         ({True: "x"}, "the agent True"),
         ({"": "x"}, "the agent ''"),
-        ({"*": "x", "a": "y"}, r"'a' behind '\*', which fits it already"),
-        ({"*": "x", "a*": "y"}, r"'a\*' behind '\*'"),
-        ({"a*": "x", "ab": "y"}, r"'ab' behind 'a\*'"),
-        ({0: "x", "0": "y"}, "'0' behind '0'"),
+        ({"*": "x", "a": "y"}, r"'a' after '\*', which fits it already"),
+        ({"*": "x", "a*": "y"}, r"'a\*' after '\*'"),
+        ({"a*": "x", "ab": "y"}, r"'ab' after 'a\*'"),
+        ({0: "x", "0": "y"}, "'0' after '0'"),
     ],
 )
 def test_wrong_tables(table, message):

@@ -79,7 +79,7 @@ class LearnerGroup:
         self._learner = learner
 
     def foreach_learner(self, func: Callable[[Any], ResultT]) -> list[ResultT]:
-        """What a function returns for each learner."""
+        """Return a function's result for each learner."""
         return [func(self._learner)]
 
 
@@ -278,7 +278,7 @@ class Algorithm(ABC):
             self._listeners.call("on_checkpoint_loaded", algorithm=self)
 
     def _evaluated(self) -> dict[str, Any]:
-        """Evaluate after an iteration, whose results must not be lost if an environment fails in it."""
+        """Evaluate after an iteration; the iteration's results must not be lost if an environment fails here."""
         try:
             return {"evaluation": self.evaluate()}
         except Exception as error:
@@ -563,7 +563,7 @@ class Algorithm(ABC):
         self.added_views = added
 
     def _modules_changed(self) -> None:
-        """Let what was built for other modules be built anew."""
+        """Rebuild the parts that depend on the modules."""
         self._evaluation.stop()
         self._policy = None
 
@@ -596,9 +596,9 @@ class Algorithm(ABC):
         return results
 
     def get_policy(self, policy_id: str | None = None) -> Any:
-        """The policy as it is trained, for environments of one's own: a `Policy` or a `MultiAgentPolicy`.
+        """Return the policy that is trained, for custom loops: a `Policy` or a `MultiAgentPolicy`.
 
-        It acts with the newest weights and statistics, in pipelines of its own: what it is given and draws does not
+        It acts with the newest weights and statistics, in pipelines of its own, so acting with it does not
         change the training. It is always the same object, unless modules are added or removed.
 
         Args:
@@ -765,7 +765,7 @@ class Algorithm(ABC):
         return str(saved)
 
     def _description(self) -> dict[str, Any]:
-        """What a checkpoint says about itself: the config as data, or why it is none."""
+        """Return the description of a checkpoint: the config as data, or the reason why it cannot be data."""
         runner = self.env_runner
         spaces = runner.get_spaces()
         data, not_data = config_data(self.config, runner.env, spaces)
@@ -776,7 +776,7 @@ class Algorithm(ABC):
         """Take over everything from a checkpoint of the same config; the runner starts new episodes.
 
         Args:
-            path: the folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
+            path: the folder that `save_to_path` wrote, or that of a run; then its newest whole checkpoint is used.
 
         Raises:
             CheckpointError: the checkpoint is incomplete, damaged, or of another algorithm or network, or it has a
@@ -804,7 +804,7 @@ class Algorithm(ABC):
         """Build an algorithm from a checkpoint.
 
         Args:
-            path: the folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
+            path: the folder that `save_to_path` wrote, or that of a run; then its newest whole checkpoint is used.
             config: the original config; needed if it holds code, such as a function or a class.
             allow_imports: whether pieces may be imported by path; importing runs code.
 

@@ -320,7 +320,7 @@ class AlgorithmConfig:
 
     @property
     def policy_mapping_fn(self) -> Any:
-        """Which module decides for an agent: called as `fn(agent_id, episode)`; None if that was not said."""
+        """The mapping from agents to modules, called as `fn(agent_id, episode)`; None if it is not set."""
         return mapping_of(self._settings)
 
     def overrides_for(self, module_id: str) -> dict[str, Any]:
@@ -333,10 +333,10 @@ class AlgorithmConfig:
         return self.copy().change("get_config_for_module", {"training": own}) if own else self
 
     def get_evaluation_config_object(self: ConfigT) -> ConfigT:
-        """What evaluation runs with: greedy actions unless told otherwise, and at most one environment per episode.
+        """Return the config of evaluation: greedy actions by default, and at most one environment per episode.
 
         `env_config` is merged into that of the training; every other setting replaces the training's. With
-        "vector_entry_point" the number of environments is left as it is: what makes them may always make as many.
+        "vector_entry_point" the number of environments stays, as the entry point may only support that number.
 
         Example:
             >>> from epibatch.algorithms.ppo import PPOConfig

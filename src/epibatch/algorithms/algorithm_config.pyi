@@ -106,7 +106,7 @@ class AlgorithmConfig:
         ...
     @property
     def policy_mapping_fn(self) -> Any:
-        """Which module decides for an agent: called as `fn(agent_id, episode)`; None if that was not said."""
+        """The mapping from agents to modules, called as `fn(agent_id, episode)`; None if it is not set."""
         ...
     def overrides_for(self, module_id: str) -> dict[str, Any]:
         """The settings of the training that a module has of its own."""
@@ -115,10 +115,10 @@ class AlgorithmConfig:
         """The config as it is for one module: its own settings in place of the common ones."""
         ...
     def get_evaluation_config_object(self: ConfigT) -> ConfigT:
-        """What evaluation runs with: greedy actions unless told otherwise, and at most one environment per episode.
+        """Return the config of evaluation: greedy actions by default, and at most one environment per episode.
 
         `env_config` is merged into that of the training; every other setting replaces the training's. With
-        "vector_entry_point" the number of environments is left as it is: what makes them may always make as many.
+        "vector_entry_point" the number of environments stays, as the entry point may only support that number.
 
         Example:
             >>> from epibatch.algorithms.ppo import PPOConfig
@@ -365,7 +365,7 @@ class AlgorithmConfig:
             device: Device of the network and of all tensors that it is given: "cpu", "cuda", "cuda:0".
             add_default_connectors_to_learner_pipeline: False: the pipeline has only your pieces, and none of the
                 algorithm's.
-            columns: "auto": train batches go without columns that nobody reads.
+            columns: "auto": train batches omit columns that are not read.
             learner_connector: Your pieces from episodes to train batches: `lambda obs_space, act_space: ...`, or a
                 list of piece specs.
 

@@ -243,7 +243,7 @@ def read_document(source: str | Path, prefix: str = "") -> ConfigDocument:
 
     Args:
         source: the file or text.
-        prefix: what messages put in front of its name.
+        prefix: text before its name in messages.
     """
     name, text = yaml_name(source), source
     if _is_path(source):

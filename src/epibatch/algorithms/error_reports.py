@@ -14,10 +14,10 @@ _FRAMEWORKS = {"click", "epibatch", "gymnasium", "numpy", "torch", "typer"}
 
 
 def error_report(error: BaseException) -> str:
-    r"""The text for an error that ended a run: its traceback and those of its causes, shortened.
+    r"""Return the text for an error that ended a run: its traceback and those of its causes, shortened.
 
-    Frames in front of the first one that is neither epibatch's nor of what it is built on are left out. An
-    error that epibatch raised on purpose, with no such frame below it, is its message alone.
+    Frames of epibatch and its dependencies before the first other frame are left out. An error that epibatch
+    raised on purpose, without a frame of other code, is reduced to its message.
 
     Args:
         error: the error, caught.

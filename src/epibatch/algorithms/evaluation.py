@@ -72,7 +72,7 @@ class Evaluation:
         """Evaluate once.
 
         Args:
-            training: The runner whose weights and states to take.
+            training: The runner with the weights and states to use.
 
         Returns:
             `env_runners`: counts, means, minima and maxima of the episodes' returns and lengths, and what pieces and
@@ -169,7 +169,7 @@ class Evaluation:
         return episodes
 
     def get_state(self) -> dict[str, Any]:
-        """Which round comes next, lifetime counts, and what pieces and callbacks logged."""
+        """Return the number of rounds, lifetime counts, and the values that pieces and callbacks logged."""
         counts = {"rounds": self._rounds, "steps": self._steps, "episodes": self._episodes}
         return {**counts, "logged_metrics": self._logged}
 
@@ -244,14 +244,14 @@ class EvaluatedEpisodes:
 
 
 def _return_of(chunk: Any) -> float:
-    """What a chunk brought; at the end with rewards that no step got."""
+    """Return a chunk's return; at the episode's end with rewards outside of steps."""
     if isinstance(chunk, MultiAgentEpisode) and chunk.is_done:
         return float(chunk.get_return(include_hanging_rewards=True))
     return float(chunk.get_return())
 
 
 def _shapes(spaces: tuple[Any, Any]) -> tuple[Any, Any]:
-    """What must be alike: the shapes of observations, and the whole action space."""
+    """Return the facts that must be equal: the shapes of observations, and the whole action space."""
     observation = map_struct(
         lambda leaf: f"{type(leaf).__name__} of shape {leaf.shape}", get_base_struct_from_space(spaces[0])
     )

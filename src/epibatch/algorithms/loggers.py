@@ -207,10 +207,10 @@ class Loggers:
         self._loggers = list(loggers)
 
     def log(self, results: Mapping[str, Any]) -> None:
-        """Hand one iteration's results to every logger, a copy to each, and to those behind a failing one too.
+        """Pass a copy of one iteration's results to every logger, also to those after a failing one.
 
         Raises:
-            EpibatchError: what the first one that failed raised, with the logger's name in front.
+            EpibatchError: the error of the first logger that failed, beginning with the logger's name.
             StorageError: in place of another OSError.
             LoggerError: in place of any other exception.
         """

@@ -1,4 +1,4 @@
-"""Which network a config means."""
+"""The network of a config."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def multi_module_spec(
 
 @contextmanager
 def _named(context: str) -> Iterator[None]:
-    """Put a context in front of what is raised inside."""
+    """Put a context before the message of an error raised inside."""
     try:
         yield
     except EpibatchError as error:
@@ -138,7 +138,7 @@ def check_model_config(
 
 
 def burns_in(model_configs: Iterable[Any]) -> bool:
-    """Whether one of some model_configs, None for none, asks for steps to burn in.
+    """True if one of several model_configs (or None) has steps to burn in.
 
     Example:
         >>> burns_in([None, {"max_seq_len": 20}]), burns_in([{"max_seq_len": 20, "burn_in": 5}])

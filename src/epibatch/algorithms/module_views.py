@@ -1,4 +1,4 @@
-"""Which columns of other steps a config's modules ask for."""
+"""Columns of other steps that a config's modules need."""
 
 from __future__ import annotations
 

@@ -135,12 +135,12 @@ def _problem_of(table: Any) -> str | None:
         if not isinstance(module, str) or not module:
             return f"the module {module!r} of {agent!r}, which is no text"
         name = str(agent)
-        # A pattern behind another may fit what that one does not; a plain name behind a pattern that fits it cannot.
+        # A pattern after another may match more names; a plain name after a pattern that matches it is never reached.
         first = next((entry for entry in seen if entry == name or (not _WILD & set(name) and _fits(entry, name))), None)
         if first is None and "*" in seen:
             first = "*"
         if first is not None:
-            return f"{name!r} behind {first!r}, which fits it already: it is never reached"
+            return f"{name!r} after {first!r}, which fits it already: it is never reached"
         seen.append(name)
     return None
 

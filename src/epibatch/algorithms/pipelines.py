@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class PipelineHook:
-    """Where a config takes the user's pieces of one pipeline from.
+    """Source of the user's pieces of one pipeline in a config.
 
     Attributes:
         name: the pipeline's name in a file.
@@ -61,7 +61,7 @@ PIPELINES: dict[str, PipelineHook] = {
 
 
 def _arity(function: Callable[..., Any], hook: PipelineHook) -> int | None:
-    """How many positional arguments to call a hook with; None if it takes neither form."""
+    """Return the number of positional arguments of a hook; None if it accepts neither form."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -153,7 +153,7 @@ _RETURN = "return the pieces; a function without a return statement returns None
 
 
 def add_burn_in(pipeline: LearnerConnectorPipeline) -> None:
-    """Put BurnIn behind NumpyToTensor, unless the pipeline has one."""
+    """Put BurnIn after NumpyToTensor, unless the pipeline has one."""
     if "burn_in" not in pipeline.names:
         pipeline.insert_after("NumpyToTensor", BurnIn())
 
@@ -205,7 +205,7 @@ def check_same_pieces(found: Mapping[str, Any], expected: Mapping[str, Any], whe
         where: for the message.
 
     Raises:
-        PipelineError: they have not, because somebody edited those that train.
+        PipelineError: they have not, because the training pipelines were edited.
     """
     for name, pipeline in expected.items():
         own, other = (_given(one) for one in (pipeline, found[name]))

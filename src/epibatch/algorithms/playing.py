@@ -65,7 +65,7 @@ class Player:
 
     Raises:
         CheckpointError: no checkpoint, a damaged one, or one whose config or policy is code.
-        UnknownNameError: an environment that nobody has registered.
+        UnknownNameError: an environment that is not registered.
         RunnerError: an environment that cannot render.
     """
 
@@ -120,7 +120,7 @@ class Player:
         return Episode(sum(rewards), len(rewards), bool(terminated))
 
     def _several_agents(self, seed: int | None, shown: Callable[[], None]) -> Episode:
-        """An episode whose return is that of all agents together."""
+        """Play an episode; its return is the sum over all agents."""
         obs, infos = self.env.reset(seed=seed)
         shown()
         actions, state = self.policy.act(obs, explore=self._explore, infos=infos)

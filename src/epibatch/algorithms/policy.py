@@ -50,9 +50,9 @@ class PolicyPipelines(ABC):
 
     Args:
         module: The module, or several; the policy acts with their weights as they are at each call.
-        env_to_module: The pipeline in front of it. It becomes the policy's own.
-        module_to_env: The pipeline behind it, likewise.
-        lookback: Earlier steps to keep, if pieces that do not declare it read further back than they were seen to.
+        env_to_module: The pipeline before it. The policy takes ownership of it.
+        module_to_env: The pipeline after it, likewise.
+        lookback: Earlier steps to keep, if undeclared pieces read further back than recorded so far.
         steps: Environment steps that the module was trained for; the module's exploration gets it as `t`.
         before_acting: Called with the policy at the beginning of each `act`, to bring it up to date.
 
@@ -111,7 +111,7 @@ class PolicyPipelines(ABC):
         """The class, and what it maps to what."""
 
     def _history_needed(self) -> int:
-        """How many earlier steps the pieces read."""
+        """Return the number of earlier steps that the pieces read."""
         return max(self.lookback, self._declared, *(pipeline.lookback_needed for pipeline in self._watched))
 
     @staticmethod
@@ -119,7 +119,7 @@ class PolicyPipelines(ABC):
         """Load a policy from what training saved; no environment is made.
 
         Args:
-            path: A folder that `save_to_path` wrote, or that of a run, whose newest whole checkpoint is taken.
+            path: A folder that `save_to_path` wrote, or that of a run; then its newest whole checkpoint is used.
             config: The original config, needed where a piece or the module is code that the checkpoint cannot hold;
                 functions in it are called with `env=None`, and with the spaces.
             allow_imports: Whether pieces and module may be imported by path; importing runs code.
@@ -163,7 +163,7 @@ class PolicyPipelines(ABC):
 
     @contextmanager
     def _acting(self) -> Iterator[None]:
-        """Act in evaluation mode, with pipelines whose states stay as they are."""
+        """Act in evaluation mode, with frozen states of the pipelines."""
         with evaluation_mode(self.module), self._frozen.checked(f"{type(self).__name__}.act"):
             yield
 
@@ -174,11 +174,11 @@ class PolicyPipelines(ABC):
             self._module_to_env.seed(to_env)
 
     def set_connector_states(self, env_to_module: Mapping[str, Any], module_to_env: Mapping[str, Any]) -> None:
-        """Take over the states of a runner's pipelines; a policy that was seeded goes on with streams of its own.
+        """Restore the states of a runner's pipelines; a seeded policy keeps its own random streams.
 
         Args:
-            env_to_module: The state of the pipeline in front of the module.
-            module_to_env: The state of the one behind it.
+            env_to_module: The state of the pipeline before the module.
+            module_to_env: The state of the pipeline after it.
 
         Raises:
             UnknownNameError: a state of a piece that is not there.
@@ -190,10 +190,9 @@ class PolicyPipelines(ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PolicyState:
-    """What `Policy.act` needs to know of the steps before, to be handed back to it.
+    """State of `Policy.act` after a step; pass it to the next call.
 
-    It is a value: `act` returns a new one and leaves the one it was given as it is. There is nothing in it to be
-    read or set by hand.
+    It is immutable: `act` returns a new state and does not change the given one. It has no attributes to read or set.
 
     Attributes:
         rows: How many environments it is about.
@@ -221,9 +220,9 @@ class Policy(PolicyPipelines):
 
     Args:
         module: The module; the policy acts with its weights as they are at each call.
-        env_to_module: The pipeline in front of it, built for one environment's spaces. It becomes the policy's own.
-        module_to_env: The pipeline behind it, likewise.
-        lookback: Earlier steps to keep, if pieces that do not declare it read further back than they were seen to.
+        env_to_module: The pipeline before it, built for one environment's spaces. The policy takes ownership of it.
+        module_to_env: The pipeline after it, likewise.
+        lookback: Earlier steps to keep, if undeclared pieces read further back than recorded so far.
         steps: Environment steps that the module was trained for; the module's exploration gets it as `t`.
         before_acting: Called with the policy at the beginning of each `act`, to bring it up to date.
 
@@ -267,10 +266,10 @@ class Policy(PolicyPipelines):
         info: dict[str, Any] | None = None,
         starts: Any = None,
     ) -> tuple[Any, PolicyState]:
-        """The action for an observation, or the actions for a batch of them.
+        """Return the action for an observation, or the actions for a batch of observations.
 
-        Which of both is told by the shape: that of the observation space, or with one axis more in front. A batch is
-        what a vector environment returns, of Dict and Tuple spaces a dict or tuple of arrays.
+        An observation has the shape of the observation space; a batch has one more axis before it. A batch has the
+        form of a vector environment's observations: for Dict and Tuple spaces a dict or tuple of arrays.
 
         Args:
             obs: One observation, or N of them.
@@ -380,11 +379,11 @@ def _unfit_state(expected: str, found: str) -> EpisodeStateError:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MultiAgentPolicyState:
-    """What `MultiAgentPolicy.act` needs to know of the steps before; a value, as `PolicyState` is.
+    """State of `MultiAgentPolicy.act` after a step; immutable, as `PolicyState` is.
 
     Attributes:
-        is_done: Whether the episode has ended; the next one begins with None.
-        is_terminated: Whether it ended by itself, and was not cut off.
+        is_done: True if the episode has ended; the next one begins with None.
+        is_terminated: True if it terminated, and was not truncated.
     """
 
     _owner: object
@@ -393,12 +392,12 @@ class MultiAgentPolicyState:
 
     @property
     def is_done(self) -> bool:
-        """Whether the episode has ended."""
+        """True if the episode has ended."""
         return self._episode.is_done
 
     @property
     def is_terminated(self) -> bool:
-        """Whether the episode ended by itself."""
+        """True if the episode terminated."""
         return self._episode.is_terminated
 
     def __repr__(self) -> str:
@@ -413,8 +412,8 @@ class MultiAgentPolicy(PolicyPipelines):
 
     Args:
         module: The modules.
-        env_to_module: The pipeline in front of them, built for the agents' spaces. It becomes the policy's own.
-        module_to_env: The pipeline behind them, likewise.
+        env_to_module: The pipeline before them, built for the agents' spaces. The policy takes ownership of it.
+        module_to_env: The pipeline after them, likewise.
         mapping: The mapping function.
         **options: As for `Policy`.
 

@@ -1,4 +1,4 @@
-"""What a checkpoint holds for acting without an environment, and the policy that is built from it."""
+"""Checkpoint parts for acting without an environment, and building a policy from them."""
 
 from __future__ import annotations
 

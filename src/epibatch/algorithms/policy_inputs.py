@@ -1,4 +1,4 @@
-"""What somebody hands to a policy, as arrays with one row per environment."""
+"""Converts the inputs of a policy to arrays with one row per environment."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _DO = "give one observation of the environment, or those of several stacked alon
 
 
 class PolicyInputs:
-    """Reads observations and what comes with them, for one environment or for several.
+    """Reads observations, rewards and flags, for one environment or for several.
 
-    A leaf of exactly its space's shape is one observation, one with an axis more in front is a batch. As shapes of a
-    space have a fixed number of axes, there is no third reading.
+    A leaf of exactly its space's shape is one observation; a leaf with one more axis before that is a batch. As shapes
+    of a space have a fixed number of axes, this is unambiguous.
 
     Args:
         space: Of one observation.
@@ -80,7 +80,7 @@ class PolicyInputs:
         return unflatten(self._form, [array if batched else array[None] for array in arrays]), batched
 
     def _count(self, i: int, array: Any) -> int | None:
-        """How many rows an array of leaf `i` has; None if it is a single observation's."""
+        """Return the number of rows of an array of leaf `i`; None for a single observation."""
         leaf = self._leaves[i]
         if array.shape == leaf.shape:
             return None
@@ -117,7 +117,7 @@ class PolicyInputs:
 
     @staticmethod
     def rewards(reward: Any, rows: int, batched: bool) -> Any:
-        """The rewards of the last step, shape [rows]; NaN where nobody gave any.
+        """Return the rewards of the last step, shape [rows]; NaN if the caller gave none.
 
         Raises:
             ColumnError: not one number per row.
@@ -131,7 +131,7 @@ class PolicyInputs:
 
     @staticmethod
     def starts(starts: Any, rows: int, batched: bool) -> Any:
-        """Which rows begin a new episode: bool, [rows]; None if none does.
+        """Return the mask of rows that begin a new episode: bool, [rows]; None if none does.
 
         Raises:
             ColumnError: not one boolean per row.

@@ -1,4 +1,4 @@
-"""What is different about one of several modules."""
+"""Own settings of one of several modules."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def _error(name: str, wanted: str, value: Any) -> ConfigError:
 
 Space = Annotated[gym.Space[Any] | None, Expected("a gymnasium Space")]
 Settings = Annotated[Mapping[Any, Any], BeforeValidator(settings_of), Expected("a mapping of settings")]
-_NO_CLASS = "None; a network of one's own is rl_module_spec=RLModuleSpec(module_class=...)"
+_NO_CLASS = "None; a custom network is rl_module_spec=RLModuleSpec(module_class=...)"
 
 
 @reported(_error)
 @dataclass(frozen=True, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
 class PolicySpec:
-    """What is different about one of several modules; all of it may be left out.
+    """Own spaces, network and settings of one of several modules; all are optional.
 
     Args:
-        policy_class: must stay None; networks of one's own are `rl_module_spec`. It is here for code that is ported.
-        observation_space: what the module sees; default: what its agents see, behind the env-to-module pieces.
-        action_space: what it decides on; default: its agents' action space.
+        policy_class: must stay None; custom networks are `rl_module_spec`. It exists for ported code.
+        observation_space: its observation space; default: that of its agents, after the env-to-module pieces.
+        action_space: its action space; default: that of its agents.
         config: settings of its own, such as `{"lr": 1e-4}`.
         model_config: settings of its network, on top of the config's.
         rl_module_spec: its network.
@@ -71,7 +71,7 @@ class PolicySpec:
     rl_module_spec: Annotated[Any, AfterValidator(_with_build)] = None
 
     def given(self) -> dict[str, Any]:
-        """What was not left out, by name."""
+        """Return the settings that were given, by name."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: value for name, value in values.items() if value is not None and value != {}}
 

@@ -44,12 +44,12 @@ class SavedCheckpoints:
         self.folder = folder
 
     def path_of(self, iteration: int) -> Path:
-        """Where the checkpoint after so many iterations belongs."""
+        """Return the path of the checkpoint after this many iterations."""
         return self.folder / f"{iteration:06d}"
 
     @property
     def best(self) -> Path:
-        """Where the best checkpoint belongs, if the run keeps one.
+        """The path of the best checkpoint, if the run keeps one.
 
         Raises:
             CheckpointError: a link is there.
@@ -176,7 +176,7 @@ def newest_checkpoint(path: str | Path) -> Path:
 
 
 def read_newest(path: str | Path, read: Callable[[Path], Content]) -> Content:
-    """What a function reads from the checkpoint that a path means, also while a training run saves and prunes there.
+    """Read with a function from a path's checkpoint, also while a training run saves and prunes checkpoints there.
 
     Args:
         path: as `newest_checkpoint` takes it.

@@ -371,7 +371,7 @@ class LearnerSectionSettings(SettingsModel):
     add_default_connectors_to_learner_pipeline: Switch = True
     """False: the pipeline has only your pieces, and none of the algorithm's."""
     columns: Literal["all", "auto"] = "all"
-    """"auto": train batches go without columns that nobody reads."""
+    """"auto": train batches omit columns that are not read."""
     learner_connector: Pieces = None
     """Your pieces from episodes to train batches: `lambda obs_space, act_space: ...`, or a list of piece specs."""
 

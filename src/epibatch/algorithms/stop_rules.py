@@ -1,4 +1,4 @@
-"""When a training run ends, and whether it reached what it was for."""
+"""Stop rules of a training run, and its goal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why a run ends.
+    """The reason why a run ends.
 
     Attributes:
         solved: whether the goal was reached.

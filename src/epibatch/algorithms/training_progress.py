@@ -1,4 +1,4 @@
-"""What a training run shows while it runs: a live bar on a terminal, plain lines elsewhere."""
+"""Progress display of a training run: a live bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Progress:
 
     Args:
         rules: the run's stop rules; the first limit among steps and iterations is the bar's length.
-        title: in front of the bar.
+        title: text before the bar.
         console: where to; standard output by default.
     """
 

@@ -56,7 +56,7 @@ class TrainingRun:
         algorithm: the algorithm.
         folder: where the run is written.
         name: the run's title.
-        loggers: who else is given the results, beside the loggers of the config; see `Logger`.
+        loggers: further loggers of the results, in addition to those of the config; see `Logger`.
 
     Raises:
         MissingExtraError: a logger of the config needs an extra that is not installed.
