@@ -234,13 +234,6 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             self._pending = owned(item)
             self._settle()
 
-    def _restage(self, item: Any) -> None:
-        """Put another row in the place of the provisional one."""
-        if self._pending is NOTHING:
-            self._stop -= 1
-        self._pending = NOTHING
-        self._stage(item)
-
     def commit(self) -> None:
         """Move a raw newest row into a column that owns its rows; a block's are moved by its recorder.
 
@@ -632,7 +625,10 @@ class InfiniteLookbackBuffer(LookbackBuffer):
             if self._source is not None:
                 self._source.write_newest(row)
             else:
-                self._restage(row)
+                if self._pending is NOTHING:
+                    self._stop -= 1
+                self._pending = NOTHING
+                self._stage(row)
         elif not self.lay(position, row):
             values = flatten_like(self._form, row)
             dtypes = [fits(leaf, value) for leaf, value in zip(self._leaves or [], values)]

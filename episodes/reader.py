@@ -382,10 +382,7 @@ class BlockReader(EpisodeReader):
     def __init__(self, episodes: Sequence[Any], block: Block, chunks: Sequence[Chunk]) -> None:
         super().__init__(episodes, chunks)
         self.block, self.chunks = block, chunks
-
-    @cached_property
-    def _known_places(self) -> dict[Any, Ints]:
-        return {}
+        self._known_places: dict[Any, Ints] = {}
 
     @cached_property
     def _envs(self) -> Ints:

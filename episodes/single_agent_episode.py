@@ -861,12 +861,8 @@ class SingleAgentEpisode:
 
     def get_state(self) -> dict[str, Any]:
         """Return everything that makes the chunk, as plain dicts, arrays and scalars; spaces become dicts."""
-        observations, actions, given = (
-            self.observations.get_state(),
-            self.actions.get_state(),
-            self.given_observation_space,
-        )
-        outputs = self.extra_model_outputs
+        observations, actions = self.observations.get_state(), self.actions.get_state()
+        given, outputs = self.given_observation_space, self.extra_model_outputs
         return {
             **{name: getattr(self, name) for name in _PLAIN},
             "observation_space": observations["space"],

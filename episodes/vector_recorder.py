@@ -163,7 +163,7 @@ class VectorRecorder:
         if infos:
             block.infos[row + 1] = {key: value for key, value in infos.items() if key not in _FINAL}
         for env in self._waiting:
-            self._begin(env, row + 1)
+            self.episodes.replace(env, self._new_chunk(env, row + 1))
         self._waiting = []
         return self._end(ended, (terminateds, truncateds), tails, (infos or {}, reset_infos)) if ended else []
 
@@ -222,9 +222,6 @@ class VectorRecorder:
         known = () if coming is None else (coming.id_, 0, dict(coming.custom_data))
         return Chunk(self._block, env, row, row, self._spaces, *known)
 
-    def _begin(self, env: int, row: int) -> None:
-        self.episodes.replace(env, self._new_chunk(env, row))
-
     def _end(
         self, envs: list[int], flags: tuple[Any, Any], tails: dict[int, Any], infos: tuple[dict[str, Any], Any]
     ) -> list[Chunk]:
@@ -237,7 +234,7 @@ class VectorRecorder:
             ended.append(chunk)
             if tails:
                 self._set_tail(chunk, tails[env], *infos)
-                self._begin(env, row)
+                self.episodes.replace(env, self._new_chunk(env, row))
         if not tails:
             self._waiting = envs
         return ended

@@ -81,13 +81,10 @@ class AgentColumn:
             rows = part.len_incl_lookback()
             steps.extend(segment.steps[:rows])
             if buffer is None:
-                buffer = part.copy_rows(range(rows), 0)
+                buffer = part.copy_rows(range(rows), part.lookback)
             elif rows:
                 buffer.extend(part)
-        if buffer is None:
-            buffer = InfiniteLookbackBuffer()
-        buffer.lookback = self._parts[0][1].lookback if self._parts else 0
-        return buffer, steps
+        return InfiniteLookbackBuffer() if buffer is None else buffer, steps
 
     # -- reading -------------------------------------------------------------------------------
 

@@ -93,8 +93,7 @@ def check_writable() -> None:
     Raises:
         EpisodeStateError: such a piece is running.
     """
-    watch = WATCH.get()
-    if watch is not None and not watch.writable:
+    if not may_write():
         raise EpisodeStateError(
             "writing to an episode",
             expected="a piece that leaves episodes as they are: it declares `reads`, but not that it writes",

@@ -202,16 +202,13 @@ class LookbackBuffer(ABC):
             position = position_of(at_indices, self.lookback, total, neg_index_as_lookback)
         else:
             positions = positions_of(at_indices, self.lookback, total, neg_index_as_lookback, False)
-            self._check_inside(positions, at_indices, total)
+            if len(positions) and (min(positions) < 0 or max(positions) >= total):
+                raise self._out_of_range(at_indices, total)
             self._write_rows(positions, new_data)
             return
         if not 0 <= position < total:
             raise self._out_of_range(at_indices, total)
         self._write_row(position, new_data)
-
-    def _check_inside(self, positions: Any, indices: Any, total: int) -> None:
-        if len(positions) and (min(positions) < 0 or max(positions) >= total):
-            raise self._out_of_range(indices, total)
 
     def _out_of_range(self, indices: Any, total: int) -> EpisodeIndexError:
         return EpisodeIndexError(
