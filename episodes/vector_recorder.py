@@ -276,11 +276,10 @@ class VectorRecorder:
         """Move the newest observations, as pieces left them, into the block.
 
         Raises:
-            EpisodeStateError: a piece marked a running episode as ended, or put another column in the place of one.
+            EpisodeStateError: a piece marked a running episode as ended.
         """
         if self._block.views:
             self._refuse_ended_views()
-            self._refuse_replaced_columns()
         self._block.commit()
 
     def _refuse_ended_views(self) -> None:
@@ -315,7 +314,12 @@ class VectorRecorder:
         Returns:
             The episodes that ended since the last call, then the running ones' chunks; chunks
             without steps are left out.
+
+        Raises:
+            EpisodeStateError: a piece put another column in the place of one of a running episode.
         """
+        if self._block.views:
+            self._refuse_replaced_columns()
         self._retire()
         lookback = min(lookback, max((chunk.end - chunk.low for chunk in self.episodes.chunks), default=0))
         old, block = self._block, self._block.successor(lookback, self._capacity)

@@ -30,6 +30,7 @@ from .minibatches import carries_loss
 from .module_overrides import override
 from .module_trainer import ModuleTrainer
 from .multi_agent_settings import MultiAgentSettings, PoliciesToTrain
+from .schedules import count_steps
 from .settings import LearnerSettings
 from .unread_columns import ColumnUse, UnreadColumns
 
@@ -228,8 +229,8 @@ class Learner:
         Returns:
             Per module id the means of the loss's metrics over all minibatches, weighted by their valid rows, and
             `grad_norm` (before clipping), `explained_variance` (of the last epoch), `lr`, `num_rows`
-            (valid rows of one epoch), `num_minibatches` and the loss's coefficients as used; under
-            `__all_modules__` `connector_s`, `update_s`, `num_updates`, `num_gradient_steps`,
+            (valid rows of the first epoch, as far as it went), `num_minibatches` and the loss's coefficients as used;
+            under `__all_modules__` `connector_s`, `update_s`, `num_updates`, `num_gradient_steps`,
             `num_env_steps_trained_lifetime`, and `num_rows` of all modules together, and with `columns="auto"`
             `bytes_left_out`.
 
@@ -246,7 +247,7 @@ class Learner:
                 "Learner.update", expected="at least one episode", found="none", do="sample episodes first"
             )
         start = time.perf_counter()
-        num_env_steps = sum(len(episode) for episode in episodes if hasattr(episode, "__len__"))
+        num_env_steps = count_steps(episodes)
         known = self._multi_agent.known_ids
         shared_data: dict[str, Any] = {} if known is None else {POLICIES_TO_TRAIN: known}
         pending = self._check.begin(self._learner_connector, self._module, episodes, known)

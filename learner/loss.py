@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -112,8 +113,7 @@ def as_loss(loss: Loss | LossFunction | type[Loss] | str, settings: Any = None) 
 
     Args:
         loss: the loss, or a function, class or import path for it.
-        settings: argument for a class that is a dataclass with a field `settings`, such as a subclass of PPOLoss;
-            other classes are called without it.
+        settings: for a class with a parameter `settings`, as PPOLoss and its subclasses have.
 
     Raises:
         ConfigError: it is none of these.
@@ -121,7 +121,7 @@ def as_loss(loss: Loss | LossFunction | type[Loss] | str, settings: Any = None) 
     if isinstance(loss, str):
         loss = load_object(loss, "loss", "loss")
     if isinstance(loss, type) and issubclass(loss, Loss):
-        takes_settings = settings is not None and "settings" in getattr(loss, "__dataclass_fields__", ())
+        takes_settings = settings is not None and "settings" in inspect.signature(loss).parameters
         loss = loss(settings=settings) if takes_settings else loss()  # type: ignore[call-arg]
     if isinstance(loss, Loss):
         return loss

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
-from pydantic import PlainValidator
+from pydantic import ConfigDict, PlainValidator
 from pydantic.dataclasses import dataclass
 
 from epibatch.core.errors import ConfigError, UnknownNameError, add_context, nearest
@@ -26,6 +26,9 @@ def _ids_or_function(rule: Any) -> Any:
 
 
 def _error(name: str, wanted: str, value: Any) -> ConfigError:
+    known = ("overrides_per_module", "policies_to_train")
+    if name not in known:
+        return ConfigError("MultiAgentSettings", expected=" or ".join(known), found=name, do=nearest(name, known))
     do = 'write {"main": {"lr": 1e-4}}, for example'
     if name == "policies_to_train":
         do = f"write [{value!r}]" if isinstance(value, str) else "list the ids, or leave it out"
@@ -36,7 +39,7 @@ _Overrides = Annotated[Mapping[Any, Mapping[Any, Any]], Expected("a dict of sett
 
 
 @reported(_error)
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class MultiAgentSettings:
     """The modules of a learner to update, and their own settings.
 

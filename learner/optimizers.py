@@ -40,12 +40,14 @@ class ModuleOptimizer:
         self._names = list(parameters)
         self._parameters = list(parameters.values())
         self._settings = settings
-        self._optimizer = _made(settings.optimizer, self._parameters, value_at(settings.lr, 0))
+        first = value_at(settings.lr, 0) or 1.0
+        self._optimizer = _made(settings.optimizer, self._parameters, first)
+        self._shares = [group["lr"] / first for group in self._optimizer.param_groups]
 
     def set_lr(self, lr: float) -> None:
-        """Set the learning rate of later steps."""
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
+        """Set the learning rate of the steps from here on; groups of parameters keep their share of it."""
+        for group, share in zip(self._optimizer.param_groups, self._shares):
+            group["lr"] = lr * share
 
     def zero_grad(self) -> None:
         """Clear the gradients of the last minibatch."""
@@ -103,13 +105,11 @@ class ModuleOptimizer:
     def _values(self, state: Mapping[str, Mapping[str, Any]]) -> dict[int, dict[str, torch.Tensor]]:
         if set(state) != set(self._names):
             raise _state_error(f"values for {sorted(self._names)}", f"values for {sorted(state)}")
-        entries = self._entries()
         values: dict[int, dict[str, torch.Tensor]] = {}
-        for index, (name, parameter) in enumerate(zip(self._names, self._parameters)):
+        for index, (name, like) in enumerate(zip(self._names, self._templates())):
             given = state[name]
             if isinstance(given, Mapping) and not given:  # no step was taken yet
                 continue
-            like = {key: parameter if per_entry else 0.0 for key, per_entry in entries.items()}
             check_like(f"optimiser state of {name!r}", given, like)
             own = values[index] = {key: torch.from_numpy(np.array(value)) for key, value in given.items()}
             for key, value in own.items():
@@ -119,17 +119,15 @@ class ModuleOptimizer:
                     raise _state_error(expected, f"NaN, infinite or negative numbers in that of {name!r}")
         return values
 
-    def _entries(self) -> dict[str, bool]:
-        """Return the names of the values that the optimiser keeps for a parameter -> True if of the parameter's shape.
-
-        They are read from another parameter after its first step.
-        """
-        tried = torch.nn.Parameter(torch.zeros(2, 3))
-        tried.grad = torch.zeros(2, 3)
-        optimizer = _made(self._settings.optimizer, [tried], 1.0)
+    def _templates(self) -> list[dict[str, Any]]:
+        """Return what the optimiser keeps for each parameter, read from other parameters after their first step."""
+        tried = [torch.nn.Parameter(torch.zeros_like(parameter)) for parameter in self._parameters]
+        for parameter in tried:
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer = _made(self._settings.optimizer, tried, 1.0)
         optimizer.step()
-        kept = {key: value for key, value in optimizer.state[tried].items() if value is not None}
-        return {key: np.shape(value) == tried.shape for key, value in kept.items()}
+        kept = [optimizer.state[parameter] for parameter in tried]
+        return [{k: v if np.shape(v) else 0.0 for k, v in values.items() if v is not None} for values in kept]
 
 
 def _made(choice: Any, parameters: list[torch.nn.Parameter], lr: float) -> torch.optim.Optimizer:

@@ -78,16 +78,30 @@ class PPOLoss(Loss):
         return {name: value_at(getattr(self.settings, name), num_env_steps) for name in self._scheduled()}
 
     def ends_update(self, metrics: Mapping[str, float]) -> bool:
-        """True if the policy is too far from the acting one: `approx_kl` above 1.5 times `target_kl`."""
-        return self.settings.target_kl is not None and metrics["approx_kl"] > 1.5 * self.settings.target_kl
+        """True if the policy is too far from the acting one: `approx_kl` above 1.5 times `target_kl`.
+
+        Raises:
+            ConfigError: there is a `target_kl`, and the metrics of a subclass have no `approx_kl`.
+        """
+        target = self.settings.target_kl
+        return target is not None and self._metric(metrics, "approx_kl", "target_kl") > 1.5 * target
+
+    def _metric(self, metrics: Mapping[str, float], name: str, setting: str) -> float:
+        """Return a metric that a setting needs, which a subclass may have left out."""
+        if name not in metrics:
+            where, expected = f"{setting} with the loss {type(self).__name__}", f"a metric {name}, as PPOLoss gives it"
+            do = f"return the metrics of super().__call__(...) too, or switch {setting} off"
+            raise ConfigError(where, expected=expected, found=f"metrics {', '.join(metrics)}", do=do)
+        return metrics[name]
 
     def adapt(self, coefficients: Mapping[str, float], metrics: Mapping[str, float]) -> dict[str, float]:
         """Grow or shrink the KL coefficient around the target divergence."""
         coefficient = coefficients["kl_coeff"]
         if self.settings.use_kl_loss:
-            if metrics["mean_kl"] > 2.0 * self.settings.kl_target:
+            mean_kl = self._metric(metrics, "mean_kl", "use_kl_loss")
+            if mean_kl > 2.0 * self.settings.kl_target:
                 coefficient *= 1.5
-            elif metrics["mean_kl"] < 0.5 * self.settings.kl_target:
+            elif mean_kl < 0.5 * self.settings.kl_target:
                 coefficient *= 0.5
         return {"kl_coeff": coefficient}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Annotated, Any, TypeAlias
 
 import numpy as np
@@ -10,7 +11,9 @@ from pydantic import ConfigDict, PlainValidator, TypeAdapter, WithJsonSchema
 
 from epibatch.core.settings import Coefficient, PositiveNumber
 
-__all__ = ["Schedule", "ScheduledCoefficient", "ScheduledPositive", "value_at"]
+from ..episodes.vector_episodes import VectorEpisodes
+
+__all__ = ["Schedule", "count_steps", "ScheduledCoefficient", "ScheduledPositive", "value_at"]
 
 Schedule: TypeAlias = float | Sequence[Sequence[float]]
 """A number, or `[[0, value], [step, value], ...]`: values at counts of environment steps, which must increase."""
@@ -33,26 +36,50 @@ def value_at(schedule: Schedule, num_env_steps: int) -> float:
     return float(np.interp(num_env_steps, steps, values))
 
 
+def count_steps(episodes: Sequence[Any]) -> int:
+    """Environment steps in episodes, which schedules go by; what has no length counts as none.
+
+    Example:
+        >>> from epibatch.episodes import SingleAgentEpisode
+        >>> columns = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [0.0, 0.0]}
+        >>> count_steps([SingleAgentEpisode(**columns, len_lookback_buffer=0)] * 3)
+        6
+    """
+    if isinstance(episodes, VectorEpisodes):
+        return int(episodes.lengths().sum())
+    return sum(len(episode) for episode in episodes if hasattr(episode, "__len__"))
+
+
+def _step(value: Any) -> float:
+    """A whole number of steps as an int; NaN, which is not in order, for something else."""
+    whole = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool) and value % 1 == 0
+    return int(value) if whole else float("nan")
+
+
 def _scheduled(number: Any, **bounds: Any) -> Any:
-    """Return the type of a number that may be a schedule.
+    """Return the type of a number that may be a schedule, with values from 0.
 
     Args:
-        number: The type of its values.
-        **bounds: Bounds of a value, named as in JSON schemas.
+        number: The type of the number.
+        **bounds: Of the number, as JSON schemas name them.
     """
-    check = TypeAdapter(number, config=ConfigDict(strict=True)).validate_python
+    check, check_point = (
+        TypeAdapter(one, config=ConfigDict(strict=True)).validate_python for one in (number, Coefficient)
+    )
 
     def checked(value: Any) -> Any:
+        if callable(value) or isinstance(value, Mapping):
+            raise ValueError("expected a number, or a schedule [[0, value], [step, value], ...]")
         if not isinstance(value, (list, tuple)):
             return check(value)
         pairs = [list(point) if isinstance(point, (list, tuple)) else [] for point in value]
-        steps = [pair[0] for pair in pairs if len(pair) == 2 and type(pair[0]) is int]
-        if len(steps) < len(pairs) or steps[:1] != [0] or any(map(int.__ge__, steps, steps[1:])):
-            raise ValueError("expected [[0, value], [step, value], ...] with steps that increase")
-        return [[step, check(own)] for step, own in pairs]
+        steps = [_step(pair[0]) for pair in pairs if len(pair) == 2]
+        if len(steps) < len(pairs) or steps[:1] != [0] or not all(left < right for left, right in pairwise(steps)):
+            raise ValueError("expected [[0, value], [step, value], ...] with whole numbers of steps that increase")
+        return [[step, check_point(pair[1])] for step, pair in zip(steps, pairs)]
 
-    one = {"type": "number", **bounds}
-    point = {"type": "array", "prefixItems": [{"type": "integer", "minimum": 0}, one], "minItems": 2, "maxItems": 2}
+    one, value = {"type": "number", **bounds}, {"type": "number", "minimum": 0}
+    point = {"type": "array", "prefixItems": [{"type": "integer", "minimum": 0}, value], "minItems": 2, "maxItems": 2}
     schema = {"anyOf": [one, {"type": "array", "items": point, "minItems": 1}]}
     return Annotated[Schedule, PlainValidator(checked), WithJsonSchema(schema)]
 

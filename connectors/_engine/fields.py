@@ -122,9 +122,9 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 def _refuse_shared_defaults(cls: type[FieldPiece]) -> None:
     """Refuse a default that all pieces of the class would have in common, and change together."""
-    for name in inspect.get_annotations(cls):
+    for name, annotation in inspect.get_annotations(cls).items():
         value = cls.__dict__.get(name)
-        if getattr(type(value), "__hash__", None) is None:
+        if "ClassVar" not in str(annotation) and getattr(type(value), "__hash__", None) is None:
             is_empty = isinstance(value, (list, dict, set)) and not value
             made = f"dataclasses.field(default_factory={type(value).__name__ if is_empty else f'lambda: {value!r}'})"
             do = f"write {name} = {made}" + (f", or a tuple, {tuple(value)!r}" if isinstance(value, list) else "")

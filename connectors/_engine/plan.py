@@ -240,11 +240,12 @@ def _take_side(piece: ConnectorV2, where: str, training: bool | None) -> None:
     parameter = constructor_parameters(type(piece)).get(_SIDE)
     if parameter is None or training is None:
         return
-    args, kwargs = piece.get_ctor_args_and_kwargs()
+    args, kwargs = ConnectorV2.get_ctor_args_and_kwargs(piece)  # as they were given
     bound = inspect.signature(type(piece).__init__).bind_partial(piece, *args, **kwargs)
     given = bound.arguments.get(_SIDE, kwargs.get(_SIDE))
     before = parameter.default if piece.trains is None else piece.trains
     if training is (before if given is None else bool(given)):
+        piece.trains = training
         return
     if given is not None or (piece.shared and piece.trains is not None):
         makes = "train batches, for a learner pipeline" if training else "batches to act on"

@@ -57,8 +57,8 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         """Check the settings, those of single modules included."""
         _check_settings({name: getattr(self, name) for name in _SETTINGS}, "GeneralAdvantageEstimation.")
         self.gamma, self.lambda_ = float(self.gamma), float(self.lambda_)
-        self.per_module = self._per_module = dict(self.per_module or {})
-        for module_id, own in self._per_module.items():
+        self.per_module = {module_id: dict(own) for module_id, own in (self.per_module or {}).items()}
+        for module_id, own in self.per_module.items():
             _check_settings(own, f"GeneralAdvantageEstimation, module {module_id!r}: ")
 
     def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class GeneralAdvantageEstimation(ColumnarPiece):
         if not isinstance(values, torch.Tensor) or values.shape != rewards.shape:
             fits = isinstance(values, torch.Tensor) and values.shape == mask.shape
             raise _unfit_rewards(rewards.shape, mask.shape) if fits else _unfit_values(module, values, rewards.shape)
-        own = self._per_module.get(group.module_id, {})
+        own = (self.per_module or {}).get(group.module_id, {})
         gamma, lambda_ = own.get("gamma", self.gamma), own.get("lambda_", self.lambda_)
         shape, device = values.shape, values.device
         rows = _real_rows(batch, group, shape)

@@ -38,7 +38,7 @@ def iteration_of(path: Path) -> int:
 @pytest.mark.parametrize(("order", "best"), [("max", 2), ("min", 6)])
 def test_the_first_best_iteration_is_kept_beside_the_newest(tmp_path, capsys, order, best):
     run(tmp_path, config(checkpoint_score_order=order, num_to_keep=1), 6)
-    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"best", "000006"}
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"best", "best.json", "000006"}
     assert iteration_of(tmp_path / "checkpoints" / "best") == best
     assert f"best:       {tmp_path / 'checkpoints' / 'best'}" in capsys.readouterr().out
 
@@ -52,11 +52,10 @@ def test_a_resumed_run_replaces_the_best_only_by_a_better_one(tmp_path, monkeypa
     first = TrainingRun.start(path, tmp_path / "run")
     first.run(1)
     best = tmp_path / "run" / "checkpoints" / "best"
-    rows = (tmp_path / "run" / "metrics.jsonl").read_text()
-    score = RunFolder(tmp_path / "run").rows()[0]["time_this_iter_s"]
-    for factor, kept in ((1000.0, 1), (1e-6, 3)):  # as if the first iteration had taken so much longer
-        changed = rows.replace(f'"time_this_iter_s": {score}', f'"time_this_iter_s": {score * factor}')
-        (tmp_path / "run" / "metrics.jsonl").write_text(changed)
+    stored = tmp_path / "run" / "checkpoints" / "best.json"
+    score = json.loads(stored.read_text())["score"]
+    for factor, kept in ((1000.0, 1), (1000.0, 1), (1e-6, 4)):  # as if the first iteration had taken so much longer
+        stored.write_text(json.dumps({"score": score * factor}))
         TrainingRun.resume(tmp_path / "run").run(1)
         assert iteration_of(best) == kept
 

@@ -49,7 +49,7 @@ def problem_of(section, **values):
         ("training", {"lr": float("nan")}, "training.lr: input should be"),
         ("training", {"lr": "3e-4"}, "training.lr: input should be a valid number, found str '3e-4'"),
         ("training", {"lr": True}, "training.lr: input should be a valid number"),
-        ("training", {"lr": [[1, 0.1]]}, "training.lr: expected [[0, value], [step, value], ...] with steps that"),
+        ("training", {"lr": [[1, 0.1]]}, "training.lr: expected [[0, value], [step, value], ...] with whole numbers"),
         ("training", {"gamma": 1.5}, "less than or equal to 1"),
         ("training", {"num_epochs": 2.0}, "training.num_epochs: input should be a valid integer"),
         ("training", {"num_epochs": True}, "valid integer, found bool"),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from typing import ClassVar
 
 import pytest
 
 from epibatch.connectors import ColumnarPiece, ConnectorV2
-from epibatch.connectors.common import FrameStacking
+from epibatch.connectors.common import BatchIndividualItems, FrameStacking
+from epibatch.connectors.env_to_module import EnvToModulePipeline
+from epibatch.connectors.learner import LearnerConnectorPipeline
 from epibatch.core.errors import ConfigError, PieceError
 
 
@@ -91,3 +94,36 @@ def test_annotated_attributes_of_a_plain_piece_are_no_arguments():
     assert Plain().rows is Plain.rows
     with pytest.raises(PieceError, match="size"):
         Plain(size=3)
+
+
+def test_class_variables_may_be_mutable():
+    class Table(ColumnarPiece):
+        table: ClassVar[dict[str, int]] = {}
+
+        def run(self, columns, group):
+            return columns
+
+    assert Table().table is Table.table
+
+
+def test_retired_names_of_a_base_and_of_a_piece_are_refused():
+    class Old:
+        takes = ("episodes",)
+
+    with pytest.raises(PieceError, match="takes is now input_layouts"):
+        type("New", (Old, ColumnarPiece), {"run": lambda self, columns, group: columns})
+    piece = FrameStacking(num_frames=2)
+    piece.replaces = ("obs",)
+    with pytest.raises(PieceError, match="replaces is now removes"):
+        EnvToModulePipeline(connectors=[piece])
+
+
+@pytest.mark.parametrize(
+    "kinds", [(EnvToModulePipeline, LearnerConnectorPipeline), (LearnerConnectorPipeline, EnvToModulePipeline)]
+)
+def test_a_shared_piece_keeps_the_side_of_its_first_pipeline(kinds):
+    piece = FrameStacking(num_frames=2).share()
+    first = kinds[0](connectors=[piece, BatchIndividualItems()])
+    with pytest.raises(PieceError, match="a pipeline of the other side shares"):
+        kinds[1](connectors=[piece, BatchIndividualItems()])
+    assert first.connectors[0] is piece

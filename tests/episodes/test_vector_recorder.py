@@ -254,7 +254,7 @@ def test_another_column_in_the_place_of_a_recorded_one_is_refused(name):
     setattr(episode, name, copy.deepcopy(getattr(episode, name)))
     column = "obs" if name == "observations" else name
     with pytest.raises(EpisodeStateError, match=rf"{episode.id_}, column '{column}'[\s\S]*records[\s\S]*setter"):
-        recorder.commit()
+        recorder.harvest(0)
 
 
 def test_an_output_that_is_not_recorded_may_be_added_to_a_running_episode():

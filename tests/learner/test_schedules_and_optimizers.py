@@ -91,7 +91,8 @@ def test_scheduled_coefficients_are_those_of_the_loss():
         ([[0, 0.1], [5.5, 0.2]], "steps that increase"),
         ([[0, 0.1, 3]], "steps that increase"),
         ([], "steps that increase"),
-        ([[0, 0.1], [9, -1.0]], "greater than 0"),
+        ([[0, 0.1], [9, -1.0]], "greater than or equal to 0"),
+        (lambda progress: progress, "expected a number, or a schedule"),
         ([[0, "0.1"]], "a valid number"),
     ],
 )
@@ -291,3 +292,87 @@ def test_advantages_are_standardized_in_each_minibatch_as_asked():
     # at a ratio of 1 the policy loss is minus the mean advantage, which is 0 after standardizing
     assert totals["none"] == pytest.approx(-raw.mean(), rel=1e-3)
     assert totals["minibatch"] == pytest.approx(0, abs=1e-5)
+
+
+# ------------------------------------------------------------------------------------------- corners
+
+
+def test_a_schedule_may_go_to_0_and_count_steps_as_files_write_them():
+    settings = LearnerSettings(lr=[[0, 1e-3], [1e6, 0.0], [np.int64(2_000_000), 0]])
+    assert settings.lr == [[0, 1e-3], [1_000_000, 0.0], [2_000_000, 0.0]]
+    assert type(settings.lr[1][0]) is int
+
+
+def test_groups_of_parameters_keep_their_share_of_the_learning_rate(points):
+    def slow(parameters, lr):
+        return torch.optim.SGD([{"params": parameters, "lr": lr * 0.1}], lr=lr)
+
+    batch = points.batch("a", 6)
+    options = {"minibatch_size": None, "num_epochs": 1, "optimizer": slow}
+    learner = points.learner(points.modules(a=(3, -2)), {"a": batch}, **options)
+    learner.update(episodes=Steps(1))
+    expected = torch.tensor([3.0, -2.0]) - 0.1 * 0.1 * 2 * (torch.tensor([3.0, -2.0]) - batch["x"].mean(0))
+    assert points.where(learner.module)["a"] == pytest.approx(expected.tolist())
+
+
+def test_an_optimiser_with_values_of_other_shapes_is_restored():
+    algo = config(optimizer=torch.optim.Adafactor, lr=0.01).build_algo()
+    algo.train()
+    state = algo.learner.get_state()
+    algo.learner.set_state(state)
+    again = algo.learner.get_state()["optimizers"]["default_policy"]
+    algo.stop()
+    assert all(
+        np.array_equal(again[n][k], v)
+        for n, own in state["optimizers"]["default_policy"].items()
+        for k, v in own.items()
+    )
+
+
+def test_a_loss_without_the_settings_that_were_set_is_named():
+    with pytest.warns(UserWarning, match="settings target_kl, standardize_advantages"):
+        config(loss=plain_loss, target_kl=0.1, standardize_advantages="minibatch").build_algo().stop()
+    per_module = {"default_policy": {"standardize_advantages": False}}
+    quiet = config(loss=plain_loss).rl_module(algorithm_config_overrides_per_module=per_module)
+    assert learned(quiet.build_algo())["num_minibatches"] == 4
+
+
+def test_target_kl_needs_the_metric():
+    class Silent(PPOLoss):
+        def __call__(self, batch, outputs, *others):
+            return outputs["vf_preds"].square().mean(), {"mean_kl": torch.zeros(())}
+
+    algo = config(loss=Silent, target_kl=0.1).build_algo()
+    with pytest.raises(ConfigError, match="target_kl with the loss Silent"):
+        algo.train()
+    algo.stop()
+
+
+def test_evaluation_results_need_evaluations():
+    key = "evaluation/env_runners/episode_return_mean"
+    wrong = config().stopping(results={key: 1}).checkpointing(checkpoint_score_attribute=key)
+    with pytest.raises(ConfigError) as error:
+        wrong.build_algo()
+    assert error.value.found.count("needs evaluations") == 2
+
+
+def test_a_subclass_may_write_its_constructor():
+    class Fixed(PPOLoss):
+        def __init__(self):
+            super().__init__(PPOSettings(clip_param=0.05))
+
+    algo = config(loss=Fixed).build_algo()
+    assert algo.learner.loss_of("default_policy").settings.clip_param == 0.05
+    algo.stop()
+
+
+def test_misspelt_names_are_refused():
+    from epibatch.algorithms import PolicySpec
+    from epibatch.learner import MultiAgentSettings
+
+    with pytest.raises(ConfigError, match="did you mean 'model_config'"):
+        PolicySpec(modle_config={})
+    with pytest.raises(ConfigError, match="did you mean 'policies_to_train'"):
+        MultiAgentSettings(policy_to_train=["a"])
+    with pytest.raises(TypeError, match="were given"):
+        MultiAgentSettings({}, None, 3)

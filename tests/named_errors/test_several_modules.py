@@ -67,7 +67,7 @@ MISTAKES: dict[str, Any] = {
     "override out of range": (ConfigError, lambda: learner(overrides_per_module={"red": {"lr": -1}}), [
         "overrides of module 'red'", "lr: input should be greater than 0", "-1"]),
     "loss that is none": (ConfigError, lambda: learner(overrides_per_module={"red": {"loss": 3}}), [
-        "overrides of module 'red'", "a Loss, or a function", "3"]),
+        "overrides of module 'red'", "a Loss, a class of one, or a function", "3"]),
     # updates
     "loss that is no number": (NonFiniteLossError, lambda: learner(nowhere("red")).update(episodes=[1]), [
         "module 'red'", "total_loss=nan", "the step was not applied"]),

@@ -38,6 +38,7 @@ from ..connectors.views.view import View, as_views
 from ..env_runner.callbacks import ALGORITHM_EVENTS
 from ..env_runner.listeners import Listeners
 from ..env_runner.made_env import is_of_environment
+from ..learner.schedules import count_steps
 from .checkpoint import config_data, config_from_checkpoint, read_checkpoint, write_checkpoint
 from .evaluation import Evaluation, make_runner
 from .module_specs import check_module, check_sequence_settings
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from ..learner.learner import Learner
     from .algorithm_config import AlgorithmConfig
 
-__all__ = ["Algorithm", "LearnerGroup", "count_agent_steps", "count_steps", "sample_train_batch"]
+__all__ = ["Algorithm", "LearnerGroup", "count_agent_steps", "sample_train_batch"]
 
 AlgorithmT = TypeVar("AlgorithmT", bound="Algorithm")
 ResultT = TypeVar("ResultT")
@@ -836,19 +837,6 @@ class Algorithm(ABC):
         """Close the environments; the algorithm cannot be used afterwards."""
         self._evaluation.stop()
         self.env_runner.stop()
-
-
-def count_steps(episodes: Sequence[Any]) -> int:
-    """Steps of all chunks together, lookback excluded.
-
-    Example:
-        >>> from epibatch.episodes import SingleAgentEpisode
-        >>> columns = {"observations": [0, 1, 2], "actions": [0, 0], "rewards": [0.0, 0.0]}
-        >>> count_steps([SingleAgentEpisode(**columns, len_lookback_buffer=0)] * 3)
-        6
-    """
-    lengths = getattr(episodes, "lengths", None)
-    return int(lengths().sum()) if lengths is not None else sum(len(episode) for episode in episodes)
 
 
 def count_agent_steps(episodes: Sequence[Any]) -> int:

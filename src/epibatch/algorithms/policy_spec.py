@@ -31,6 +31,9 @@ def _with_build(value: Any) -> Any:
 
 
 def _error(name: str, wanted: str, value: Any) -> ConfigError:
+    if not wanted and name not in PolicySpec.__pydantic_fields__:  # type: ignore[attr-defined]
+        known = [each.name for each in fields(PolicySpec)]
+        return ConfigError("PolicySpec", expected=f"some of {', '.join(known)}", found=name, do=nearest(name, known))
     found = repr(value)
     if name == "policy_class":
         found = f"{getattr(value, '__name__', value)}, a class of RLlib's old stack"
@@ -43,7 +46,7 @@ _NO_CLASS = "None; a custom network is rl_module_spec=RLModuleSpec(module_class=
 
 
 @reported(_error)
-@dataclass(frozen=True, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
+@dataclass(frozen=True, config=ConfigDict(strict=True, arbitrary_types_allowed=True, extra="forbid"))
 class PolicySpec:
     """Own spaces, network and settings of one of several modules; all are optional.
 

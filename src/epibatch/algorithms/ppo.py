@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from epibatch.core.errors import ConfigError
+from epibatch.core.errors import ConfigError, EpibatchWarning
 
 from ..connectors.learner.general_advantage_estimation import GeneralAdvantageEstimation
 from ..connectors.learner.learner_connector_pipeline import add_advantages
 from ..learner.learner import Learner
-from ..learner.loss import as_loss
+from ..learner.loss import Loss, as_loss
 from ..learner.multi_agent_settings import MultiAgentSettings
 from ..learner.ppo_loss import PPOLoss
 from ..learner.settings import LearnerSettings, OptimizerSettings, PPOSettings
@@ -94,12 +95,36 @@ def _learner_settings(config: AlgorithmConfig) -> LearnerSettings:
     return LearnerSettings.check(**common, shuffle=_shuffle(config.shuffle_batch_per_epoch), seed=config.seed)
 
 
-def _learner_overrides(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A module's own settings as the learner knows them; those of advantages are the learner pipeline's."""
-    own = {name: value for name, value in overrides.items() if name not in ("gamma", "lambda_")}
+def _learner_overrides(config: AlgorithmConfig, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A module's own settings as the learner knows them; those of advantages are the learner pipeline's.
+
+    The loss is told of advantages only if it is to standardize minibatches.
+    """
+    of_batches = {overrides.get("standardize_advantages"), config.standardize_advantages} <= {
+        True,
+        False,
+        "batch",
+        None,
+    }
+    left_out = _OF_PIECES if of_batches else ("gamma", "lambda_")
+    own = {name: value for name, value in overrides.items() if name not in left_out}
     if "shuffle_batch_per_epoch" in own:
         own["shuffle"] = _shuffle(own.pop("shuffle_batch_per_epoch"))
     return own
+
+
+def _name_unused_settings(settings: PPOSettings, loss: Loss) -> None:
+    """Warn about settings of PPO's loss that another loss does not have."""
+    values, known = settings.values(), loss.setting_names()
+    if values["standardize_advantages"] in (True, False, "batch"):  # the pipeline does it, or nothing does
+        del values["standardize_advantages"]
+    unused = [name for name, value in values.items() if value != PPOSettings.default_of(name) and name not in known]
+    if unused:
+        found, do = f"a loss of your own, {type(loss).__name__}", "use them in the loss, or leave them out"
+        warning = EpibatchWarning(
+            f"settings {', '.join(unused)}", expected="PPO's loss, which has them", found=found, do=do
+        )
+        warnings.warn(warning, stacklevel=4)
 
 
 class PPO(Algorithm):
@@ -137,14 +162,17 @@ class PPO(Algorithm):
 
     def learner_overrides(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """A module's own settings as the learner knows them."""
-        return _learner_overrides(overrides)
+        return _learner_overrides(self.config, overrides)
 
     def build_learner(self, module: Any, connector: LearnerConnectorPipeline) -> Learner:
         """Build the learner with the clipped-surrogate loss."""
         config = self.config
         settings = PPOSettings(**{name: getattr(config, name) for name in PPOSettings.names()})
         loss = as_loss(PPOLoss if config.loss is None else config.loss, settings)
-        overrides = {module_id: _learner_overrides(config.overrides_for(module_id)) for module_id in config.policies}
+        _name_unused_settings(settings, loss)
+        overrides = {
+            module_id: _learner_overrides(config, config.overrides_for(module_id)) for module_id in config.policies
+        }
         return Learner(
             module=module,
             connector=connector,

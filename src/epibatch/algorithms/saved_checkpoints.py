@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import shutil
@@ -11,7 +12,7 @@ from typing import TypeVar
 
 from epibatch.core.checkpoints import check_state
 from epibatch.core.errors import CheckpointError
-from epibatch.core.files import refuse_links, storing
+from epibatch.core.files import read_file, refuse_links, replace_file, storing
 
 __all__ = ["CHECKPOINTS", "SavedCheckpoints", "newest_checkpoint", "read_newest", "refuse_links_in_run", "unused"]
 
@@ -24,7 +25,7 @@ _OURS = re.compile(
     re.ASCII | re.DOTALL,
 )
 """The entries of a run's folder that epibatch opens, writes or removes."""
-_BEST = re.compile(r"\.?best(\.previous)?(/.*)?", re.ASCII | re.DOTALL)
+_BEST = re.compile(r"\.?best(\.json|\.previous)?(/.*)?", re.ASCII | re.DOTALL)
 _log = logging.getLogger(__name__)
 Content = TypeVar("Content")
 
@@ -56,6 +57,23 @@ class SavedCheckpoints:
         """
         refuse_links(self.folder, _BEST)
         return self.folder / "best"
+
+    def write_best_score(self, score: float) -> None:
+        """Store the score of the best checkpoint, beside it.
+
+        Raises:
+            StorageError: the disk is full, say.
+        """
+        with storing(f"writing {self.folder / 'best.json'}", "free some space, then go on with the run"):
+            replace_file(self.folder / "best.json", json.dumps({"score": score}).encode())
+
+    def best_score(self) -> float | None:
+        """The stored score, the higher the better; None if there is none that can be read."""
+        try:
+            score = json.loads(read_file(self.folder / "best.json", 2**10))["score"]
+            return float(score)
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
 
     def iterations(self) -> list[int]:
         """The iterations that were saved, the newest first; their checkpoints may be damaged.

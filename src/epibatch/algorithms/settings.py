@@ -743,4 +743,9 @@ def add_contradictions(settings: AlgorithmSettings, errors: ErrorList) -> None:
     goal = settings.stop.evaluation_return_mean
     if goal is not None and settings.evaluation.evaluation_interval is None:
         errors.add("stop.evaluation_return_mean", "needs evaluations: set evaluation.evaluation_interval")
+    measured = {f"stop.results.{key}": key for key in settings.stop.results}
+    measured["checkpointing.checkpoint_score_attribute"] = settings.checkpointing.checkpoint_score_attribute or ""
+    for place, key in measured.items():
+        if key.startswith("evaluation/") and settings.evaluation.evaluation_interval is None:
+            errors.add(place, f"{key} needs evaluations: set evaluation.evaluation_interval")
     add_policy_errors(settings, errors)

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 
 from epibatch.core.checkpoints import arrays_size, load_state
-from epibatch.core.errors import EpibatchError, LoggerError, StorageError, add_context, nearest
+from epibatch.core.errors import ConfigError, EpibatchError, LoggerError, StorageError, add_context, nearest
 
 from .checkpoint import CONFIGS, config_class
 from .config_io import changed_document, read_document, to_yaml_text
@@ -157,6 +157,9 @@ class TrainingRun:
         verdict = judge(rules, before, window) if before else None
         if verdict is not None:
             return self._nothing_to_do(verdict)
+        if not self.folder.config_path.exists():  # made in Python
+            with suppress(ConfigError):  # a config with code in it cannot be written
+                self.folder.write_config(to_yaml_text(self.algorithm.config.to_dict()))
         with Progress(rules, self.name) as progress, self._interruptible(progress):
             try:
                 results, verdict = self._train(progress, iterations)
@@ -215,6 +218,7 @@ class TrainingRun:
         score = self._score(flat_metrics(results))
         if score is not None and (self._best is None or score > self._best):
             self.algorithm.save_to_path(self.folder.checkpoints.best, end_episodes=False)
+            self.folder.checkpoints.write_best_score(score)
             self._best = score
 
     def _score(self, row: Mapping[str, Any]) -> float | None:
@@ -227,9 +231,9 @@ class TrainingRun:
 
     def _best_saved(self) -> float | None:
         """The score of the best checkpoint of a run that is gone on with."""
-        if self.algorithm.config.checkpoint_score_attribute is None or not self.folder.checkpoints.best.exists():
-            return None
-        return max((score for row in self.folder.rows() if (score := self._score(row)) is not None), default=None)
+        checkpoints = self.folder.checkpoints
+        wanted = self.algorithm.config.checkpoint_score_attribute is not None
+        return checkpoints.best_score() if wanted and checkpoints.best.exists() else None
 
     def _name_missing(self, results: Mapping[str, Any], progress: Progress) -> None:
         """Say which results the config waits for in vain, as far as the first iteration shows it."""
@@ -238,7 +242,8 @@ class TrainingRun:
         wanted["checkpointing.checkpoint_score_attribute"] = config.checkpoint_score_attribute
         wanted["reporting.curve"] = config.curve
         for setting, key in wanted.items():
-            if key is not None and key not in known and not key.startswith("evaluation/"):
+            later = "evaluation/" if known.get("env_runners/num_episodes_lifetime") else ("evaluation/", "env_runners/")
+            if key is not None and key not in known and not key.startswith(later):
                 close = nearest(key, known).partition("Known: ")[0]
                 progress.say(f"no result {key!r} yet, which {setting} waits for; {close}metrics.csv has all")
 

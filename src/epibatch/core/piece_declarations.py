@@ -56,14 +56,20 @@ def refuse_misspelt_names(cls: type) -> None:
 
 
 def refuse_retired_names(cls: type) -> None:
-    """Refuse attributes of a class that pieces declared under another name before.
+    """Refuse attributes of a class, or of a base, that pieces declared under another name before.
 
     Raises:
         PieceError: the class has one.
     """
-    for name in _RETIRED.keys() & vars(cls).keys():
-        where, do = f"{cls.__name__}.{name}", f"{name} {_RETIRED[name]}"
-        raise PieceError(where, expected="a declaration of today", found=f"{name}, an earlier name", do=do)
+    for base in cls.__mro__:
+        _refuse_retired(cls.__name__, vars(base), inspect.get_annotations(base))
+
+
+def _refuse_retired(where: str, attributes: Any, fields: Any) -> None:
+    """Refuse retired names among attributes, but for those that are annotated: these are parameters."""
+    for name in _RETIRED.keys() & attributes.keys() - fields.keys():
+        do = f"{name} {_RETIRED[name]}"
+        raise PieceError(f"{where}.{name}", expected="a declaration of today", found=f"{name}, an earlier name", do=do)
 
 
 def check_declarations(piece: Any, where: str) -> None:
@@ -76,6 +82,8 @@ def check_declarations(piece: Any, where: str) -> None:
     Raises:
         PieceError: `reads = "obs"`, say, in place of `reads = ("obs",)`, or a layout that does not exist.
     """
+    if not isinstance(piece, type):
+        _refuse_retired(where, vars(piece), getattr(type(piece), "__dataclass_fields__", {}))
     for name, known in _NAMES.items():
         value = getattr(piece, name)
         if (value is None and name in ("reads", "input_layouts")) or _is_property(value):

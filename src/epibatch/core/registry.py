@@ -539,7 +539,8 @@ def plain_data(value: Any) -> Any:
         if all(isinstance(key, str) for key in value):
             return {str(key): plain_data(item) for key, item in value.items()}
         raise TypeError("a mapping with keys that are not strings")
-    raise TypeError(f"a {type(value).__name__}")
+    kind = getattr(value, "__qualname__", "") if isinstance(value, type) else ""
+    raise TypeError(f"the class {kind}" if kind else f"a {type(value).__name__}")
 
 
 def _not_data(cls: type, key: str, found: str) -> PieceError:

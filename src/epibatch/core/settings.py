@@ -192,6 +192,8 @@ def reported(
                 found: dict[str, ConfigError] = {}
                 for detail in error.errors(include_url=False):
                     place, *inner = detail["loc"]
+                    if isinstance(place, int) and place >= len(names):
+                        raise TypeError(f"{cls.__name__} takes {', '.join(names)}; {len(args)} were given") from None
                     name = names[place] if isinstance(place, int) else place
                     own = detail["type"] == "expected" and not inner
                     wanted = detail["msg"] if own else _expected(cls.__pydantic_fields__.get(name))
