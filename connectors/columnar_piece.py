@@ -15,8 +15,8 @@ from epibatch.core.piece_declarations import refuse_misspelt_names
 
 from ._engine.agent_copies import AgentParts, output_spaces
 from ._engine.call import ADDED_LOSS_MASK, PipelineCall, running_call, within
-from ._engine.fields import FieldPiece
 from ._engine.layouts import is_plain, show, to_columns, to_plain
+from .authoring.fields import FieldPiece
 
 if TYPE_CHECKING:
     from ._engine.chunks import ChunkGroup

@@ -614,7 +614,8 @@ class InfiniteLookbackBuffer(LookbackBuffer):
         note_history(int(positions.min(initial=self.lookback)), self.lookback, self.t_started)
         exist = (positions >= 0) & (positions < total)
         hot = one_hot_column(self._rows(positions[exist]), self.space)
-        hot = self._among_fill(hot, exist, len(positions), fill)
+        if not exist.all():
+            hot = self._among_fill(hot, exist, len(positions), fill)
         return hot if several else map_struct(lambda leaf: leaf[0], hot)
 
     # -- writing -------------------------------------------------------------------------------

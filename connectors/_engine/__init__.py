@@ -20,7 +20,6 @@ What pieces make columns with:
     sequences: chunks to padded sequences, by the module's settings.
     agent_table: the observation of each agent at each env step.
     modules: facts of a module: recurrent or not, its first state, its settings.
-    fields: base class of pieces whose constructors take the annotated attributes of their class.
     observation_rewriter: base class of pieces that replace the newest observations.
     batch_items: the static batch helpers of `ConnectorV2`.
 """

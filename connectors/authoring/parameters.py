@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...episodes._storage.arrays import same_value
-from .._engine.fields import FieldPiece, default_of, fields_of, is_made_of_fields, must_be_given
+from .fields import FieldPiece, default_of, fields_of, is_made_of_fields, must_be_given
 
 __all__ = ["ParameterPiece"]
 

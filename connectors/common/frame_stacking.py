@@ -8,11 +8,9 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from epibatch.core.columns import Columns
 from epibatch.core.errors import SpaceError
 
 from .._engine.chunks import ChunkGroup
-from .._engine.columns import EpisodeColumn
 from .observation_window import (
     ChunkFrames,
     ObservationWindow,
@@ -93,17 +91,7 @@ class FrameStacking(ObservationWindow):
             low, high = np.minimum(low, zero), np.maximum(high, zero)
         return gym.spaces.Box(low, high, dtype=low.dtype.type)
 
-    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
-        """Add the stacks."""
-        if not len(group.episodes):
-            return columns
-        if self.as_learner_connector:
-            columns[Columns.OBS] = EpisodeColumn(self._of_all_steps(group), group.counts)
-        else:
-            columns[Columns.OBS] = EpisodeColumn(self._newest(group))
-        return columns
-
-    def _of_all_steps(self, group: ChunkGroup) -> Any:
+    def of_all_steps(self, group: ChunkGroup) -> Any:
         """The stacks that end with each observation, chunk after chunk; frames are read where they lie."""
         out: Any = None
         shape: tuple[int, ...] = ()
@@ -136,7 +124,7 @@ class FrameStacking(ObservationWindow):
             rows, before = np.concatenate([rows[:1]] * missing + [rows]), before + missing
         return rows, before
 
-    def _newest(self, group: ChunkGroup) -> Any:
+    def newest(self, group: ChunkGroup) -> Any:
         """The stacks that end with the newest observations."""
         window, held = self.newest_frames(group)
         if self.max_pool > 1:

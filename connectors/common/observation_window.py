@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,6 +16,7 @@ from epibatch.core.structs import flatten
 
 from ...episodes._storage.indexing import note_history
 from .._engine.chunks import ChunkGroup
+from .._engine.columns import EpisodeColumn
 from .._engine.windows import newest_window, window_bounds
 from .two_sided_piece import TwoSidedPiece
 
@@ -170,7 +172,7 @@ class ChunkFrames(NamedTuple):
 class ObservationWindow(TwoSidedPiece):
     """Looks back at observations, on both sides; `lookback` says how far.
 
-    Subclasses set `lookback` and write `run`.
+    Subclasses set `lookback` and write `of_all_steps` and `newest`.
 
     Args:
         input_observation_space: A Box.
@@ -178,6 +180,22 @@ class ObservationWindow(TwoSidedPiece):
 
     writes: ClassVar[tuple[str, ...]] = (Columns.OBS,)
     removes = (Columns.OBS,)
+
+    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
+        """Add the column."""
+        if len(group.episodes) and self.as_learner_connector:
+            columns[Columns.OBS] = EpisodeColumn(self.of_all_steps(group), group.counts)
+        elif len(group.episodes):
+            columns[Columns.OBS] = EpisodeColumn(self.newest(group))
+        return columns
+
+    @abstractmethod
+    def of_all_steps(self, group: ChunkGroup) -> Any:
+        """Return a row for each step, chunk after chunk."""
+
+    @abstractmethod
+    def newest(self, group: ChunkGroup) -> Any:
+        """Return a row for the newest observation of each episode."""
 
     def frames_of_chunks(self, group: ChunkGroup) -> Iterator[ChunkFrames]:
         """Each chunk's frames, in the order of the call.

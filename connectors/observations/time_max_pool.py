@@ -7,11 +7,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from epibatch.core.columns import Columns
 from epibatch.core.errors import SpaceError
 
 from .._engine.chunks import ChunkGroup
-from .._engine.columns import EpisodeColumn
 from ..common.observation_window import ObservationWindow, check_positive, pool_frames, pooled_newest
 
 __all__ = ["TimeMaxPool"]
@@ -65,18 +63,13 @@ class TimeMaxPool(ObservationWindow):
             do="flatten them, or select one part, with an earlier piece that rewrites observations",
         )
 
-    def run(self, columns: dict[str, Any], group: ChunkGroup) -> dict[str, Any]:
-        """Add the maxima."""
-        if not len(group.episodes):
-            return columns
-        if self.as_learner_connector:
-            columns[Columns.OBS] = EpisodeColumn(self._of_all_steps(group), group.counts)
-        else:
-            window, held = self.newest_frames(group)
-            columns[Columns.OBS] = EpisodeColumn(pooled_newest(window, held, self.num_frames)[0])
-        return columns
+    def newest(self, group: ChunkGroup) -> Any:
+        """Return the maxima that end with the newest observations."""
+        window, held = self.newest_frames(group)
+        return pooled_newest(window, held, self.num_frames)[0]
 
-    def _of_all_steps(self, group: ChunkGroup) -> Any:
+    def of_all_steps(self, group: ChunkGroup) -> Any:
+        """Return the maxima that end with each observation, chunk after chunk."""
         out: Any = None
         for rows, before, place in self.frames_of_chunks(group):
             if out is None:

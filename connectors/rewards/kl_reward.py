@@ -75,18 +75,15 @@ class KLReward(ParameterPiece, ColumnarPiece):
         """Take the divergence off the rewards."""
         if group.rl_module is None or not len(group.episodes):
             return columns
-        self._change(columns, group.rl_module, group.module_id)
-        return columns
-
-    def _change(self, batch: dict[str, Any], module: Any, module_id: Any) -> None:
         import torch
 
-        rewards = batch[Columns.REWARDS]
+        module, module_id = group.rl_module, group.module_id
+        rewards = columns[Columns.REWARDS]
         kind = module.get_inference_action_dist_cls()
         with torch.no_grad():
-            given = batch.get(Columns.ACTION_DIST_INPUTS)
-            current = _inputs(module, batch) if given is None else given
-            reference = _inputs(self._reference(module, module_id), batch)
+            given = columns.get(Columns.ACTION_DIST_INPUTS)
+            current = _inputs(module, columns) if given is None else given
+            reference = _inputs(self._reference(module, module_id), columns)
             divergence = kind.from_logits(current).kl(kind.from_logits(reference))
             if divergence.shape != rewards.shape:
                 raise ColumnError(
@@ -96,8 +93,9 @@ class KLReward(ParameterPiece, ColumnarPiece):
                     do="give a reference for the same observations and actions",
                 )
             change = (self.coef * divergence).to(rewards.dtype)
-            mask = batch.get(Columns.LOSS_MASK)
-            batch[Columns.REWARDS] = rewards - (change if mask is None else torch.where(mask.bool(), change, 0.0))
+            mask = columns.get(Columns.LOSS_MASK)
+            columns[Columns.REWARDS] = rewards - (change if mask is None else torch.where(mask.bool(), change, 0.0))
+        return columns
 
     def _reference(self, module: Any, module_id: Any) -> Any:
         """The frozen module that rows of a module are compared with."""

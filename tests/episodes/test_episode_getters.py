@@ -91,3 +91,10 @@ def test_unknown_extra_key_is_an_error_naming_the_known_ones() -> None:
         make().get_extra_model_outputs("ee")
     with pytest.raises(EpibatchError, match="nope"):
         make().set_extra_model_outputs(key="nope", new_data=[1])
+
+
+def test_a_fill_value_that_no_row_needs_may_be_of_another_kind():
+    space = gym.spaces.MultiBinary(1)
+    episode = SingleAgentEpisode(observations=[np.array([1], np.int8)], observation_space=space)
+    rows = episode.get_observations(fill=float("nan"), one_hot_discrete=True)
+    assert rows.tolist() == [[1]] and rows.dtype == np.int8
