@@ -298,7 +298,7 @@ def test_one_piece_in_detail(run):
     result = run("pieces", "frame_stacking")
     assert result.exit_code == 0
     assert result.output.startswith(f"frame_stacking  epibatch {epibatch.__version__}\nPuts the last `num_frames` obs")
-    assert "num_frames            1        How many observations make a stack." in result.output
+    assert "num_frames            1        Number of observations in a stack." in result.output
 
 
 @pytest.mark.parametrize(
