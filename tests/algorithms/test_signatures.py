@@ -27,7 +27,7 @@ from epibatch.algorithms import PPOConfig
 
 config = PPOConfig().environment("CartPole-v1", env_config={"sutton_barto_reward": True})
 config.training(lr=1e-3, train_batch_size_per_learner=64, model={"fcnet_hiddens": [8]}).env_runners(explore=False)
-rate: float = config.lr
+rate: float = config.gamma
 config.training(lr="fast")
 config.training(gama=0.9)
 config.env_runners(lr=0.1)
