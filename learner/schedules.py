@@ -37,7 +37,7 @@ def value_at(schedule: Schedule, num_env_steps: int) -> float:
 
 
 def count_steps(episodes: Sequence[Any]) -> int:
-    """Environment steps in episodes, which schedules go by; what has no length counts as none.
+    """Count the environment steps of episodes; an item without a length has none.
 
     Example:
         >>> from epibatch.episodes import SingleAgentEpisode
@@ -51,7 +51,7 @@ def count_steps(episodes: Sequence[Any]) -> int:
 
 
 def _step(value: Any) -> float:
-    """A whole number of steps as an int; NaN, which is not in order, for something else."""
+    """Return a whole number of steps as an int, and NaN for anything else; NaN is never in order."""
     whole = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool) and value % 1 == 0
     return int(value) if whole else float("nan")
 

@@ -25,7 +25,7 @@ AXES = {
     "iterations": ("training_iteration", "iterations"),
     "seconds": ("time_total_s", "seconds of training"),
 }
-"""What a curve can be drawn over -> the result, and the label of the axis."""
+"""Quantity of the horizontal axis -> its result, and the label of the axis."""
 
 Line = tuple[list[float], list[float]]
 

@@ -230,7 +230,7 @@ class TrainingRun:
         return value if config.checkpoint_score_order == "max" else -value
 
     def _best_saved(self) -> float | None:
-        """The score of the best checkpoint of a run that is gone on with."""
+        """Return the score of the best checkpoint of a resumed run."""
         checkpoints = self.folder.checkpoints
         wanted = self.algorithm.config.checkpoint_score_attribute is not None
         return checkpoints.best_score() if wanted and checkpoints.best.exists() else None
@@ -358,7 +358,7 @@ class TrainingRun:
 
 
 def _goal(rules: StopSettings, key: str) -> float | None:
-    """The value that is to be reached of the result that the curve shows."""
+    """Return the goal for the result that the curve shows."""
     returns = rules.evaluation_return_mean if rules.episode_return_mean is None else rules.episode_return_mean
     return rules.results.get(key, returns if key == RETURN_MEAN else None)
 
